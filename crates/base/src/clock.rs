@@ -1,0 +1,80 @@
+//! Time, injected: a simulator runs the same code with a clock of its own.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A point in time as POSIX `timespec` has it: seconds since 1970-01-01 UTC (may be negative)
+/// and nanoseconds, 0 to 999,999,999.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    pub secs: i64,
+    pub nanos: u32,
+}
+
+impl Timestamp {
+    /// `nanos` above 999,999,999 are clamped: they come from a client's socket.
+    pub fn new(secs: i64, nanos: u32) -> Self {
+        Self { secs, nanos: nanos.min(999_999_999) }
+    }
+
+    pub fn to_system_time(self) -> SystemTime {
+        let whole = Duration::from_secs(self.secs.unsigned_abs());
+        let base = if self.secs >= 0 { UNIX_EPOCH.checked_add(whole) } else { UNIX_EPOCH.checked_sub(whole) };
+        base.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(u64::from(self.nanos))
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => Self { secs: since.as_secs() as i64, nanos: since.subsec_nanos() },
+            Err(before) => {
+                let before = before.duration();
+                let (secs, nanos) = (-(before.as_secs() as i64), before.subsec_nanos());
+                if nanos == 0 { Self { secs, nanos: 0 } } else { Self { secs: secs - 1, nanos: 1_000_000_000 - nanos } }
+            }
+        }
+    }
+}
+
+/// Wall time for file times, monotonic time for everything that measures or waits.
+pub trait Clock: Send + Sync + 'static {
+    /// Wall time; may step in either direction.
+    fn now(&self) -> Timestamp;
+    /// Monotonic time since an arbitrary start.
+    fn elapsed(&self) -> Duration;
+}
+
+/// The clocks of the machine.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        SystemTime::now().into()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_round_trip() {
+        for (secs, nanos) in [(0, 0), (-1, 0), (-1, 999_999_999), (-2, 1), (1_700_000_000, 5)] {
+            let time = Timestamp::new(secs, nanos);
+            assert_eq!(Timestamp::from(time.to_system_time()), time);
+        }
+    }
+}

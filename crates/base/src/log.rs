@@ -1,0 +1,108 @@
+//! The record log: what a write-ahead log needs from the storage below it.
+//!
+//! A pool offers one (its journal on m+1 disks); a volume uses it as the WAL of its metadata
+//! engine. Neither knows the other: this trait is all they share.
+//!
+//! L1. Entries of a stream have ids that only increase; replay yields them in that order.
+//! L2. `append` returns only when the entry survives power loss and the loss of m disks.
+//! L3. An entry is replayed whole or not at all, and no entry after a missing one is replayed.
+//! L4. `trim` is advice: trimmed entries may or may not be replayed after a crash.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+/// Why a log could not do as asked. After any error of `append` the stream is poisoned: every
+/// later `append` fails until the log is reopened.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LogError {
+    /// Entry ids must increase (L1).
+    #[error("log entry {id} of stream {stream} does not follow entry {last}")]
+    OutOfOrder { stream: String, id: u64, last: u64 },
+    /// No room: nothing was written.
+    #[error("the log is full: {0}")]
+    Full(String),
+    #[error("the log is poisoned by an earlier failure: {0}")]
+    Poisoned(String),
+    /// Entries that were durable once cannot be read back from enough disks.
+    #[error("log stream {stream} is damaged: {why}")]
+    Damaged { stream: String, why: String },
+    #[error("log I/O failed: {0}")]
+    Io(Arc<std::io::Error>),
+}
+
+/// One entry of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    pub id: u64,
+    pub payload: Bytes,
+}
+
+/// Named streams of durable records. Stream names are 1 to 64 bytes of `[a-z0-9-]`; a payload
+/// is at most [`MAX_PAYLOAD_BYTES`].
+#[async_trait]
+pub trait LogStore: Send + Sync + 'static {
+    /// Appends one entry to `stream` (created by its first entry) and returns once it is durable.
+    /// Concurrent calls for *different* streams share one flush.
+    async fn append(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError>;
+    /// Every entry with an id greater than `after`, in order.
+    async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError>;
+    /// Entries with ids up to and including `through` are no longer needed.
+    async fn trim(&self, stream: &str, through: u64) -> Result<(), LogError>;
+    /// Forgets the stream and all its entries.
+    async fn remove(&self, stream: &str) -> Result<(), LogError>;
+    /// Bytes of entries not yet trimmed, over all streams, and how many fit in all. A writer
+    /// checkpoints and trims well before the first reaches the second.
+    fn usage(&self) -> (u64, u64);
+}
+
+/// The largest payload of one entry.
+pub const MAX_PAYLOAD_BYTES: usize = 32 << 20;
+
+/// A log in memory, for tests. Durable against nothing but the drop of its users.
+#[derive(Clone, Default)]
+pub struct MemLog {
+    streams: Arc<Mutex<BTreeMap<String, BTreeMap<u64, Bytes>>>>,
+}
+
+#[async_trait]
+impl LogStore for MemLog {
+    async fn append(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
+        let mut streams = self.streams.lock();
+        let entries = streams.entry(stream.to_owned()).or_default();
+        if let Some((&last, _)) = entries.last_key_value()
+            && id <= last
+        {
+            return Err(LogError::OutOfOrder { stream: stream.to_owned(), id, last });
+        }
+        entries.insert(id, payload.concat().into());
+        Ok(())
+    }
+
+    async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {
+        let streams = self.streams.lock();
+        let Some(entries) = streams.get(stream) else { return Ok(Vec::new()) };
+        let Some(first) = after.checked_add(1) else { return Ok(Vec::new()) };
+        Ok(entries.range(first..).map(|(&id, payload)| LogEntry { id, payload: payload.clone() }).collect())
+    }
+
+    async fn trim(&self, stream: &str, through: u64) -> Result<(), LogError> {
+        if let Some(entries) = self.streams.lock().get_mut(stream) {
+            entries.retain(|&id, _| id > through);
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, stream: &str) -> Result<(), LogError> {
+        self.streams.lock().remove(stream);
+        Ok(())
+    }
+
+    fn usage(&self) -> (u64, u64) {
+        let used = self.streams.lock().values().flat_map(|s| s.values()).map(|p| p.len() as u64).sum();
+        (used, u64::MAX)
+    }
+}
