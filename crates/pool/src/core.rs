@@ -1,0 +1,435 @@
+//! What all parts of an open pool share: members, index, labels, room.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use quick_cache::sync::Cache;
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::disk::{DiskFile, DiskOpener};
+use crate::error::PoolError;
+use crate::index::{Graveyard, Index};
+use crate::journal;
+use crate::label::{self, Label};
+use crate::layout::Layout;
+use crate::member::{DiskState, ErrorKind, MemberDisk, reserve_hard, reserve_soft};
+use crate::placement::{self, Choice, Room};
+use crate::repair::RepairQueue;
+
+/// Objects being written at once: bounds threads and memory, far above what a disk needs.
+pub const WRITERS_MAX: usize = 16;
+/// Blocking reads at once.
+const READERS_MAX: usize = 64;
+/// Locks that order commits of one path.
+const COMMIT_LOCKS: usize = 64;
+/// Files kept open for reading.
+const OPEN_FILES_MAX: usize = 384;
+
+/// How often absent disks are looked for.
+const RECONNECT_EVERY: Duration = Duration::from_secs(5);
+
+/// Identifies an open shard file: disk, version, shard.
+pub type FileKey = (u8, u64, u8);
+
+pub struct Core {
+    pub id: Uuid,
+    pub name: String,
+    pub layout: Layout,
+    pub width: u8,
+    pub members: Vec<MemberDisk>,
+    pub index: RwLock<Index>,
+    pub graveyard: Graveyard,
+    pub opener: Arc<dyn DiskOpener>,
+    pub owner: String,
+    /// The label as last written; its `disk` field means nothing here.
+    label: Mutex<Label>,
+    version_next: AtomicU64,
+    pub files: Cache<FileKey, Arc<dyn DiskFile>>,
+    pub writers: Semaphore,
+    pub readers: Semaphore,
+    pub commits: Vec<tokio::sync::Mutex<()>>,
+    pub repairs: RepairQueue,
+    pub closed: AtomicBool,
+    placing: Mutex<u64>,
+    /// Held while it is decided whether a disk that leaves is out of sync.
+    leaving: Mutex<()>,
+    /// Held while disks are taken back.
+    pub returning: Mutex<()>,
+    reconnected: Mutex<Option<Instant>>,
+    /// Things an administrator should know: foreign disks and the like.
+    pub notes: Mutex<Vec<String>>,
+    /// Told of disks that are in sync again.
+    pub journal: OnceLock<Weak<journal::Shared>>,
+    /// Held by a check: one at a time, so that a disk that hangs does not gather them.
+    pub checking: Mutex<()>,
+}
+
+/// What [`Core::new`] starts from.
+pub struct Start {
+    pub label: Label,
+    pub members: Vec<MemberDisk>,
+    pub opener: Arc<dyn DiskOpener>,
+    pub owner: String,
+    pub index: Index,
+    pub graveyard: Graveyard,
+    pub notes: Vec<String>,
+}
+
+impl Core {
+    pub fn new(start: Start) -> Self {
+        let Start { label, members, opener, owner, index, graveyard, notes } = start;
+        Self {
+            id: label.pool,
+            name: label.name.clone(),
+            layout: label.layout,
+            width: label.width,
+            members,
+            index: RwLock::new(index),
+            graveyard,
+            opener,
+            owner,
+            version_next: AtomicU64::new(0),
+            label: Mutex::new(label),
+            files: Cache::new(OPEN_FILES_MAX),
+            writers: Semaphore::new(WRITERS_MAX),
+            readers: Semaphore::new(READERS_MAX),
+            commits: (0..COMMIT_LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
+            repairs: RepairQueue::default(),
+            closed: AtomicBool::new(false),
+            placing: Mutex::new(0),
+            leaving: Mutex::new(()),
+            returning: Mutex::new(()),
+            reconnected: Mutex::new(Some(Instant::now())),
+            notes: Mutex::new(notes),
+            journal: OnceLock::new(),
+            checking: Mutex::new(()),
+        }
+    }
+
+    pub fn member(&self, slot: u8) -> Option<&MemberDisk> {
+        self.members.get(usize::from(slot))
+    }
+
+    pub fn check_open(&self) -> Result<(), PoolError> {
+        if self.closed.load(Ordering::Acquire) { Err(PoolError::Closed(self.name.clone())) } else { Ok(()) }
+    }
+
+    /// Versions of this session start beyond all earlier ones. Called when the first label of the
+    /// session is on the disks: its generation makes versions unique over restarts, its nonce over
+    /// splits (H1).
+    pub fn begin_session(&self) {
+        let label = self.label.lock();
+        let first = (label.generation << 40) | ((label.nonce & 0xfff) << 28);
+        self.version_next.store(first + 1, Ordering::Relaxed);
+    }
+
+    pub fn version_next(&self) -> u64 {
+        self.version_next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn commit_lock(&self, path: &str) -> &tokio::sync::Mutex<()> {
+        let at = xxhash_rust::xxh3::xxh3_64(path.as_bytes()) as usize % self.commits.len();
+        &self.commits[at]
+    }
+
+    /// Disks that can be written at all, full or not.
+    pub fn writable(&self) -> usize {
+        self.members.iter().filter(|member| member.is_writable()).count()
+    }
+
+    /// Runs blocking work on a thread that may block.
+    pub async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> T + Send + 'static,
+    ) -> Result<T, PoolError> {
+        let core = self.clone();
+        let name = self.name.clone();
+        tokio::task::spawn_blocking(move || work(&core)).await.map_err(|_| PoolError::Cancelled(name))
+    }
+
+    // ---- room -------------------------------------------------------------------------------
+
+    /// (total, free) of every disk that can be written; disks on one filesystem share its room. `reserve`
+    /// is kept off the free room.
+    pub fn rooms(&self, reserve: fn(u64) -> u64) -> Vec<(u8, u64, u64)> {
+        let mut sharing: BTreeMap<u64, u64> = BTreeMap::new();
+        let spaces: Vec<_> = self
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(_, member)| member.is_writable())
+            .map(|(slot, member)| (slot as u8, member, member.space()))
+            .collect();
+        for (_, _, space) in &spaces {
+            *sharing.entry(space.filesystem).or_default() += 1;
+        }
+        spaces
+            .into_iter()
+            .map(|(slot, member, space)| {
+                let share = sharing.get(&space.filesystem).copied().unwrap_or(1).max(1);
+                let total = space.total_bytes / share;
+                let pending = member.pending_bytes.load(Ordering::Relaxed);
+                let full = member.is_full();
+                let free = (space.free_bytes / share).saturating_sub(reserve(total)).saturating_sub(pending);
+                (slot, total, if full { 0 } else { free })
+            })
+            .collect()
+    }
+
+    /// Object bytes stored plus available, and those available: what can really be written.
+    pub fn space(&self) -> (u64, u64) {
+        let rooms = self.rooms(reserve_soft);
+        let free: Vec<u64> = rooms.iter().map(|(_, _, free)| *free).collect();
+        let available = placement::capacity(self.layout, self.width, &free, free.len());
+        // Checksums take 8 bytes of 32 KiB, headers and filesystem metadata a little more.
+        let available = available - available / 512;
+        (self.index.read().bytes + available, available)
+    }
+
+    /// Chooses disks for an object and reserves room until the result is dropped.
+    pub fn place(self: &Arc<Self>, size: u64, avoid: &[u8]) -> Result<Placed, PoolError> {
+        let mut turn = self.placing.lock();
+        *turn += 1;
+        let rooms: Vec<Room> = self
+            .rooms(reserve_hard)
+            .into_iter()
+            .filter(|(slot, _, _)| !avoid.contains(slot))
+            .map(|(slot, _, free_bytes)| Room { slot, free_bytes })
+            .collect();
+        let shard_bytes = |k: u8| shard_room(size, k);
+        let width = if size <= crate::geometry::MIRROR_BYTES_MAX { self.layout.failures() + 1 } else { self.width };
+        let alive = self.writable();
+        let choice = placement::choose(self.layout, width, &rooms, alive, *turn, shard_bytes);
+        let Some(choice) = choice else {
+            if alive == 0 {
+                let why = format!("none of its {} disks can be written; see 'pool status'", self.members.len());
+                return Err(PoolError::CannotWrite { pool: self.name.clone(), object: "anything".into(), why });
+            }
+            return Err(PoolError::no_space(&self.name, size, self.space().1));
+        };
+        let bytes = shard_bytes(choice.k);
+        for slot in &choice.slots {
+            if let Some(member) = self.member(*slot) {
+                member.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
+        Ok(Placed { core: self.clone(), choice, bytes })
+    }
+
+    // ---- faults -----------------------------------------------------------------------------
+
+    /// A read of a disk failed: count it, and find out whether the disk is still there.
+    pub fn read_failed(&self, slot: u8, error: &std::io::Error) {
+        let Some(member) = self.member(slot) else { return };
+        member.count(ErrorKind::Read, &error.to_string());
+        if member.is_readable() && self.probe_read(member).is_err() {
+            self.take_out(slot, self.probe_state(member));
+        }
+    }
+
+    /// A write failed. Blocks: probes the disk, and where it is out records that on the others
+    /// before anybody is told that a write succeeded without it (D1).
+    pub fn write_failed(&self, slot: u8, error: &std::io::Error) {
+        let Some(member) = self.member(slot) else { return };
+        if error.kind() == std::io::ErrorKind::StorageFull || error.kind() == std::io::ErrorKind::QuotaExceeded {
+            member.mark_full();
+            return;
+        }
+        member.count(ErrorKind::Write, &error.to_string());
+        if !member.is_writable() {
+            return;
+        }
+        if self.probe_write(member).is_err() {
+            let state = self.probe_state(member);
+            self.take_out(slot, state);
+        }
+    }
+
+    /// Looks at the folder and the label of every disk in use.
+    pub fn check_disks(&self) {
+        for (slot, member) in self.members.iter().enumerate().filter(|(_, member)| member.is_readable()) {
+            if let Err(error) = self.probe_folder(member) {
+                *member.last_error.lock() = error.to_string();
+                self.take_out(slot as u8, DiskState::Removed);
+            } else if let Err(error) = self.probe_read(member) {
+                *member.last_error.lock() = error.to_string();
+                self.take_out(slot as u8, self.probe_state(member));
+            }
+        }
+    }
+
+    /// While disks are out of use, looks now and then whether they are back: when there is
+    /// something to write anyway, never on a timer.
+    pub fn reconnect_if_due(self: &Arc<Self>) {
+        if self.writable() == self.members.len() {
+            return;
+        }
+        let mut last = self.reconnected.lock();
+        if last.is_none_or(|at| at.elapsed() >= RECONNECT_EVERY) {
+            *last = Some(Instant::now());
+            let core = self.clone();
+            tokio::task::spawn_blocking(move || core.reconnect(false));
+        }
+    }
+
+    /// Whether the path still leads to the directory that is open: an open directory outlives its
+    /// removal, a rename and a lazy unmount.
+    fn probe_folder(&self, member: &MemberDisk) -> std::io::Result<()> {
+        let gone = |why| Err(std::io::Error::new(std::io::ErrorKind::NotFound, why));
+        let path = member.path.read().clone();
+        match self.opener.open_disk(&path) {
+            Ok(disk) if disk.identity()? == member.io()?.identity()? => Ok(()),
+            Ok(_) => gone("another folder lies in its place"),
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+                gone("its folder is gone: removed, renamed or unmounted")
+            }
+            // Whether the disk works is for the other probes to find out.
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn probe_read(&self, member: &MemberDisk) -> std::io::Result<()> {
+        let label = label::read(&*member.io()?)?;
+        match label {
+            Ok(label) if label.disk == member.id => Ok(()),
+            Err(why) => Err(std::io::Error::new(std::io::ErrorKind::NotFound, why)),
+            Ok(_) => Err(std::io::Error::new(std::io::ErrorKind::NotFound, "the label is gone")),
+        }
+    }
+
+    fn probe_write(&self, member: &MemberDisk) -> std::io::Result<()> {
+        self.probe_read(member)?;
+        let io = member.io()?;
+        let result = io.create("larder.probe").and_then(|file| {
+            file.write_at(&mut [std::io::IoSlice::new(&[0; 512])], 0)?;
+            file.sync()
+        });
+        let _ = io.remove("larder.probe");
+        match result {
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Ok(()),
+            other => other,
+        }
+    }
+
+    fn probe_state(&self, member: &MemberDisk) -> DiskState {
+        match self.probe_read(member) {
+            Ok(()) => match self.probe_write(member) {
+                Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => DiskState::ReadOnly,
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => DiskState::ReadOnly,
+                _ => DiskState::Faulted,
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => DiskState::Removed,
+            Err(_) => DiskState::Faulted,
+        }
+    }
+
+    /// Stops using a disk and says so on the labels of the others.
+    pub fn take_out(&self, slot: u8, state: DiskState) {
+        let Some(member) = self.member(slot) else { return };
+        member.set_state(state);
+        self.out_of_sync(member);
+        let why = member.last_error.lock().clone();
+        tracing::warn!(pool = %self.name, disk = %member.path.read().display(), ?state, %why, "disk out of use");
+        self.write_labels(|_| {});
+    }
+
+    /// D1, D2. Without redundancy each disk is the only authority for what it holds, and stays so.
+    fn out_of_sync(&self, member: &MemberDisk) {
+        let _one = self.leaving.lock();
+        let others = self.members.iter().filter(|other| other.id != member.id && !other.is_in_sync()).count();
+        if others < usize::from(self.layout.failures()) {
+            member.in_sync.store(false, Ordering::Release);
+        }
+    }
+
+    /// More disks are out of use than the layout survives.
+    pub fn is_faulted(&self) -> bool {
+        let gone = self.members.iter().filter(|member| !member.is_readable()).count();
+        gone > usize::from(self.layout.failures())
+    }
+
+    // ---- labels -----------------------------------------------------------------------------
+
+    pub fn label(&self) -> Label {
+        self.label.lock().clone()
+    }
+
+    /// Writes a new generation of the label to every disk that can be written. `change` may edit
+    /// it; member paths and states are filled in here. A disk that fails here is taken out too.
+    pub fn write_labels(&self, change: impl FnOnce(&mut Label)) {
+        let mut label = self.label.lock();
+        change(&mut label);
+        // Each disk that fails makes one more round: bounded by the number of disks.
+        for _ in 0..=self.members.len() {
+            label.advance(rand::random());
+            for (entry, member) in label.members.iter_mut().zip(&self.members) {
+                entry.path = member.path.read().clone();
+                entry.in_sync = member.is_in_sync();
+                entry.suspect = member.is_suspect();
+            }
+            if self.write_label_everywhere(&label) {
+                return;
+            }
+        }
+    }
+
+    fn write_label_everywhere(&self, label: &Label) -> bool {
+        let writable: Vec<&MemberDisk> = self.members.iter().filter(|member| member.is_writable()).collect();
+        let failed: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = writable
+                .iter()
+                .map(|member| {
+                    let mut own = label.clone();
+                    own.disk = member.id;
+                    scope.spawn(move || member.io().and_then(|io| label::write(&*io, &own)))
+                })
+                .collect();
+            threads
+                .into_iter()
+                .zip(&writable)
+                .filter_map(|(thread, member)| match thread.join() {
+                    Ok(Ok(())) => None,
+                    // A disk too full for a new label keeps its old one, which is merely old (B1).
+                    Ok(Err(error)) if error.kind() == std::io::ErrorKind::StorageFull => None,
+                    Ok(Err(error)) => Some((*member, error)),
+                    Err(_) => Some((*member, std::io::Error::other("a thread died"))),
+                })
+                .collect()
+        });
+        for (member, error) in &failed {
+            member.count(ErrorKind::Write, &error.to_string());
+            member.set_state(self.probe_state(member));
+            self.out_of_sync(member);
+        }
+        failed.is_empty()
+    }
+}
+
+/// Room for one shard: data, checksums, header, and the filesystem's rounding.
+fn shard_room(size: u64, k: u8) -> u64 {
+    let data = size.div_ceil(u64::from(k.max(1)));
+    data + data / 1024 + (16 << 10)
+}
+
+/// Disks chosen for an object; gives its reservation back when dropped.
+pub struct Placed {
+    core: Arc<Core>,
+    pub choice: Choice,
+    bytes: u64,
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        for slot in &self.choice.slots {
+            if let Some(member) = self.core.member(*slot) {
+                member.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+                // A look at the disk from before the end of the write counts this room neither as pending nor as used.
+                member.forget_space();
+            }
+        }
+    }
+}

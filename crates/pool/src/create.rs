@@ -1,0 +1,364 @@
+//! Planning and creating pools.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use larder_base::units::ByteSize;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::disk::{DiskIo, DiskOpener, DiskSpace};
+use crate::error::PoolError;
+use crate::filedisk::{self, FileDisks};
+use crate::journal::Journal;
+use crate::label::{self, Label, Member, Usage};
+use crate::layout::{DISKS_MAX, Layout};
+use crate::member::reserve_soft;
+use crate::placement;
+use crate::pool::{OpenOptions, Pool};
+use crate::shard::FANOUT;
+use crate::write::now_ms;
+
+/// The least room a disk must have: journal, label and a few objects.
+const DISK_BYTES_MIN: u64 = 16 << 20;
+/// What may lie in a directory that counts as empty: ext4 makes it at the root of a filesystem.
+const HARMLESS: [&str; 1] = ["lost+found"];
+
+/// What a new pool should be.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    pub name: String,
+    pub layout: Layout,
+    pub disks: Vec<PathBuf>,
+    /// Disks per object; by default as many as there are, within reason.
+    pub width: Option<u8>,
+    /// Size of the journal on each of its disks; by default by the size of the disks.
+    pub journal_bytes: Option<u64>,
+    pub opener: Arc<dyn DiskOpener>,
+}
+
+impl CreateOptions {
+    pub fn new(name: impl Into<String>, layout: Layout, disks: Vec<PathBuf>) -> Self {
+        Self { name: name.into(), layout, disks, width: None, journal_bytes: None, opener: Arc::new(FileDisks) }
+    }
+}
+
+/// What a pool would be: the answer of `pool create --dry-run`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub name: String,
+    pub layout: Layout,
+    pub width: u8,
+    /// Data and parity pieces of an object of full width.
+    pub data: u8,
+    pub parity: u8,
+    pub raw_bytes: u64,
+    /// What can be stored, after redundancy and reserves.
+    pub usable_bytes: u64,
+    /// Disks that may fail at once without loss.
+    pub failures_survived: u8,
+    pub disks: Vec<PlannedDisk>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedDisk {
+    pub path: PathBuf,
+    pub size_bytes: u64,
+    /// How much of it the layout can use.
+    pub used_bytes: u64,
+    pub filesystem_shared: bool,
+}
+
+struct Candidate {
+    path: PathBuf,
+    disk: Arc<dyn DiskIo>,
+    space: DiskSpace,
+}
+
+impl Pool {
+    /// Says what [`Pool::create`] would make, and refuses what it would refuse. Changes nothing.
+    pub fn plan(options: &CreateOptions) -> Result<Plan, PoolError> {
+        Ok(examine(options, false)?.0)
+    }
+
+    /// Makes a pool out of empty directories and opens it. Directories that do not exist are made.
+    pub async fn create(options: CreateOptions) -> Result<Self, PoolError> {
+        let opener = options.opener.clone();
+        let disks = options.disks.clone();
+        let name = options.name.clone();
+        tokio::task::spawn_blocking(move || write_pool(&options))
+            .await
+            .map_err(|_| PoolError::Cancelled(name.clone()))??;
+        Self::open(OpenOptions { disks, name: Some(name), force: false, opener }).await
+    }
+}
+
+/// All checks; with `make` missing directories are created.
+fn examine(options: &CreateOptions, make: bool) -> Result<(Plan, Vec<Candidate>), PoolError> {
+    check_name(&options.name)?;
+    let count = options.disks.len();
+    let layout = options.layout;
+    if count < layout.disks_min() {
+        return Err(PoolError::TooFewDisks { layout: layout.to_string(), need: layout.disks_min(), have: count });
+    }
+    if count > DISKS_MAX {
+        return Err(PoolError::TooManyDisks { have: count });
+    }
+    let width = width_of(options)?;
+    check_same_path(&options.disks)?;
+    let candidates: Vec<Candidate> =
+        options.disks.iter().map(|path| candidate(options, path, make)).collect::<Result<_, _>>()?;
+    check_identities(&candidates)?;
+    candidates.iter().try_for_each(check_empty)?;
+    Ok((plan_of(options, width, &candidates), candidates))
+}
+
+fn check_name(name: &str) -> Result<(), PoolError> {
+    let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let good = name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(valid);
+    if good { Ok(()) } else { Err(PoolError::BadName(name.to_owned())) }
+}
+
+fn width_of(options: &CreateOptions) -> Result<u8, PoolError> {
+    let (layout, disks) = (options.layout, options.disks.len());
+    let Some(width) = options.width else { return Ok(layout.width_default(disks)) };
+    let min = if layout == Layout::Stripe { 1 } else { layout.disks_min() };
+    let max = if layout.is_mirror() { min } else { disks };
+    if (min..=max).contains(&usize::from(width)) {
+        return Ok(width);
+    }
+    Err(PoolError::BadWidth { layout: layout.to_string(), width, disks, min, max })
+}
+
+fn check_same_path(paths: &[PathBuf]) -> Result<(), PoolError> {
+    for (at, path) in paths.iter().enumerate() {
+        if let Some(twice) = paths.iter().take(at).find(|other| *other == path) {
+            return Err(PoolError::SameDisk(twice.clone(), path.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn candidate(options: &CreateOptions, path: &Path, make: bool) -> Result<Candidate, PoolError> {
+    let open = || match options.opener.open_disk(path) {
+        Err(error) if make && error.kind() == std::io::ErrorKind::NotFound => {
+            options.opener.make_directory(path)?;
+            options.opener.open_disk(path)
+        }
+        // A plan changes nothing: it looks at the filesystem that the directory would be on.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let parent = path.ancestors().skip(1).find(|parent| parent.is_dir()).ok_or(error)?;
+            options.opener.open_disk(parent).map(|disk| Arc::new(NotYet(disk)) as Arc<dyn DiskIo>)
+        }
+        other => other,
+    };
+    let disk = open().map_err(PoolError::io("open the directory", path))?;
+    let space = disk.space().map_err(PoolError::io("ask the size of", path))?;
+    if space.free_bytes < DISK_BYTES_MIN {
+        return Err(PoolError::TooSmall { path: path.to_owned(), room: space.free_bytes, need: DISK_BYTES_MIN });
+    }
+    Ok(Candidate { path: path.to_owned(), disk, space })
+}
+
+fn check_identities(candidates: &[Candidate]) -> Result<(), PoolError> {
+    let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
+    for candidate in candidates {
+        let Ok(identity) = candidate.disk.identity() else { continue };
+        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == identity) {
+            return Err(PoolError::SameDisk(other.to_path_buf(), candidate.path.clone()));
+        }
+        seen.push((identity, &candidate.path));
+    }
+    Ok(())
+}
+
+fn check_empty(candidate: &Candidate) -> Result<(), PoolError> {
+    let path = &candidate.path;
+    if let Ok(label) = label::read(&*candidate.disk) {
+        let pool = label.map_or_else(|why| format!("unknown: {why}"), |label| label.name);
+        return Err(PoolError::AlreadyLabelled { path: path.clone(), pool });
+    }
+    let names = candidate.disk.list("").map_err(PoolError::io("list", path))?;
+    match names.into_iter().find(|name| !HARMLESS.contains(&name.as_str())) {
+        Some(found) => Err(PoolError::NotEmpty { path: path.clone(), found }),
+        None => Ok(()),
+    }
+}
+
+fn plan_of(options: &CreateOptions, width: u8, candidates: &[Candidate]) -> Plan {
+    let layout = options.layout;
+    let sharing = |disk: &Candidate| {
+        candidates.iter().filter(|other| other.space.filesystem == disk.space.filesystem).count().max(1) as u64
+    };
+    let journal = journal_bytes(options, candidates);
+    let free = |disk: &Candidate| {
+        let share = disk.space.free_bytes / sharing(disk);
+        share.saturating_sub(reserve_soft(disk.space.total_bytes / sharing(disk))).saturating_sub(journal)
+    };
+    let frees: Vec<u64> = candidates.iter().map(free).collect();
+    let (usable_bytes, used) = placement::fill(layout, width, &frees, candidates.len());
+    let (data, parity) = layout.shape(width, candidates.len());
+    let disks: Vec<PlannedDisk> = candidates
+        .iter()
+        .zip(&used)
+        .map(|(disk, used)| PlannedDisk {
+            path: disk.path.clone(),
+            size_bytes: disk.space.total_bytes / sharing(disk),
+            used_bytes: *used,
+            filesystem_shared: sharing(disk) > 1,
+        })
+        .collect();
+    let warnings = warnings(layout, &disks, &frees);
+    Plan {
+        name: options.name.clone(),
+        layout,
+        width,
+        data,
+        parity,
+        raw_bytes: disks.iter().map(|disk| disk.size_bytes).sum(),
+        usable_bytes,
+        failures_survived: layout.failures(),
+        disks,
+        warnings,
+    }
+}
+
+fn warnings(layout: Layout, disks: &[PlannedDisk], frees: &[u64]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let shared: Vec<String> =
+        disks.iter().filter(|d| d.filesystem_shared).map(|d| d.path.display().to_string()).collect();
+    if !shared.is_empty() {
+        warnings.push(format!(
+            "{} lie on one filesystem: good for trying out, but if that disk fails all is lost",
+            shared.join(", ")
+        ));
+    }
+    if layout == Layout::Stripe {
+        warnings.push("stripe has no redundancy: one failed disk loses what lies on it".to_owned());
+    }
+    for (disk, free) in disks.iter().zip(frees) {
+        let idle = free - disk.used_bytes.min(*free);
+        if idle > free / 20 {
+            let (idle, path) = (ByteSize(idle), disk.path.display());
+            warnings.push(format!("{idle} of {path} cannot be used: it is larger than the others together allow"));
+        }
+    }
+    warnings
+}
+
+fn journal_bytes(options: &CreateOptions, candidates: &[Candidate]) -> u64 {
+    let smallest = candidates.iter().map(|disk| disk.space.free_bytes).min().unwrap_or(0);
+    options.journal_bytes.unwrap_or_else(|| Journal::size_default(smallest))
+}
+
+fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
+    let (plan, candidates) = examine(options, true)?;
+    let ids: Vec<Uuid> = candidates.iter().map(|_| Uuid::new_v4()).collect();
+    let copies = usize::from(plan.failures_survived) + 1;
+    let (host, host_id) = filedisk::host();
+    let mut label = Label {
+        pool: Uuid::new_v4(),
+        name: options.name.clone(),
+        layout: options.layout,
+        width: plan.width,
+        disk: Uuid::nil(),
+        generation: 1,
+        nonce: rand::random(),
+        history: Vec::new(),
+        members: ids
+            .iter()
+            .zip(&candidates)
+            .map(|(id, disk)| Member { id: *id, path: absolute(&disk.path), in_sync: true, suspect: false })
+            .collect(),
+        journal: ids.iter().take(copies).copied().collect(),
+        journal_bytes: journal_bytes(options, &candidates),
+        usage: Usage::Closed { host, host_id },
+        created_ms: now_ms(),
+    };
+    let mut locks = Vec::new();
+    for candidate in &candidates {
+        locks.push(candidate.disk.lock("pool create").map_err(PoolError::io("lock", &candidate.path))?);
+    }
+    for candidate in &candidates {
+        prepare(&*candidate.disk).map_err(PoolError::io("prepare", &candidate.path))?;
+    }
+    // Labels come last: a directory without one is not part of anything.
+    for (id, candidate) in ids.iter().zip(&candidates) {
+        label.disk = *id;
+        if let Err(error) = label::write(&*candidate.disk, &label) {
+            candidates.iter().for_each(|written| label::remove(&*written.disk));
+            return Err(PoolError::io("write the label of", &candidate.path)(error));
+        }
+    }
+    Ok(())
+}
+
+fn prepare(disk: &dyn DiskIo) -> std::io::Result<()> {
+    disk.make_directory("objects")?;
+    for directory in 0..FANOUT {
+        disk.make_directory(&format!("objects/{directory:02x}"))?;
+    }
+    Journal::prepare(disk)?;
+    disk.sync_all()
+}
+
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A directory that would be made: empty, on the filesystem of its parent.
+#[derive(Debug)]
+struct NotYet(Arc<dyn DiskIo>);
+
+impl NotYet {
+    fn none<T>() -> std::io::Result<T> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+}
+
+impl DiskIo for NotYet {
+    fn create(&self, _: &str) -> std::io::Result<Arc<dyn crate::disk::DiskFile>> {
+        Self::none()
+    }
+
+    fn open(&self, _: &str, _: bool) -> std::io::Result<Arc<dyn crate::disk::DiskFile>> {
+        Self::none()
+    }
+
+    fn rename(&self, _: &str, _: &str) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn remove(&self, _: &str) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn list(&self, _: &str) -> std::io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn make_directory(&self, _: &str) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn sync_directory(&self, _: &str) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn sync_all(&self) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn space(&self) -> std::io::Result<DiskSpace> {
+        self.0.space()
+    }
+
+    fn lock(&self, _: &str) -> std::io::Result<Box<dyn std::any::Any + Send + Sync>> {
+        Self::none()
+    }
+
+    fn identity(&self) -> std::io::Result<(u64, u64)> {
+        Self::none()
+    }
+}

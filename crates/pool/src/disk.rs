@@ -1,0 +1,83 @@
+//! What a pool asks of a disk. Real files are in `filedisk.rs`; tests and simulators bring their own.
+//!
+//! Names are relative to the disk's directory and never leave it. All calls block.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Room on a disk. Disks with the same `filesystem` share it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskSpace {
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    pub filesystem: u64,
+}
+
+/// One disk: a directory on some filesystem.
+pub trait DiskIo: Send + Sync + Debug + 'static {
+    /// Creates or truncates a file for reading and writing.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    fn open(&self, name: &str, writable: bool) -> io::Result<Arc<dyn DiskFile>>;
+    /// Atomically replaces `to`.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Names in a directory, in no order. Names that are not UTF-8 are left out: none is ours.
+    fn list(&self, directory: &str) -> io::Result<Vec<String>>;
+    /// Creates a directory unless it exists.
+    fn make_directory(&self, name: &str) -> io::Result<()>;
+    /// Makes creations, renames and removals within a directory durable; `""` is the disk itself.
+    fn sync_directory(&self, name: &str) -> io::Result<()>;
+    /// Makes everything done on this disk so far durable.
+    fn sync_all(&self) -> io::Result<()>;
+    fn space(&self) -> io::Result<DiskSpace>;
+    /// Takes the exclusive lock of this disk until the result is dropped. `WouldBlock` when
+    /// another process holds it; the error then says who.
+    fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>>;
+    /// Two paths with one identity are the same directory.
+    fn identity(&self) -> io::Result<(u64, u64)>;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync + 'static {
+    /// Reads until the buffers are full or the file ends; returns the bytes read.
+    fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize>;
+    /// As `read_at`, but only if no device has to be waited for; otherwise `WouldBlock`.
+    fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize>;
+    /// Writes all buffers.
+    fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
+    /// Makes contents and length durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Hint: begin writing this range to the device now.
+    fn start_writeback(&self, offset: u64, length: u64);
+    fn length(&self) -> io::Result<u64>;
+}
+
+/// Opens disks by path.
+pub trait DiskOpener: Send + Sync + Debug + 'static {
+    fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>>;
+    /// Creates the directory of a new disk, unless it exists.
+    fn make_directory(&self, path: &Path) -> io::Result<()>;
+}
+
+/// Reads a whole file of at most `bytes_max`.
+pub fn read_file(disk: &dyn DiskIo, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = disk.open(name, false)?;
+    let length = file.length()?.min(bytes_max) as usize;
+    let mut bytes = vec![0; length];
+    let read = file.read_at(&mut [IoSliceMut::new(&mut bytes)], 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Writes a file so that after a crash either the old or the new contents are there.
+pub fn write_file_atomically(disk: &dyn DiskIo, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temp = format!("{name}.new");
+    let file = disk.create(&temp)?;
+    file.write_at(&mut [IoSlice::new(bytes)], 0)?;
+    file.sync()?;
+    disk.rename(&temp, name)?;
+    disk.sync_directory("")
+}

@@ -1,0 +1,79 @@
+//! What can go wrong with a pool, said so that the reader knows what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use larder_base::units::ByteSize;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    #[error("'{0}' is no name for a pool: use 1 to 64 letters, digits, '-', '_' or '.', starting with a letter")]
+    BadName(String),
+    #[error("{layout} needs at least {need} disks, {have} given: add disks or choose another layout")]
+    TooFewDisks { layout: String, need: usize, have: usize },
+    #[error("{have} disks given, a pool has at most {max}: make several pools", max = crate::layout::DISKS_MAX)]
+    TooManyDisks { have: usize },
+    #[error("width {width} does not fit {layout} on {disks} disks: use {min} to {max}, or leave it out")]
+    BadWidth { layout: String, width: u8, disks: usize, min: usize, max: usize },
+    #[error("{0} and {1} are the same directory: give each disk once")]
+    SameDisk(PathBuf, PathBuf),
+    #[error(
+        "{path} is not empty (it holds '{found}'): a disk starts as an empty directory; move the files away or give another"
+    )]
+    NotEmpty { path: PathBuf, found: String },
+    #[error("{path} belongs to pool '{pool}' already: import that pool, or empty the directory to give it up")]
+    AlreadyLabelled { path: PathBuf, pool: String },
+    #[error("{path} has too little room: {room}, at least {need} needed", room = ByteSize(*.room), need = ByteSize(*.need))]
+    TooSmall { path: PathBuf, room: u64, need: u64 },
+    #[error("cannot {what} {path}: check that the disk is connected, mounted and writable")]
+    Io { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("pool '{pool}' is in use by {holder} (lock on {path}): stop it first, or run the command there")]
+    Locked { pool: String, path: PathBuf, holder: String },
+    #[error(
+        "pool '{pool}' was last used by host '{host}' and not exported: export it there, or import with force if that host is gone for good"
+    )]
+    InUse { pool: String, host: String },
+    #[error("no larder pool found in {0}: name the directories of its disks")]
+    NoPool(String),
+    #[error("the directories hold several pools ({0}): name the one to open")]
+    SeveralPools(String),
+    #[error(
+        "pool '{pool}' cannot be opened: {out} of its {disks} disks are not usable, {layout} survives {survives}. {names}. Reconnect them and import again"
+    )]
+    TooManyLost { pool: String, out: usize, disks: usize, layout: String, survives: u8, names: String },
+    #[error("pool '{pool}': the journal cannot be read: {why}")]
+    Journal { pool: String, why: String },
+    #[error("pool '{pool}' is full: {need} asked for, {available} available; delete files or snapshots, or add disks", need = ByteSize(*.need), available = ByteSize(*.available))]
+    NoSpace { pool: String, need: u64, available: u64, source: io::Error },
+    #[error("object {object} of pool '{pool}' cannot be read: {have} of the {need} pieces it needs are intact. {why}")]
+    Unavailable { pool: String, object: String, have: usize, need: usize, why: String },
+    #[error("pool '{pool}' cannot write {object}: {why}")]
+    CannotWrite { pool: String, object: String, why: String },
+    #[error("pool '{0}' is closed")]
+    Closed(String),
+    #[error("a task of pool '{0}' was cancelled: the runtime is shutting down")]
+    Cancelled(String),
+}
+
+impl PoolError {
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { what, path, source }
+    }
+
+    pub(crate) fn no_space(pool: &str, need: u64, available: u64) -> Self {
+        let source = io::ErrorKind::StorageFull.into();
+        Self::NoSpace { pool: pool.to_owned(), need, available, source }
+    }
+
+    /// Whether deleting something would help.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::NoSpace { .. })
+    }
+}
+
+impl From<PoolError> for object_store::Error {
+    fn from(error: PoolError) -> Self {
+        Self::Generic { store: "larder-pool", source: Box::new(error) }
+    }
+}

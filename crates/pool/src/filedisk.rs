@@ -1,0 +1,214 @@
+//! Disks that are directories of a real filesystem: the only module that does file I/O.
+//!
+//! The directory is held open and every name is resolved from it, so that when somebody unmounts
+//! the filesystem nothing is ever written to the directory below the mount point.
+
+use std::any::Any;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::disk::{DiskFile, DiskIo, DiskOpener, DiskSpace};
+
+const LOCK_NAME: &str = "larder.lock";
+/// `IOV_MAX` of Linux.
+const BUFFERS_MAX: usize = 1024;
+
+/// Opens directories as disks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileDisks;
+
+impl DiskOpener for FileDisks {
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+
+    fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>> {
+        let root = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Arc::new(FileDisk { root }))
+    }
+}
+
+/// Name and lasting identity of this machine.
+pub fn host() -> (String, String) {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let id = std::fs::read_to_string("/etc/machine-id").map_or_else(|_| name.clone(), |id| id.trim().to_owned());
+    (name, id)
+}
+
+#[derive(Debug)]
+struct FileDisk {
+    root: OwnedFd,
+}
+
+impl FileDisk {
+    fn open_at(&self, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        let name = if name.is_empty() { "." } else { name };
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        Ok(rustix::fs::openat(&self.root, name, flags, Mode::from_raw_mode(0o600))?)
+    }
+}
+
+impl DiskIo for FileDisk {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let fd = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
+        Ok(Arc::new(OpenFile(File::from(fd))))
+    }
+
+    fn open(&self, name: &str, writable: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let fd = self.open_at(name, if writable { OFlags::RDWR } else { OFlags::RDONLY })?;
+        Ok(Arc::new(OpenFile(File::from(fd))))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.root, from, &self.root, to)?)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.root, name, AtFlags::empty())?)
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        let fd = self.open_at(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(fd)? {
+            let entry = entry?;
+            match entry.file_name().to_str() {
+                Ok("." | "..") | Err(_) => {}
+                Ok(name) => names.push(name.to_owned()),
+            }
+        }
+        Ok(names)
+    }
+
+    fn make_directory(&self, name: &str) -> io::Result<()> {
+        match rustix::fs::mkdirat(&self.root, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync_directory(&self, name: &str) -> io::Result<()> {
+        let fd = self.open_at(name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(rustix::fs::fsync(fd)?)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.root)?)
+    }
+
+    fn space(&self) -> io::Result<DiskSpace> {
+        let fs = rustix::fs::fstatvfs(&self.root)?;
+        let device = rustix::fs::fstat(&self.root)?.st_dev;
+        Ok(DiskSpace {
+            total_bytes: fs.f_blocks.saturating_mul(fs.f_frsize),
+            free_bytes: fs.f_bavail.saturating_mul(fs.f_frsize),
+            filesystem: device,
+        })
+    }
+
+    fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>> {
+        // On a read-only filesystem an existing lock file can still be locked.
+        let fd = self
+            .open_at(LOCK_NAME, OFlags::RDWR | OFlags::CREATE)
+            .or_else(|error| self.open_at(LOCK_NAME, OFlags::RDONLY).map_err(|_| error))?;
+        let file = OpenFile(File::from(fd));
+        if let Err(error) = rustix::fs::flock(&file.0, FlockOperation::NonBlockingLockExclusive) {
+            if error != Errno::WOULDBLOCK {
+                return Err(error.into());
+            }
+            let mut holder = [0; 200];
+            let read = file.read_at(&mut [IoSliceMut::new(&mut holder)], 0).unwrap_or(0);
+            let holder = String::from_utf8_lossy(holder.get(..read).unwrap_or_default()).trim().to_owned();
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, holder));
+        }
+        // Who holds it is for people only; the lock holds without.
+        let _ = file.0.set_len(0).and_then(|()| file.write_at(&mut [IoSlice::new(owner.as_bytes())], 0));
+        Ok(Box::new(file.0))
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(&self.root)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+}
+
+struct OpenFile(File);
+
+/// Calls `read` until the buffers are full or it returns 0.
+fn read_fully(
+    mut buffers: &mut [IoSliceMut<'_>],
+    mut offset: u64,
+    mut read: impl FnMut(&mut [IoSliceMut<'_>], u64) -> rustix::io::Result<usize>,
+) -> io::Result<usize> {
+    let mut total = 0;
+    loop {
+        IoSliceMut::advance_slices(&mut buffers, 0);
+        if buffers.is_empty() {
+            return Ok(total);
+        }
+        let batch = buffers.len().min(BUFFERS_MAX);
+        match read(&mut buffers[..batch], offset) {
+            Ok(0) => return Ok(total),
+            Ok(count) => {
+                total += count;
+                offset += count as u64;
+                IoSliceMut::advance_slices(&mut buffers, count);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl DiskFile for OpenFile {
+    fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        read_fully(buffers, offset, |buffers, offset| rustix::io::preadv(&self.0, buffers, offset))
+    }
+
+    fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        let flags = rustix::io::ReadWriteFlags::NOWAIT;
+        read_fully(buffers, offset, |buffers, offset| match rustix::io::preadv2(&self.0, buffers, offset, flags) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Err(Errno::WOULDBLOCK),
+            other => other,
+        })
+    }
+
+    fn write_at(&self, mut buffers: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        loop {
+            IoSlice::advance_slices(&mut buffers, 0);
+            if buffers.is_empty() {
+                return Ok(());
+            }
+            let batch = buffers.len().min(BUFFERS_MAX);
+            match rustix::io::pwritev(&self.0, &buffers[..batch], offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    offset += count as u64;
+                    IoSlice::advance_slices(&mut buffers, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fdatasync(&self.0)?)
+    }
+
+    fn start_writeback(&self, offset: u64, length: u64) {
+        // On Linux this starts the write-back of dirty pages without waiting for it. A hint: failure changes nothing.
+        let length = std::num::NonZeroU64::new(length);
+        let _ = rustix::fs::fadvise(&self.0, offset, length, rustix::fs::Advice::DontNeed);
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}

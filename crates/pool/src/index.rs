@@ -1,0 +1,219 @@
+//! The index: every object of the pool, in memory, in order.
+//!
+//! I1. An object is in the index if and only if it is acknowledged (or was found complete when
+//!     the pool was opened). Conditional puts are decided under the index's lock.
+//! I2. Files of a version that left the index are unlinked when its last reader lets go of it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+
+use object_store::Attributes;
+use uuid::Uuid;
+
+use crate::geometry::Geometry;
+use crate::shard::{self, Header};
+
+/// No disk holds this shard.
+pub const NO_SLOT: u8 = 0xff;
+
+/// One version of one object.
+#[derive(Debug)]
+pub struct Object {
+    pub pool: Uuid,
+    pub path: String,
+    pub version: u64,
+    pub modified_ms: u64,
+    pub geometry: Geometry,
+    pub header_bytes: u32,
+    /// Which disk holds shard i.
+    slots: Box<[AtomicU8]>,
+    /// Empty until read from a header, where the object has any.
+    pub attributes: OnceLock<Attributes>,
+    pub has_attributes: bool,
+    pub graveyard: Graveyard,
+    dead: AtomicBool,
+}
+
+/// What is needed to make an [`Object`].
+pub struct NewObject {
+    pub pool: Uuid,
+    pub path: String,
+    pub version: u64,
+    pub modified_ms: u64,
+    pub geometry: Geometry,
+    pub header_bytes: u32,
+    pub has_attributes: bool,
+}
+
+impl Object {
+    pub fn new(new: NewObject, slots: &[u8], graveyard: Graveyard) -> Self {
+        let shards = usize::from(new.geometry.shards());
+        let slot = |i: usize| AtomicU8::new(slots.get(i).copied().unwrap_or(NO_SLOT));
+        Self {
+            pool: new.pool,
+            path: new.path,
+            version: new.version,
+            modified_ms: new.modified_ms,
+            geometry: new.geometry,
+            header_bytes: new.header_bytes,
+            slots: (0..shards).map(slot).collect(),
+            attributes: OnceLock::new(),
+            has_attributes: new.has_attributes,
+            graveyard,
+            dead: AtomicBool::new(false),
+        }
+    }
+
+    pub fn slot(&self, index: u8) -> Option<u8> {
+        let slot = self.slots.get(usize::from(index))?.load(Ordering::Acquire);
+        (slot != NO_SLOT).then_some(slot)
+    }
+
+    pub fn set_slot(&self, index: u8, slot: u8) {
+        if let Some(cell) = self.slots.get(usize::from(index)) {
+            cell.store(slot, Ordering::Release);
+        }
+    }
+
+    /// (shard, disk) of every shard that exists.
+    pub fn placed(&self) -> impl Iterator<Item = (u8, u8)> + '_ {
+        (0..self.geometry.shards()).filter_map(|index| Some((index, self.slot(index)?)))
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.placed().count() == usize::from(self.geometry.shards())
+    }
+
+    pub fn e_tag(&self) -> String {
+        format!("\"{:x}\"", self.version)
+    }
+
+    /// The file of shard `index`, relative to its disk.
+    pub fn file_name(&self, index: u8) -> String {
+        let attributes = if self.has_attributes { vec![(String::new(), String::new())] } else { Vec::new() };
+        let header = self.header(index, attributes);
+        format!("{}/{}", shard::directory(&self.path), shard::file_name(&header, self.header_bytes as usize))
+    }
+
+    pub fn header(&self, index: u8, attributes: Vec<(String, String)>) -> Header {
+        Header {
+            pool: self.pool,
+            version: self.version,
+            modified_ms: self.modified_ms,
+            geometry: self.geometry,
+            index,
+            path: self.path.clone(),
+            attributes,
+        }
+    }
+
+    /// From now on nobody finds this version; its files go when its readers are gone (I2).
+    pub fn bury(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if self.is_dead() {
+            let grave = |(index, slot)| Grave { slot, file: self.file_name(index), version: self.version, index };
+            self.graveyard.send(self.placed().map(grave).collect());
+        }
+    }
+}
+
+/// Where files to be unlinked are sent. Its length is bounded by those who delete: they wait
+/// while [`Graveyard::backlog`] is high.
+#[derive(Clone, Debug)]
+pub struct Graveyard {
+    sender: mpsc::Sender<Burial>,
+    backlog: Arc<AtomicUsize>,
+}
+
+/// A file to be unlinked; its version and shard, so that it is not kept open either.
+#[derive(Debug)]
+pub struct Grave {
+    pub slot: u8,
+    pub file: String,
+    pub version: u64,
+    pub index: u8,
+}
+
+#[derive(Debug)]
+pub enum Burial {
+    Files(Vec<Grave>),
+    /// Answered when everything before it is unlinked.
+    Barrier(tokio::sync::oneshot::Sender<()>),
+    Stop,
+}
+
+impl Graveyard {
+    pub fn new() -> (Self, mpsc::Receiver<Burial>) {
+        let (sender, receiver) = mpsc::channel();
+        (Self { sender, backlog: Arc::default() }, receiver)
+    }
+
+    pub fn send(&self, files: Vec<Grave>) {
+        self.backlog.fetch_add(1, Ordering::Relaxed);
+        // After the reaper has stopped the files wait for the next opening of the pool.
+        let _ = self.sender.send(Burial::Files(files));
+    }
+
+    pub fn done(&self) {
+        self.backlog.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn backlog(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed)
+    }
+
+    pub async fn barrier(&self) {
+        let (done, wait) = tokio::sync::oneshot::channel();
+        if self.sender.send(Burial::Barrier(done)).is_ok() {
+            let _ = wait.await;
+        }
+    }
+
+    pub fn stop(&self) {
+        let _ = self.sender.send(Burial::Stop);
+    }
+}
+
+/// All objects by path.
+#[derive(Debug, Default)]
+pub struct Index {
+    pub objects: BTreeMap<String, Arc<Object>>,
+    /// Object bytes in all, before redundancy.
+    pub bytes: u64,
+}
+
+impl Index {
+    pub fn get(&self, path: &str) -> Option<&Arc<Object>> {
+        self.objects.get(path)
+    }
+
+    /// Inserts a version and buries the one it replaces.
+    pub fn insert(&mut self, object: Arc<Object>) {
+        self.bytes += object.geometry.size;
+        if let Some(old) = self.objects.insert(object.path.clone(), object) {
+            self.bytes -= old.geometry.size;
+            old.bury();
+        }
+    }
+
+    pub fn remove(&mut self, path: &str) -> Option<Arc<Object>> {
+        let old = self.objects.remove(path)?;
+        self.bytes -= old.geometry.size;
+        old.bury();
+        Some(old)
+    }
+
+    pub fn is_current(&self, object: &Object) -> bool {
+        self.get(&object.path).is_some_and(|current| current.version == object.version)
+    }
+}

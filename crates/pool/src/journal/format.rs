@@ -1,0 +1,236 @@
+//! Bytes of the journal: segments of batches of records. Pure; FORMAT.md has the diagrams.
+
+use larder_base::checksum::checksum;
+use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::shard::Reader;
+
+pub const SEGMENT_MAGIC: [u8; 8] = *b"LARDJRNL";
+pub const BATCH_MAGIC: [u8; 8] = *b"LARDBTCH";
+pub const FORMAT_VERSION: u32 = 1;
+/// Batches start on this boundary, so that no acknowledged sector is ever written again (J1).
+pub const ALIGN_BYTES: u64 = 4096;
+pub const BATCH_HEADER_BYTES: usize = 48;
+pub const RECORD_HEADER_BYTES: usize = 56;
+pub const STREAM_NAME_BYTES_MAX: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Entry = 1,
+    /// What was trimmed and removed so far; the first record of each segment.
+    Checkpoint = 2,
+    /// The stream and all before are gone.
+    Remove = 3,
+}
+
+/// Head of a segment file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    pub sequence: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchHeader {
+    pub batch: u64,
+    /// Header and records, without the padding behind.
+    pub bytes: u64,
+    pub records: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    pub kind: Kind,
+    pub stream: String,
+    pub id: u64,
+    /// The stream's entry before this one, 0 for none: a gap in the chain is damage (J3).
+    pub previous: u64,
+    /// What the stream had trimmed when this was written.
+    pub trimmed: u64,
+    pub payload_bytes: u32,
+    pub payload_checksum: u64,
+}
+
+/// Binds checksums to the pool and to one life of a segment: what an earlier life left behind in
+/// the same file never passes.
+pub fn segment_seed(pool: Uuid, sequence: u64) -> u64 {
+    let mut id = [0u8; 24];
+    id[..16].copy_from_slice(pool.as_bytes());
+    id[16..].copy_from_slice(&sequence.to_le_bytes());
+    xxh3_64(&id)
+}
+
+fn sealed(mut bytes: Vec<u8>, seed: u64) -> Vec<u8> {
+    let sum = checksum(seed, &bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// The part before the checksum, if that is right.
+fn unseal(bytes: &[u8], seed: u64) -> Option<Reader<'_>> {
+    let (body, sum) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
+    (checksum(seed, body).to_le_bytes() == sum).then_some(Reader(body))
+}
+
+impl SegmentHeader {
+    pub const BYTES: usize = 56;
+
+    pub fn encode(&self, pool: Uuid) -> Vec<u8> {
+        let mut out = SEGMENT_MAGIC.to_vec();
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(pool.as_bytes());
+        out.extend_from_slice(&self.sequence.to_le_bytes());
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+        sealed(out, 0)
+    }
+
+    pub fn decode(bytes: &[u8], pool: Uuid) -> Option<Self> {
+        let mut reader = unseal(bytes.get(..Self::BYTES)?, 0)?;
+        let known = reader.take(8)? == SEGMENT_MAGIC && reader.u32()? == FORMAT_VERSION;
+        reader.take(4)?;
+        let ours = known && reader.take(16)? == pool.as_bytes();
+        let header = Self { sequence: reader.u64()?, bytes: reader.u64()? };
+        ours.then_some(header)
+    }
+}
+
+impl BatchHeader {
+    /// `seed` is the segment's, `offset` where the batch starts.
+    pub fn encode(&self, seed: u64, offset: u64) -> Vec<u8> {
+        let mut out = BATCH_MAGIC.to_vec();
+        out.extend_from_slice(&self.batch.to_le_bytes());
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+        out.extend_from_slice(&self.records.to_le_bytes());
+        out.resize(BATCH_HEADER_BYTES - 8, 0);
+        sealed(out, seed ^ offset)
+    }
+
+    pub fn decode(bytes: &[u8], seed: u64, offset: u64) -> Option<Self> {
+        let bytes = bytes.get(..BATCH_HEADER_BYTES)?;
+        // Cheap first: the search for batches behind damage comes by here often.
+        if bytes.get(..8)? != BATCH_MAGIC {
+            return None;
+        }
+        let mut reader = unseal(bytes, seed ^ offset)?;
+        reader.take(8)?;
+        Some(Self { batch: reader.u64()?, bytes: reader.u64()?, records: reader.u32()? })
+    }
+}
+
+impl RecordHeader {
+    /// Header, stream name, padding to 8 bytes.
+    pub fn head_bytes(&self) -> usize {
+        RECORD_HEADER_BYTES + self.stream.len().next_multiple_of(8)
+    }
+
+    /// All of the record.
+    pub fn bytes(&self) -> usize {
+        self.head_bytes() + (self.payload_bytes as usize).next_multiple_of(8)
+    }
+
+    pub fn encode(&self, seed: u64, offset: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.head_bytes());
+        out.extend_from_slice(&[self.kind as u8, self.stream.len() as u8, 0, 0]);
+        out.extend_from_slice(&self.payload_bytes.to_le_bytes());
+        for number in [self.id, self.previous, self.trimmed, self.payload_checksum, 0] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(self.stream.as_bytes());
+        out.resize(self.head_bytes() - 8, 0);
+        sealed(out, seed ^ offset)
+    }
+
+    pub fn decode(bytes: &[u8], seed: u64, offset: u64) -> Option<Self> {
+        let name_bytes = usize::from(*bytes.get(1)?);
+        let head = RECORD_HEADER_BYTES + name_bytes.next_multiple_of(8);
+        let mut reader = unseal(bytes.get(..head)?, seed ^ offset)?;
+        let kind = match reader.take(4)?.first()? {
+            1 => Kind::Entry,
+            2 => Kind::Checkpoint,
+            3 => Kind::Remove,
+            _ => return None,
+        };
+        let payload_bytes = reader.u32()?;
+        let (id, previous, trimmed, payload_checksum) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
+        reader.u64()?;
+        let stream = reader.text(name_bytes)?;
+        Some(Self { kind, stream, id, previous, trimmed, payload_bytes, payload_checksum })
+    }
+}
+
+/// The state of one stream in a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamMark {
+    pub stream: String,
+    pub last: u64,
+    pub trimmed: u64,
+}
+
+pub fn encode_checkpoint(marks: &[StreamMark]) -> Vec<u8> {
+    let mut out = (marks.len() as u32).to_le_bytes().to_vec();
+    for mark in marks {
+        out.extend_from_slice(&(mark.stream.len() as u32).to_le_bytes());
+        out.extend_from_slice(mark.stream.as_bytes());
+        out.extend_from_slice(&mark.last.to_le_bytes());
+        out.extend_from_slice(&mark.trimmed.to_le_bytes());
+    }
+    out
+}
+
+pub fn decode_checkpoint(bytes: &[u8]) -> Option<Vec<StreamMark>> {
+    let mut reader = Reader(bytes);
+    let count = reader.u32()?;
+    let mut marks = Vec::new();
+    for _ in 0..count {
+        let length = reader.u32()? as usize;
+        marks.push(StreamMark { stream: reader.text(length)?, last: reader.u64()?, trimmed: reader.u64()? });
+    }
+    Some(marks)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    #[test]
+    fn headers_round_trip_and_notice_damage() {
+        let pool = Uuid::from_u128(1);
+        let segment = SegmentHeader { sequence: 5, bytes: 1 << 20 };
+        let batch = BatchHeader { batch: 9, bytes: 300, records: 2 };
+        let record = RecordHeader {
+            kind: Kind::Entry,
+            stream: "wal".into(),
+            id: 4,
+            previous: 3,
+            trimmed: 1,
+            payload_bytes: 10,
+            payload_checksum: 77,
+        };
+        let seed = segment_seed(pool, 5);
+        let (a, b, c) = (segment.encode(pool), batch.encode(seed, 4096), record.encode(seed, 4144));
+        assert_eq!((a.len(), b.len(), c.len()), (SegmentHeader::BYTES, BATCH_HEADER_BYTES, record.head_bytes()));
+        assert!(hex(&a).starts_with("4c4152444a524e4c0100000000000000"), "golden");
+        assert!(hex(&b).starts_with("4c4152444254434809000000000000002c0100000000000002000000"), "golden");
+        assert!(hex(&c).starts_with("010300000a000000040000000000000003000000000000000100000000000000"), "golden");
+        assert_eq!(SegmentHeader::decode(&a, pool), Some(segment));
+        assert_eq!(BatchHeader::decode(&b, seed, 4096), Some(batch));
+        assert_eq!(RecordHeader::decode(&c, seed, 4144), Some(record));
+        assert_eq!(BatchHeader::decode(&b, segment_seed(pool, 6), 4096), None, "another life of the segment");
+        assert_eq!(BatchHeader::decode(&b, seed, 8192), None, "another place");
+        for at in 0..c.len() {
+            let mut bad = c.clone();
+            bad[at] ^= 4;
+            assert_eq!(RecordHeader::decode(&bad, seed, 4144), None);
+            assert_eq!(RecordHeader::decode(&c[..at], seed, 4144), None);
+        }
+        let marks = vec![StreamMark { stream: "wal".into(), last: 4, trimmed: 2 }];
+        assert_eq!(decode_checkpoint(&encode_checkpoint(&marks)), Some(marks));
+    }
+}

@@ -1,0 +1,351 @@
+//! The journal: small synchronous records, durable on m+1 disks with one write and one sync.
+//!
+//! One thread writes. What arrives while it waits for the disks goes together in the next batch
+//! (group commit over all streams). A batch is written and synced on all copies side by side.
+//!
+//! J1. A sector that holds an acknowledged record is never written again, until its whole segment
+//!     is free: batches start on 4 KiB boundaries.
+//! J2. A batch is written only when the one before it is durable on every current copy. So only
+//!     the last batch can be torn.
+//! J3. Every entry names the one before it in its stream: a lost entry is noticed.
+//! J4. A segment is written over only after a durable checkpoint says that all in it is trimmed.
+//! J5. The label names the disks whose copies are current. It is written before an append is
+//!     acknowledged that a former copy missed.
+//!
+//! A segment file is filled with zeros when it is made, so that a sync has no metadata to write.
+
+pub mod format;
+pub mod replay;
+mod segments;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use larder_base::checksum::checksum;
+use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES};
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use crate::core::Core;
+use crate::error::PoolError;
+use format::{Kind, STREAM_NAME_BYTES_MAX, StreamMark, segment_seed};
+use replay::StreamState;
+use segments::Segments;
+
+/// Streams at once: a checkpoint of all of them must fit the end of a segment.
+const STREAMS_MAX: usize = 256;
+/// Bytes and records waiting to be written; beyond that `append` waits its turn.
+const QUEUE_BYTES_MAX: u64 = 64 << 20;
+const QUEUE_RECORDS_MAX: usize = 16 << 10;
+/// A journal is copied to another disk within seconds, unless a disk hangs.
+const COPIES_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// The journal of an open pool.
+pub struct Journal {
+    core: Arc<Core>,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+/// What appenders and the writer share.
+pub struct Shared {
+    state: Mutex<State>,
+    /// There is work for the writer.
+    wanted: Condvar,
+    /// There is room in the queue.
+    room: tokio::sync::Notify,
+    /// A segment was begun: the journal is fuller than before.
+    begun: tokio::sync::Notify,
+}
+
+pub struct State {
+    streams: BTreeMap<String, Stream>,
+    segments: Segments,
+    queue: Vec<Pending>,
+    queued_bytes: u64,
+    stop: bool,
+    /// Before it stops the writer makes durable what is trimmed.
+    tidy: bool,
+    /// A disk came back: whoever is told when the number of copies is what it should be.
+    returned: Option<std::sync::mpsc::SyncSender<()>>,
+    /// Set when no copy can be written any more.
+    dead: Option<String>,
+}
+
+#[derive(Default)]
+struct Stream {
+    /// Durable entries.
+    state: StreamState,
+    /// The last id accepted, durable or not.
+    accepted: u64,
+    poisoned: Option<String>,
+}
+
+struct Pending {
+    kind: Kind,
+    stream: String,
+    id: u64,
+    payload: Vec<Bytes>,
+    payload_bytes: u64,
+    done: oneshot::Sender<Result<(), LogError>>,
+}
+
+impl Journal {
+    /// Creates the directories on a fresh disk.
+    pub fn prepare(disk: &dyn crate::disk::DiskIo) -> std::io::Result<()> {
+        disk.make_directory(segments::DIRECTORY)
+    }
+
+    /// Reads the journal, heals the copies, and starts writing. Blocks.
+    pub fn open(core: Arc<Core>) -> Result<Self, PoolError> {
+        let (writer, streams, segments) = writer::Writer::open(core.clone())?;
+        let streams = streams
+            .into_iter()
+            .map(|(name, state)| (name, Stream { accepted: state.last, state, poisoned: None }))
+            .collect();
+        let state = State {
+            streams,
+            segments,
+            queue: Vec::new(),
+            queued_bytes: 0,
+            stop: false,
+            tidy: false,
+            returned: None,
+            dead: None,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            wanted: Condvar::new(),
+            room: tokio::sync::Notify::new(),
+            begun: tokio::sync::Notify::new(),
+        });
+        // Unset until here; a core has one journal.
+        let _ = core.journal.set(Arc::downgrade(&shared));
+        let of_thread = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("larder-journal".into())
+            .spawn(move || writer.run(&of_thread))
+            .map_err(|source| PoolError::Io { what: "start a thread for", path: "the journal".into(), source })?;
+        Ok(Self { core, shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Waits until a segment is begun. For one task.
+    pub async fn begun(&self) {
+        self.shared.begun.notified().await;
+    }
+
+    /// As `stop`, and what is trimmed is free for whoever opens the pool next. Blocks.
+    pub fn close(&self) {
+        self.shared.state.lock().tidy = true;
+        self.stop();
+    }
+
+    /// Writes what is queued and stops. Blocks.
+    pub fn stop(&self) {
+        self.shared.state.lock().stop = true;
+        self.shared.wanted.notify_one();
+        if let Some(thread) = self.thread.lock().take() {
+            // A writer that panicked has said so already; what it owed is not acknowledged.
+            let _ = thread.join();
+        }
+    }
+
+    /// Bytes that the journal of this size holds, so that a disk's worth can be told in advance.
+    pub fn size_default(smallest_disk_bytes: u64) -> u64 {
+        segments::size_default(smallest_disk_bytes)
+    }
+
+    async fn submit(&self, kind: Kind, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
+        let payload_bytes: u64 = payload.iter().map(|part| part.len() as u64).sum();
+        check_request(stream, payload_bytes)?;
+        let (done, wait) = oneshot::channel();
+        let mut pending = Some(Pending { kind, stream: stream.to_owned(), id, payload, payload_bytes, done });
+        loop {
+            let room = self.shared.room.notified();
+            if self.shared.enqueue(&mut pending)? {
+                break;
+            }
+            room.await;
+        }
+        self.shared.wanted.notify_one();
+        wait.await.unwrap_or_else(|_| Err(LogError::Poisoned("the pool is closed".into())))
+    }
+}
+
+/// Whether some segment on this disk says that it is this pool's.
+pub fn belongs_to(disk: &dyn crate::disk::DiskIo, pool: uuid::Uuid) -> bool {
+    let bytes_max = format::SegmentHeader::BYTES as u64;
+    let is_ours = |name: &String| {
+        let bytes = crate::disk::read_file(disk, &format!("{}/{name}", segments::DIRECTORY), bytes_max);
+        bytes.is_ok_and(|bytes| format::SegmentHeader::decode(&bytes, pool).is_some())
+    };
+    disk.list(segments::DIRECTORY).unwrap_or_default().iter().any(is_ours)
+}
+
+fn check_request(stream: &str, payload_bytes: u64) -> Result<(), LogError> {
+    let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let named = (1..=STREAM_NAME_BYTES_MAX).contains(&stream.len()) && stream.bytes().all(valid);
+    if !named || payload_bytes > MAX_PAYLOAD_BYTES as u64 {
+        let why = format!("stream '{stream}', {payload_bytes} bytes: beyond what a log entry may be");
+        return Err(LogError::Io(Arc::new(std::io::Error::new(std::io::ErrorKind::InvalidInput, why))));
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// A disk is in sync again: makes it a copy if there are too few. Blocks until that is done.
+    pub fn disk_returned(&self) {
+        let (done, wait) = std::sync::mpsc::sync_channel(1);
+        {
+            let mut state = self.state.lock();
+            if state.stop || state.dead.is_some() {
+                return;
+            }
+            // Whoever waited already is let go: one search serves both.
+            state.returned = Some(done);
+        }
+        self.wanted.notify_one();
+        // An error means that the journal stopped.
+        let _ = wait.recv_timeout(COPIES_WAIT_MAX);
+    }
+
+    /// Takes `pending` into the queue; `false` when the queue is full.
+    fn enqueue(&self, pending: &mut Option<Pending>) -> Result<bool, LogError> {
+        let mut state = self.state.lock();
+        if let Some(why) = &state.dead {
+            return Err(LogError::Poisoned(why.clone()));
+        }
+        if state.stop {
+            return Err(LogError::Poisoned("the pool is closed".into()));
+        }
+        let Some(new) = pending.as_ref() else { return Ok(true) };
+        let crowded = state.queue.len() >= QUEUE_RECORDS_MAX || state.queued_bytes >= QUEUE_BYTES_MAX;
+        if crowded {
+            return Ok(false);
+        }
+        if !state.streams.contains_key(&new.stream) && state.streams.len() >= STREAMS_MAX {
+            return Err(LogError::Full(format!("it has {STREAMS_MAX} streams already")));
+        }
+        let (kind, id, bytes) = (new.kind, new.id, new.payload_bytes);
+        let stream = state.streams.entry(new.stream.clone()).or_default();
+        match kind {
+            Kind::Entry => {
+                if let Some(why) = &stream.poisoned {
+                    return Err(LogError::Poisoned(why.clone()));
+                }
+                if id <= stream.accepted {
+                    return Err(LogError::OutOfOrder { stream: new.stream.clone(), id, last: stream.accepted });
+                }
+                stream.accepted = id;
+            }
+            // What is queued for the stream before this goes with it.
+            _ => *stream = Stream { state: std::mem::take(&mut stream.state), ..Stream::default() },
+        }
+        state.queued_bytes += bytes;
+        state.queue.extend(pending.take());
+        Ok(true)
+    }
+}
+
+#[async_trait]
+impl LogStore for Journal {
+    async fn append(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
+        self.submit(Kind::Entry, stream, id, payload).await
+    }
+
+    async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {
+        let locations: Vec<(u64, replay::Location)> = {
+            let mut state = self.shared.state.lock();
+            let Some(found) = state.streams.get_mut(stream) else { return Ok(Vec::new()) };
+            if let Some(why) = &found.state.damage {
+                return Err(LogError::Damaged { stream: stream.to_owned(), why: why.clone() });
+            }
+            // Who reads back what is durable may go on from there.
+            found.poisoned = None;
+            found.accepted = found.state.last;
+            let Some(first) = after.checked_add(1) else { return Ok(Vec::new()) };
+            found.state.entries.range(first..).map(|(id, location)| (*id, *location)).collect()
+        };
+        let stream = stream.to_owned();
+        let shared = self.shared.clone();
+        self.core
+            .blocking(move |core| {
+                locations.into_iter().map(|(id, location)| read_entry(core, &shared, &stream, id, location)).collect()
+            })
+            .await
+            .map_err(|error| LogError::Poisoned(error.to_string()))?
+    }
+
+    async fn trim(&self, stream: &str, through: u64) -> Result<(), LogError> {
+        let mut state = self.shared.state.lock();
+        let State { streams, segments, .. } = &mut *state;
+        if let Some(stream) = streams.get_mut(stream) {
+            // Trimming ahead of what is durable would hide a loss.
+            let through = through.min(stream.state.last);
+            let kept = stream.state.entries.split_off(&through.saturating_add(1));
+            for location in std::mem::replace(&mut stream.state.entries, kept).values() {
+                segments.forget(location.segment);
+            }
+            stream.state.trimmed = stream.state.trimmed.max(through);
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, stream: &str) -> Result<(), LogError> {
+        if !self.shared.state.lock().streams.contains_key(stream) {
+            return Ok(());
+        }
+        self.submit(Kind::Remove, stream, 0, Vec::new()).await
+    }
+
+    fn usage(&self) -> (u64, u64) {
+        self.shared.state.lock().segments.usage()
+    }
+}
+
+/// Reads one entry from whichever copy has it intact.
+fn read_entry(
+    core: &Core,
+    shared: &Shared,
+    stream: &str,
+    id: u64,
+    location: replay::Location,
+) -> Result<LogEntry, LogError> {
+    let place = {
+        let state = shared.state.lock();
+        state.segments.file_of(location.segment).map(|file| (file, state.segments.copies().to_vec()))
+    };
+    let damaged = |why: &str| LogError::Damaged { stream: stream.to_owned(), why: format!("entry {id}: {why}") };
+    let (file, copies) = place.ok_or_else(|| damaged("it was trimmed"))?;
+    let seed = segment_seed(core.id, location.segment) ^ location.offset;
+    for slot in copies {
+        let Some(io) = core.member(slot).and_then(|member| member.io().ok()) else { continue };
+        let mut bytes = vec![0; location.bytes as usize];
+        let read = io
+            .open(&segments::file_name(file), false)
+            .and_then(|file| file.read_at(&mut [std::io::IoSliceMut::new(&mut bytes)], location.offset));
+        if read.is_ok_and(|read| read == bytes.len()) && checksum(seed, &bytes) == location.checksum {
+            return Ok(LogEntry { id, payload: bytes.into() });
+        }
+    }
+    Err(damaged("no copy of it is intact"))
+}
+
+impl State {
+    fn marks(&self) -> Vec<StreamMark> {
+        self.streams
+            .iter()
+            .filter(|(_, stream)| stream.state.last > 0)
+            .map(|(name, stream)| StreamMark {
+                stream: name.clone(),
+                last: stream.state.last,
+                trimmed: stream.state.trimmed,
+            })
+            .collect()
+    }
+}

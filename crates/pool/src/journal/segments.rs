@@ -1,0 +1,153 @@
+//! Which segment files exist, which are in use, and which may be written over.
+
+use std::collections::BTreeMap;
+
+use super::format::ALIGN_BYTES;
+
+pub const DIRECTORY: &str = "journal";
+/// Segments in all; one is being written, one must be free to move on to.
+const SEGMENTS: u64 = 16;
+const JOURNAL_BYTES_DEFAULT: u64 = 256 << 20;
+const JOURNAL_BYTES_MIN: u64 = 4 << 20;
+/// Kept free at the end of each segment for a checkpoint that lets another be written over (J4).
+pub const CHECKPOINT_ROOM_BYTES: u64 = 32 << 10;
+
+const _: () = assert!(JOURNAL_BYTES_MIN / SEGMENTS >= 4 * CHECKPOINT_ROOM_BYTES);
+
+pub fn size_default(smallest_disk_bytes: u64) -> u64 {
+    (smallest_disk_bytes / 8).clamp(JOURNAL_BYTES_MIN, JOURNAL_BYTES_DEFAULT)
+}
+
+pub fn file_name(file: u32) -> String {
+    format!("{DIRECTORY}/segment-{file:04}")
+}
+
+pub fn parse_file_name(name: &str) -> Option<u32> {
+    name.strip_prefix("segment-")?.parse().ok()
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    file: u32,
+    bytes: u64,
+    /// Entries that are not trimmed.
+    live: u64,
+    /// A durable checkpoint says that nothing in it is needed (J4).
+    covered: bool,
+}
+
+/// By sequence number.
+#[derive(Debug)]
+pub struct Segments {
+    used: BTreeMap<u64, Segment>,
+    /// Files that hold nothing, with their length.
+    spare: BTreeMap<u32, u64>,
+    capacity_bytes: u64,
+    segment_bytes: u64,
+    /// The disks that have copies.
+    copies: Vec<u8>,
+}
+
+/// Where the next segment goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    pub file: u32,
+    pub bytes: u64,
+    /// The file exists and has this length already.
+    pub ready: bool,
+}
+
+impl Segments {
+    pub fn new(capacity_bytes: u64, copies: Vec<u8>) -> Self {
+        let capacity_bytes = capacity_bytes.max(JOURNAL_BYTES_MIN);
+        let segment_bytes = (capacity_bytes / SEGMENTS) / ALIGN_BYTES * ALIGN_BYTES;
+        Self { used: BTreeMap::new(), spare: BTreeMap::new(), capacity_bytes, segment_bytes, copies }
+    }
+
+    pub fn copies(&self) -> &[u8] {
+        &self.copies
+    }
+
+    pub fn set_copies(&mut self, copies: Vec<u8>) {
+        self.copies = copies;
+    }
+
+    /// A segment found when the pool was opened, or begun.
+    pub fn add(&mut self, sequence: u64, file: u32, bytes: u64) {
+        self.spare.remove(&file);
+        self.used.insert(sequence, Segment { file, bytes, live: 0, covered: false });
+    }
+
+    pub fn add_spare(&mut self, file: u32, bytes: u64) {
+        self.spare.insert(file, bytes);
+    }
+
+    pub fn remember(&mut self, sequence: u64) {
+        if let Some(segment) = self.used.get_mut(&sequence) {
+            segment.live += 1;
+            segment.covered = false;
+        }
+    }
+
+    pub fn forget(&mut self, sequence: u64) {
+        if let Some(segment) = self.used.get_mut(&sequence) {
+            segment.live = segment.live.saturating_sub(1);
+        }
+    }
+
+    pub fn file_of(&self, sequence: u64) -> Option<u32> {
+        self.used.get(&sequence).map(|segment| segment.file)
+    }
+
+    pub fn files(&self) -> impl Iterator<Item = u32> + '_ {
+        self.used.values().map(|segment| segment.file)
+    }
+
+    /// Segments before `current` that a checkpoint written now would cover.
+    pub fn coverable(&self, current: u64) -> Vec<u64> {
+        self.used.iter().filter(|(seq, s)| **seq < current && s.live == 0 && !s.covered).map(|(seq, _)| *seq).collect()
+    }
+
+    pub fn cover(&mut self, sequences: &[u64]) {
+        for sequence in sequences {
+            if let Some(segment) = self.used.get_mut(sequence)
+                && segment.live == 0
+            {
+                segment.covered = true;
+            }
+        }
+    }
+
+    /// A place for a segment with room for `need_bytes`.
+    pub fn next(&mut self, need_bytes: u64) -> Option<Next> {
+        let bytes = need_bytes.next_multiple_of(ALIGN_BYTES).max(self.segment_bytes);
+        let covered: Vec<u64> = self.used.iter().filter(|(_, s)| s.covered).map(|(seq, _)| *seq).collect();
+        for sequence in covered {
+            if let Some(segment) = self.used.remove(&sequence) {
+                self.spare.insert(segment.file, segment.bytes);
+            }
+        }
+        if let Some((&file, &bytes)) = self.spare.iter().find(|(_, have)| **have >= bytes) {
+            return Some(Next { file, bytes, ready: true });
+        }
+        let total: u64 = self.used.values().map(|s| s.bytes).chain(self.spare.values().copied()).sum();
+        // A file that is too short is lengthened; its old length counts no more.
+        let (file, given_back) = match self.spare.iter().next_back() {
+            Some((&file, &have)) => (file, have),
+            None => (self.file_unused(), 0),
+        };
+        (total - given_back + bytes <= self.capacity_bytes).then_some(Next { file, bytes, ready: false })
+    }
+
+    fn file_unused(&self) -> u32 {
+        let taken = |file: &u32| self.spare.contains_key(file) || self.used.values().any(|s| s.file == *file);
+        (0..).find(|file| !taken(file)).unwrap_or(0)
+    }
+
+    /// Bytes in segments that are in use, and how many of them may be.
+    pub fn usage(&self) -> (u64, u64) {
+        let used = self.used.values().filter(|s| s.live > 0).map(|s| s.bytes).sum();
+        // The segment being written and the one to move on to are not the user's.
+        (used, self.capacity_bytes - 2 * self.segment_bytes)
+    }
+}

@@ -1,0 +1,673 @@
+//! The thread that writes the journal.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::sync::{Arc, mpsc};
+
+use bytes::Bytes;
+use larder_base::checksum::checksum;
+use larder_base::log::LogError;
+use uuid::Uuid;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::format::{
+    ALIGN_BYTES, BATCH_HEADER_BYTES, BatchHeader, Kind, RecordHeader, SegmentHeader, encode_checkpoint, segment_seed,
+};
+use super::replay::{self, Location, Rebuild, SegmentImage, StreamState};
+use super::segments::{CHECKPOINT_ROOM_BYTES, DIRECTORY, Next, Segments, file_name, parse_file_name};
+use super::{Pending, QUEUE_BYTES_MAX, Shared, State};
+use crate::core::Core;
+use crate::disk::{DiskFile, DiskIo, read_file};
+use crate::error::PoolError;
+
+/// Longest segment file read: bounds memory on the word of a directory.
+const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+/// A batch takes no more records once it has this many bytes.
+const BATCH_BYTES: u64 = 4 << 20;
+/// Payloads up to this size are copied together with their headers.
+const COPY_BYTES_MAX: usize = 16 << 10;
+
+pub struct Writer {
+    core: Arc<Core>,
+    copies: Vec<Copy>,
+    /// The current segment; nothing can be written before the first is begun.
+    current: Option<Current>,
+    sequence_next: u64,
+    batch_next: u64,
+}
+
+struct Current {
+    sequence: u64,
+    file: u32,
+    bytes: u64,
+    offset: u64,
+}
+
+/// One disk with a copy. All but the first have a thread that writes and syncs beside the others.
+struct Copy {
+    slot: u8,
+    file: Option<Arc<dyn DiskFile>>,
+    helper: Option<Helper>,
+}
+
+struct Helper {
+    jobs: mpsc::SyncSender<Job>,
+    results: mpsc::Receiver<io::Result<()>>,
+}
+
+struct Job {
+    file: Arc<dyn DiskFile>,
+    chunks: Arc<Vec<Bytes>>,
+    offset: u64,
+}
+
+impl Helper {
+    fn start() -> io::Result<Self> {
+        let (jobs, work) = mpsc::sync_channel::<Job>(1);
+        let (done, results) = mpsc::sync_channel(1);
+        std::thread::Builder::new().name("larder-journal-copy".into()).spawn(move || {
+            while let Ok(job) = work.recv() {
+                if done.send(write_and_sync(&*job.file, &job.chunks, job.offset)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, results })
+    }
+}
+
+fn write_and_sync(file: &dyn DiskFile, chunks: &[Bytes], offset: u64) -> io::Result<()> {
+    let mut buffers: Vec<IoSlice<'_>> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
+    file.write_at(&mut buffers, offset)?;
+    file.sync()
+}
+
+/// A batch ready to be written, and what follows when it is durable.
+struct Built {
+    chunks: Arc<Vec<Bytes>>,
+    locations: Vec<Location>,
+    end: u64,
+}
+
+impl Writer {
+    // ---- opening ----------------------------------------------------------------------------
+
+    pub fn open(core: Arc<Core>) -> Result<(Self, BTreeMap<String, StreamState>, Segments), PoolError> {
+        let label = core.label();
+        let sources: Vec<u8> = (0..core.members.len() as u8)
+            .filter(|slot| core.member(*slot).is_some_and(|m| label.journal.contains(&m.id) && m.is_readable()))
+            .collect();
+        let failed = |why: String| PoolError::Journal { pool: core.name.clone(), why };
+        if sources.is_empty() {
+            return Err(failed("none of the disks that hold it is there".into()));
+        }
+        let mut segments = Segments::new(label.journal_bytes, sources.clone());
+        let (images, spare) = load(&core, &sources);
+        let mut rebuild = Rebuild::default();
+        let (mut sequence_last, mut batch_last, mut checkpoint_last) = (0, 0, 0);
+        for (sequence, (file, image)) in &images {
+            let found = replay::scan(core.id, image);
+            heal(&core, &sources, *file, &found);
+            sequence_last = sequence_last.max(*sequence);
+            batch_last = batch_last.max(found.batch_last);
+            segments.add(*sequence, *file, image.header.bytes);
+            if found.records.iter().any(|(record, _)| record.kind == Kind::Checkpoint) {
+                checkpoint_last = checkpoint_last.max(*sequence);
+            }
+            for (record, location) in &found.records {
+                let from = location.offset as usize;
+                let payload = found.merged.get(from..from + location.bytes as usize).unwrap_or_default();
+                rebuild.apply(record, *location, payload);
+            }
+        }
+        spare.into_iter().for_each(|(file, bytes)| segments.add_spare(file, bytes));
+        let streams = rebuild.finish();
+        for state in streams.values() {
+            state.entries.values().for_each(|location| segments.remember(location.segment));
+        }
+        // What was trimmed before the last checkpoint may be written over (J4). Without this every opening would use up
+        // a segment, and a server that is killed again and again would fill the journal with nothing.
+        let covered = segments.coverable(checkpoint_last);
+        segments.cover(&covered);
+        let mut writer = Self {
+            core,
+            copies: Vec::new(),
+            current: None,
+            sequence_next: sequence_last + 1,
+            batch_next: batch_last + 1,
+        };
+        let copies: Vec<u8> =
+            sources.into_iter().filter(|slot| writer.core.member(*slot).is_some_and(|m| m.is_writable())).collect();
+        for slot in copies {
+            writer.add_copy(slot);
+        }
+        writer.find_copies(&segments);
+        segments.set_copies(writer.slots());
+        Ok((writer, streams, segments))
+    }
+
+    fn slots(&self) -> Vec<u8> {
+        self.copies.iter().map(|copy| copy.slot).collect()
+    }
+
+    fn add_copy(&mut self, slot: u8) {
+        // Without a thread of its own the copy is written in turn.
+        let helper = if self.copies.is_empty() { None } else { Helper::start().ok() };
+        self.copies.push(Copy { slot, file: None, helper });
+    }
+
+    /// Brings the number of copies to m+1 if disks allow, and the labels up to date (J5).
+    fn find_copies(&mut self, segments: &Segments) {
+        let core = self.core.clone();
+        let wanted = usize::from(core.layout.failures()) + 1;
+        let mut rooms = core.rooms(|_| 0);
+        rooms.retain(|(slot, _, _)| core.member(*slot).is_some_and(|member| member.is_in_sync()));
+        rooms.sort_by_key(|(_, _, free)| std::cmp::Reverse(*free));
+        for (slot, _, _) in rooms {
+            if self.copies.len() >= wanted {
+                break;
+            }
+            let source = self.copies.first().map(|copy| copy.slot).or(segments.copies().first().copied());
+            if self.slots().contains(&slot) {
+                continue;
+            }
+            let copied = source.is_none_or(|source| copy_all(&core, source, slot, segments).is_ok());
+            if copied {
+                self.add_copy(slot);
+            }
+        }
+        let ids: Vec<Uuid> = self.copies.iter().filter_map(|copy| Some(core.member(copy.slot)?.id)).collect();
+        if core.label().journal != ids && !ids.is_empty() {
+            core.write_labels(|label| label.journal = ids);
+        }
+    }
+
+    // ---- running ----------------------------------------------------------------------------
+
+    pub fn run(mut self, shared: &Shared) {
+        loop {
+            let batch = {
+                let mut state = shared.state.lock();
+                while state.queue.is_empty() && !state.stop && state.returned.is_none() {
+                    shared.wanted.wait(&mut state);
+                }
+                if let Some(done) = state.returned.take() {
+                    drop(state);
+                    self.refresh_copies(shared);
+                    // Nobody may wait any more.
+                    let _ = done.send(());
+                    continue;
+                }
+                if state.queue.is_empty() {
+                    let current = self.current.as_ref().map_or(0, |current| current.sequence);
+                    let tidy = state.tidy && !state.segments.coverable(current).is_empty();
+                    drop(state);
+                    if tidy {
+                        // Without it only room is lost, until the next checkpoint.
+                        let _ = self.write_checkpoint(shared, Vec::new());
+                    }
+                    return;
+                }
+                take_batch(&mut state)
+            };
+            shared.room.notify_waiters();
+            self.write(shared, batch);
+        }
+    }
+
+    fn write(&mut self, shared: &Shared, batch: Vec<Pending>) {
+        match self.try_write(shared, &batch) {
+            Ok(locations) => {
+                settle(shared, &batch, &locations);
+                batch.into_iter().for_each(|pending| drop(pending.done.send(Ok(()))));
+            }
+            Err(error) => {
+                let mut state = shared.state.lock();
+                for pending in &batch {
+                    if let Some(stream) = state.streams.get_mut(&pending.stream) {
+                        stream.poisoned = Some(error.to_string());
+                    }
+                }
+                // What waits for the same streams would leave a gap (L3).
+                let (fail, keep): (Vec<_>, Vec<_>) = std::mem::take(&mut state.queue)
+                    .into_iter()
+                    .partition(|queued| batch.iter().any(|pending| pending.stream == queued.stream));
+                state.queue = keep;
+                state.queued_bytes = state.queue.iter().map(|pending| pending.payload_bytes).sum();
+                drop(state);
+                batch.into_iter().chain(fail).for_each(|pending| drop(pending.done.send(Err(error.clone()))));
+            }
+        }
+    }
+
+    fn try_write(&mut self, shared: &Shared, batch: &[Pending]) -> Result<Vec<Location>, LogError> {
+        let records = headers(shared, batch);
+        let need = batch_bytes(&records);
+        let room = self.current.as_ref().map_or(0, |c| (c.bytes - c.offset).saturating_sub(CHECKPOINT_ROOM_BYTES));
+        if need > room {
+            self.begin_segment(shared, need)?;
+        }
+        let payloads: Vec<&[Bytes]> = batch.iter().map(|pending| pending.payload.as_slice()).collect();
+        self.append(shared, records, &payloads, Vec::new())
+    }
+
+    /// Writes one batch to the current segment, behind `before` if it is the segment's first.
+    fn append(
+        &mut self,
+        shared: &Shared,
+        records: Vec<RecordHeader>,
+        payloads: &[&[Bytes]],
+        before: Vec<u8>,
+    ) -> Result<Vec<Location>, LogError> {
+        let Some(current) = &self.current else { return Err(LogError::Poisoned("no segment".into())) };
+        let built = build(self.core.id, current, self.batch_next, records, payloads, before);
+        let start = current.offset - if current.offset == ALIGN_BYTES && built.1 { ALIGN_BYTES } else { 0 };
+        let built = built.0;
+        self.write_copies(shared, &built.chunks, start)?;
+        self.batch_next += 1;
+        if let Some(current) = &mut self.current {
+            current.offset = built.end;
+        }
+        Ok(built.locations)
+    }
+
+    /// Writes and syncs on all copies; those that fail are replaced and the labels say so (J5).
+    fn write_copies(&mut self, shared: &Shared, chunks: &Arc<Vec<Bytes>>, offset: u64) -> Result<(), LogError> {
+        let mut failures: Vec<(u8, io::Error)> = Vec::new();
+        let mut waiting = Vec::new();
+        for (at, copy) in self.copies.iter().enumerate() {
+            let (Some(file), Some(helper)) = (&copy.file, &copy.helper) else { continue };
+            let job = Job { file: file.clone(), chunks: chunks.clone(), offset };
+            if helper.jobs.send(job).is_ok() {
+                waiting.push(at);
+            }
+        }
+        for (at, copy) in self.copies.iter().enumerate() {
+            let result = match (&copy.file, &copy.helper) {
+                (None, _) => Err(io::ErrorKind::NotConnected.into()),
+                (Some(file), None) => write_and_sync(&**file, chunks, offset),
+                (Some(_), Some(helper)) if waiting.contains(&at) => {
+                    helper.results.recv().unwrap_or_else(|_| Err(io::Error::other("a thread died")))
+                }
+                (Some(_), Some(_)) => Err(io::Error::other("a thread died")),
+            };
+            if let Err(error) = result {
+                failures.push((copy.slot, error));
+            }
+        }
+        if failures.is_empty() { Ok(()) } else { self.replace_copies(shared, failures) }
+    }
+
+    fn replace_copies(&mut self, shared: &Shared, failures: Vec<(u8, io::Error)>) -> Result<(), LogError> {
+        self.copies.retain(|copy| failures.iter().all(|(slot, _)| *slot != copy.slot));
+        // The first copy is written by this thread.
+        if let Some(first) = self.copies.first_mut() {
+            first.helper = None;
+        }
+        for (slot, error) in &failures {
+            tracing::warn!(pool = %self.core.name, slot, %error, "journal copy lost");
+            self.core.write_failed(*slot, error);
+        }
+        if self.copies.is_empty() {
+            let why = failures.first().map_or_else(String::new, |(_, error)| error.to_string());
+            let why = format!("no disk can write it: {why}");
+            shared.state.lock().dead = Some(why.clone());
+            return Err(LogError::Poisoned(why));
+        }
+        self.refresh_copies(shared);
+        if self.copies.is_empty() {
+            let why = "no disk is left to hold it".to_owned();
+            shared.state.lock().dead = Some(why.clone());
+            return Err(LogError::Poisoned(why));
+        }
+        Ok(())
+    }
+
+    /// Makes more copies where there are too few, and drops those that did not take the label.
+    fn refresh_copies(&mut self, shared: &Shared) {
+        let mut snapshot = {
+            let mut state = shared.state.lock();
+            let slots = self.slots();
+            state.segments.set_copies(slots.clone());
+            let mut copy = Segments::new(0, slots);
+            for (at, file) in state.segments.files().enumerate() {
+                copy.add(at as u64, file, 0);
+            }
+            copy
+        };
+        if let Some(current) = &self.current {
+            snapshot.add(u64::MAX, current.file, current.bytes);
+        }
+        self.find_copies(&snapshot);
+        // J5: a disk that did not take the label that was just written is no copy either.
+        let core = self.core.clone();
+        self.copies.retain(|copy| core.member(copy.slot).is_some_and(|member| member.is_writable()));
+        if let Some(first) = self.copies.first_mut() {
+            first.helper = None;
+        }
+        if let Some(current) = &self.current {
+            let file = current.file;
+            self.open_files(file);
+        }
+        shared.state.lock().segments.set_copies(self.slots());
+    }
+
+    fn open_files(&mut self, file: u32) {
+        for copy in self.copies.iter_mut().filter(|copy| copy.file.is_none()) {
+            let io = self.core.member(copy.slot).and_then(|member| member.io().ok());
+            copy.file = io.and_then(|io| io.open(&file_name(file), true).ok());
+        }
+    }
+
+    // ---- segments ---------------------------------------------------------------------------
+
+    /// Moves on to a segment with room for a batch of `need` bytes.
+    fn begin_segment(&mut self, shared: &Shared, need: u64) -> Result<(), LogError> {
+        let marks = checkpoint_bytes(shared);
+        let need = ALIGN_BYTES + marks + need + 2 * ALIGN_BYTES + CHECKPOINT_ROOM_BYTES;
+        let mut next = shared.state.lock().segments.next(need);
+        if next.is_none() && self.current.is_some() {
+            // J4: what is trimmed becomes free by a checkpoint in the room kept for it.
+            self.write_checkpoint(shared, Vec::new())?;
+            next = shared.state.lock().segments.next(need);
+        }
+        let Some(next) = next else {
+            let (used, total) = shared.state.lock().segments.usage();
+            return Err(LogError::Full(format!("{used} of {total} bytes are in use and nothing can be trimmed")));
+        };
+        self.make_files(shared, next)?;
+        let sequence = self.sequence_next;
+        self.sequence_next += 1;
+        self.current = Some(Current { sequence, file: next.file, bytes: next.bytes, offset: ALIGN_BYTES });
+        shared.state.lock().segments.add(sequence, next.file, next.bytes);
+        shared.begun.notify_one();
+        let mut head = SegmentHeader { sequence, bytes: next.bytes }.encode(self.core.id);
+        head.resize(ALIGN_BYTES as usize, 0);
+        self.write_checkpoint(shared, head)
+    }
+
+    /// Opens the segment's file on all copies, filled with zeros where it is new.
+    fn make_files(&mut self, shared: &Shared, next: Next) -> Result<(), LogError> {
+        let mut failures = Vec::new();
+        for copy in &mut self.copies {
+            let made = self.core.member(copy.slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| {
+                let io = member.io()?;
+                if next.ready
+                    && let Ok(file) = io.open(&file_name(next.file), true)
+                    && file.length()? >= next.bytes
+                {
+                    return Ok(file);
+                }
+                make_file(&*io, next)
+            });
+            match made {
+                Ok(file) => copy.file = Some(file),
+                Err(error) => failures.push((copy.slot, error)),
+            }
+        }
+        if failures.is_empty() {
+            return Ok(());
+        }
+        self.current = None;
+        if failures.iter().all(|(_, error)| error.kind() == io::ErrorKind::StorageFull)
+            && failures.len() == self.copies.len()
+        {
+            shared.state.lock().segments.add_spare(next.file, 0);
+            return Err(LogError::Full("the disks that hold it are full".into()));
+        }
+        self.replace_copies(shared, failures)?;
+        // The copies that are new have no file for this segment yet.
+        for copy in &mut self.copies {
+            let io = self.core.member(copy.slot).and_then(|member| member.io().ok());
+            copy.file = io.and_then(|io| make_file(&*io, next).ok());
+        }
+        Ok(())
+    }
+
+    fn write_checkpoint(&mut self, shared: &Shared, head: Vec<u8>) -> Result<(), LogError> {
+        let Some(sequence) = self.current.as_ref().map(|current| current.sequence) else { return Ok(()) };
+        let (payload, covered) = {
+            let state = shared.state.lock();
+            (encode_checkpoint(&state.marks()), state.segments.coverable(sequence))
+        };
+        let record = RecordHeader {
+            kind: Kind::Checkpoint,
+            stream: String::new(),
+            id: 0,
+            previous: 0,
+            trimmed: 0,
+            payload_bytes: payload.len() as u32,
+            payload_checksum: 0,
+        };
+        let room = self.current.as_ref().map_or(0, |current| current.bytes - current.offset);
+        if batch_bytes(std::slice::from_ref(&record)) > room {
+            return Ok(());
+        }
+        self.append(shared, vec![record], &[&[Bytes::from(payload)]], head)?;
+        shared.state.lock().segments.cover(&covered);
+        Ok(())
+    }
+}
+
+fn make_file(io: &dyn DiskIo, next: Next) -> io::Result<Arc<dyn DiskFile>> {
+    io.make_directory(DIRECTORY)?;
+    let file = io.create(&file_name(next.file))?;
+    let zeros = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < next.bytes {
+        let bytes = (next.bytes - at).min(zeros.len() as u64) as usize;
+        file.write_at(&mut [IoSlice::new(&zeros[..bytes])], at)?;
+        at += bytes as u64;
+    }
+    file.sync()?;
+    io.sync_directory(DIRECTORY)?;
+    Ok(file)
+}
+
+fn checkpoint_bytes(shared: &Shared) -> u64 {
+    encode_checkpoint(&shared.state.lock().marks()).len() as u64
+}
+
+/// Moves the head of the queue into a batch.
+fn take_batch(state: &mut State) -> Vec<Pending> {
+    let mut bytes = 0;
+    let count = state
+        .queue
+        .iter()
+        .take_while(|pending| {
+            let fits = bytes == 0 || bytes + pending.payload_bytes <= BATCH_BYTES;
+            bytes += pending.payload_bytes.max(1);
+            fits
+        })
+        .count();
+    let rest = state.queue.split_off(count);
+    let batch = std::mem::replace(&mut state.queue, rest);
+    let taken: u64 = batch.iter().map(|pending| pending.payload_bytes).sum();
+    state.queued_bytes = state.queued_bytes.saturating_sub(taken);
+    debug_assert!(state.queued_bytes <= 2 * QUEUE_BYTES_MAX);
+    batch
+}
+
+/// Record headers of a batch, each naming the stream's entry before it (J3).
+fn headers(shared: &Shared, batch: &[Pending]) -> Vec<RecordHeader> {
+    let state = shared.state.lock();
+    let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+    batch
+        .iter()
+        .map(|pending| {
+            let known = state.streams.get(&pending.stream).map(|stream| &stream.state);
+            let before = last.entry(&pending.stream).or_insert_with(|| known.map_or(0, |state| state.last));
+            let previous = std::mem::replace(before, pending.id);
+            let trimmed =
+                if pending.kind == Kind::Entry && previous > 0 { known.map_or(0, |state| state.trimmed) } else { 0 };
+            RecordHeader {
+                kind: pending.kind,
+                stream: pending.stream.clone(),
+                id: pending.id,
+                previous,
+                trimmed,
+                payload_bytes: pending.payload_bytes as u32,
+                payload_checksum: 0,
+            }
+        })
+        .collect()
+}
+
+fn batch_bytes(records: &[RecordHeader]) -> u64 {
+    let bytes = BATCH_HEADER_BYTES + records.iter().map(RecordHeader::bytes).sum::<usize>();
+    (bytes as u64).next_multiple_of(ALIGN_BYTES)
+}
+
+/// The bytes of a batch at the current offset; `true` when they begin with the segment's head.
+fn build(
+    pool: Uuid,
+    current: &Current,
+    batch: u64,
+    records: Vec<RecordHeader>,
+    payloads: &[&[Bytes]],
+    before: Vec<u8>,
+) -> (Built, bool) {
+    let seed = segment_seed(pool, current.sequence);
+    let has_head = !before.is_empty();
+    let bytes = BATCH_HEADER_BYTES + records.iter().map(RecordHeader::bytes).sum::<usize>();
+    let header = BatchHeader { batch, bytes: bytes as u64, records: records.len() as u32 };
+    let mut chunks = Vec::new();
+    let mut small = before;
+    small.extend_from_slice(&header.encode(seed, current.offset));
+    let mut at = current.offset + BATCH_HEADER_BYTES as u64;
+    let mut locations = Vec::with_capacity(records.len());
+    for (mut record, payload) in records.into_iter().zip(payloads) {
+        let offset = at + record.head_bytes() as u64;
+        record.payload_checksum = checksum_parts(seed ^ offset, payload);
+        locations.push(Location {
+            segment: current.sequence,
+            offset,
+            bytes: record.payload_bytes,
+            checksum: record.payload_checksum,
+            previous: record.previous,
+        });
+        small.extend_from_slice(&record.encode(seed, at));
+        for part in *payload {
+            if part.len() <= COPY_BYTES_MAX {
+                small.extend_from_slice(part);
+            } else {
+                chunks.push(Bytes::from(std::mem::take(&mut small)));
+                chunks.push(part.clone());
+            }
+        }
+        let pad = (record.payload_bytes as usize).next_multiple_of(8) - record.payload_bytes as usize;
+        small.resize(small.len() + pad, 0);
+        at += record.bytes() as u64;
+    }
+    let end = at.next_multiple_of(ALIGN_BYTES);
+    small.resize(small.len() + (end - at) as usize, 0);
+    chunks.push(Bytes::from(small));
+    chunks.retain(|chunk| !chunk.is_empty());
+    (Built { chunks: Arc::new(chunks), locations, end }, has_head)
+}
+
+fn checksum_parts(seed: u64, parts: &[Bytes]) -> u64 {
+    if let [only] = parts {
+        return checksum(seed, only);
+    }
+    let mut hasher = Xxh3::with_seed(seed);
+    parts.iter().for_each(|part| hasher.update(part));
+    hasher.digest()
+}
+
+/// The batch is durable: its entries exist from now on.
+fn settle(shared: &Shared, batch: &[Pending], locations: &[Location]) {
+    let mut state = shared.state.lock();
+    let State { streams, segments, .. } = &mut *state;
+    for (pending, location) in batch.iter().zip(locations) {
+        let Some(stream) = streams.get_mut(&pending.stream) else { continue };
+        match pending.kind {
+            Kind::Entry => {
+                stream.state.last = pending.id;
+                stream.state.entries.insert(pending.id, *location);
+                segments.remember(location.segment);
+            }
+            _ => {
+                stream.state.entries.values().for_each(|location| segments.forget(location.segment));
+                stream.state = StreamState::default();
+                if stream.accepted == 0 {
+                    streams.remove(&pending.stream);
+                }
+            }
+        }
+    }
+}
+
+// ---- copies on disk ---------------------------------------------------------------------------
+
+type Images = BTreeMap<u64, (u32, SegmentImage)>;
+
+/// Reads all segment files of all copies: those with a valid header by sequence, the others as spare.
+fn load(core: &Core, sources: &[u8]) -> (Images, BTreeMap<u32, u64>) {
+    let disks: Vec<Arc<dyn DiskIo>> =
+        sources.iter().filter_map(|slot| core.member(*slot).and_then(|member| member.io().ok())).collect();
+    let files: std::collections::BTreeSet<u32> = disks
+        .iter()
+        .flat_map(|disk| disk.list(DIRECTORY).unwrap_or_default())
+        .filter_map(|name| parse_file_name(&name))
+        .collect();
+    let mut images = Images::new();
+    let mut spare = BTreeMap::new();
+    for file in files {
+        let copies: Vec<Vec<u8>> = disks
+            .iter()
+            .map(|disk| read_file(&**disk, &file_name(file), SEGMENT_BYTES_MAX).unwrap_or_default())
+            .collect();
+        let header = copies.iter().filter_map(|copy| SegmentHeader::decode(copy, core.id)).max_by_key(|h| h.sequence);
+        match header {
+            Some(header) => {
+                images.insert(header.sequence, (file, SegmentImage { header, copies }));
+            }
+            None => {
+                let shortest = copies.iter().map(Vec::len).min().unwrap_or(0);
+                spare.insert(file, shortest as u64);
+            }
+        }
+    }
+    (images, spare)
+}
+
+/// Makes all copies of a segment equal, so that what was replayed once survives any m of them.
+fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) {
+    for at in &found.differing {
+        let Some(slot) = sources.get(*at) else { continue };
+        let Some(member) = core.member(*slot).filter(|member| member.is_writable()) else { continue };
+        let healed = member.io().and_then(|io| {
+            io.make_directory(DIRECTORY)?;
+            let target = io.open(&file_name(file), true).or_else(|_| io.create(&file_name(file)))?;
+            target.write_at(&mut [IoSlice::new(&found.merged)], 0)?;
+            target.sync()?;
+            io.sync_directory(DIRECTORY)
+        });
+        if let Err(error) = healed {
+            core.write_failed(*slot, &error);
+        }
+    }
+}
+
+/// Copies every segment file in use to another disk.
+fn copy_all(core: &Core, source: u8, target: u8, segments: &Segments) -> io::Result<()> {
+    let disk = |slot| core.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| member.io());
+    let (source, target): (Arc<dyn DiskIo>, Arc<dyn DiskIo>) = (disk(source)?, disk(target)?);
+    target.make_directory(DIRECTORY)?;
+    for name in target.list(DIRECTORY)? {
+        // Left from an earlier time as a journal disk.
+        target.remove(&format!("{DIRECTORY}/{name}"))?;
+    }
+    for file in segments.files() {
+        let bytes = match read_file(&*source, &file_name(file), SEGMENT_BYTES_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        let copy = target.create(&file_name(file))?;
+        copy.write_at(&mut [IoSlice::new(&bytes)], 0)?;
+        copy.sync()?;
+    }
+    target.sync_directory(DIRECTORY)?;
+    target.sync_directory("")
+}

@@ -1,0 +1,223 @@
+//! One disk of an open pool: its state, its error counts, its room.
+//!
+//!            write fails, probe fails            label gone
+//!   Online ------------------------> Faulted   ------------> Removed
+//!     |  ^                              |                       |
+//!     |  | resilvered                   | seen again            | seen again
+//!     |  +---- Resilvering <------------+-----------------------+---- Missing
+//!     +--> ReadOnly (writes refused, reads answered)
+//!
+//! D1. A disk that leaves the writable states has missed writes from then on: `in_sync` is false until it
+//!     has been resilvered, and the labels of the others say so before the next acknowledgement.
+//! D2. Never are more disks out of sync than the layout survives: with more gone, the further ones stay
+//!     authorities, so that the pool opens when all are back. What they miss meanwhile is safe: newer
+//!     versions win, deletes stay in the journal (T1), and what they lack is rebuilt at opening.
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::disk::{DiskIo, DiskSpace};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[repr(u8)]
+pub enum DiskState {
+    Online = 0,
+    /// Back after an absence; being brought up to date.
+    Resilvering = 1,
+    /// Reads work, writes are refused.
+    ReadOnly = 2,
+    /// Fails I/O.
+    Faulted = 3,
+    /// Its directory lost its label or is gone.
+    Removed = 4,
+    /// Was not there when the pool was opened.
+    Missing = 5,
+}
+
+impl DiskState {
+    fn from_byte(byte: u8) -> Self {
+        match byte {
+            0 => Self::Online,
+            1 => Self::Resilvering,
+            2 => Self::ReadOnly,
+            3 => Self::Faulted,
+            4 => Self::Removed,
+            _ => Self::Missing,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    Read,
+    Write,
+    Checksum,
+}
+
+/// Free space is asked of the filesystem at most this often.
+const SPACE_AGE_MAX: Duration = Duration::from_millis(100);
+/// How long a disk that said "no space" is taken at its word.
+const FULL_FOR: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub struct MemberDisk {
+    pub id: Uuid,
+    pub path: RwLock<PathBuf>,
+    io: RwLock<Option<Arc<dyn DiskIo>>>,
+    lock: Mutex<Option<Box<dyn Any + Send + Sync>>>,
+    state: AtomicU8,
+    pub in_sync: AtomicBool,
+    /// Its label was damaged, so all on it is read and verified before it counts as in sync.
+    pub suspect: AtomicBool,
+    pub read_errors: AtomicU64,
+    pub write_errors: AtomicU64,
+    pub checksum_errors: AtomicU64,
+    /// Bytes promised to writers that are still at work.
+    pub pending_bytes: AtomicU64,
+    /// Reads under way, to choose among copies.
+    pub reading: AtomicU64,
+    space: Mutex<Option<(Instant, DiskSpace)>>,
+    full_until: Mutex<Option<Instant>>,
+    /// The last error, for people.
+    pub last_error: Mutex<String>,
+}
+
+impl MemberDisk {
+    pub fn new(id: Uuid, path: PathBuf) -> Self {
+        Self {
+            id,
+            path: RwLock::new(path),
+            io: RwLock::new(None),
+            lock: Mutex::new(None),
+            state: AtomicU8::new(DiskState::Missing as u8),
+            in_sync: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
+            read_errors: AtomicU64::new(0),
+            write_errors: AtomicU64::new(0),
+            checksum_errors: AtomicU64::new(0),
+            pending_bytes: AtomicU64::new(0),
+            reading: AtomicU64::new(0),
+            space: Mutex::new(None),
+            full_until: Mutex::new(None),
+            last_error: Mutex::new(String::new()),
+        }
+    }
+
+    pub fn state(&self) -> DiskState {
+        DiskState::from_byte(self.state.load(Ordering::Acquire))
+    }
+
+    pub fn set_state(&self, state: DiskState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    pub fn attach(&self, io: Arc<dyn DiskIo>, lock: Box<dyn Any + Send + Sync>, path: PathBuf) {
+        *self.path.write() = path;
+        *self.io.write() = Some(io);
+        *self.lock.lock() = Some(lock);
+        *self.space.lock() = None;
+    }
+
+    pub fn detach(&self) {
+        *self.io.write() = None;
+        *self.lock.lock() = None;
+    }
+
+    pub fn is_readable(&self) -> bool {
+        matches!(self.state(), DiskState::Online | DiskState::Resilvering | DiskState::ReadOnly)
+    }
+
+    pub fn is_writable(&self) -> bool {
+        matches!(self.state(), DiskState::Online | DiskState::Resilvering)
+    }
+
+    pub fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Acquire)
+    }
+
+    pub fn is_in_sync(&self) -> bool {
+        self.in_sync.load(Ordering::Acquire)
+    }
+
+    /// The disk, whatever its state.
+    pub fn io(&self) -> std::io::Result<Arc<dyn DiskIo>> {
+        self.io
+            .read()
+            .clone()
+            .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotConnected, "the disk is not there"))
+    }
+
+    pub fn count(&self, kind: ErrorKind, error: &str) {
+        let counter = match kind {
+            ErrorKind::Read => &self.read_errors,
+            ErrorKind::Write => &self.write_errors,
+            ErrorKind::Checksum => &self.checksum_errors,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        *self.last_error.lock() = error.to_owned();
+    }
+
+    pub fn clear_errors(&self) {
+        for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.last_error.lock().clear();
+    }
+
+    /// What the filesystem says, at most [`SPACE_AGE_MAX`] old.
+    pub fn space(&self) -> DiskSpace {
+        let mut cached = self.space.lock();
+        if let Some((at, space)) = *cached
+            && at.elapsed() < SPACE_AGE_MAX
+        {
+            return space;
+        }
+        let fresh = self.io().and_then(|io| io.space());
+        match fresh {
+            Ok(space) => *cached = Some((Instant::now(), space)),
+            // A disk that cannot say keeps its size and takes nothing.
+            Err(_) => {
+                let last = cached.map(|(_, space)| space).unwrap_or_default();
+                *cached = Some((Instant::now(), DiskSpace { free_bytes: 0, ..last }));
+            }
+        }
+        cached.map(|(_, space)| space).unwrap_or_default()
+    }
+
+    pub fn forget_space(&self) {
+        *self.space.lock() = None;
+    }
+
+    pub fn mark_full(&self) {
+        *self.full_until.lock() = Some(Instant::now() + FULL_FOR);
+        self.forget_space();
+    }
+
+    /// Something was deleted: the disk may have room again.
+    pub fn unmark_full(&self) {
+        *self.full_until.lock() = None;
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.full_until.lock().is_some_and(|until| Instant::now() < until)
+    }
+}
+
+/// Room that ordinary data leaves free, so that metadata can still be written when users see a
+/// full pool. Shown as not available.
+pub fn reserve_soft(total_bytes: u64) -> u64 {
+    (total_bytes / 64).clamp(2 << 20, 1 << 30)
+}
+
+/// Room that nothing but labels and repairs uses.
+pub fn reserve_hard(total_bytes: u64) -> u64 {
+    reserve_soft(total_bytes) / 4
+}

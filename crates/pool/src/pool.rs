@@ -1,0 +1,444 @@
+//! A pool as its users see it: open, use, close.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use larder_base::log::LogStore;
+use object_store::ObjectStore;
+use uuid::Uuid;
+
+use crate::adopt::{self, Damaged};
+use crate::core::{Core, Start};
+use crate::create::absolute;
+use crate::disk::{DiskIo, DiskOpener};
+use crate::error::PoolError;
+use crate::filedisk::{self, FileDisks};
+use crate::index::{Graveyard, Index};
+use crate::journal::Journal;
+use crate::label::{self, Label, Usage};
+use crate::member::{DiskState, ErrorKind, MemberDisk};
+use crate::repair;
+use crate::store::PoolStore;
+use crate::tombstones::{self, Tombstones};
+
+/// What to open.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Directories that may be disks of the pool. Others that its labels name are tried too.
+    pub disks: Vec<PathBuf>,
+    /// Needed only where the directories hold several pools.
+    pub name: Option<String>,
+    /// Open a pool that another host did not export.
+    pub force: bool,
+    pub opener: Arc<dyn DiskOpener>,
+}
+
+impl OpenOptions {
+    pub fn new(disks: Vec<PathBuf>) -> Self {
+        Self { disks, name: None, force: false, opener: Arc::new(FileDisks) }
+    }
+}
+
+/// An open pool. Dropping it without [`Pool::close`] is like a crash: nothing acknowledged is lost.
+pub struct Pool {
+    pub(crate) core: Arc<Core>,
+    journal: Arc<Journal>,
+    store: PoolStore,
+    worker: tokio::task::JoinHandle<()>,
+    sweeper: tokio::task::JoinHandle<()>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({})", self.core.name)
+    }
+}
+
+impl Pool {
+    /// Opens a pool: believes the right label, locks the disks, replays the journal.
+    pub async fn open(options: OpenOptions) -> Result<Self, PoolError> {
+        let cancelled = || PoolError::Cancelled(options.name.clone().unwrap_or_default());
+        let of_task = options.clone();
+        let (core, journal) =
+            tokio::task::spawn_blocking(move || open_blocking(&of_task)).await.map_err(|_| cancelled())??;
+        let journal = Arc::new(journal);
+        let damaged =
+            |error: larder_base::LogError| PoolError::Journal { pool: core.name.clone(), why: error.to_string() };
+        let (tombstones, gone) = Tombstones::open(journal.clone()).await.map_err(damaged)?;
+        core.blocking(move |core| core.load_index(&gone)).await??;
+        let tombstones = Arc::new(tombstones);
+        if core.members.iter().all(|member| member.is_writable()) {
+            tombstones.sweep(&core).await?;
+        }
+        let worker = tokio::spawn(repair::run(core.clone()));
+        let stale = core.members.iter().any(|member| member.state() == DiskState::Resilvering);
+        let whole = core.members.iter().all(|member| member.is_writable());
+        let lacking = whole && core.index.read().objects.values().any(|object| !object.is_whole());
+        // While a disk is away its shards are not made anew on others: it may be back soon.
+        if stale || lacking {
+            core.repairs.add_all();
+        }
+        let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
+        let store = PoolStore { core: core.clone(), tombstones };
+        Ok(Self { core, journal, store, worker, sweeper })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    pub fn id(&self) -> Uuid {
+        self.core.id
+    }
+
+    /// Where objects are kept.
+    pub fn store(&self) -> Arc<dyn ObjectStore> {
+        Arc::new(self.store.clone())
+    }
+
+    /// Where small records are kept.
+    pub fn log(&self) -> Arc<dyn LogStore> {
+        self.journal.clone()
+    }
+
+    /// Object bytes after redundancy: (stored + available, available).
+    pub fn space(&self) -> (u64, u64) {
+        self.core.space()
+    }
+
+    /// Sets all error counters to zero and looks for disks that came back.
+    pub async fn clear(&self) -> Result<(), PoolError> {
+        self.core.members.iter().for_each(MemberDisk::clear_errors);
+        self.core.blocking(|core| core.reconnect(true)).await.map(|_| ())
+    }
+
+    /// Looks for disks that were out of use; those that are back are brought up to date. Returns how many.
+    pub async fn reconnect(&self) -> Result<usize, PoolError> {
+        self.core.blocking(|core| core.reconnect(false)).await
+    }
+
+    /// Finds out which disks are gone and which are back, for a status that is true now.
+    pub async fn check(&self) -> Result<(), PoolError> {
+        self.core
+            .blocking(|core| {
+                let Some(_one) = core.checking.try_lock() else { return };
+                core.check_disks();
+                core.reconnect(false);
+            })
+            .await
+    }
+
+    /// Reads and verifies everything, repairs what is damaged: (objects read, pieces rebuilt).
+    pub async fn scrub(&self) -> Result<(u64, u64), PoolError> {
+        self.core.scrub().await
+    }
+
+    /// Waits until nothing is left to repair.
+    pub async fn repaired(&self) {
+        while !self.core.repairs.is_idle() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Stops, marks the pool as cleanly closed and gives up the locks.
+    pub async fn close(&self) -> Result<(), PoolError> {
+        let (host, host_id) = filedisk::host();
+        self.finish(Usage::Closed { host, host_id }).await
+    }
+
+    /// As `close`, and any host may open it next.
+    pub async fn export(&self) -> Result<(), PoolError> {
+        self.finish(Usage::Exported).await
+    }
+
+    async fn finish(&self, usage: Usage) -> Result<(), PoolError> {
+        if self.core.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.core.repairs.wanted.notify_one();
+        // Whoever holds a permit finishes first.
+        let writers = self.core.writers.acquire_many(crate::core::WRITERS_MAX as u32).await;
+        let journal = self.journal.clone();
+        self.core.graveyard.barrier().await;
+        self.core
+            .blocking(move |core| {
+                journal.close();
+                core.write_labels(|label| label.usage = usage);
+                core.files.clear();
+                core.members.iter().for_each(MemberDisk::detach);
+            })
+            .await?;
+        drop(writers);
+        self.core.graveyard.stop();
+        Ok(())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.core.closed.store(true, Ordering::Release);
+        self.worker.abort();
+        self.sweeper.abort();
+        self.core.graveyard.stop();
+        // Whoever opens the pool next must not meet a writer of ours.
+        self.journal.stop();
+        self.core.files.clear();
+        self.core.members.iter().for_each(MemberDisk::detach);
+    }
+}
+
+/// A directory with a label that can be read.
+pub struct Labelled {
+    pub path: PathBuf,
+    pub disk: Arc<dyn DiskIo>,
+    pub label: Label,
+    /// Only the second copy could be read.
+    pub second: bool,
+}
+
+/// What lies in some directories.
+#[derive(Default)]
+pub struct Directories {
+    pub labelled: Vec<Labelled>,
+    pub damaged: Vec<Damaged>,
+    /// Why others cannot be used.
+    pub notes: Vec<String>,
+}
+
+pub fn read_labels(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Directories {
+    let Directories { mut labelled, mut damaged, mut notes } = Directories::default();
+    let mut seen = Vec::new();
+    for path in paths {
+        let path = absolute(path);
+        let disk = match opener.open_disk(&path) {
+            Ok(disk) => disk,
+            Err(error) => {
+                notes.push(format!("{}: {error}", path.display()));
+                continue;
+            }
+        };
+        let identity = disk.identity().ok();
+        if identity.is_some() && seen.contains(&identity) {
+            continue;
+        }
+        seen.push(identity);
+        match label::read_copies(&*disk) {
+            Ok(Ok((label, second))) => labelled.push(Labelled { path, disk, label, second }),
+            Ok(Err(label::NEWER)) => notes.push(format!("{}: {}", path.display(), label::NEWER)),
+            Ok(Err(why)) => damaged.push(Damaged { path, disk, why }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                notes.push(format!("{}: no larder disk", path.display()));
+            }
+            Err(error) => notes.push(format!("{}: {error}", path.display())),
+        }
+    }
+    Directories { labelled, damaged, notes }
+}
+
+fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal), PoolError> {
+    let Directories { mut labelled, mut damaged, mut notes } = read_labels(&*options.opener, &options.disks);
+    let unusable: Vec<String> = notes.iter().cloned().chain(damaged.iter().map(Damaged::note)).collect();
+    let pool = choose_pool(options, &labelled, &unusable)?;
+    add_hinted(&*options.opener, pool, &mut labelled, &mut damaged);
+    let (ours, foreign): (Vec<_>, Vec<_>) = labelled.into_iter().partition(|disk| disk.label.pool == pool);
+    for disk in foreign {
+        notes.push(format!("{} belongs to another pool, '{}': not used", disk.path.display(), disk.label.name));
+    }
+    let claimed: Vec<Uuid> = ours.iter().map(|disk| disk.label.disk).collect();
+    let ours = without_duplicates(ours, &mut notes);
+    let labels: Vec<Label> = ours.iter().map(|disk| disk.label.clone()).collect();
+    let Some(winner) = label::winner(&labels).cloned() else {
+        return Err(PoolError::NoPool(paths_text(&options.disks)));
+    };
+    check_usage(options, &winner)?;
+    let (host, host_id) = filedisk::host();
+    let owner = format!("process {} on {host}", std::process::id());
+    let members = assemble(&winner, ours, &owner, &mut notes)?;
+    adopt::adopt(&winner, &members, &claimed, damaged, &owner, &mut notes)?;
+    check_enough(&winner, &members)?;
+    let (graveyard, burials) = Graveyard::new();
+    let core = Arc::new(Core::new(Start {
+        label: winner,
+        members,
+        opener: options.opener.clone(),
+        owner,
+        index: Index::default(),
+        graveyard,
+        notes,
+    }));
+    let of_thread = core.clone();
+    std::thread::Builder::new()
+        .name("larder-reaper".into())
+        .spawn(move || of_thread.bury_all(&burials))
+        .map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?;
+    core.write_labels(|label| label.usage = Usage::Open { host, host_id });
+    core.begin_session();
+    let journal = Journal::open(core.clone()).inspect_err(|_| {
+        core.graveyard.stop();
+        core.members.iter().for_each(MemberDisk::detach);
+    })?;
+    Ok((core, journal))
+}
+
+fn paths_text(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The pool that was named, or the only one, or the one with most disks here.
+fn choose_pool(options: &OpenOptions, labelled: &[Labelled], notes: &[String]) -> Result<Uuid, PoolError> {
+    let mut counts: Vec<(usize, Uuid, String)> = Vec::new();
+    for disk in labelled {
+        if options.name.as_ref().is_some_and(|name| *name != disk.label.name && *name != disk.label.pool.to_string()) {
+            continue;
+        }
+        match counts.iter_mut().find(|(_, pool, _)| *pool == disk.label.pool) {
+            Some((count, _, _)) => *count += 1,
+            None => counts.push((1, disk.label.pool, disk.label.name.clone())),
+        }
+    }
+    counts.sort_by_key(|(count, _, _)| std::cmp::Reverse(*count));
+    match counts.as_slice() {
+        [] if notes.is_empty() => Err(PoolError::NoPool(paths_text(&options.disks))),
+        [] => Err(PoolError::NoPool(notes.join("; "))),
+        [(first, _, a), (second, _, b), ..] if first == second => Err(PoolError::SeveralPools(format!("{a}, {b}"))),
+        [(_, pool, _), ..] => Ok(*pool),
+    }
+}
+
+/// Members that were not named are looked for where they were last seen.
+fn add_hinted(opener: &dyn DiskOpener, pool: Uuid, labelled: &mut Vec<Labelled>, damaged: &mut Vec<Damaged>) {
+    let mut hints: Vec<PathBuf> = Vec::new();
+    for disk in labelled.iter().filter(|disk| disk.label.pool == pool) {
+        for member in &disk.label.members {
+            let known = |path: &Path| labelled.iter().any(|disk| disk.path == path) || hints.iter().any(|h| h == path);
+            if !labelled.iter().any(|disk| disk.label.disk == member.id) && !known(&member.path) {
+                hints.push(member.path.clone());
+            }
+        }
+    }
+    let found = read_labels(opener, &hints);
+    labelled.extend(found.labelled.into_iter().filter(|disk| disk.label.pool == pool));
+    damaged.extend(found.damaged);
+}
+
+/// Two directories with one disk id: a copy was made. The newer counts; if none is, the one at the
+/// place that the pool knows; else neither can be trusted.
+fn without_duplicates(disks: Vec<Labelled>, notes: &mut Vec<String>) -> Vec<Labelled> {
+    let mut kept: Vec<Labelled> = Vec::new();
+    let mut refused: Vec<Uuid> = Vec::new();
+    for disk in disks {
+        let Some(at) = kept.iter().position(|other| other.label.disk == disk.label.disk) else {
+            if !refused.contains(&disk.label.disk) {
+                kept.push(disk);
+            }
+            continue;
+        };
+        let score = |disk: &Labelled| {
+            let home = disk.label.members.iter().any(|m| m.id == disk.label.disk && m.path == disk.path);
+            (disk.label.generation, home)
+        };
+        let other = kept.swap_remove(at);
+        let (a, b) = (other.path.display().to_string(), disk.path.display().to_string());
+        match score(&disk).cmp(&score(&other)) {
+            std::cmp::Ordering::Equal => {
+                notes.push(format!("{a} and {b} are copies of one disk: neither is used; take one away"));
+                refused.push(disk.label.disk);
+            }
+            std::cmp::Ordering::Greater => {
+                notes.push(format!("{a} is a copy of disk {b}: not used; take it away"));
+                kept.push(disk);
+            }
+            std::cmp::Ordering::Less => {
+                notes.push(format!("{b} is a copy of disk {a}: not used; take it away"));
+                kept.push(other);
+            }
+        }
+    }
+    kept
+}
+
+fn check_usage(options: &OpenOptions, label: &Label) -> Result<(), PoolError> {
+    let (_, own_id) = filedisk::host();
+    match &label.usage {
+        Usage::Open { host, host_id } if *host_id != own_id && !options.force => {
+            Err(PoolError::InUse { pool: label.name.clone(), host: host.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Locks the disks that are there and puts them at their places.
+fn assemble(
+    winner: &Label,
+    disks: Vec<Labelled>,
+    owner: &str,
+    notes: &mut Vec<String>,
+) -> Result<Vec<MemberDisk>, PoolError> {
+    let members: Vec<MemberDisk> =
+        winner.members.iter().map(|member| MemberDisk::new(member.id, member.path.clone())).collect();
+    for disk in disks {
+        let place = members.iter().zip(&winner.members).find(|(member, _)| member.id == disk.label.disk);
+        let Some((member, entry)) = place else {
+            notes.push(format!("{} was taken out of the pool earlier: not used", disk.path.display()));
+            continue;
+        };
+        let lock = match disk.disk.lock(owner) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                let holder = error.to_string();
+                return Err(PoolError::Locked { pool: winner.name.clone(), path: disk.path, holder });
+            }
+            Err(error) => {
+                notes.push(format!("{} cannot be locked: {error}", disk.path.display()));
+                *member.last_error.lock() = error.to_string();
+                member.set_state(DiskState::Faulted);
+                continue;
+            }
+        };
+        let in_sync = entry.in_sync && winner.descends_from(&disk.label);
+        if !in_sync {
+            notes.push(format!("{} was away and is out of date: being brought up to date", disk.path.display()));
+        }
+        if disk.second {
+            let path = disk.path.display();
+            notes.push(format!(
+                "{path}: its label is damaged, the copy of it is used: all on the disk is being verified"
+            ));
+            member.count(ErrorKind::Checksum, "its label was damaged");
+        }
+        let suspect = disk.second || entry.suspect;
+        member.attach(disk.disk, lock, disk.path);
+        member.in_sync.store(in_sync, Ordering::Release);
+        member.suspect.store(suspect, Ordering::Release);
+        member.set_state(if in_sync && !suspect { DiskState::Online } else { DiskState::Resilvering });
+    }
+    Ok(members)
+}
+
+/// Refuses when more disks are missing or out of date than the layout survives.
+fn check_enough(winner: &Label, members: &[MemberDisk]) -> Result<(), PoolError> {
+    let bad: Vec<&MemberDisk> = members.iter().filter(|member| !member.is_in_sync()).collect();
+    if bad.len() <= usize::from(winner.layout.failures()) {
+        return Ok(());
+    }
+    let names: Vec<String> = bad
+        .iter()
+        .map(|member| {
+            let state = if member.is_readable() { "out of date" } else { "missing" };
+            let why = match member.last_error.lock().as_str() {
+                "" => String::new(),
+                why => format!(": {why}"),
+            };
+            format!("{} (disk {}) is {state}{why}", member.path.read().display(), member.id)
+        })
+        .collect();
+    Err(PoolError::TooManyLost {
+        pool: winner.name.clone(),
+        out: bad.len(),
+        disks: members.len(),
+        layout: winner.layout.to_string(),
+        survives: winner.layout.failures(),
+        names: names.join("; "),
+    })
+}

@@ -1,0 +1,439 @@
+//! Reading objects: only the units that a range needs, each block verified, and what is missing
+//! or damaged reconstructed from the other shards.
+//!
+//! R1. No byte is returned that did not pass its checksum, or was not computed from `k` blocks
+//!     that did.
+//! R2. A shard that failed is counted on its disk and queued for repair, once per reader.
+//!
+//! The common case costs one `preadv` per shard straight into the result: data land in place,
+//! checksums beside. What the kernel has cached is read without leaving the calling thread.
+
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Bytes, BytesMut};
+use larder_base::checksum::checksum;
+
+use crate::core::Core;
+use crate::disk::DiskFile;
+use crate::error::PoolError;
+use crate::geometry::{BLOCK_BYTES, block_offset};
+use crate::index::Object;
+use crate::member::ErrorKind;
+use crate::shard::{self, Header};
+use crate::{attributes, parity};
+
+/// The longest range read at once; longer ones are streamed in such chunks.
+pub const READ_BYTES_MAX: u64 = 8 << 20;
+/// Ranges up to this size are tried on the calling thread first.
+const INLINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Why a shard's blocks could not be read.
+#[derive(Debug)]
+enum ShardError {
+    /// No disk that can be read holds the shard: nothing new.
+    Absent,
+    Io(io::Error),
+    Checksum,
+    WouldBlock,
+}
+
+/// Blocks of one shard to be read, each run with its place in the result.
+struct Run {
+    shard: u8,
+    /// Whole blocks, shard-local; runs of one shard follow each other.
+    local: Range<u64>,
+    buffer: BytesMut,
+}
+
+impl Core {
+    /// Reads `range` of an object, at most [`READ_BYTES_MAX`] of it.
+    pub async fn read(self: &Arc<Self>, object: &Arc<Object>, range: Range<u64>) -> Result<Bytes, PoolError> {
+        self.check_open()?;
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let length = (range.end - range.start) as usize;
+        let (runs, skip) = self.runs(object, range);
+        let mut groups = group_by_shard(runs);
+        if length as u64 <= INLINE_BYTES_MAX {
+            let mut done = Vec::with_capacity(groups.len());
+            let mut cold = Vec::new();
+            for mut group in groups {
+                match self.read_group(object, &mut group, true) {
+                    Ok(()) => done.push(group),
+                    Err(ShardError::WouldBlock) => cold.push(group),
+                    Err(error) => done.push(self.rescue(object, group, error).await?),
+                }
+            }
+            if !cold.is_empty() {
+                done.extend(self.read_groups(object, cold).await?);
+            }
+            groups = done;
+        } else {
+            groups = self.read_groups(object, groups).await?;
+        }
+        Ok(join(groups, skip, length))
+    }
+
+    /// The runs that cover `range`, in object order, and how many bytes before it they begin.
+    fn runs(&self, object: &Object, range: Range<u64>) -> (Vec<(usize, Run)>, usize) {
+        let geometry = object.geometry;
+        let copy = if geometry.k == 1 { self.choose_copy(object, range.start) } else { 0 };
+        let mut skip = 0;
+        let pieces = geometry.pieces(range);
+        let wholes: Vec<(u8, Range<u64>)> = pieces
+            .iter()
+            .enumerate()
+            .map(|(i, piece)| {
+                let whole = geometry.whole_blocks(piece.shard, &piece.local);
+                if i == 0 {
+                    skip = (piece.local.start - whole.start) as usize;
+                }
+                (if geometry.k == 1 { copy } else { piece.shard }, whole)
+            })
+            .collect();
+        let total: u64 = wholes.iter().map(|(_, whole)| whole.end - whole.start).sum();
+        let mut space = BytesMut::zeroed(total as usize);
+        let runs = wholes
+            .into_iter()
+            .enumerate()
+            .map(|(order, (shard, local))| {
+                let buffer = space.split_to((local.end - local.start) as usize);
+                (order, Run { shard, local, buffer })
+            })
+            .collect();
+        (runs, skip)
+    }
+
+    /// The copy of a mirrored object on the least busy disk that can be read.
+    fn choose_copy(&self, object: &Object, offset: u64) -> u8 {
+        let copies = u64::from(object.geometry.shards());
+        // Equal load alternates by megabyte, so that a long read uses all the disks.
+        let turn = (object.version ^ (offset >> 20)) % copies;
+        object
+            .placed()
+            .filter_map(|(index, slot)| {
+                self.member(slot).filter(|member| member.is_readable()).map(|member| (index, member))
+            })
+            .min_by_key(|(index, member)| {
+                (member.reading.load(Ordering::Relaxed), (u64::from(*index) + copies - turn) % copies)
+            })
+            .map_or(0, |(index, _)| index)
+    }
+
+    async fn read_groups(self: &Arc<Self>, object: &Arc<Object>, groups: Vec<Group>) -> Result<Vec<Group>, PoolError> {
+        let tasks = groups.into_iter().map(|mut group| {
+            let object = object.clone();
+            async move {
+                let Ok(permit) = self.readers.acquire().await else { return Err(PoolError::Closed(self.name.clone())) };
+                let of_task = object.clone();
+                let (group, result) = self
+                    .blocking(move |core| {
+                        let result = core.read_group(&of_task, &mut group, false);
+                        (group, result)
+                    })
+                    .await?;
+                drop(permit);
+                match result {
+                    Ok(()) => Ok(group),
+                    Err(error) => self.rescue(&object, group, error).await,
+                }
+            }
+        });
+        futures::future::try_join_all(tasks).await
+    }
+
+    /// Reads and verifies all runs of one shard with one call.
+    fn read_group(&self, object: &Object, group: &mut Group, cached_only: bool) -> Result<(), ShardError> {
+        let Some(first) = group.runs.first() else { return Ok(()) };
+        let (index, start) = (first.1.shard, first.1.local.start);
+        let mut buffers: Vec<&mut [u8]> = group.runs.iter_mut().map(|(_, run)| &mut run.buffer[..]).collect();
+        self.read_blocks(object, index, start, &mut buffers, cached_only)
+    }
+
+    /// Fills `buffers` with the blocks of a shard from local offset `start` on. Every buffer but
+    /// the last ends on a block boundary.
+    fn read_blocks(
+        &self,
+        object: &Object,
+        index: u8,
+        start: u64,
+        buffers: &mut [&mut [u8]],
+        cached_only: bool,
+    ) -> Result<(), ShardError> {
+        let slot = object.slot(index).ok_or(ShardError::Absent)?;
+        let member = self.member(slot).filter(|member| member.is_readable()).ok_or(ShardError::Absent)?;
+        let file = self.shard_file(object, index, slot, cached_only)?;
+        let blocks: usize = buffers.iter().map(|buffer| buffer.len().div_ceil(BLOCK_BYTES as usize)).sum();
+        let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut sums = vec![[0u8; 8]; blocks];
+        let mut vector = Vec::with_capacity(blocks * 2);
+        let chunks = buffers.iter_mut().flat_map(|buffer| buffer.chunks_mut(BLOCK_BYTES as usize));
+        for (chunk, sum) in chunks.zip(&mut sums) {
+            vector.extend([IoSliceMut::new(chunk), IoSliceMut::new(sum)]);
+        }
+        let first = start / BLOCK_BYTES;
+        let offset = block_offset(u64::from(object.header_bytes), first);
+        member.reading.fetch_add(1, Ordering::Relaxed);
+        let read =
+            if cached_only { file.read_cached_at(&mut vector, offset) } else { file.read_at(&mut vector, offset) };
+        member.reading.fetch_sub(1, Ordering::Relaxed);
+        match read {
+            Ok(count) if count == bytes + blocks * 8 => {}
+            Ok(_) if cached_only => return Err(ShardError::WouldBlock),
+            // The file was cut short: as wrong as flipped bits.
+            Ok(_) => return Err(ShardError::Checksum),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(ShardError::WouldBlock),
+            Err(error) => return Err(ShardError::Io(error)),
+        }
+        let seed = shard::shard_seed(self.id, object.version, index);
+        let chunks = buffers.iter().flat_map(|buffer| buffer.chunks(BLOCK_BYTES as usize));
+        let intact = chunks
+            .zip(&sums)
+            .zip(first..)
+            .all(|((chunk, sum), block)| checksum(shard::block_seed(seed, block), chunk).to_le_bytes() == *sum);
+        if intact { Ok(()) } else { Err(ShardError::Checksum) }
+    }
+
+    fn shard_file(
+        &self,
+        object: &Object,
+        index: u8,
+        slot: u8,
+        cached_only: bool,
+    ) -> Result<Arc<dyn DiskFile>, ShardError> {
+        let key = (slot, object.version, index);
+        if let Some(file) = self.files.get(&key) {
+            return Ok(file);
+        }
+        if cached_only {
+            return Err(ShardError::WouldBlock);
+        }
+        let member = self.member(slot).ok_or(ShardError::Absent)?;
+        let file = member.io().and_then(|io| io.open(&object.file_name(index), false)).map_err(ShardError::Io)?;
+        self.files.insert(key, file.clone());
+        Ok(file)
+    }
+
+    /// A shard failed: say so, and compute what it should have held.
+    async fn rescue(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        group: Group,
+        error: ShardError,
+    ) -> Result<Group, PoolError> {
+        let object = object.clone();
+        self.blocking(move |core| {
+            let mut group = group;
+            let Some((_, first)) = group.runs.first() else { return Ok(group) };
+            let index = first.shard;
+            core.shard_failed(&object, index, &error);
+            let start = first.local.start;
+            let end = group.runs.last().map_or(start, |(_, run)| run.local.end);
+            // Whole blocks keep the demand on memory small however long the range.
+            let bytes = core.reconstruct(&object, index, start..end)?;
+            let mut at = 0;
+            for (_, run) in &mut group.runs {
+                let length = run.buffer.len();
+                run.buffer.copy_from_slice(&bytes[at..at + length]);
+                at += length;
+            }
+            Ok(group)
+        })
+        .await?
+    }
+
+    /// Counts the failure of a shard and queues its repair (R2).
+    fn shard_failed(&self, object: &Object, index: u8, error: &ShardError) {
+        let Some(slot) = object.slot(index) else { return };
+        // A version that was deleted under a reader fails no disk.
+        if object.is_dead() && !matches!(error, ShardError::Checksum) {
+            return;
+        }
+        self.files.remove(&(slot, object.version, index));
+        match error {
+            ShardError::Absent | ShardError::WouldBlock => return,
+            ShardError::Io(error) => self.read_failed(slot, error),
+            ShardError::Checksum => {
+                if let Some(member) = self.member(slot) {
+                    member.count(ErrorKind::Checksum, &format!("wrong checksum in shard {index} of {}", object.path));
+                }
+            }
+        }
+        self.repairs.add_shard(&object.path, object.version, index);
+    }
+
+    /// Computes blocks of shard `wanted` from the others (R1). `local` starts on a block boundary.
+    /// Blocks.
+    pub fn reconstruct(&self, object: &Object, wanted: u8, local: Range<u64>) -> Result<Vec<u8>, PoolError> {
+        let geometry = object.geometry;
+        let k = usize::from(geometry.k);
+        let length = (local.end - local.start) as usize;
+        let mut have: Vec<(usize, Vec<u8>)> = Vec::with_capacity(k);
+        let others: Vec<u8> = (0..geometry.shards()).filter(|index| *index != wanted).collect();
+        let mut others = others.into_iter();
+        while have.len() < k {
+            let batch: Vec<u8> = others.by_ref().take(k - have.len()).collect();
+            if batch.is_empty() {
+                return Err(self.unavailable(object, have.len()));
+            }
+            have.extend(self.read_padded(object, &batch, &local));
+        }
+        let units: Vec<(usize, &[u8])> = have.iter().map(|(index, bytes)| (*index, bytes.as_slice())).collect();
+        let mut bytes =
+            parity::reconstruct(k, usize::from(wanted), &units).ok_or_else(|| self.unavailable(object, have.len()))?;
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    /// The same local range of several shards, side by side; those that fail are left out. Beyond
+    /// the end of a shard there are zeros (G2).
+    fn read_padded(&self, object: &Object, indexes: &[u8], local: &Range<u64>) -> Vec<(usize, Vec<u8>)> {
+        let read = |index: u8| {
+            let mut bytes = vec![0; (local.end - local.start) as usize];
+            let own_end = object.geometry.shard_bytes(index).clamp(local.start, local.end);
+            // A range that ends within a block of the wanted shard may need more of a longer one.
+            let whole = object.geometry.whole_blocks(index, &(local.start..own_end));
+            let mut blocks = vec![0; (whole.end - whole.start) as usize];
+            let result = if blocks.is_empty() {
+                Ok(())
+            } else {
+                self.read_blocks(object, index, whole.start, &mut [&mut blocks], false)
+            };
+            match result {
+                Ok(()) => {
+                    let used = blocks.len().min(bytes.len());
+                    bytes[..used].copy_from_slice(&blocks[..used]);
+                    Some((usize::from(index), bytes))
+                }
+                Err(error) => {
+                    self.shard_failed(object, index, &error);
+                    None
+                }
+            }
+        };
+        if let [only] = indexes {
+            return read(*only).into_iter().collect();
+        }
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = indexes.iter().map(|&index| scope.spawn(move || read(index))).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+        })
+    }
+
+    pub fn unavailable(&self, object: &Object, have: usize) -> PoolError {
+        let gone: Vec<String> = (0..object.geometry.shards())
+            .filter_map(|index| match object.slot(index) {
+                None => Some(format!("piece {index} is on no disk")),
+                Some(slot) => self
+                    .member(slot)
+                    .filter(|member| !member.is_readable())
+                    .map(|member| format!("{} is {:?}", member.path.read().display(), member.state())),
+            })
+            .collect();
+        let why = if gone.is_empty() { "The others are damaged".to_owned() } else { gone.join(", ") };
+        PoolError::Unavailable {
+            pool: self.name.clone(),
+            object: object.path.clone(),
+            have,
+            need: usize::from(object.geometry.k),
+            why: format!("{why}; see 'larder pool status {}'", self.name),
+        }
+    }
+
+    /// Reads and checks the header of any shard of `object`. Blocks.
+    pub fn read_header(&self, object: &Object) -> Result<Header, PoolError> {
+        for (index, slot) in object.placed() {
+            let error = match self.read_one_header(object, index, slot) {
+                Ok(header) => return Ok(header),
+                Err(error) => error,
+            };
+            self.shard_failed(object, index, &error);
+        }
+        Err(self.unavailable(object, 0))
+    }
+
+    pub fn header_intact(&self, object: &Object, index: u8) -> bool {
+        let Some(slot) = object.slot(index) else { return false };
+        match self.read_one_header(object, index, slot) {
+            Ok(_) => true,
+            Err(error) => {
+                self.shard_failed(object, index, &error);
+                false
+            }
+        }
+    }
+
+    fn read_one_header(&self, object: &Object, index: u8, slot: u8) -> Result<Header, ShardError> {
+        let member = self.member(slot).filter(|member| member.is_readable()).ok_or(ShardError::Absent)?;
+        debug_assert!(member.io().is_ok());
+        let file = self.shard_file(object, index, slot, false)?;
+        let mut bytes = vec![0; object.header_bytes as usize];
+        let read = file.read_at(&mut [IoSliceMut::new(&mut bytes)], 0).map_err(ShardError::Io)?;
+        let header = Header::decode(bytes.get(..read).unwrap_or_default()).ok_or(ShardError::Checksum)?;
+        let ours = header.version == object.version && header.path == object.path && header.index == index;
+        if ours && header.pool == self.id { Ok(header) } else { Err(ShardError::Checksum) }
+    }
+
+    /// The attributes of an object, read from a header the first time.
+    pub async fn attributes(self: &Arc<Self>, object: &Arc<Object>) -> Result<object_store::Attributes, PoolError> {
+        if !object.has_attributes {
+            return Ok(object_store::Attributes::new());
+        }
+        if let Some(known) = object.attributes.get() {
+            return Ok(known.clone());
+        }
+        let of_task = object.clone();
+        let header = self.blocking(move |core| core.read_header(&of_task)).await??;
+        Ok(object.attributes.get_or_init(|| attributes::from_pairs(header.attributes)).clone())
+    }
+
+    /// Reads all blocks of one shard and its header; `false` when any is damaged. Blocks.
+    pub fn verify_shard(&self, object: &Object, index: u8) -> bool {
+        let length = object.geometry.shard_bytes(index);
+        let mut buffer = vec![0; READ_BYTES_MAX.min(length) as usize];
+        let mut at = 0;
+        while at < length {
+            let bytes = (length - at).min(READ_BYTES_MAX) as usize;
+            if let Err(error) = self.read_blocks(object, index, at, &mut [&mut buffer[..bytes]], false) {
+                self.shard_failed(object, index, &error);
+                return false;
+            }
+            at += bytes as u64;
+        }
+        self.header_intact(object, index)
+    }
+}
+
+/// The runs of one shard, with their order in the object.
+struct Group {
+    runs: Vec<(usize, Run)>,
+}
+
+fn group_by_shard(runs: Vec<(usize, Run)>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (order, run) in runs {
+        let follows = |group: &&mut Group| {
+            group.runs.last().is_some_and(|(_, last)| last.shard == run.shard && last.local.end == run.local.start)
+        };
+        match groups.iter_mut().find(follows) {
+            Some(group) => group.runs.push((order, run)),
+            None => groups.push(Group { runs: vec![(order, run)] }),
+        }
+    }
+    groups
+}
+
+/// Puts the runs together again: they are neighbours in one allocation, so nothing is copied.
+fn join(groups: Vec<Group>, skip: usize, length: usize) -> Bytes {
+    let mut runs: Vec<(usize, Run)> = groups.into_iter().flat_map(|group| group.runs).collect();
+    runs.sort_by_key(|(order, _)| *order);
+    let mut runs = runs.into_iter().map(|(_, run)| run.buffer);
+    let mut whole = runs.next().unwrap_or_default();
+    runs.for_each(|buffer| whole.unsplit(buffer));
+    let whole = whole.freeze();
+    whole.slice(skip..(skip + length).min(whole.len()))
+}

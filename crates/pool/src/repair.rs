@@ -1,0 +1,361 @@
+//! Repair: bringing objects back to full redundancy, in the background.
+//!
+//! A reader that meets a bad shard, a writer that had to leave one out, and a disk that comes back
+//! all leave the object's path here; one worker rebuilds the missing and the damaged shards.
+//! The queue is bounded: when it overflows, one pass over the whole index does the same.
+//!
+//! X1. A rebuilt shard is a new file that takes the place of the old by rename, and is named in
+//!     the index only while its version is current; otherwise it is unlinked again.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::attributes;
+use crate::core::Core;
+use crate::error::PoolError;
+use crate::geometry::{BLOCK_BYTES, block_offset};
+use crate::index::{Grave, Object};
+use crate::member::{DiskState, MemberDisk};
+use crate::read::READ_BYTES_MAX;
+use crate::shard;
+
+const QUEUE_MAX: usize = 4096;
+/// Rounds for which an object that cannot be repaired now is tried again.
+const PASSES_MAX: u32 = 3;
+
+#[derive(Debug, Default)]
+pub struct RepairQueue {
+    /// Bad shards by path; an empty list means "whatever is missing".
+    queue: Mutex<BTreeMap<String, Vec<(u64, u8)>>>,
+    pub wanted: Notify,
+    /// The whole index is to be looked at.
+    all: AtomicBool,
+    pub busy: AtomicBool,
+    /// One rebuild at a time: two of one shard would write one temporary file.
+    one: Mutex<()>,
+    pub repaired: AtomicU64,
+    pub checked: AtomicU64,
+    pub total: AtomicU64,
+}
+
+impl RepairQueue {
+    pub fn add(&self, path: &str) {
+        self.push(path, None);
+    }
+
+    pub fn add_shard(&self, path: &str, version: u64, index: u8) {
+        self.push(path, Some((version, index)));
+    }
+
+    fn push(&self, path: &str, shard: Option<(u64, u8)>) {
+        let mut queue = self.queue.lock();
+        if queue.len() >= QUEUE_MAX && !queue.contains_key(path) {
+            self.all.store(true, Ordering::Release);
+        } else {
+            let shards = queue.entry(path.to_owned()).or_default();
+            if let Some(shard) = shard
+                && !shards.contains(&shard)
+            {
+                shards.push(shard);
+            }
+        }
+        drop(queue);
+        self.wanted.notify_one();
+    }
+
+    /// Asks for a pass over everything.
+    pub fn add_all(&self) {
+        self.all.store(true, Ordering::Release);
+        self.wanted.notify_one();
+    }
+
+    fn pop(&self) -> Option<(String, Vec<(u64, u8)>)> {
+        self.queue.lock().pop_first()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.queue.lock().is_empty() && !self.all.load(Ordering::Acquire) && !self.busy.load(Ordering::Acquire)
+    }
+}
+
+/// The worker: runs until the pool is closed.
+pub async fn run(core: Arc<Core>) {
+    while !core.closed.load(Ordering::Acquire) {
+        core.repairs.wanted.notified().await;
+        core.repairs.busy.store(true, Ordering::Release);
+        core.repair_queued().await;
+        if core.repairs.all.swap(false, Ordering::AcqRel) {
+            core.repair_all().await;
+        }
+        core.repairs.busy.store(false, Ordering::Release);
+    }
+}
+
+impl Core {
+    async fn repair_queued(self: &Arc<Self>) {
+        while let Some((path, shards)) = self.repairs.pop() {
+            if self.closed.load(Ordering::Acquire) {
+                return;
+            }
+            let object = self.index.read().get(&path).cloned();
+            if let Some(object) = object {
+                let bad = shards.iter().filter(|(version, _)| *version == object.version).map(|(_, i)| *i).collect();
+                self.repair_logged(object, bad).await;
+            }
+        }
+    }
+
+    /// One pass over the index; then disks that were being resilvered are up to date.
+    async fn repair_all(self: &Arc<Self>) {
+        // A disk that comes back in the middle of a pass has to wait for the next.
+        let returning = |member: &MemberDisk| member.state() == DiskState::Resilvering;
+        let due: Vec<u8> = (0u8..).zip(&self.members).filter(|(_, m)| returning(m)).map(|(slot, _)| slot).collect();
+        for _ in 0..PASSES_MAX {
+            let mut after = String::new();
+            let mut clean = true;
+            self.repairs.total.store(self.index.read().objects.len() as u64, Ordering::Relaxed);
+            self.repairs.checked.store(0, Ordering::Relaxed);
+            while let Some(object) = self.next_object(&after) {
+                if self.closed.load(Ordering::Acquire) {
+                    return;
+                }
+                after.clone_from(&object.path);
+                self.repairs.checked.fetch_add(1, Ordering::Relaxed);
+                let bad = self.verify_suspects(&object).await;
+                if self.has_missing(&object) || !bad.is_empty() {
+                    clean &= self.repair_logged(object, bad).await;
+                }
+                self.repair_queued().await;
+            }
+            if clean {
+                break;
+            }
+        }
+        if !due.is_empty() {
+            let _ = self.blocking(move |core| core.finish_resilver(&due)).await;
+        }
+    }
+
+    /// The shards of an object that lie on suspect disks and are damaged.
+    async fn verify_suspects(self: &Arc<Self>, object: &Arc<Object>) -> Vec<u8> {
+        if !self.members.iter().any(MemberDisk::is_suspect) {
+            return Vec::new();
+        }
+        let object = object.clone();
+        let verify = move |core: &Arc<Self>| {
+            let in_doubt = |slot| core.member(slot).is_some_and(|m| m.is_suspect() && m.is_readable());
+            let placed = object.placed().filter(|(_, slot)| in_doubt(*slot)).map(|(index, _)| index);
+            placed.filter(|index| !core.verify_shard(&object, *index)).collect()
+        };
+        self.blocking(verify).await.unwrap_or_default()
+    }
+
+    fn next_object(&self, after: &str) -> Option<Arc<Object>> {
+        use std::ops::Bound;
+        let index = self.index.read();
+        let mut range = index.objects.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        // The empty path is an object like any other, but nobody can name it.
+        range.next().map(|(_, object)| object.clone())
+    }
+
+    fn has_missing(&self, object: &Object) -> bool {
+        !object.is_whole()
+    }
+
+    /// Every live object that can have a shard has it, or is known to lack it; a disk that is still
+    /// in use has now all that it missed.
+    fn finish_resilver(self: &Arc<Self>, due: &[u8]) {
+        let back = due.iter().filter_map(|slot| self.member(*slot));
+        let back: Vec<&MemberDisk> = back
+            .filter(|member| member.state() == DiskState::Resilvering)
+            .filter(|member| member.io().and_then(|io| io.sync_all()).is_ok())
+            .collect();
+        for member in &back {
+            member.suspect.store(false, Ordering::Release);
+            member.in_sync.store(true, Ordering::Release);
+        }
+        self.write_labels(|_| {});
+        // Redundancy is complete when the journal has all its copies, too.
+        if let Some(journal) = self.journal.get().and_then(Weak::upgrade) {
+            journal.disk_returned();
+        }
+        for member in back.iter().filter(|member| member.state() == DiskState::Resilvering) {
+            member.set_state(DiskState::Online);
+        }
+    }
+
+    async fn repair_logged(self: &Arc<Self>, object: Arc<Object>, bad: Vec<u8>) -> bool {
+        let path = object.path.clone();
+        match self.blocking(move |core| core.repair(&object, &bad)).await.and_then(|result| result) {
+            Ok(rebuilt) => {
+                self.repairs.repaired.fetch_add(rebuilt, Ordering::Relaxed);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(pool = %self.name, object = %path, %error, "cannot repair");
+                false
+            }
+        }
+    }
+
+    /// Reads every shard of every object, repairs what is damaged or missing, and yields to users
+    /// between objects. Returns how many objects were read and how many pieces were rebuilt.
+    pub async fn scrub(self: &Arc<Self>) -> Result<(u64, u64), PoolError> {
+        let (mut objects, before) = (0, self.repairs.repaired.load(Ordering::Relaxed));
+        let mut after = String::new();
+        while let Some(object) = self.next_object(&after) {
+            self.check_open()?;
+            after.clone_from(&object.path);
+            let of_task = object.clone();
+            let bad: Vec<u8> = self
+                .blocking(move |core| {
+                    let there =
+                        of_task.placed().filter(|(_, slot)| core.member(*slot).is_some_and(|m| m.is_readable()));
+                    there.map(|(index, _)| index).filter(|index| !core.verify_shard(&of_task, *index)).collect()
+                })
+                .await?;
+            if !bad.is_empty() || !object.is_whole() {
+                self.repair_logged(object, bad).await;
+            }
+            objects += 1;
+            tokio::task::yield_now().await;
+        }
+        Ok((objects, self.repairs.repaired.load(Ordering::Relaxed) - before))
+    }
+
+    /// Rebuilds the shards named in `bad` and those that are on no disk; returns how many. Blocks.
+    pub fn repair(self: &Arc<Self>, object: &Arc<Object>, bad: &[u8]) -> Result<u64, PoolError> {
+        let _one = self.repairs.one.lock();
+        let mut rebuilt = 0;
+        for index in 0..object.geometry.shards() {
+            let slot = object.slot(index);
+            let target = match slot {
+                Some(slot) if bad.contains(&index) => {
+                    // Read again first: it may have been repaired since, or been no damage.
+                    if self.member(slot).is_some_and(|m| m.is_readable()) && self.verify_shard(object, index) {
+                        continue;
+                    }
+                    self.repair_target(object, Some(slot))
+                }
+                None => self.repair_target(object, None),
+                Some(_) => continue,
+            };
+            let Some(target) = target else { continue };
+            match self.rebuild(object, index, target) {
+                Ok(()) => rebuilt += 1,
+                Err(Rebuild::Write(error)) => self.write_failed(target, &error),
+                Err(Rebuild::Read(error)) => return Err(error),
+            }
+        }
+        Ok(rebuilt)
+    }
+
+    /// Where a shard is rebuilt: its own disk, else the roomiest that holds no other shard of the object.
+    fn repair_target(&self, object: &Object, own: Option<u8>) -> Option<u8> {
+        if let Some(own) = own
+            && self.member(own).is_some_and(|member| member.is_writable())
+        {
+            return Some(own);
+        }
+        let taken: Vec<u8> = object.placed().map(|(_, slot)| slot).collect();
+        let need = object.geometry.file_bytes(object.geometry.k, u64::from(object.header_bytes)) + (64 << 10);
+        self.rooms(crate::member::reserve_hard)
+            .into_iter()
+            .filter(|(slot, _, free)| !taken.contains(slot) && *free >= need)
+            .max_by_key(|(_, _, free)| *free)
+            .map(|(slot, _, _)| slot)
+    }
+
+    fn rebuild(self: &Arc<Self>, object: &Arc<Object>, index: u8, target: u8) -> Result<(), Rebuild> {
+        let header = self.header_of(object).map_err(Rebuild::Read)?;
+        let io = self.member(target).ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?.io()?;
+        let temp = shard::temp_name(&object.path, object.version, index);
+        io.make_directory("objects")?;
+        io.make_directory(&shard::directory(&object.path))?;
+        let file = io.create(&temp)?;
+        let result = self.write_rebuilt(object, index, &*file);
+        let result = result.and_then(|()| {
+            let header = object.header(index, header).encode();
+            file.write_at(&mut [IoSlice::new(&header)], 0)?;
+            file.sync()?;
+            Ok(io.rename(&temp, &object.file_name(index))?)
+        });
+        if let Err(error) = result {
+            let _ = io.remove(&temp);
+            return Err(error);
+        }
+        io.sync_directory(&shard::directory(&object.path))?;
+        self.publish(object, index, target);
+        Ok(())
+    }
+
+    /// X1.
+    fn publish(&self, object: &Arc<Object>, index: u8, target: u8) {
+        let current = self.index.write();
+        if current.is_current(object) {
+            object.set_slot(index, target);
+            drop(current);
+        } else {
+            drop(current);
+            let (file, version) = (object.file_name(index), object.version);
+            self.graveyard.send(vec![Grave { slot: target, file, version, index }]);
+        }
+        self.files.remove(&(target, object.version, index));
+    }
+
+    fn header_of(&self, object: &Object) -> Result<Vec<(String, String)>, PoolError> {
+        if !object.has_attributes {
+            return Ok(Vec::new());
+        }
+        match object.attributes.get() {
+            Some(known) => Ok(attributes::to_pairs(known)),
+            None => Ok(self.read_header(object)?.attributes),
+        }
+    }
+
+    fn write_rebuilt(&self, object: &Object, index: u8, file: &dyn crate::disk::DiskFile) -> Result<(), Rebuild> {
+        let seed = shard::shard_seed(self.id, object.version, index);
+        let length = object.geometry.shard_bytes(index);
+        let step = (READ_BYTES_MAX / u64::from(object.geometry.k)).next_multiple_of(BLOCK_BYTES);
+        let mut at = 0;
+        while at < length {
+            let end = (at + step).min(length);
+            let bytes = self.reconstruct(object, index, at..end).map_err(Rebuild::Read)?;
+            let first = at / BLOCK_BYTES;
+            let sums: Vec<[u8; 8]> = bytes
+                .chunks(BLOCK_BYTES as usize)
+                .zip(first..)
+                .map(|(chunk, block)| {
+                    larder_base::checksum::checksum(shard::block_seed(seed, block), chunk).to_le_bytes()
+                })
+                .collect();
+            let mut buffers = Vec::with_capacity(sums.len() * 2);
+            for (chunk, sum) in bytes.chunks(BLOCK_BYTES as usize).zip(&sums) {
+                buffers.extend([IoSlice::new(chunk), IoSlice::new(sum)]);
+            }
+            let offset = block_offset(u64::from(object.header_bytes), first);
+            file.write_at(&mut buffers, offset)?;
+            file.start_writeback(offset, end - at);
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+enum Rebuild {
+    /// The object cannot be read.
+    Read(PoolError),
+    /// The target cannot be written.
+    Write(io::Error),
+}
+
+impl From<io::Error> for Rebuild {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}

@@ -1,0 +1,282 @@
+//! Disks that fail on demand: wrappers around real directories.
+#![allow(clippy::unwrap_used)]
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
+
+use parking_lot::Mutex;
+
+use crate::disk::{DiskFile, DiskIo, DiskOpener, DiskSpace};
+use crate::filedisk::FileDisks;
+use crate::{CreateOptions, Layout, OpenOptions, Pool};
+
+/// What is wrong with one disk.
+#[derive(Debug)]
+pub struct Faults {
+    pub read_error: AtomicBool,
+    pub write_error: AtomicBool,
+    pub read_only: AtomicBool,
+    pub quota_bytes: AtomicU64,
+    sizes: Mutex<HashMap<String, u64>>,
+    filesystem: u64,
+}
+
+/// Opens faulty disks; mutating operations left before the whole machine "loses power".
+#[derive(Debug)]
+pub struct FaultyDisks {
+    disks: Mutex<HashMap<PathBuf, Arc<Faults>>>,
+    pub fuel: Arc<AtomicI64>,
+    pub spent: Arc<AtomicI64>,
+}
+
+impl Default for FaultyDisks {
+    fn default() -> Self {
+        Self { disks: Mutex::default(), fuel: Arc::new(AtomicI64::new(i64::MAX)), spent: Arc::default() }
+    }
+}
+
+impl FaultyDisks {
+    pub fn faults(&self, path: &Path) -> Arc<Faults> {
+        let mut disks = self.disks.lock();
+        let number = disks.len() as u64 + 1;
+        disks
+            .entry(path.to_owned())
+            .or_insert_with(|| {
+                Arc::new(Faults {
+                    read_error: false.into(),
+                    write_error: false.into(),
+                    read_only: false.into(),
+                    quota_bytes: AtomicU64::new(1 << 30),
+                    sizes: Mutex::default(),
+                    filesystem: number,
+                })
+            })
+            .clone()
+    }
+}
+
+impl DiskOpener for FaultyDisks {
+    fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>> {
+        let inner = FileDisks.open_disk(path)?;
+        Ok(Arc::new(FaultyDisk {
+            inner,
+            faults: self.faults(path),
+            fuel: self.fuel.clone(),
+            spent: self.spent.clone(),
+        }))
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        FileDisks.make_directory(path)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct FaultyDisk {
+    inner: Arc<dyn DiskIo>,
+    faults: Arc<Faults>,
+    fuel: Arc<AtomicI64>,
+    spent: Arc<AtomicI64>,
+}
+
+impl FaultyDisk {
+    fn may_write(&self) -> io::Result<()> {
+        self.spent.fetch_add(1, SeqCst);
+        if self.fuel.fetch_sub(1, SeqCst) <= 0 {
+            return Err(io::Error::other("power lost"));
+        }
+        if self.faults.read_only.load(SeqCst) {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        if self.faults.write_error.load(SeqCst) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        Ok(())
+    }
+
+    fn may_read(&self) -> io::Result<()> {
+        if self.faults.read_error.load(SeqCst) { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+    }
+
+    fn used(&self) -> u64 {
+        self.faults.sizes.lock().values().map(|size| size.next_multiple_of(4096)).sum()
+    }
+}
+
+impl DiskIo for FaultyDisk {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.may_write()?;
+        let file = self.inner.create(name)?;
+        self.faults.sizes.lock().insert(name.to_owned(), 0);
+        Ok(Arc::new(FaultyFile { file, name: name.to_owned(), disk: self.clone() }))
+    }
+
+    fn open(&self, name: &str, writable: bool) -> io::Result<Arc<dyn DiskFile>> {
+        self.may_read()?;
+        let file = self.inner.open(name, writable)?;
+        Ok(Arc::new(FaultyFile { file, name: name.to_owned(), disk: self.clone() }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.may_write()?;
+        self.inner.rename(from, to)?;
+        let mut sizes = self.faults.sizes.lock();
+        let size = sizes.remove(from).unwrap_or(0);
+        sizes.insert(to.to_owned(), size);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.may_write()?;
+        self.inner.remove(name)?;
+        self.faults.sizes.lock().remove(name);
+        Ok(())
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.may_read()?;
+        self.inner.list(directory)
+    }
+
+    fn make_directory(&self, name: &str) -> io::Result<()> {
+        self.may_write()?;
+        self.inner.make_directory(name)
+    }
+
+    fn sync_directory(&self, _: &str) -> io::Result<()> {
+        // A cut of the simulated power keeps what was done: syncing would only cost time.
+        self.may_write()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.may_write()
+    }
+
+    fn space(&self) -> io::Result<DiskSpace> {
+        let total_bytes = self.faults.quota_bytes.load(SeqCst);
+        let free_bytes = total_bytes.saturating_sub(self.used());
+        Ok(DiskSpace { total_bytes, free_bytes, filesystem: self.faults.filesystem })
+    }
+
+    fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>> {
+        self.inner.lock(owner)
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        self.inner.identity()
+    }
+}
+
+struct FaultyFile {
+    file: Arc<dyn DiskFile>,
+    name: String,
+    disk: FaultyDisk,
+}
+
+impl DiskFile for FaultyFile {
+    fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        self.disk.may_read()?;
+        self.file.read_at(buffers, offset)
+    }
+
+    fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        self.disk.may_read()?;
+        self.file.read_cached_at(buffers, offset)
+    }
+
+    fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.disk.may_write()?;
+        let bytes: usize = buffers.iter().map(|b| b.len()).sum();
+        {
+            let end = offset + bytes as u64;
+            let used = self.disk.used();
+            let mut sizes = self.disk.faults.sizes.lock();
+            // Read back under whatever name the file has by now: tests write before they rename.
+            let size = sizes.entry(self.name.clone()).or_default();
+            let grown = end.saturating_sub(*size);
+            if used + grown > self.disk.faults.quota_bytes.load(SeqCst) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            *size = (*size).max(end);
+        }
+        self.file.write_at(buffers, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // The simulated power cut keeps what was written: a crash of the process, not of the page cache.
+        self.disk.may_write()
+    }
+
+    fn start_writeback(&self, _: u64, _: u64) {}
+
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+}
+
+/// A pool in temporary directories, with disks that can be made to fail.
+pub struct Bench {
+    pub dir: tempfile::TempDir,
+    pub disks: Vec<PathBuf>,
+    pub opener: Arc<FaultyDisks>,
+}
+
+impl Bench {
+    pub fn new(disks: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let disks: Vec<PathBuf> = (0..disks).map(|i| dir.path().join(format!("disk{i}"))).collect();
+        disks.iter().for_each(|disk| std::fs::create_dir(disk).unwrap());
+        Self { dir, disks, opener: Arc::default() }
+    }
+
+    pub fn options(&self, layout: Layout) -> CreateOptions {
+        CreateOptions {
+            opener: self.opener.clone(),
+            journal_bytes: Some(4 << 20),
+            ..CreateOptions::new("tank", layout, self.disks.clone())
+        }
+    }
+
+    pub async fn create(&self, layout: Layout) -> Pool {
+        Pool::create(self.options(layout)).await.unwrap()
+    }
+
+    pub fn open_options(&self) -> OpenOptions {
+        OpenOptions { opener: self.opener.clone(), ..OpenOptions::new(self.disks.clone()) }
+    }
+
+    pub async fn open(&self) -> Pool {
+        Pool::open(self.open_options()).await.unwrap()
+    }
+
+    pub fn faults(&self, disk: usize) -> Arc<Faults> {
+        self.opener.faults(&self.disks[disk])
+    }
+
+    /// All shard files of a disk.
+    pub fn shards(&self, disk: usize) -> Vec<PathBuf> {
+        let Ok(directories) = std::fs::read_dir(self.disks[disk].join("objects")) else { return Vec::new() };
+        directories
+            .flat_map(|entry| std::fs::read_dir(entry.unwrap().path()).unwrap())
+            .map(|entry| entry.unwrap().path())
+            .collect()
+    }
+}
+
+/// Bytes that no compressor likes, the same every time.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut out = Vec::with_capacity(length + 8);
+    while out.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(length);
+    out
+}

@@ -1,0 +1,9 @@
+//! The pool as a whole.
+#![allow(clippy::unwrap_used)]
+
+mod conformance;
+mod crash;
+mod degraded;
+mod membership;
+mod returning;
+mod speed;

@@ -1,0 +1,122 @@
+//! Creating, finding, opening, refusing; room.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::SeqCst;
+
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+
+use crate::testing::{Bench, noise};
+use crate::{CreateOptions, Layout, OpenOptions, Pool, PoolError};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn create_refuses_what_cannot_be() {
+    let bench = Bench::new(3);
+    let disks = bench.disks.clone();
+    let try_with = |layout, disks: Vec<PathBuf>| {
+        let options = CreateOptions { disks, ..bench.options(layout) };
+        let planned = Pool::plan(&options).map(|_| ()).unwrap_err().to_string();
+        async move {
+            let error = Pool::create(options).await.unwrap_err();
+            assert_eq!(error.to_string(), planned);
+            error
+        }
+    };
+    let error = try_with(Layout::Raidz2, disks.clone()).await;
+    assert!(matches!(error, PoolError::TooFewDisks { need: 4, have: 3, .. }), "{error}");
+    let error = try_with(Layout::Mirror2, vec![disks[0].clone(), disks[0].clone()]).await;
+    assert!(matches!(error, PoolError::SameDisk(..)), "{error}");
+    let link = bench.dir.path().join("link");
+    std::os::unix::fs::symlink(&disks[0], &link).unwrap();
+    let error = try_with(Layout::Mirror2, vec![disks[0].clone(), link]).await;
+    assert!(matches!(error, PoolError::SameDisk(..)), "{error}");
+    std::fs::write(disks[1].join("photo.jpg"), "x").unwrap();
+    let error = try_with(Layout::Mirror2, disks.clone()).await;
+    assert!(matches!(&error, PoolError::NotEmpty { found, .. } if found == "photo.jpg"), "{error}");
+    std::fs::remove_file(disks[1].join("photo.jpg")).unwrap();
+    assert!(std::fs::read_dir(&disks[0]).unwrap().next().is_none(), "a plan and a refusal change nothing");
+    let pool = bench.create(Layout::Raidz1).await;
+    let error = Pool::create(bench.options(Layout::Raidz1)).await.unwrap_err();
+    assert!(matches!(error, PoolError::AlreadyLabelled { .. }), "{error}");
+    pool.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_process_at_a_time_and_found_again() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    let error = Pool::open(bench.open_options()).await.unwrap_err();
+    assert!(matches!(&error, PoolError::Locked { holder, .. } if holder.contains("process")), "{error}");
+    pool.store().put(&Path::from("a"), "b".into()).await.unwrap();
+    pool.export().await.unwrap();
+    let found = Pool::scan(&bench.disks);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].exported && found[0].importable && found[0].disks.len() == 3);
+    // One disk is enough to find the others.
+    let options = OpenOptions { opener: bench.opener.clone(), ..OpenOptions::new(vec![bench.disks[2].clone()]) };
+    let pool = Pool::open(options).await.unwrap();
+    assert_eq!(pool.store().get(&Path::from("a")).await.unwrap().bytes().await.unwrap(), "b".as_bytes());
+    pool.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_and_duplicated_disks_are_named() {
+    let (bench, other) = (Bench::new(3), Bench::new(1));
+    bench.create(Layout::Raidz1).await.close().await.unwrap();
+    let foreign = Pool::create(CreateOptions { name: "alien".into(), ..other.options(Layout::Stripe) }).await.unwrap();
+    foreign.close().await.unwrap();
+    let copy = bench.dir.path().join("copy");
+    assert!(std::process::Command::new("cp").arg("-r").arg(&bench.disks[1]).arg(&copy).status().unwrap().success());
+    let mut disks = bench.disks.clone();
+    disks.extend([other.disks[0].clone(), copy.clone()]);
+    let pool = Pool::open(OpenOptions { opener: bench.opener.clone(), ..OpenOptions::new(disks) }).await.unwrap();
+    let notes = pool.status().notes.join("\n");
+    assert!(notes.contains("another pool, 'alien'"), "{notes}");
+    assert!(notes.contains("is a copy of disk"), "{notes}");
+    assert!(pool.status().disks.iter().all(|disk| disk.path != copy));
+    pool.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unequal_disks_fill_up_and_say_so() {
+    let bench = Bench::new(3);
+    for (disk, quota) in [(0, 48u64), (1, 96), (2, 144)] {
+        bench.faults(disk).quota_bytes.store(quota << 20, SeqCst);
+    }
+    let plan = Pool::plan(&bench.options(Layout::Mirror2)).unwrap();
+    let (usable, raw) = (plan.usable_bytes >> 20, plan.raw_bytes >> 20);
+    assert_eq!((raw, plan.failures_survived), (288, 1));
+    assert!((124..=144).contains(&usable), "{usable}");
+    let pool = bench.create(Layout::Mirror2).await;
+    let store = pool.store();
+    let promised = pool.space().1;
+    let mut stored = 0u64;
+    let error = loop {
+        match store.put(&Path::from(format!("f/{stored}")), noise(stored, 1_000_000).into()).await {
+            Ok(_) => stored += 1_000_000,
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("is full"), "{error}");
+    assert!(stored >= promised - 2_000_000, "promised {promised}, stored {stored}");
+    assert!(pool.status().disks.iter().all(|disk| disk.write_errors == 0));
+    // Full is no end: deleting makes room.
+    for i in 0..5 {
+        store.delete(&Path::from(format!("f/{}", i * 1_000_000u64))).await.unwrap();
+    }
+    store.put(&Path::from("again"), noise(1, 1_000_000).into()).await.unwrap();
+    pool.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn raidz_goes_on_when_one_disk_is_full() {
+    let bench = Bench::new(3);
+    bench.faults(0).quota_bytes.store(24 << 20, SeqCst);
+    let pool = bench.create(Layout::Raidz1).await;
+    for i in 0..60u64 {
+        pool.store().put(&Path::from(format!("f/{i}")), noise(i, 1_000_000).into()).await.unwrap();
+    }
+    let got = pool.store().get(&Path::from("f/59")).await.unwrap().bytes().await.unwrap();
+    assert!(got == noise(59, 1_000_000));
+    pool.close().await.unwrap();
+}

@@ -1,0 +1,254 @@
+//! Disks whose label was damaged, and disks that vanish while nobody reads or writes.
+
+use std::path::PathBuf;
+
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+
+use crate::testing::{Bench, noise};
+use crate::{CreateOptions, DiskState, Layout, Pool, PoolError, PoolState};
+
+const OBJECTS: u64 = 12;
+const OBJECT_BYTES: usize = 3 << 20;
+
+async fn fill(pool: &Pool) {
+    for i in 0..OBJECTS {
+        pool.store().put(&Path::from(format!("o/{i}")), noise(i, OBJECT_BYTES).into()).await.unwrap();
+    }
+}
+
+async fn verify(pool: &Pool) {
+    for i in 0..OBJECTS {
+        let got = pool.store().get(&Path::from(format!("o/{i}"))).await.unwrap().bytes().await.unwrap();
+        assert!(got == noise(i, OBJECT_BYTES), "object {i}");
+    }
+}
+
+fn files(directory: &std::path::Path, out: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files(&path, out) } else { out.push(path) }
+    }
+}
+
+/// Random bytes in a few places of every file of a disk, labels and journal included.
+fn scribble(bench: &Bench, disk: usize, seed: u64) {
+    let mut all = Vec::new();
+    files(&bench.disks[disk], &mut all);
+    for (n, path) in all.iter().enumerate() {
+        let mut bytes = std::fs::read(path).unwrap();
+        for place in 0..1 + bytes.len() / (256 << 10) {
+            if bytes.is_empty() {
+                break;
+            }
+            let random = noise(seed + 1000 * n as u64 + place as u64, 16);
+            let at = u64::from_le_bytes(random[..8].try_into().unwrap()) as usize % bytes.len();
+            let length = [1, 16, 4096][usize::from(random[8] % 3)].min(bytes.len() - at);
+            bytes[at..at + length].copy_from_slice(&noise(seed ^ at as u64, length));
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+    spoil_labels(bench, disk);
+}
+
+/// Both copies.
+fn spoil_labels(bench: &Bench, disk: usize) {
+    for name in ["larder.label", "larder.label.2"] {
+        let path = bench.disks[disk].join(name);
+        let Ok(mut bytes) = std::fs::read(&path) else { continue };
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0xff;
+        std::fs::write(&path, bytes).unwrap();
+    }
+}
+
+/// Each disk in turn, so that what was repaired of one is what the loss of the next is survived with.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_with_a_damaged_label_is_adopted_again() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool).await;
+    for entry in 1..40u64 {
+        pool.log().append("wal", entry, vec![noise(entry, 50_000).into()]).await.unwrap();
+    }
+    pool.close().await.unwrap();
+    for disk in 0..3 {
+        scribble(&bench, disk, 77 + disk as u64);
+        let pool = bench.open().await;
+        let notes = pool.status().notes.join("\n");
+        assert!(notes.contains("label") && notes.contains(bench.disks[disk].to_str().unwrap()), "{notes}");
+        assert!(pool.status().disks[disk].checksum_errors > 0);
+        verify(&pool).await;
+        pool.repaired().await;
+        let status = pool.status();
+        assert!(status.disks.iter().all(|disk| disk.state == DiskState::Online), "{status:?}");
+        // Parity that no reader touches is repaired too.
+        assert_eq!(pool.scrub().await.unwrap().1, 0, "disk {disk}");
+        assert_eq!(pool.log().replay("wal", 0).await.unwrap().len(), 39);
+        pool.close().await.unwrap();
+    }
+    let pool = bench.open().await;
+    let status = pool.status();
+    assert!(status.notes.is_empty() && status.disks.iter().all(|disk| disk.checksum_errors == 0), "{status:?}");
+    pool.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_elsewhere_does_not_come_back_with_an_adopted_disk() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    fill(&pool).await;
+    pool.close().await.unwrap();
+    let away = bench.dir.path().join("away");
+    std::fs::rename(&bench.disks[1], &away).unwrap();
+    let pool = bench.open().await;
+    pool.store().delete(&Path::from("o/3")).await.unwrap();
+    pool.store().put(&Path::from("o/2"), noise(22, 60_000).into()).await.unwrap();
+    pool.close().await.unwrap();
+    std::fs::rename(&away, &bench.disks[1]).unwrap();
+    spoil_labels(&bench, 1);
+    let pool = bench.open().await;
+    pool.repaired().await;
+    assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+    pool.close().await.unwrap();
+    std::fs::remove_dir_all(&bench.disks[0]).unwrap();
+    let pool = bench.open().await;
+    assert!(pool.store().get(&Path::from("o/3")).await.is_err());
+    let got = pool.store().get(&Path::from("o/2")).await.unwrap().bytes().await.unwrap();
+    assert!(got == noise(22, 60_000));
+    pool.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_damaged_labels_than_the_layout_survives_are_refused() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool).await;
+    pool.close().await.unwrap();
+    spoil_labels(&bench, 0);
+    spoil_labels(&bench, 2);
+    let error = Pool::open(bench.open_options()).await.unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, PoolError::TooManyLost { .. }), "{text}");
+    let names = [0, 2].map(|disk: usize| bench.disks[disk].to_str().unwrap().to_owned());
+    assert!(names.iter().all(|name| text.contains(name)) && text.contains("label"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_of_another_pool_is_not_adopted() {
+    let (bench, other) = (Bench::new(2), Bench::new(1));
+    let pool = bench.create(Layout::Mirror2).await;
+    fill(&pool).await;
+    pool.close().await.unwrap();
+    let alien = Pool::create(CreateOptions { name: "alien".into(), ..other.options(Layout::Stripe) }).await.unwrap();
+    fill(&alien).await;
+    alien.close().await.unwrap();
+    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    std::fs::rename(&other.disks[0], &bench.disks[1]).unwrap();
+    spoil_labels(&bench, 1);
+    let before = bench.shards(1).len();
+    let pool = bench.open().await;
+    let status = pool.status();
+    assert_eq!(status.disks[1].state, DiskState::Missing, "{status:?}");
+    assert!(status.notes.iter().any(|note| note.contains("damaged")), "{status:?}");
+    pool.repaired().await;
+    pool.close().await.unwrap();
+    assert_eq!(bench.shards(1).len(), before);
+}
+
+/// The second copy of the label speaks for a disk without redundancy, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_copy_of_the_label_is_used() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Stripe).await;
+    fill(&pool).await;
+    pool.close().await.unwrap();
+    for disk in &bench.disks {
+        std::fs::write(disk.join("larder.label"), b"nonsense").unwrap();
+    }
+    let pool = bench.open().await;
+    verify(&pool).await;
+    pool.repaired().await;
+    let status = pool.status();
+    assert!(status.disks.iter().all(|d| d.state == DiskState::Online && d.checksum_errors > 0), "{status:?}");
+    pool.close().await.unwrap();
+    assert!(bench.disks.iter().all(|disk| std::fs::read(disk.join("larder.label")).unwrap().len() > 100));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_damaged_while_the_pool_is_open_is_healed_by_clear() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool).await;
+    scribble(&bench, 1, 5);
+    pool.core.files.clear();
+    pool.check().await.unwrap();
+    verify(&pool).await;
+    pool.clear().await.unwrap();
+    pool.repaired().await;
+    assert!(pool.status().disks.iter().all(|disk| disk.state == DiskState::Online), "{:?}", pool.status());
+    assert_eq!(pool.scrub().await.unwrap().1, 0);
+    pool.close().await.unwrap();
+}
+
+/// A cable that several disks hang on: when it is back, so is the pool, whatever was seen meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_whose_disks_were_all_away_for_a_while_opens_again() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool).await;
+    let away = |disk: usize| bench.dir.path().join(format!("away{disk}"));
+    (0..3).for_each(|disk| std::fs::rename(&bench.disks[disk], away(disk)).unwrap());
+    pool.check().await.unwrap();
+    assert_eq!(pool.status().state, PoolState::Faulted);
+    drop(pool);
+    (0..3).for_each(|disk| std::fs::rename(away(disk), &bench.disks[disk]).unwrap());
+    let pool = bench.open().await;
+    verify(&pool).await;
+    pool.repaired().await;
+    assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+    pool.close().await.unwrap();
+}
+
+/// Without a read or write that could notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_that_vanish_are_noticed_by_a_check() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool).await;
+    let away = |disk: usize| bench.dir.path().join(format!("away{disk}"));
+    std::fs::rename(&bench.disks[0], away(0)).unwrap();
+    pool.check().await.unwrap();
+    let status = pool.status();
+    assert_eq!((status.state, status.disks[0].state), (PoolState::Degraded, DiskState::Removed), "{status:?}");
+    assert!(status.status.contains("disk0") && status.action.contains("larder pool clear"), "{status:?}");
+    // Another directory in its place is not the disk.
+    std::fs::create_dir(&bench.disks[0]).unwrap();
+    std::fs::rename(&bench.disks[1], away(1)).unwrap();
+    std::fs::remove_dir_all(&bench.disks[2]).unwrap();
+    pool.check().await.unwrap();
+    let status = pool.status();
+    assert_eq!(status.state, PoolState::Faulted, "{status:?}");
+    assert!(status.disks.iter().all(|disk| disk.state == DiskState::Removed), "{status:?}");
+    assert!(status.action.contains("Reconnect"), "{status:?}");
+    pool.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_is_renamed_away_and_back_is_brought_up_to_date() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    let away = bench.dir.path().join("away");
+    std::fs::rename(&bench.disks[0], &away).unwrap();
+    pool.check().await.unwrap();
+    fill(&pool).await;
+    std::fs::rename(&away, &bench.disks[0]).unwrap();
+    pool.check().await.unwrap();
+    pool.repaired().await;
+    assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    pool.check().await.unwrap();
+    pool.core.files.clear();
+    verify(&pool).await;
+    pool.close().await.unwrap();
+}

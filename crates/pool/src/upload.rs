@@ -1,0 +1,281 @@
+//! Multipart uploads: an object written as its parts arrive, a few stripes in memory at a time.
+//!
+//! Parts get their order when `put_part` is called, whatever the order in which the returned
+//! futures are driven. A part's future resolves when its bytes have been handed to the disks or
+//! less than a chunk of them is waiting.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::{Buf, Bytes};
+use futures::FutureExt;
+use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::error::PoolError;
+use crate::geometry::Geometry;
+use crate::index::Object;
+use crate::store::refused_error;
+use crate::write::{Draft, Failure, Gather, Refused, Request, ShardGroup, shard_groups};
+
+/// Stripes are written in runs of at least this many bytes.
+const CHUNK_BYTES: u64 = 8 << 20;
+
+pub struct Upload {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    core: Arc<Core>,
+    request: Request,
+    waiting: Mutex<Waiting>,
+    writer: tokio::sync::Mutex<State>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    parts: VecDeque<Bytes>,
+    bytes: u64,
+}
+
+enum State {
+    /// Nothing written yet: small objects never leave this state.
+    Gathering,
+    Writing(Box<Writing>),
+    Finished,
+}
+
+struct Writing {
+    draft: Arc<Draft>,
+    groups: Vec<ShardGroup>,
+    stripes: u64,
+    failed: Vec<u8>,
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Upload({})", self.shared.request.path)
+    }
+}
+
+impl Upload {
+    pub fn new(core: Arc<Core>, request: Request) -> Self {
+        let writer = tokio::sync::Mutex::new(State::Gathering);
+        Self { shared: Arc::new(Shared { core, request, waiting: Mutex::default(), writer }) }
+    }
+}
+
+impl Drop for Upload {
+    /// An upload that is neither completed nor aborted leaves nothing behind.
+    fn drop(&mut self) {
+        let shared = self.shared.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { shared.abandon().await });
+        }
+    }
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        {
+            let mut waiting = self.shared.waiting.lock();
+            waiting.bytes += data.content_length() as u64;
+            waiting.parts.extend(data);
+        }
+        let shared = self.shared.clone();
+        async move {
+            let path = shared.request.path.clone();
+            let name = shared.core.name.clone();
+            let task = tokio::spawn(async move { shared.drain(false).await });
+            task.await.map_err(|_| PoolError::Cancelled(name))?.map_err(|error| refused_error(&path, error))
+        }
+        .boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let shared = self.shared.clone();
+        let name = shared.core.name.clone();
+        let task = tokio::spawn(async move { shared.complete().await });
+        let object = task
+            .await
+            .map_err(|_| PoolError::Cancelled(name))?
+            .map_err(|error| refused_error(&self.shared.request.path, error))?;
+        Ok(PutResult { e_tag: Some(object.e_tag()), version: None, extensions: Default::default() })
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.shared.abandon().await;
+        Ok(())
+    }
+}
+
+impl Waiting {
+    /// The first `bytes` of what waits.
+    fn take(&mut self, bytes: u64) -> Gather {
+        let mut left = bytes;
+        let mut taken = Vec::new();
+        while left > 0 {
+            let Some(mut part) = self.parts.pop_front() else { break };
+            if part.len() as u64 > left {
+                let head = part.copy_to_bytes(left as usize);
+                self.parts.push_front(part);
+                part = head;
+            }
+            left -= part.len() as u64;
+            taken.push(part);
+        }
+        self.bytes -= bytes - left;
+        Gather::new(taken)
+    }
+}
+
+impl Shared {
+    /// Writes the whole stripes that wait; with `last` also the rest.
+    async fn drain(&self, last: bool) -> Result<(), Refused> {
+        let mut state = self.writer.lock().await;
+        if self.waiting.lock().bytes < CHUNK_BYTES && !last {
+            return Ok(());
+        }
+        if matches!(*state, State::Gathering) {
+            *state = State::Writing(Box::new(self.begin().await?));
+        }
+        let State::Writing(writing) = &mut *state else {
+            return Err(PoolError::Cancelled(self.core.name.clone()).into());
+        };
+        let stripe = writing.draft.object.geometry.stripe_bytes();
+        let run = CHUNK_BYTES.next_multiple_of(stripe);
+        loop {
+            let data = {
+                let mut waiting = self.waiting.lock();
+                let bytes = waiting.bytes.min(run) / stripe * stripe;
+                waiting.take(bytes)
+            };
+            if data.length == 0 {
+                return Ok(());
+            }
+            let stripes = data.length / stripe;
+            // Until its end is known every stripe of the object is a full one.
+            let shape = Geometry { size: u64::MAX, ..writing.draft.object.geometry };
+            self.write(writing, data, shape).await?;
+            writing.stripes += stripes;
+        }
+    }
+
+    async fn begin(&self) -> Result<Writing, Refused> {
+        self.core.check_condition(&self.request)?;
+        // How long it will be nobody knows yet.
+        let known_bytes = self.waiting.lock().bytes.max(CHUNK_BYTES);
+        let draft = Arc::new(self.core.draft(&self.request, known_bytes, &[])?);
+        let of_task = draft.clone();
+        let groups = self
+            .core
+            .blocking(move |core| {
+                let groups = shard_groups(of_task.object.geometry, &of_task.object);
+                groups.into_iter().map(|group| ShardGroup::create(core, &of_task, &group)).collect()
+            })
+            .await?;
+        Ok(Writing { draft, groups, stripes: 0, failed: Vec::new() })
+    }
+
+    async fn write(&self, writing: &mut Writing, data: Gather, shape: Geometry) -> Result<(), Refused> {
+        let data = Arc::new(data);
+        let stripe = writing.stripes;
+        let tasks = std::mem::take(&mut writing.groups).into_iter().map(|mut group| {
+            let (draft, data) = (writing.draft.clone(), data.clone());
+            self.core.blocking(move |_| {
+                group.write_stripes_shaped(&draft.object, shape, &data, stripe);
+                group
+            })
+        });
+        writing.groups = futures::future::try_join_all(tasks).await?;
+        let alive = writing.groups.iter().flat_map(ShardGroup::alive).count();
+        if alive < usize::from(writing.draft.object.geometry.k) {
+            return Err(self.too_few(alive).into());
+        }
+        Ok(())
+    }
+
+    fn too_few(&self, alive: usize) -> PoolError {
+        let why = format!("only {alive} of its disks still take it");
+        PoolError::CannotWrite { pool: self.core.name.clone(), object: self.request.path.clone(), why }
+    }
+
+    async fn complete(&self) -> Result<Arc<Object>, Refused> {
+        let gathering = matches!(*self.writer.lock().await, State::Gathering);
+        if gathering {
+            let data = {
+                let mut waiting = self.waiting.lock();
+                let bytes = waiting.bytes;
+                waiting.take(bytes)
+            };
+            return self.core.put(&self.request, data).await;
+        }
+        self.drain(true).await?;
+        let state = std::mem::replace(&mut *self.writer.lock().await, State::Finished);
+        let State::Writing(writing) = state else { return Err(PoolError::Cancelled(self.core.name.clone()).into()) };
+        self.finish(*writing).await
+    }
+
+    /// Writes the tail, the headers, and commits.
+    async fn finish(&self, mut writing: Writing) -> Result<Arc<Object>, Refused> {
+        let tail = {
+            let mut waiting = self.waiting.lock();
+            let bytes = waiting.bytes;
+            waiting.take(bytes)
+        };
+        let geometry = writing.draft.object.geometry;
+        let size = writing.stripes * geometry.stripe_bytes() + tail.length;
+        let shape = Geometry { size, ..geometry };
+        let failures = match self.write(&mut writing, tail, shape).await {
+            Ok(()) => self.sync(&mut writing, size).await,
+            Err(error) => Err(error),
+        };
+        match failures {
+            Ok(failures) => {
+                writing.failed.extend(failures.iter().map(|(slot, _)| *slot));
+                let slots = writing.failed.clone();
+                self.core
+                    .blocking(move |core| failures.iter().for_each(|(slot, error)| core.write_failed(*slot, error)))
+                    .await?;
+                let object = &writing.draft.object;
+                let failed: Vec<u8> =
+                    object.placed().filter(|(_, slot)| slots.contains(slot)).map(|(index, _)| index).collect();
+                if object.placed().count() - failed.len() < usize::from(geometry.k) {
+                    let left = object.placed().count() - failed.len();
+                    self.core.discard(&writing.draft).await?;
+                    return Err(self.too_few(left).into());
+                }
+                self.core.commit(writing.draft, &self.request, &failed).await
+            }
+            Err(error) => {
+                self.core.discard(&writing.draft).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Now the size is known: headers and names can be made.
+    async fn sync(&self, writing: &mut Writing, size: u64) -> Result<Vec<Failure>, Refused> {
+        let Some(draft) = Arc::get_mut(&mut writing.draft) else {
+            return Err(PoolError::Cancelled(self.core.name.clone()).into());
+        };
+        draft.object.geometry.size = size;
+        let tasks = std::mem::take(&mut writing.groups).into_iter().map(|group| {
+            let draft = writing.draft.clone();
+            self.core.blocking(move |_| group.finish(&draft))
+        });
+        Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
+    }
+
+    async fn abandon(&self) {
+        let state = std::mem::replace(&mut *self.writer.lock().await, State::Finished);
+        *self.waiting.lock() = Waiting::default();
+        if let State::Writing(writing) = state {
+            // Whatever cannot be removed now is removed when the pool is opened.
+            let _ = self.core.discard(&writing.draft).await;
+        }
+    }
+}
