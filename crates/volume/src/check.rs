@@ -1,0 +1,452 @@
+//! `larder check`: every invariant of the namespace, from the records themselves.
+//!
+//! Memory is bounded by the number of inodes, not of entries: of a directory's entries only sums of hashes are kept
+//! per table; where the sums of two tables differ the directory is compared name by name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_base::checksum::checksum;
+
+use crate::keys::{self, Entry, tag};
+use crate::meta::Meta;
+use crate::state::State;
+use crate::types::*;
+use crate::volume::CheckReport;
+
+const PAGE: usize = 4096;
+/// More sentences help nobody.
+const PROBLEMS_MAX: usize = 1000;
+/// A volume that changes while it is checked is checked again, so often.
+const RUNS_MAX: usize = 3;
+const DEPTH_MAX: usize = 256;
+
+/// What the inode's record says, and what the other tables say about it.
+struct Seen {
+    kind: FileKind,
+    nlink: u32,
+    entries: u64,
+    next_cookie: u64,
+    parent: Ino,
+    xattrs: u32,
+    found: Found,
+}
+
+#[derive(Default)]
+struct Found {
+    names: u32,
+    holder: Ino0,
+    entries: u64,
+    subdirs: u32,
+    xattrs: u32,
+    orphan: bool,
+    by_name: u64,
+    by_cookie: u64,
+    folded_due: u64,
+    folded: u64,
+}
+
+/// A number that may be none.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Ino0(u64);
+
+pub(crate) async fn check(state: &Arc<State>, read_data: bool) -> FsResult<CheckReport> {
+    let mut runs = 0;
+    loop {
+        runs += 1;
+        let before = state.meta.newest();
+        let mut run = Run { state, seen: HashMap::new(), report: CheckReport::default() };
+        run.all().await?;
+        state.data.check(read_data, &mut run.report).await?;
+        // What others changed meanwhile looks like a contradiction.
+        if run.report.problems.is_empty() || state.meta.newest() == before || runs == RUNS_MAX {
+            return Ok(run.report);
+        }
+    }
+}
+
+struct Run<'a> {
+    state: &'a Arc<State>,
+    seen: HashMap<u64, Seen>,
+    report: CheckReport,
+}
+
+impl Run<'_> {
+    async fn all(&mut self) -> FsResult<()> {
+        self.inodes().await?;
+        self.entries().await?;
+        self.cookies().await?;
+        self.folded().await?;
+        self.xattrs().await?;
+        self.orphans().await?;
+        self.judge().await?;
+        self.counters().await
+    }
+
+    fn meta(&self) -> &dyn Meta {
+        &*self.state.meta
+    }
+
+    fn problem(&mut self, text: String) {
+        if self.report.problems.len() < PROBLEMS_MAX {
+            self.report.problems.push(text);
+        }
+    }
+
+    /// A record that does not decode is a problem to report, not the end of the check.
+    fn decoded<T>(&mut self, result: FsResult<T>) -> FsResult<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(FsError::Io(why)) => {
+                self.problem(why.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn inodes(&mut self) -> FsResult<()> {
+        let mut pages = Pages::of(tag::INODE);
+        while let Some(page) = pages.next(self.meta()).await? {
+            for (key, value) in page {
+                let decoded = keys::ino_of(&key).and_then(|ino| Ok((ino, keys::decode_inode(ino, &value)?)));
+                let Some((ino, core)) = self.decoded(decoded)? else { continue };
+                self.report.inodes += 1;
+                let seen = Seen {
+                    kind: core.attr.kind,
+                    nlink: core.attr.nlink,
+                    entries: core.entries,
+                    next_cookie: core.next_cookie,
+                    parent: core.parent,
+                    xattrs: core.xattrs,
+                    found: Found::default(),
+                };
+                self.seen.insert(ino.0, seen);
+            }
+        }
+        Ok(())
+    }
+
+    async fn entries(&mut self) -> FsResult<()> {
+        let mut pages = Pages::of(tag::ENTRY);
+        while let Some(page) = pages.next(self.meta()).await? {
+            for (key, value) in page {
+                let decoded = keys::ino_of(&key).and_then(|dir| Ok((dir, keys::decode_entry(&key, &value)?)));
+                let Some((dir, entry)) = self.decoded(decoded)? else { continue };
+                self.report.entries += 1;
+                self.entry(dir, &keys::rest_of(&key), entry);
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, dir: Ino, name: &[u8], entry: Entry) {
+        let shown = String::from_utf8_lossy(name).into_owned();
+        let folded = keys::fold(name);
+        let Some(holder) = self.seen.get_mut(&dir.0).filter(|seen| seen.kind == FileKind::Directory) else {
+            return self
+                .problem(format!("'{shown}' lies in inode {}, which is no directory: it cannot be reached", dir.0));
+        };
+        holder.found.entries += 1;
+        holder.found.by_name = holder.found.by_name.wrapping_add(entry_hash(name, entry));
+        if folded != name {
+            holder.found.folded_due = holder.found.folded_due.wrapping_add(checksum(0, name));
+        }
+        if entry.kind == FileKind::Directory {
+            holder.found.subdirs += 1;
+        }
+        let past = entry.cookie >= holder.next_cookie || entry.cookie < keys::FIRST_COOKIE;
+        if past {
+            self.problem(format!(
+                "'{shown}' in directory {} has cookie {}, which is not given out yet",
+                dir.0, entry.cookie
+            ));
+        }
+        match self.seen.get_mut(&entry.ino.0) {
+            None => self.problem(format!(
+                "'{shown}' in directory {} leads to inode {}, which does not exist: the name cannot be opened",
+                dir.0, entry.ino.0
+            )),
+            Some(target) => {
+                target.found.names += 1;
+                target.found.holder = Ino0(dir.0);
+                if target.kind != entry.kind {
+                    self.problem(format!("'{shown}' in directory {} and inode {} differ in type", dir.0, entry.ino.0));
+                }
+            }
+        }
+    }
+
+    async fn cookies(&mut self) -> FsResult<()> {
+        let mut pages = Pages::of(tag::COOKIE);
+        while let Some(page) = pages.next(self.meta()).await? {
+            for (key, value) in page {
+                let decoded = keys::ino_of(&key).and_then(|dir| Ok((dir, keys::decode_cookie(&key, &value)?)));
+                let Some((dir, listed)) = self.decoded(decoded)? else { continue };
+                let entry = Entry { ino: listed.ino, kind: listed.kind, cookie: listed.cookie };
+                match self.seen.get_mut(&dir.0) {
+                    Some(seen) => {
+                        seen.found.by_cookie = seen.found.by_cookie.wrapping_add(entry_hash(&listed.name, entry))
+                    }
+                    None => {
+                        self.problem(format!("a listing record belongs to directory {}, which does not exist", dir.0))
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn folded(&mut self) -> FsResult<()> {
+        let mut pages = Pages::of(tag::FOLDED);
+        while let Some(page) = pages.next(self.meta()).await? {
+            for (key, _) in page {
+                let Some(dir) = self.decoded(keys::ino_of(&key))? else { continue };
+                let rest = keys::rest_of(&key);
+                let mut parts = rest.splitn(2, |&byte| byte == 0);
+                let (folded, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+                if keys::fold(name) != folded {
+                    self.problem(format!("a case-folded name in directory {} does not fold as it should", dir.0));
+                }
+                match self.seen.get_mut(&dir.0) {
+                    Some(seen) => seen.found.folded = seen.found.folded.wrapping_add(checksum(0, name)),
+                    None => {
+                        self.problem(format!("a case-folded name belongs to directory {}, which does not exist", dir.0))
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn xattrs(&mut self) -> FsResult<()> {
+        let mut pages = Pages::of(tag::XATTR);
+        while let Some(page) = pages.next(self.meta()).await? {
+            for (key, value) in page {
+                let decoded = keys::ino_of(&key).and_then(|ino| keys::decode_xattr(&key, &value).map(|_| ino));
+                let Some(ino) = self.decoded(decoded)? else { continue };
+                match self.seen.get_mut(&ino.0) {
+                    Some(seen) => seen.found.xattrs += 1,
+                    None => {
+                        self.problem(format!("an extended attribute belongs to inode {}, which does not exist", ino.0))
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn orphans(&mut self) -> FsResult<()> {
+        let mut pages = Pages::of(tag::ORPHAN);
+        while let Some(page) = pages.next(self.meta()).await? {
+            for (key, _) in page {
+                let Some(ino) = self.decoded(keys::ino_of(&key))? else { continue };
+                match self.seen.get_mut(&ino.0) {
+                    Some(seen) => seen.found.orphan = true,
+                    None => self.problem(format!("inode {} is marked as orphan and does not exist", ino.0)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn judge(&mut self) -> FsResult<()> {
+        let mut differing = Vec::new();
+        let mut problems = Vec::new();
+        for (&ino, seen) in &self.seen {
+            let mut say = |text: String| problems.push((ino, text));
+            judge_links(ino, seen, &mut say);
+            if seen.found.xattrs != seen.xattrs {
+                say(format!("says that it has {} extended attributes and has {}", seen.xattrs, seen.found.xattrs));
+            }
+            if seen.kind == FileKind::Directory {
+                judge_directory(ino, seen, &mut say);
+                if seen.found.by_name != seen.found.by_cookie {
+                    differing.push(Ino(ino));
+                }
+                if !self.reaches_root(ino) && seen.nlink > 0 {
+                    say("cannot be reached from the root directory".into());
+                }
+            }
+        }
+        problems.sort();
+        for (ino, text) in problems {
+            let path = self.path_of(Ino(ino)).await?;
+            self.problem(format!("inode {ino}{path} {text}"));
+        }
+        for dir in differing {
+            self.compare(dir).await?;
+        }
+        Ok(())
+    }
+
+    fn reaches_root(&self, mut ino: u64) -> bool {
+        // A loop of directories is longer than any path.
+        for _ in 0..1 << 16 {
+            if ino == Ino::ROOT.0 {
+                return true;
+            }
+            match self.seen.get(&ino) {
+                Some(seen) if seen.found.holder != Ino0(0) => ino = seen.found.holder.0,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// Says which entries differ between the tables by name and by cookie.
+    async fn compare(&mut self, dir: Ino) -> FsResult<()> {
+        let mut by_cookie = HashMap::new();
+        let mut pages = Pages::within(tag::COOKIE, dir);
+        while let Some(page) = pages.next(self.meta()).await? {
+            for (key, value) in page {
+                let Some(listed) = self.decoded(keys::decode_cookie(&key, &value))? else { continue };
+                by_cookie.insert(listed.name.clone(), (listed.ino, listed.kind, listed.cookie));
+            }
+        }
+        let path = self.path_of(dir).await?;
+        let mut pages = Pages::within(tag::ENTRY, dir);
+        while let Some(page) = pages.next(self.meta()).await? {
+            for (key, value) in page {
+                let name = keys::rest_of(&key);
+                let Some(entry) = self.decoded(keys::decode_entry(&key, &value))? else { continue };
+                let listed = by_cookie.remove(&name);
+                if listed != Some((entry.ino, entry.kind, entry.cookie)) {
+                    let name = String::from_utf8_lossy(&name);
+                    self.problem(format!(
+                        "'{name}' in directory {}{path} can be opened but is not listed as it should",
+                        dir.0
+                    ));
+                }
+            }
+        }
+        for name in by_cookie.into_keys() {
+            let name = String::from_utf8_lossy(&name);
+            self.problem(format!("'{name}' in directory {}{path} is listed but does not exist", dir.0));
+        }
+        Ok(())
+    }
+
+    /// ` (/path)`, or nothing where none is known.
+    async fn path_of(&self, ino: Ino) -> FsResult<String> {
+        let mut parts: Vec<String> = Vec::new();
+        let mut at = ino;
+        while at != Ino::ROOT && parts.len() < DEPTH_MAX {
+            let Some(holder) = self.seen.get(&at.0).map(|seen| seen.found.holder.0).filter(|&holder| holder != 0)
+            else {
+                return Ok(String::new());
+            };
+            let Some(name) = self.name_in(Ino(holder), at).await? else { return Ok(String::new()) };
+            parts.push(String::from_utf8_lossy(&name).into_owned());
+            at = Ino(holder);
+        }
+        parts.reverse();
+        Ok(format!(" (/{})", parts.join("/")))
+    }
+
+    async fn name_in(&self, dir: Ino, ino: Ino) -> FsResult<Option<Bytes>> {
+        let mut pages = Pages::within(tag::ENTRY, dir);
+        while let Some(page) = pages.next(self.meta()).await? {
+            for (key, value) in page {
+                if keys::decode_entry(&key, &value).is_ok_and(|entry| entry.ino == ino) {
+                    return Ok(Some(keys::rest_of(&key)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn counters(&mut self) -> FsResult<()> {
+        let counted = self.state.meta.usage().inodes;
+        let inodes = self.report.inodes;
+        if counted != inodes as i64 {
+            self.problem(format!("the volume counts {counted} inodes and has {inodes}: statfs tells a wrong number"));
+        }
+        if !self.seen.contains_key(&Ino::ROOT.0) {
+            self.problem("the root directory is missing: nothing can be reached".into());
+        }
+        let next = match self.meta().get(keys::NEXT_INO_KEY).await? {
+            Some(value) => self.decoded(keys::decode_next_ino(&value))?.unwrap_or(u64::MAX),
+            None => 0,
+        };
+        if let Some(&newest) = self.seen.keys().max()
+            && newest >= next
+        {
+            self.problem(format!(
+                "inode {newest} is beyond the counter of numbers ({next}): it could be given out twice"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn judge_links(ino: u64, seen: &Seen, say: &mut impl FnMut(String)) {
+    let found = &seen.found;
+    if seen.nlink == 0 {
+        if found.names > 0 {
+            say(format!("has no links and {} names", found.names));
+        }
+        if !found.orphan {
+            say("has no links and is not marked as orphan: its space is never freed".into());
+        }
+        return;
+    }
+    if found.orphan {
+        say(format!("is marked as orphan and has {} links: it would be deleted", seen.nlink));
+    }
+    let links_due = match seen.kind {
+        FileKind::Directory => 2 + found.subdirs,
+        _ => found.names,
+    };
+    if seen.nlink != links_due {
+        say(format!("has a link count of {}, and {links_due} were found", seen.nlink));
+    }
+    let names_due = u32::from(ino != Ino::ROOT.0);
+    if seen.kind == FileKind::Directory && found.names != names_due {
+        say(format!("is a directory with {} names", found.names));
+    }
+}
+
+fn judge_directory(ino: u64, seen: &Seen, say: &mut impl FnMut(String)) {
+    let found = &seen.found;
+    if found.entries != seen.entries {
+        say(format!("says that it has {} entries and has {}", seen.entries, found.entries));
+    }
+    if found.folded != found.folded_due {
+        say("has case-folded names that do not agree with its entries: SMB may not find some".into());
+    }
+    if ino != Ino::ROOT.0 && found.names == 1 && found.holder.0 != seen.parent.0 {
+        say(format!("takes directory {} for its parent and lies in {}", seen.parent.0, found.holder.0));
+    }
+}
+
+fn entry_hash(name: &[u8], entry: Entry) -> u64 {
+    checksum(entry.ino.0 ^ entry.cookie.rotate_left(32) ^ (entry.kind as u64) << 56, name)
+}
+
+/// A table, page by page.
+struct Pages {
+    from: Bytes,
+    to: Bytes,
+}
+
+impl Pages {
+    fn of(tag: u8) -> Self {
+        let (from, to) = keys::table_range(tag);
+        Self { from, to }
+    }
+
+    fn within(tag: u8, ino: Ino) -> Self {
+        let (from, to) = keys::range_of(tag, ino);
+        Self { from, to }
+    }
+
+    async fn next(&mut self, meta: &dyn Meta) -> FsResult<Option<Vec<(Bytes, Bytes)>>> {
+        let page = meta.scan(&self.from, &self.to, PAGE).await?;
+        let Some((last, _)) = page.last() else { return Ok(None) };
+        // The least key after this one.
+        self.from = [&last[..], &[0]].concat().into();
+        Ok(Some(page))
+    }
+}

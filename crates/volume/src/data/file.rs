@@ -1,0 +1,120 @@
+//! The data side of an inode in memory.
+//!
+//! F1. `extents_lock` is held for writing while stored extents change (from the look at the old ones to the submitted batch) and
+//!     for reading while extents are loaded. Reads and writes of data that need nothing loaded take only `state`.
+//! F2. Lock order: `extents_lock` (by ascending inode when several are taken), the volume's segment table, `state`
+//!     (by ascending inode), the flusher's queue, `core`. All but the first are held for moments, never across an await.
+//! F3. What a read sees is dirty ranges over extents over zeros. A range leaves `dirty` only after its extents are
+//!     in the map (or the map has let go of that window) under the same lock.
+//! F4. Once `gone`, nothing about the inode is stored any more but the removal of its keys. Who submits a batch with its
+//!     record holds `state` from the look at `gone` to the submission.
+//! F5. Before a batch about the inode is prepared, `traces` is set, and `core.gone` is looked at after that. So an unlink that
+//!     found no traces, and set `core.gone` under the same lock, is never followed by a batch of ours.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::RwLock;
+
+use super::dirty::DirtyMap;
+use super::extents::ExtentMap;
+use super::intents::Intents;
+use crate::inode::Inode;
+use crate::types::FsError;
+
+/// What the namespace embeds in an inode.
+pub(crate) struct FileState {
+    pub(super) extents_lock: RwLock<()>,
+    pub(super) state: Mutex<State>,
+    /// The engine may know something of the inode's data, or will (F5). Read without `state`, under `core`.
+    pub(super) traces: AtomicBool,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) dirty: DirtyMap,
+    pub(super) extents: ExtentMap,
+    /// Intents in the engine by (write, offset). Known completely: they are replayed at open.
+    pub(super) intents: Intents,
+    /// The newest write.
+    pub(super) last_seq: u64,
+    /// Every write up to this one is in extents, or what was laid over it is.
+    pub(super) flushed_seq: u64,
+    /// It is in the flusher's queue.
+    pub(super) queued: bool,
+    /// Flushes under way that hold ranges of it, also ranges overwritten since.
+    pub(super) in_flight: u32,
+    pub(super) gone: bool,
+    /// How many flushes failed, and the last reason: whoever waits for a flush is told.
+    pub(super) failures: u64,
+    pub(super) failure: Option<FsError>,
+    /// Sequential readers, most recent last.
+    pub(super) streams: Vec<Stream>,
+    /// How many extents it has counted in the volume's total.
+    pub(super) counted: Counted,
+}
+
+/// A sequential reader.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// Where its next read is expected.
+    pub(super) next: u64,
+    /// Read ahead up to here.
+    pub(super) ahead: u64,
+    /// How far to read ahead.
+    pub(super) window: u64,
+}
+
+/// An inode's part in the number of extents in memory; given back when the inode is dropped.
+#[derive(Default)]
+pub(super) struct Counted {
+    total: Option<Arc<AtomicUsize>>,
+    count: usize,
+}
+
+impl Counted {
+    /// Counts `count` from now on. Returns whether it counted nothing before.
+    pub(super) fn set(&mut self, total: &Arc<AtomicUsize>, count: usize) -> bool {
+        let first = self.count == 0 && count > 0;
+        total.fetch_add(count, Ordering::Relaxed);
+        total.fetch_sub(self.count, Ordering::Relaxed);
+        self.total = Some(Arc::clone(total));
+        self.count = count;
+        first
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(total) = &self.total {
+            total.fetch_sub(self.count, Ordering::Relaxed);
+        }
+    }
+}
+
+impl FileState {
+    /// Of an inode that was read from the engine: what it holds is looked up when needed.
+    pub(crate) fn new() -> Self {
+        Self { extents_lock: RwLock::new(()), state: Mutex::default(), traces: AtomicBool::new(true) }
+    }
+
+    /// Of an inode that was just made: it has no data, and nothing needs to be looked up.
+    pub(crate) fn fresh() -> Self {
+        let state = State { extents: ExtentMap::complete(), ..State::default() };
+        Self { extents_lock: RwLock::new(()), state: Mutex::new(state), traces: AtomicBool::new(false) }
+    }
+}
+
+impl State {
+    /// F4, F5: may a batch about the inode be submitted? `self` is its state, locked.
+    pub(super) fn may_store(&self, inode: &Inode) -> bool {
+        inode.file.traces.store(true, Ordering::SeqCst);
+        !self.gone && !inode.core.lock().gone
+    }
+
+    /// There is nothing of it in the engine and nothing on the way there.
+    pub(super) fn is_traceless(&self) -> bool {
+        self.extents.is_complete() && self.extents.len() == 0 && self.intents.is_empty() && self.in_flight == 0
+    }
+}

@@ -1,0 +1,586 @@
+//! The flusher: gathers dirty ranges into segments, puts them, and hands them on to be committed in order.
+//!
+//! ```text
+//!            accept                collect                 put                     commit_load
+//! clean ----------> dirty ------------------> in flight ---------> durable object ------------> extents
+//!                     ^  overwritten: stays dirty, the flush stores what it took
+//! ```
+//!
+//! P1. A flush starts when a segment is full, when the oldest dirty range is [`AGE_MAX`] old, or when somebody waits
+//!     for an inode. Those who wait go first and share segments.
+//! P2. Up to [`PUTS_MAX`] puts run together; commits happen in the order of collecting (A2), one at a time.
+//! P3. A put that fails is tried again in its place in the order, with a pause; each failure is told to
+//!     whoever waits for one of its inodes, and to writers who wait for memory.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use object_store::{ObjectStoreExt, PutPayload};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::compress::{compress, is_zero};
+use super::dirty::{Payload, Taken};
+use super::extents::{Codec, Extent, INLINE_BYTES_MAX, Place, SegmentId};
+use super::file::State;
+use super::memory::Record;
+use super::segment::{Builder, SEGMENT_BYTES_MAX, object_path};
+use super::segments::EPOCH;
+use super::{Data, Inner, store_error};
+use crate::inode::Inode;
+use crate::types::*;
+use crate::volume::Compression;
+
+/// Dirty data older than this is flushed: 5 s are promised, the put takes some of it.
+const AGE_MAX: Duration = Duration::from_secs(3);
+/// Segment puts under way together.
+pub(super) const PUTS_MAX: usize = 3;
+/// Payload of one segment: index and a last large piece still fit the object's bound.
+pub(super) const LOAD_BYTES_MAX: u64 = SEGMENT_BYTES_MAX - (2 << 20);
+const LOAD_INODES_MAX: usize = 8192;
+/// Less work than this is done in place instead of on another thread.
+const INLINE_WORK_BYTES: u64 = 128 << 10;
+/// Chunks of a record that are smaller than this on average are joined for the cache.
+const CACHED_CHUNK_BYTES_MIN: usize = 32 << 10;
+const RETRY_MIN: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Garbage below this is not worth a writer's wait.
+pub(super) const SEGMENT_MIN_GARBAGE: u64 = 1 << 20;
+
+#[derive(Default)]
+pub(super) struct Queue {
+    /// By age.
+    order: VecDeque<(Arc<Inode>, Instant)>,
+    /// Somebody waits for these.
+    urgent: VecDeque<Arc<Inode>>,
+    /// Everything is to be flushed now.
+    all: bool,
+}
+
+/// What one flush took.
+#[derive(Default)]
+pub(super) struct Load {
+    pub(super) inodes: Vec<LoadInode>,
+    pub(super) charge: u64,
+    bytes: u64,
+}
+
+pub(super) struct LoadInode {
+    pub(super) inode: Arc<Inode>,
+    pub(super) taken: Vec<Taken>,
+    /// Zero intents that this flush applies, before `taken`.
+    pub(super) zeros: Vec<((u64, u64), Range<u64>)>,
+    size: u64,
+    /// With this flush, all writes up to here are stored.
+    pub(super) flushed_seq: Option<u64>,
+}
+
+/// What stands over a range from now on.
+pub(super) struct Out {
+    pub(super) range: Range<u64>,
+    /// `None`: a hole.
+    pub(super) extent: Option<Extent>,
+    /// The content, for the cache.
+    cached: Option<Record>,
+}
+
+pub(super) struct Built {
+    pub(super) segment: Option<(SegmentId, PutPayload, u64, u32)>,
+    /// For each inode of the load.
+    pub(super) outs: Vec<Vec<Out>>,
+}
+
+type Handed = (Load, JoinHandle<FsResult<Built>>);
+
+impl Inner {
+    /// The inode has something to flush; `state` is its own, locked.
+    pub(super) fn enqueue(&self, inode: &Arc<Inode>, state: &mut State) {
+        let first = !state.queued;
+        if first {
+            state.queued = true;
+            self.queue.lock().order.push_back((Arc::clone(inode), Instant::now()));
+        }
+        if first || self.idle_bytes.load(Ordering::Relaxed) >= self.load_target() {
+            self.flush_wake.notify_one();
+        }
+    }
+
+    pub(super) fn make_urgent(&self, inode: &Arc<Inode>) {
+        self.queue.lock().urgent.push_back(Arc::clone(inode));
+        self.flush_wake.notify_one();
+    }
+
+    /// Flush everything now: memory or room is short, or somebody said sync.
+    pub(super) fn hurry(&self) {
+        let mut queue = self.queue.lock();
+        queue.all = !queue.order.is_empty();
+        drop(queue);
+        self.flush_wake.notify_one();
+    }
+
+    /// A full load: smaller where little memory may be dirty, and so small that the margin of room (see `space`)
+    /// holds two: garbage collection writes one before it can delete others.
+    pub(super) fn load_target(&self) -> i64 {
+        let by_room = self.gate.total().map_or(u64::MAX, |total| (total / 64).max(1 << 20));
+        LOAD_BYTES_MAX.min(self.parts.memory.dirty_max() / 4).min(by_room) as i64
+    }
+
+    /// Waits until everything written to `inode` before is stored.
+    pub(super) async fn flush_inode(&self, inode: &Arc<Inode>) -> FsResult<()> {
+        let (failures, until) = {
+            let state = inode.file.state.lock();
+            (state.failures, state.last_seq)
+        };
+        let mut asked = false;
+        loop {
+            let mut progress = std::pin::pin!(self.progress.notified());
+            progress.as_mut().enable();
+            self.check_poison()?;
+            {
+                let state = inode.file.state.lock();
+                if state.gone || state.flushed_seq >= until || (state.dirty.is_empty() && state.in_flight == 0) {
+                    return Ok(());
+                }
+                if state.failures > failures
+                    && let Some(error) = &state.failure
+                {
+                    return Err(error.clone());
+                }
+            }
+            if !asked {
+                asked = true;
+                self.make_urgent(inode);
+            }
+            tokio::select! {
+                () = progress => {}
+                () = self.stop.cancelled() => return Err(FsError::Io("the volume is being closed".into())),
+            }
+        }
+    }
+
+    /// Starts the two tasks of the flusher.
+    pub(super) fn start_flusher(self: &Arc<Self>) {
+        let (hand, handed) = mpsc::channel(PUTS_MAX);
+        let flusher = tokio::spawn(Arc::clone(self).run_flusher(hand));
+        let committer = tokio::spawn(Arc::clone(self).run_committer(handed));
+        self.tasks.lock().extend([flusher, committer]);
+    }
+
+    async fn run_flusher(self: Arc<Self>, hand: mpsc::Sender<Handed>) {
+        loop {
+            let wait = self.time_to_flush();
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = self.flush_wake.notified(), if wait.is_none_or(|wait| !wait.is_zero()) => continue,
+                () = sleep_or_forever(wait) => {}
+            }
+            let Ok(permit) = Arc::clone(&self.puts).acquire_owned().await else { return };
+            let Some(load) = self.collect() else { continue };
+            let this = Arc::clone(&self);
+            let (parts, load) = load.split();
+            let task = tokio::spawn(async move {
+                let built = this.build_and_put(parts).await;
+                drop(permit);
+                built
+            });
+            if hand.send((load, task)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// How long nothing needs to be done: `None` as long as nobody calls.
+    fn time_to_flush(&self) -> Option<Duration> {
+        if self.poison.lock().is_some() {
+            return None;
+        }
+        let queue = self.queue.lock();
+        let full = self.idle_bytes.load(Ordering::Relaxed) >= self.load_target();
+        let (_, since) = match queue.order.front() {
+            _ if !queue.urgent.is_empty() => return Some(Duration::ZERO),
+            None => return None,
+            Some(_) if full || queue.all => return Some(Duration::ZERO),
+            Some(oldest) => oldest,
+        };
+        Some(AGE_MAX.saturating_sub(since.elapsed()))
+    }
+
+    /// Takes the next load: of those who are waited for, or else of everybody by age.
+    fn collect(&self) -> Option<Load> {
+        let mut load = Load::default();
+        let mut seen = HashSet::new();
+        let mut later = Vec::new();
+        let mut drained = false;
+        let urgent_only = !self.queue.lock().urgent.is_empty();
+        let target = self.load_target() as u64;
+        while load.bytes < target && load.inodes.len() < LOAD_INODES_MAX {
+            let mut queue = self.queue.lock();
+            let (inode, since) = if let Some(inode) = queue.urgent.pop_front() {
+                (inode, None)
+            } else if urgent_only {
+                break;
+            } else if let Some((inode, since)) = queue.order.pop_front() {
+                (inode, Some(since))
+            } else {
+                drained = true;
+                break;
+            };
+            drop(queue);
+            if !seen.insert(inode.id.ino) {
+                later.push((inode, since));
+                continue;
+            }
+            self.take_from(inode, since, target, &mut load);
+        }
+        let mut queue = self.queue.lock();
+        for (inode, since) in later.into_iter().rev() {
+            match since {
+                None => queue.urgent.push_front(inode),
+                Some(since) => queue.order.push_front((inode, since)),
+            }
+        }
+        drained |= queue.order.is_empty();
+        if drained {
+            queue.all = false;
+        }
+        // Under the queue's lock: who sees it drained also sees how many loads that took.
+        if !load.inodes.is_empty() {
+            self.loads.0.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(queue);
+        if drained {
+            self.progress.notify_waiters();
+        }
+        (!load.inodes.is_empty()).then_some(load)
+    }
+
+    fn take_from(&self, inode: Arc<Inode>, since: Option<Instant>, target: u64, load: &mut Load) {
+        let mut guard = inode.file.state.lock();
+        let state = &mut *guard;
+        let taken = if state.may_store(&inode) {
+            self.take(&inode, state, target - load.bytes)
+        } else {
+            self.drop_dirty(state);
+            None
+        };
+        let more = state.dirty.has_idle();
+        match (since, more) {
+            (None, true) => self.queue.lock().urgent.push_front(Arc::clone(&inode)),
+            (Some(since), true) => self.queue.lock().order.push_front((Arc::clone(&inode), since)),
+            (Some(_), false) => state.queued = false,
+            (None, false) => {}
+        }
+        let Some((taken, charge, bytes)) = taken else {
+            // Nothing left to take: whoever waits may look again.
+            drop(guard);
+            self.progress.notify_waiters();
+            return;
+        };
+        drop(guard);
+        load.bytes += bytes;
+        load.charge += charge;
+        load.inodes.push(taken);
+    }
+
+    /// Takes what fits. `None` when there is nothing to store.
+    pub(super) fn take(&self, inode: &Arc<Inode>, state: &mut State, max_bytes: u64) -> Option<(LoadInode, u64, u64)> {
+        let (taken, charge) = state.dirty.take(max_bytes);
+        let zeros = state.intents.take_zeros();
+        let (size, attr_dirty) = {
+            let core = inode.core.lock();
+            (core.attr.size, core.attr_dirty)
+        };
+        if taken.is_empty() && zeros.is_empty() && !attr_dirty {
+            return None;
+        }
+        state.in_flight += 1;
+        self.idle_bytes.fetch_sub(charge as i64, Ordering::Relaxed);
+        let bytes = taken.iter().filter(|t| t.payload != Payload::Zero).map(|t| t.len).sum::<u64>();
+        let bytes = bytes + 64 * taken.len() as u64;
+        let flushed_seq = (!state.dirty.has_idle()).then_some(state.last_seq);
+        Some((LoadInode { inode: Arc::clone(inode), taken, zeros, size, flushed_seq }, charge, bytes))
+    }
+
+    async fn build_and_put(self: Arc<Self>, parts: Vec<BuildInode>) -> FsResult<Built> {
+        let bytes: u64 = parts.iter().flat_map(|part| &part.taken).map(|t| t.len.min(LOAD_BYTES_MAX)).sum();
+        let id = self.segments.lock().next_id();
+        let (record_bytes, compression) = (self.parts.settings.record_bytes(), self.parts.settings.compression());
+        let inodes: Vec<Arc<Inode>> = parts.iter().map(|part| Arc::clone(&part.inode)).collect();
+        let built = if bytes <= INLINE_WORK_BYTES {
+            build(&parts, id, record_bytes, compression)
+        } else {
+            let _worker = self.workers.acquire().await;
+            let work = move || build(&parts, id, record_bytes, compression);
+            let joined = tokio::task::spawn_blocking(work).await;
+            joined.map_err(|error| FsError::Io(format!("building a segment failed: {error}").into()))?
+        };
+        if let Some((id, payload, _, _)) = &built.segment {
+            self.put_segment(*id, payload, &inodes).await?;
+        }
+        Ok(built)
+    }
+
+    /// Puts until it succeeds or the volume stops (P3).
+    pub(super) async fn put_segment(&self, id: SegmentId, payload: &PutPayload, inodes: &[Arc<Inode>]) -> FsResult<()> {
+        let path = object_path(&self.parts.prefix, id);
+        let mut pause = RETRY_MIN;
+        loop {
+            let error = match self.parts.store.put(&path, payload.clone()).await {
+                Ok(_) => {
+                    self.failing.lock().take();
+                    return Ok(());
+                }
+                Err(error) => store_error(&format!("writing segment {:016x}", id.0), &error),
+            };
+            self.tell_failure(&error, inodes);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.stop.cancelled() => return Err(error),
+            }
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+
+    fn tell_failure(&self, error: &FsError, inodes: &[Arc<Inode>]) {
+        if self.failing.lock().replace(error.clone()).is_none() {
+            tracing::warn!(%error, "file data cannot be stored; it is kept in memory and tried again");
+        }
+        for inode in inodes {
+            let mut state = inode.file.state.lock();
+            state.failures += 1;
+            state.failure = Some(error.clone());
+        }
+        self.progress.notify_waiters();
+        self.parts.memory.failing.notify_waiters();
+    }
+
+    async fn run_committer(self: Arc<Self>, mut handed: mpsc::Receiver<Handed>) {
+        while let Some((load, task)) = handed.recv().await {
+            let built = match task.await {
+                Ok(Ok(built)) => built,
+                // Stopped while the store failed: what is in memory is lost with the volume.
+                Ok(Err(_)) if self.stop.is_cancelled() => return,
+                Ok(Err(error)) => {
+                    self.poison(&error);
+                    continue;
+                }
+                Err(panic) => {
+                    self.poison(&FsError::Io(format!("a flush panicked: {panic}").into()));
+                    continue;
+                }
+            };
+            if let Err(error) = self.commit_load(&load, built).await {
+                self.poison(&error);
+                continue;
+            }
+            self.release(load.charge);
+            self.loads.1.fetch_add(1, Ordering::Relaxed);
+            drop(load);
+            self.progress.notify_waiters();
+            self.wake_gc();
+        }
+    }
+}
+
+async fn sleep_or_forever(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What building needs of a [`LoadInode`]; the committer keeps the rest.
+struct BuildInode {
+    inode: Arc<Inode>,
+    taken: Vec<Taken>,
+    size: u64,
+}
+
+impl Load {
+    /// For the builder and for the committer. Payloads are shared, not copied; the committer's are dropped.
+    fn split(mut self) -> (Vec<BuildInode>, Load) {
+        let parts = self.inodes.iter_mut().map(|load| {
+            let without = |t: &Taken| Taken { payload: Payload::Zero, ..t.clone() };
+            let kept = load.taken.iter().map(without).collect();
+            let taken = std::mem::replace(&mut load.taken, kept);
+            BuildInode { inode: Arc::clone(&load.inode), taken, size: load.size }
+        });
+        (parts.collect(), self)
+    }
+}
+
+/// Cuts what was taken into records and packs them.
+fn build(parts: &[BuildInode], id: SegmentId, record_bytes: u64, compression: Compression) -> Built {
+    let mut builder = Builder::new(id, EPOCH);
+    let outs = parts.iter().map(|part| {
+        let mut cutter = Cutter::new(&mut builder, part, record_bytes, compression);
+        part.taken.iter().for_each(|taken| cutter.add(taken));
+        cutter.finish()
+    });
+    let outs = outs.collect();
+    let records = builder.records();
+    let segment = (records > 0).then(|| {
+        let (parts, len) = builder.finish();
+        (id, PutPayload::from_iter(parts), len, records)
+    });
+    Built { segment, outs }
+}
+
+/// What a tiny file's load becomes: no record, so no segment.
+pub(super) fn build_inline(load: &LoadInode) -> Vec<Out> {
+    let part = BuildInode { inode: Arc::clone(&load.inode), taken: load.taken.clone(), size: load.size };
+    let mut outs = build(&[part], SegmentId(0), INLINE_BYTES_MAX as u64, Compression::None).outs;
+    outs.pop().unwrap_or_default()
+}
+
+/// Joins neighbouring ranges of one inode and cuts them at multiples of the record size.
+struct Cutter<'a> {
+    builder: &'a mut Builder,
+    part: &'a BuildInode,
+    record_bytes: u64,
+    compression: Compression,
+    start: u64,
+    len: u64,
+    chunks: Vec<Bytes>,
+    outs: Vec<Out>,
+}
+
+impl<'a> Cutter<'a> {
+    fn new(builder: &'a mut Builder, part: &'a BuildInode, record_bytes: u64, compression: Compression) -> Self {
+        Self { builder, part, record_bytes, compression, start: 0, len: 0, chunks: Vec::new(), outs: Vec::new() }
+    }
+
+    fn add(&mut self, taken: &Taken) {
+        let Payload::Bytes(bytes) = &taken.payload else {
+            self.end_record();
+            self.hole(taken.range());
+            return;
+        };
+        let (mut offset, mut bytes) = (taken.offset, bytes.clone());
+        while !bytes.is_empty() {
+            if self.start + self.len != offset || offset.is_multiple_of(self.record_bytes) {
+                self.end_record();
+                self.start = offset;
+            }
+            let room = self.record_bytes - offset % self.record_bytes;
+            let chunk = bytes.split_to(bytes.len().min(room as usize));
+            offset += chunk.len() as u64;
+            self.len += chunk.len() as u64;
+            self.chunks.push(chunk);
+        }
+    }
+
+    fn hole(&mut self, range: Range<u64>) {
+        if let Some(last) = self.outs.last_mut()
+            && last.extent.is_none()
+            && last.range.end == range.start
+        {
+            last.range.end = range.end;
+            return;
+        }
+        self.outs.push(Out { range, extent: None, cached: None });
+    }
+
+    fn end_record(&mut self) {
+        let (start, len) = (self.start, std::mem::take(&mut self.len));
+        if len == 0 {
+            return;
+        }
+        let chunks = std::mem::take(&mut self.chunks);
+        let range = start..start + len;
+        if chunks.iter().all(|chunk| is_zero(chunk)) {
+            self.hole(range);
+            return;
+        }
+        if self.part.size <= INLINE_BYTES_MAX as u64 && len <= INLINE_BYTES_MAX as u64 {
+            let place = Place::Inline(chunks.concat().into());
+            self.outs.push(Out { range, extent: Some(Extent { len: len as u32, skip: 0, place }), cached: None });
+            return;
+        }
+        let packed = compress(self.compression, &chunks, len as usize);
+        let (codec, stored) = match &packed {
+            Some((codec, bytes)) => (*codec, std::slice::from_ref(bytes)),
+            None => (Codec::Raw, &chunks[..]),
+        };
+        let owner = (self.part.inode.id.ino, self.part.inode.id.generation, start);
+        let order = (self.builder.id().0, EPOCH);
+        let record = self.builder.push(owner, order, codec, len as u32, stored);
+        let extent = Extent { len: len as u32, skip: 0, place: Place::Record(record) };
+        self.outs.push(Out { range, extent: Some(extent), cached: Some(cacheable(&chunks, len as usize)) });
+    }
+
+    fn finish(mut self) -> Vec<Out> {
+        self.end_record();
+        self.outs
+    }
+}
+
+/// The record as it came, unless it came in so small chunks that they would keep much more memory alive.
+fn cacheable(chunks: &[Bytes], len: usize) -> Record {
+    if len / chunks.len().max(1) >= CACHED_CHUNK_BYTES_MIN {
+        return Record::from_chunks(chunks);
+    }
+    let mut joined = BytesMut::with_capacity(len);
+    chunks.iter().for_each(|chunk| joined.extend_from_slice(chunk));
+    Record::One(joined.freeze())
+}
+
+impl Out {
+    /// Puts the content into the cache, where the next reads will look for it.
+    pub(super) fn remember(&mut self, inner: &Inner) {
+        if let (Some(cached), Some(record)) = (self.cached.take(), self.extent.as_ref().and_then(Extent::record)) {
+            inner.parts.memory.insert((inner.volume, record.segment, record.position), cached);
+        }
+    }
+}
+
+impl Data {
+    /// Everything accepted so far is stored and durable.
+    pub(crate) async fn sync_all(&self) -> FsResult<()> {
+        let inner = &self.0;
+        inner.hurry();
+        inner.wait_until(|| !inner.queue.lock().all).await?;
+        let started = inner.loads.0.load(Ordering::Relaxed);
+        inner.wait_until(|| inner.loads.1.load(Ordering::Relaxed) >= started).await?;
+        inner.parts.meta.durable(inner.parts.meta.newest()).await
+    }
+
+    /// Flushes, then stops every background task. `meta` is closed by the caller afterwards.
+    pub(crate) async fn close(&self) -> FsResult<()> {
+        let flushed = self.sync_all().await;
+        self.0.stop.cancel();
+        let tasks = std::mem::take(&mut *self.0.tasks.lock());
+        for task in tasks {
+            let _ = task.await;
+        }
+        self.0.parts.memory.forget_volume(self.0.volume);
+        flushed
+    }
+}
+
+impl Inner {
+    /// Waits for something that progress brings about, but not through a failure.
+    async fn wait_until(&self, done: impl Fn() -> bool) -> FsResult<()> {
+        loop {
+            let mut progress = std::pin::pin!(self.progress.notified());
+            progress.as_mut().enable();
+            self.check_poison()?;
+            if done() {
+                return Ok(());
+            }
+            if let Some(error) = self.failing.lock().clone() {
+                return Err(error);
+            }
+            tokio::select! {
+                () = progress => {}
+                () = self.stop.cancelled() => return Err(FsError::Io("the volume is being closed".into())),
+            }
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! Garbage collection: dead segments are deleted, mostly dead ones are rewritten.
+//!
+//! Y1. A record is moved only where the stored extents still refer to it when the move is committed, compared under the
+//!     inode's `extents_lock`. What was overwritten meanwhile stays overwritten.
+//! Y2. Collection works only as hard as the room demands ([`Inner::live_limit`]): with plenty free it touches only
+//!     segments that are half dead and only if they add up; near full everything with a gap in it.
+//! Y3. Pieces that lie side by side in a file become one record again: collection also defragments.
+//! Y4. Collection takes no memory from the bound of dirty data: it holds at most one segment read and one being built.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use object_store::{ObjectStoreExt, PutPayload};
+
+use super::commit::put_ops;
+use super::compress::compress;
+use super::extents::{Codec, Extent, ExtentOps, Place, RecordRef, SegmentId, decode_extent, extent_key};
+use super::flush::LOAD_BYTES_MAX;
+use super::memory::Record;
+use super::read::verify_and_unpack;
+use super::segment::{
+    Builder, ENTRY_BYTES, FOOTER_BYTES, IndexEntry, object_path, parse_footer, parse_index, segment_of,
+};
+use super::segments::{EPOCH, SMALL_BYTES, Tally};
+use super::{Inner, store_error};
+use crate::inode::Inode;
+use crate::meta::Batch;
+use crate::types::*;
+
+const DELETES_MAX: usize = 64;
+const VICTIMS_MAX: usize = 32;
+/// Garbage below this is left alone while there is room.
+const IDLE_GARBAGE_BYTES: u64 = 64 << 20;
+const SMALL_COUNT_MAX: usize = 128;
+/// Index entries whose ranges lie this close are looked up in one scan.
+const SCAN_GAP_BYTES: u64 = 128 << 10;
+const SCAN_MAX: usize = 1024;
+const READ_GAP_BYTES: u64 = 64 << 10;
+const READ_BYTES_MAX: u64 = 4 << 20;
+/// Moves committed in one batch.
+const MOVES_MAX: usize = 1024;
+const RETRY: Duration = Duration::from_secs(2);
+
+/// A part of a record that extents still refer to.
+#[derive(Clone, Debug)]
+struct Piece {
+    ino: Ino,
+    generation: u64,
+    offset: u64,
+    len: u32,
+    skip: u32,
+    record: RecordRef,
+    order: u64,
+    birth: u64,
+}
+
+/// A new record and the pieces that it takes the place of.
+struct Move {
+    offset: u64,
+    record: RecordRef,
+    pieces: Vec<Piece>,
+}
+
+impl Inner {
+    /// Cheap: the collector looks for itself whether there is something to do.
+    pub(super) fn wake_gc(&self) {
+        let doomed = self.segments.lock().has_doomed();
+        if doomed || self.live_limit().is_some() {
+            self.gc_wake.notify_one();
+        }
+    }
+
+    pub(super) fn start_gc(self: &Arc<Self>, orphans: Vec<SegmentId>) {
+        let task = tokio::spawn(Arc::clone(self).run_gc(orphans));
+        self.tasks.lock().push(task);
+        self.gc_wake.notify_one();
+    }
+
+    async fn run_gc(self: Arc<Self>, orphans: Vec<SegmentId>) {
+        let stop = self.stop.clone();
+        let work = async {
+            if let Err(error) = self.sweep_orphans(orphans).await {
+                tracing::warn!(%error, "unreferenced segments could not be swept; the next opening tries again");
+            }
+            loop {
+                self.gc_wake.notified().await;
+                while self.gc_round().await {}
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = work => {}
+        }
+    }
+
+    /// One round; true if it is worth trying another at once.
+    async fn gc_round(self: &Arc<Self>) -> bool {
+        let _running = self.gc_running.lock().await;
+        let done = async {
+            let deleted = self.delete_doomed().await?;
+            let moved = match self.live_limit() {
+                Some(limit) => self.rewrite(limit).await?,
+                None => 0,
+            };
+            FsResult::Ok(deleted > 0 || moved > 0 || self.segments.lock().has_doomed())
+        };
+        let again = match done.await {
+            Ok(again) => again,
+            Err(FsError::Poisoned(_)) => false,
+            Err(error) => {
+                tracing::warn!(%error, "garbage collection could not go on; it tries again");
+                tokio::time::sleep(RETRY).await;
+                true
+            }
+        };
+        if again {
+            self.gc_rounds.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.gc_wanted.store(false, Ordering::Relaxed);
+        }
+        self.progress.notify_waiters();
+        again
+    }
+
+    /// Y2: how much of a segment may be alive (in percent) for it to be worth rewriting. `None`: nothing is to be done.
+    fn live_limit(&self) -> Option<u64> {
+        let (objects, garbage, small) = {
+            let table = self.segments.lock();
+            let (objects, live) = table.bytes();
+            (objects, objects - live, table.small())
+        };
+        let (total, available) = self.room(0);
+        if garbage >= super::flush::SEGMENT_MIN_GARBAGE {
+            if self.gc_wanted.load(Ordering::Relaxed) || available < total / 12 {
+                return Some(96);
+            }
+            if available < total / 6 {
+                return Some(85);
+            }
+        }
+        let worthwhile = garbage > IDLE_GARBAGE_BYTES && garbage > objects / 4;
+        (worthwhile || small > SMALL_COUNT_MAX).then_some(50)
+    }
+
+    /// Deletes objects that nothing refers to any more, durably (G2). Returns how many.
+    async fn delete_doomed(self: &Arc<Self>) -> FsResult<usize> {
+        let doomed = self.segments.lock().take_doomed(DELETES_MAX);
+        let Some(newest) = doomed.iter().map(|(_, ticket)| *ticket).max() else { return Ok(0) };
+        let put_back = |doomed: &[(SegmentId, crate::meta::Ticket)]| {
+            let mut table = self.segments.lock();
+            doomed.iter().for_each(|&(id, ticket)| table.retire(id, ticket));
+        };
+        if let Err(error) = self.parts.meta.durable(newest).await {
+            put_back(&doomed);
+            return Err(error);
+        }
+        let ids: Vec<SegmentId> = doomed.iter().map(|(id, _)| *id).collect();
+        if let Err(error) = self.delete_objects(ids).await {
+            put_back(&doomed);
+            return Err(error);
+        }
+        self.parts.meta.admit().await?;
+        let mut table = self.segments.lock();
+        let mut batch = Batch::default();
+        doomed.iter().for_each(|(id, _)| table.remove(*id, &mut batch));
+        self.submit_under(&mut table, batch, Tally::default())?;
+        Ok(doomed.len())
+    }
+
+    async fn delete_objects(self: &Arc<Self>, ids: Vec<SegmentId>) -> FsResult<()> {
+        let deletions = futures::stream::iter(ids).map(|id| async move {
+            match self.parts.store.delete(&object_path(&self.parts.prefix, id)).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                Err(error) => Err(store_error(&format!("deleting segment {:016x}", id.0), &error)),
+            }
+        });
+        let results: Vec<FsResult<()>> = deletions.buffer_unordered(8).collect().await;
+        results.into_iter().collect()
+    }
+
+    /// G3: objects of earlier openings that are not in the table.
+    async fn sweep_orphans(self: &Arc<Self>, mut orphans: Vec<SegmentId>) -> FsResult<()> {
+        let prefix = self.parts.prefix.clone().join("seg");
+        let mut objects = self.parts.store.list(Some(&prefix));
+        while let Some(object) = objects.next().await {
+            let object = object.map_err(|error| store_error("listing segments", &error))?;
+            let Some(id) = segment_of(&object.location) else { continue };
+            if id < self.first_own && self.segments.lock().get(id).is_none() {
+                orphans.push(id);
+            }
+        }
+        self.delete_objects(orphans).await
+    }
+
+    /// Rewrites the live parts of the segments that are worth it most. Returns how many bytes were given up.
+    async fn rewrite(self: &Arc<Self>, live_limit: u64) -> FsResult<u64> {
+        let victims = self.choose_victims(live_limit);
+        let mut pieces = Vec::new();
+        let mut freed = 0;
+        for id in &victims {
+            match self.live_pieces(*id).await {
+                Ok(found) => pieces.extend(found),
+                Err(error) => {
+                    tracing::error!(%error, segment = id.0, "garbage collection leaves a segment alone that it cannot read");
+                    self.segments.lock().mark_unreadable(*id);
+                }
+            }
+            freed += self.segments.lock().get(*id).map_or(0, |segment| segment.object_bytes);
+        }
+        if pieces.is_empty() {
+            return Ok(0);
+        }
+        pieces.sort_by_key(|piece| (piece.ino, piece.offset));
+        let contents = self.read_pieces(&pieces).await;
+        let id = self.segments.lock().next_id();
+        let (record_bytes, compression) = (self.parts.settings.record_bytes(), self.parts.settings.compression());
+        let built =
+            tokio::task::spawn_blocking(move || rebuild(id, pieces, &contents, record_bytes, compression)).await;
+        let (moves, parts, object_bytes) = built.map_err(|error| FsError::Io(format!("rebuilding: {error}").into()))?;
+        if moves.is_empty() {
+            return Ok(0);
+        }
+        let records = moves.len() as u32;
+        let path = object_path(&self.parts.prefix, id);
+        let put = self.parts.store.put(&path, PutPayload::from_iter(parts)).await;
+        put.map_err(|error| store_error(&format!("writing segment {:016x}", id.0), &error))?;
+        self.segments.lock().add_pending(id, object_bytes, records);
+        let mut ticket = crate::meta::Ticket(0);
+        for (ino, moves) in by_inode(moves) {
+            match self.parts.inodes.load(ino).await {
+                Ok(inode) => ticket = ticket.max(self.commit_moves(&inode, moves).await?),
+                // It is being removed, and its extents with it.
+                Err(FsError::NotFound | FsError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.segments.lock().settle(id, ticket);
+        self.parts.meta.durable(ticket).await?;
+        Ok(freed.saturating_sub(object_bytes))
+    }
+
+    /// By benefit over cost: what becomes free, the longer it has been still the better.
+    fn choose_victims(&self, live_limit: u64) -> Vec<SegmentId> {
+        let (_, available) = self.room(0);
+        let table = self.segments.lock();
+        let newest = table.iter().last().map_or(0, |(id, _)| id.0);
+        let merge_small = table.small() > SMALL_COUNT_MAX;
+        let mut candidates: Vec<(u64, SegmentId, u64)> = table
+            .iter()
+            .filter(|(_, s)| s.extents > 0 && !s.pending && !s.unreadable)
+            .filter_map(|(id, s)| {
+                let live = (s.useful_bytes() * 1000 / s.object_bytes.max(1)).min(1000);
+                let small = merge_small && s.object_bytes < SMALL_BYTES;
+                let wanted = live <= live_limit * 10 || small;
+                let age = (newest - id.0 + 1).ilog2() as u64 + 1;
+                let live = if small { live / 2 } else { live };
+                wanted.then(|| ((1000 - live) * age * 1000 / (1000 + live), id, s.live_bytes))
+            })
+            .collect();
+        candidates.sort_by_key(|&(score, id, _)| (std::cmp::Reverse(score), id));
+        let (mut room, mut victims) = ((self.load_target() as u64).min(available / 2), Vec::new());
+        for (_, id, live) in candidates {
+            let fits = live <= room || victims.is_empty() && live <= available / 4 * 3;
+            if fits {
+                room = room.saturating_sub(live);
+                victims.push(id);
+            }
+            if room == 0 || victims.len() >= VICTIMS_MAX {
+                break;
+            }
+        }
+        // One small segment by itself is as good as it can be.
+        let single = victims.len() == 1
+            && victims
+                .iter()
+                .all(|id| table.get(*id).is_some_and(|s| s.useful_bytes() * 100 > s.object_bytes * live_limit));
+        if single { Vec::new() } else { victims }
+    }
+
+    pub(super) async fn read_index(&self, id: SegmentId) -> FsResult<Vec<IndexEntry>> {
+        let Some(len) = self.segments.lock().get(id).map(|segment| segment.object_bytes) else { return Ok(Vec::new()) };
+        let bad = |why: &str| FsError::Io(format!("segment {:016x}: {why}", id.0).into());
+        let at = len.checked_sub(FOOTER_BYTES as u64).ok_or_else(|| bad("it is too short"))?;
+        let footer = parse_footer(id, &self.get_segment(id, at..len).await?, len).map_err(bad)?;
+        let start = u64::from(footer.index_at);
+        let index = self.get_segment(id, start..start + u64::from(footer.records) * ENTRY_BYTES as u64).await?;
+        parse_index(id, &footer, &index).map_err(bad)
+    }
+
+    /// What extents refer to now, of the records in the index of a segment.
+    async fn live_pieces(&self, id: SegmentId) -> FsResult<Vec<Piece>> {
+        let mut index = self.read_index(id).await?;
+        index.sort_by_key(|entry| (entry.ino, entry.offset));
+        let by_position: HashMap<u32, &IndexEntry> = index.iter().map(|e| (e.record.position, e)).collect();
+        let mut pieces = Vec::new();
+        let mut rest = &index[..];
+        while let Some(first) = rest.first() {
+            let mut end = first.offset + u64::from(first.record.raw_len);
+            let mut count = 1;
+            for entry in &rest[1..] {
+                if entry.ino != first.ino || entry.offset > end + SCAN_GAP_BYTES {
+                    break;
+                }
+                end = end.max(entry.offset + u64::from(entry.record.raw_len));
+                count += 1;
+            }
+            rest = &rest[count..];
+            let mut from = extent_key(first.ino, first.offset);
+            loop {
+                let pairs = self.parts.meta.scan(&from, &extent_key(first.ino, end), SCAN_MAX).await?;
+                for (key, value) in &pairs {
+                    let (ino, offset, extent) = decode_extent(key, value)?;
+                    let Some(record) = extent.record().filter(|record| record.segment == id) else { continue };
+                    let Some(entry) = by_position.get(&record.position) else { continue };
+                    let (generation, order, birth) = (entry.generation, entry.order, entry.birth);
+                    let (len, skip, record) = (extent.len, extent.skip, *record);
+                    pieces.push(Piece { ino, generation, offset, len, skip, record, order, birth });
+                }
+                match pairs.last() {
+                    Some((last, _)) if pairs.len() >= SCAN_MAX => from = [last, &[0][..]].concat().into(),
+                    _ => break,
+                }
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// The stored records of all pieces, verified; what cannot be read is left out (and not moved).
+    async fn read_pieces(&self, pieces: &[Piece]) -> BTreeMap<(SegmentId, u32), Bytes> {
+        let mut records: Vec<RecordRef> = pieces.iter().map(|piece| piece.record).collect();
+        records.sort_by_key(|record| (record.segment, record.position));
+        records.dedup();
+        let mut out = BTreeMap::new();
+        let mut rest = &records[..];
+        while let Some(first) = rest.first() {
+            let start = u64::from(first.position);
+            let end_of = |r: &RecordRef| u64::from(r.position) + u64::from(r.stored_len);
+            let mut end = end_of(first);
+            let near = rest[1..].iter().take_while(|r| {
+                let near = r.segment == first.segment
+                    && u64::from(r.position) <= end + READ_GAP_BYTES
+                    && end_of(r) - start <= READ_BYTES_MAX;
+                if near {
+                    end = end.max(end_of(r));
+                }
+                near
+            });
+            let count = 1 + near.count();
+            match self.get_segment(first.segment, start..end).await {
+                Ok(bytes) => {
+                    for record in &rest[..count] {
+                        let at = (u64::from(record.position) - start) as usize;
+                        let stored = bytes.slice(at..at + record.stored_len as usize);
+                        if verify_and_unpack(record, &stored).is_some() {
+                            out.insert((record.segment, record.position), stored);
+                        } else {
+                            self.leave_alone(record, "its checksum is wrong");
+                        }
+                    }
+                }
+                Err(error) => self.leave_alone(first, &error.to_string()),
+            }
+            rest = &rest[count..];
+        }
+        out
+    }
+
+    fn leave_alone(&self, record: &RecordRef, why: &str) {
+        let (segment, position) = (record.segment.0, record.position);
+        tracing::error!(segment, position, why, "garbage collection leaves a segment alone that it cannot read");
+        self.segments.lock().mark_unreadable(record.segment);
+    }
+
+    /// Y1: lets extents refer to the new records where they still refer to the old ones.
+    async fn commit_moves(&self, inode: &Arc<Inode>, moves: Vec<Move>) -> FsResult<crate::meta::Ticket> {
+        let mut ticket = crate::meta::Ticket(0);
+        for moves in moves.chunks(MOVES_MAX) {
+            self.parts.meta.admit().await?;
+            let _changing = inode.file.extents_lock.write().await;
+            for one in moves {
+                let end = one.offset + u64::from(one.record.raw_len);
+                self.ensure_loaded(inode, one.offset..end).await?;
+            }
+            let mut table = self.segments.lock();
+            let mut state = inode.file.state.lock();
+            if !state.may_store(inode) {
+                return Ok(ticket);
+            }
+            let (mut batch, mut tally, mut ops) = (Batch::default(), Tally::default(), ExtentOps::new());
+            let mut allocated = 0;
+            for one in moves {
+                let same: Vec<_> = one.pieces.iter().flat_map(|piece| unchanged(&state.extents, piece)).collect();
+                for (lo, hi) in same {
+                    let (len, skip) = ((hi - lo) as u32, (lo - one.offset) as u32);
+                    let new = Extent { len, skip, place: Place::Record(one.record) };
+                    let count = |extent: &_, kept| allocated += tally.count(extent, kept);
+                    state.extents.overlay(lo..hi, Some(new), &mut ops, count);
+                }
+                self.keep_warm(one);
+            }
+            put_ops(inode.id.ino, ops, &mut batch);
+            {
+                let mut core = inode.core.lock();
+                core.stored_bytes = core.stored_bytes.saturating_add_signed(allocated);
+                super::write::count_allocated(&state, &mut core);
+            }
+            batch.records.push(Arc::clone(inode));
+            ticket = self.submit_under(&mut table, batch, tally)?;
+            drop((state, table));
+            self.trim_extents();
+        }
+        Ok(ticket)
+    }
+
+    /// A whole record that was in the cache is in the cache at its new place.
+    fn keep_warm(&self, one: &Move) {
+        let [piece] = &one.pieces[..] else { return };
+        if piece.skip == 0 && piece.len == piece.record.raw_len {
+            let memory = &self.parts.memory;
+            if let Some(content) = memory.get(&(self.volume, piece.record.segment, piece.record.position)) {
+                memory.insert((self.volume, one.record.segment, one.record.position), content);
+            }
+        }
+    }
+}
+
+/// The parts of a piece that extents still refer to as they did.
+fn unchanged(extents: &super::extents::ExtentMap, piece: &Piece) -> Vec<(u64, u64)> {
+    let view = extents.view(piece.offset..piece.offset + u64::from(piece.len));
+    let same = view.filter(|(lo, _, at, extent)| {
+        let skip_now = u64::from(extent.skip) + lo - at;
+        let skip_then = u64::from(piece.skip) + lo - piece.offset;
+        extent.record() == Some(&piece.record) && skip_now == skip_then
+    });
+    same.map(|(lo, hi, ..)| (lo, hi)).collect()
+}
+
+fn by_inode(moves: Vec<(Ino, Move)>) -> BTreeMap<Ino, Vec<Move>> {
+    let mut out: BTreeMap<Ino, Vec<Move>> = BTreeMap::new();
+    for (ino, one) in moves {
+        out.entry(ino).or_default().push(one);
+    }
+    out
+}
+
+/// Packs pieces, in order of inode and offset, into a new segment: whole records as they are stored, parts as new
+/// records, neighbours together (Y3).
+fn rebuild(
+    id: SegmentId,
+    pieces: Vec<Piece>,
+    stored: &BTreeMap<(SegmentId, u32), Bytes>,
+    record_bytes: u64,
+    compression: crate::volume::Compression,
+) -> (Vec<(Ino, Move)>, Vec<Bytes>, u64) {
+    let mut builder = Builder::new(id, EPOCH);
+    let mut moves = Vec::new();
+    let mut rest = &pieces[..];
+    while let Some(first) = rest.first() {
+        let mut count = 1;
+        let mut end = first.offset + u64::from(first.len);
+        let block = first.offset / record_bytes;
+        for piece in &rest[1..] {
+            if piece.ino != first.ino || piece.offset != end || piece.offset / record_bytes != block {
+                break;
+            }
+            end = piece.offset + u64::from(piece.len);
+            if (end - 1) / record_bytes != block {
+                break;
+            }
+            count += 1;
+        }
+        let (run, tail) = rest.split_at(count);
+        rest = tail;
+        if builder.bytes() + (run.iter().map(|piece| u64::from(piece.len)).sum::<u64>()) > LOAD_BYTES_MAX {
+            continue;
+        }
+        if let Some(record) = rebuild_run(&mut builder, run, stored, compression) {
+            moves.push((first.ino, Move { offset: first.offset, record, pieces: run.to_vec() }));
+        }
+    }
+    let (parts, len) = builder.finish();
+    (moves, parts, len)
+}
+
+fn rebuild_run(
+    builder: &mut Builder,
+    run: &[Piece],
+    stored: &BTreeMap<(SegmentId, u32), Bytes>,
+    compression: crate::volume::Compression,
+) -> Option<RecordRef> {
+    let first = run.first()?;
+    let owner = (first.ino, first.generation, first.offset);
+    let order = run.iter().map(|piece| piece.order).max()?;
+    let birth = run.iter().map(|piece| piece.birth).min()?;
+    if run.len() == 1 && first.skip == 0 && first.len == first.record.raw_len {
+        let bytes = stored.get(&(first.record.segment, first.record.position))?;
+        let chunks = std::slice::from_ref(bytes);
+        return Some(builder.push(owner, (order, birth), first.record.codec, first.len, chunks));
+    }
+    let mut chunks = Vec::new();
+    for piece in run {
+        let bytes = stored.get(&(piece.record.segment, piece.record.position))?;
+        let raw: Record = verify_and_unpack(&piece.record, bytes)?;
+        raw.slice_into(piece.skip as usize, piece.len as usize, &mut chunks);
+    }
+    let len: usize = chunks.iter().map(Bytes::len).sum();
+    match compress(compression, &chunks, len) {
+        Some((codec, packed)) => Some(builder.push(owner, (order, birth), codec, len as u32, &[packed])),
+        None => Some(builder.push(owner, (order, birth), Codec::Raw, len as u32, &chunks)),
+    }
+}
+
+#[cfg(test)]
+impl Inner {
+    /// Everything that can be had, at once.
+    pub(super) async fn collect_garbage_now(self: &Arc<Self>) -> FsResult<()> {
+        let _running = self.gc_running.lock().await;
+        loop {
+            let deleted = self.delete_doomed().await?;
+            if deleted == 0 && self.rewrite(96).await? == 0 && !self.segments.lock().has_doomed() {
+                return Ok(());
+            }
+        }
+    }
+}

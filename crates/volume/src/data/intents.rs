@@ -1,0 +1,356 @@
+//! Write intents: small durable writes in the engine, before their data is in a segment.
+//!
+//! W1. An intent ('W', inode, write, offset) holds the bytes (or zeros) of one write. Replayed in key order they give what
+//!     was acknowledged: later writes lie over earlier ones.
+//! W2. While an intent stands, what it says is also in the dirty map, or newer data over it is.
+//! W3. An intent goes only in a batch with or after which every byte of it is in extents, as it was or newer, or in a
+//!     later intent. That something newer lies over it in memory alone is not enough.
+//! W4. Nor may an intent be replayed over newer extents: when only a part of one is flushed, the same batch writes a mask
+//!     (the intent's key, 'M') which lists the ranges that still count.
+//! W5. Zero intents need no mask: the first flush after one was made applies it whole, before the data it takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::dirty::{Payload, Piece, Taken};
+use super::file::State;
+use super::{Data, Inner};
+use crate::inode::Inode;
+use crate::keys::{Reader, damaged};
+use crate::meta::Batch;
+use crate::types::*;
+
+pub(crate) const INTENT_TAG: u8 = b'W';
+const VERSION: u8 = 1;
+const MASK_SUFFIX: u8 = b'M';
+const KIND_DATA: u8 = 0;
+const KIND_ZERO: u8 = 1;
+/// More than this is flushed as a segment instead.
+const INTENT_BYTES_MAX: u64 = 256 << 10;
+const INTENT_PIECES_MAX: usize = 128;
+/// An inode with more standing intents than this is flushed without waiting for its age.
+const INTENTS_STANDING_MAX: usize = 8192;
+
+pub(crate) fn prefix(tag: u8, ino: Ino) -> Bytes {
+    let mut out = BytesMut::with_capacity(9);
+    out.put_u8(tag);
+    out.put_u64(ino.0);
+    out.freeze()
+}
+
+pub(crate) fn key(ino: Ino, seq: u64, offset: u64) -> Bytes {
+    let mut out = BytesMut::with_capacity(25);
+    out.put_u8(INTENT_TAG);
+    out.put_u64(ino.0);
+    out.put_u64(seq);
+    out.put_u64(offset);
+    out.freeze()
+}
+
+pub(crate) fn encode_zero(len: u64) -> Bytes {
+    let mut out = BytesMut::with_capacity(10);
+    out.put_u8(VERSION);
+    out.put_u8(KIND_ZERO);
+    out.put_u64(len);
+    out.freeze()
+}
+
+fn encode_data(data: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(2 + data.len());
+    out.put_u8(VERSION);
+    out.put_u8(KIND_DATA);
+    out.put_slice(data);
+    out.freeze()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Intent {
+    pub(crate) ino: Ino,
+    pub(crate) seq: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) payload: Payload,
+}
+
+pub(crate) fn decode(key: &[u8], value: &Bytes) -> FsResult<Intent> {
+    let (numbers, rest) = key.get(1..).unwrap_or_default().as_chunks::<8>();
+    let ([ino, seq, offset], true) = (numbers, rest.is_empty()) else {
+        return Err(damaged(key, "wrong key length"));
+    };
+    let [ino, seq, offset] = [ino, seq, offset].map(|bytes| u64::from_be_bytes(*bytes));
+    let mut r = Reader::new(key, value)?;
+    let (len, payload) = match r.u8()? {
+        KIND_ZERO => {
+            let len = r.u64()?;
+            r.finish()?;
+            (len, Payload::Zero)
+        }
+        KIND_DATA => {
+            let data = r.remaining();
+            let bytes = if data.is_empty() { Bytes::new() } else { value.slice_ref(data) };
+            (bytes.len() as u64, Payload::Bytes(bytes))
+        }
+        _ => return Err(damaged(key, "the kind of intent is unknown")),
+    };
+    if len == 0 || offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
+        return Err(damaged(key, "the range is impossible"));
+    }
+    Ok(Intent { ino: Ino(ino), seq, offset, len, payload })
+}
+
+/// Removes the intents that lie whole within `range`, over which an intent of the same batch is laid. Returns
+/// whether some reach into it and stay.
+pub(super) fn shadow(ino: Ino, state: &mut State, range: &Range<u64>, batch: &mut Batch) -> bool {
+    let mut stays = false;
+    for ((seq, offset), len) in state.intents.touching(range) {
+        let inside = range.start <= offset && offset + len <= range.end;
+        stays |= !inside;
+        if inside && let Some(standing) = state.intents.remove((seq, offset)) {
+            delete(ino, seq, offset, standing.rest.is_some(), batch);
+        }
+    }
+    stays
+}
+
+/// An intent in the engine.
+#[derive(Clone, Debug)]
+pub(super) struct Standing {
+    len: u64,
+    zero: bool,
+    /// Of a zero intent: a flush under way applies it.
+    taken: bool,
+    /// The parts that are not flushed; `None`: all of it (W4).
+    rest: Option<Vec<Range<u64>>>,
+}
+
+impl Standing {
+    pub(super) fn new(len: u64, zero: bool) -> Self {
+        Self { len, zero, taken: false, rest: None }
+    }
+
+    pub(super) fn replayed(len: u64, zero: bool, rest: Option<Vec<Range<u64>>>) -> Self {
+        Self { rest, ..Self::new(len, zero) }
+    }
+}
+
+/// The standing intents of one inode, by (write, offset), and found by the ranges they cover.
+#[derive(Default)]
+pub(super) struct Intents {
+    map: BTreeMap<(u64, u64), Standing>,
+    by_offset: BTreeSet<(u64, u64)>,
+    /// Zero intents: few, of any length.
+    zeros: BTreeSet<(u64, u64)>,
+    /// No data intent is longer.
+    longest: u64,
+}
+
+impl Intents {
+    pub(super) fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub(super) fn has_zeros(&self) -> bool {
+        !self.zeros.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn insert(&mut self, key: (u64, u64), standing: Standing) {
+        if standing.zero {
+            self.zeros.insert(key);
+        } else {
+            self.longest = self.longest.max(standing.len);
+            self.by_offset.insert((key.1, key.0));
+        }
+        self.map.insert(key, standing);
+    }
+
+    fn remove(&mut self, key: (u64, u64)) -> Option<Standing> {
+        self.zeros.remove(&key);
+        self.by_offset.remove(&(key.1, key.0));
+        self.map.remove(&key)
+    }
+
+    /// Zero intents that no flush has taken yet; they are taken now.
+    pub(super) fn take_zeros(&mut self) -> Vec<((u64, u64), Range<u64>)> {
+        let mut taken = Vec::new();
+        for key in &self.zeros {
+            if let Some(standing) = self.map.get_mut(key).filter(|standing| !standing.taken) {
+                standing.taken = true;
+                taken.push((*key, key.1..key.1 + standing.len));
+            }
+        }
+        taken
+    }
+
+    /// The intents that touch `range`: key and length.
+    fn touching(&self, range: &Range<u64>) -> Vec<((u64, u64), u64)> {
+        let from = (range.start.saturating_sub(self.longest), 0);
+        let near = self.by_offset.range(from..(range.end, 0)).map(|&(offset, seq)| (seq, offset));
+        let all = near.chain(self.zeros.iter().copied());
+        let with_len = all.filter_map(|key| Some((key, self.map.get(&key)?.len)));
+        with_len.filter(|((_, offset), len)| *offset < range.end && range.start < offset + len).collect()
+    }
+}
+
+/// Removes or masks the intents that a flush has made superfluous: it stored `taken` (in order of offset) and
+/// applied the zero intents `zeros`.
+pub(super) fn settle(ino: Ino, state: &mut State, taken: &[Taken], zeros: &[(u64, u64)], batch: &mut Batch) {
+    let mut done = Vec::new();
+    for (&(seq, offset), standing) in &mut state.intents.map {
+        let mut rest =
+            standing.rest.clone().unwrap_or_else(|| std::iter::once(offset..offset + standing.len).collect());
+        let changed = !standing.zero && subtract(&mut rest, seq, taken);
+        let over = if standing.zero { zeros.contains(&(seq, offset)) } else { rest.is_empty() };
+        if over {
+            delete(ino, seq, offset, standing.rest.is_some(), batch);
+            done.push((seq, offset));
+        } else if changed {
+            batch.put(mask_key(ino, seq, offset), encode_mask(&rest));
+            standing.rest = Some(rest);
+        }
+    }
+    for key in done {
+        state.intents.remove(key);
+    }
+}
+
+/// Takes from `rest` what `taken` has stored of writes from `seq` on. Returns whether that was anything.
+fn subtract(rest: &mut Vec<Range<u64>>, seq: u64, taken: &[Taken]) -> bool {
+    let (Some(start), Some(end)) = (rest.first().map(|r| r.start), rest.last().map(|r| r.end)) else { return false };
+    let first = taken.partition_point(|taken| taken.offset + taken.len <= start);
+    let touching = taken[first..].iter().take_while(|taken| taken.offset < end);
+    let mut any = false;
+    for taken in touching.filter(|taken| taken.seq >= seq) {
+        any = true;
+        let cut = taken.range();
+        *rest = std::mem::take(rest)
+            .into_iter()
+            .flat_map(|r| [r.start..r.end.min(cut.start.max(r.start)), r.start.max(cut.end.min(r.end))..r.end])
+            .filter(|r| !r.is_empty())
+            .collect();
+    }
+    any
+}
+
+/// Removes an intent and its mask.
+pub(super) fn delete(ino: Ino, seq: u64, offset: u64, masked: bool, batch: &mut Batch) {
+    batch.delete(key(ino, seq, offset));
+    if masked {
+        batch.delete(mask_key(ino, seq, offset));
+    }
+}
+
+fn mask_key(ino: Ino, seq: u64, offset: u64) -> Bytes {
+    let mut out = BytesMut::from(&key(ino, seq, offset)[..]);
+    out.put_u8(MASK_SUFFIX);
+    out.freeze()
+}
+
+fn encode_mask(rest: &[Range<u64>]) -> Bytes {
+    let mut out = BytesMut::with_capacity(1 + 16 * rest.len());
+    out.put_u8(VERSION);
+    for range in rest {
+        out.put_u64(range.start);
+        out.put_u64(range.end);
+    }
+    out.freeze()
+}
+
+/// The ranges that still count of an intent, if `key` is a mask's.
+pub(crate) fn decode_mask(key: &[u8], value: &[u8]) -> FsResult<Option<Vec<Range<u64>>>> {
+    if key.len() != 26 || key.last() != Some(&MASK_SUFFIX) {
+        return Ok(None);
+    }
+    let mut r = Reader::new(key, value)?;
+    let (numbers, rest) = r.remaining().as_chunks::<16>();
+    let ranges = numbers.iter().map(|pair| {
+        let number = |half: &[u8]| half.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        number(&pair[..8])..number(&pair[8..])
+    });
+    let ranges: Vec<_> = ranges.collect();
+    if !rest.is_empty() || ranges.iter().any(Range::is_empty) {
+        return Err(damaged(key, "the ranges are impossible"));
+    }
+    Ok(Some(ranges))
+}
+
+impl Data {
+    /// All data and the record of `inode` are durable.
+    pub(crate) async fn commit(&self, inode: &Arc<Inode>) -> FsResult<()> {
+        let inner = &self.0;
+        inner.check_poison()?;
+        if !inner.commit_inline(inode).await? && !inner.commit_small(inode).await? {
+            inner.flush_inode(inode).await?;
+        }
+        inner.parts.meta.durable(inner.parts.meta.newest()).await
+    }
+}
+
+impl Inner {
+    /// Makes what is not durable durable as intents, with the record, if it is little. False if it is much.
+    async fn commit_small(&self, inode: &Arc<Inode>) -> FsResult<bool> {
+        let clean = !inode.file.state.lock().dirty.is_unstable();
+        if clean && !inode.core.lock().attr_dirty {
+            return Ok(true);
+        }
+        self.parts.meta.admit().await?;
+        let mut state = inode.file.state.lock();
+        if !state.may_store(inode) {
+            return Ok(true);
+        }
+        let Some(pieces) = state.dirty.without_intent(INTENT_BYTES_MAX, INTENT_PIECES_MAX) else { return Ok(false) };
+        let mut batch = Batch::default();
+        for (offset, piece) in &pieces {
+            intend(inode.id.ino, &mut state, *offset, piece, &mut batch);
+        }
+        // Everything is in extents or intents now: the record may tell the true size.
+        inode.core.lock().size_stored = None;
+        batch.record(inode);
+        self.parts.meta.submit_with_records(batch).map_err(|error| self.poison(&error))?;
+        if state.intents.len() > INTENTS_STANDING_MAX {
+            self.make_urgent(inode);
+        }
+        Ok(true)
+    }
+}
+
+fn intend(ino: Ino, state: &mut State, offset: u64, piece: &Piece, batch: &mut Batch) {
+    shadow(ino, state, &(offset..offset + piece.len), batch);
+    let (value, zero) = match &piece.payload {
+        Payload::Zero => (encode_zero(piece.len), true),
+        Payload::Bytes(bytes) => (encode_data(bytes), false),
+    };
+    batch.put(key(ino, piece.seq, offset), value);
+    state.intents.insert((piece.seq, offset), Standing::new(piece.len, zero));
+    state.dirty.mark_intent(offset, piece.seq);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn golden_bytes() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let at = key(Ino(2), 3, 4096);
+        assert_eq!(hex(&at), "57000000000000000200000000000000030000000000001000");
+        assert_eq!(hex(&encode_data(b"ab")), "01006162");
+        assert_eq!(hex(&encode_zero(16)), "01010000000000000010");
+        let intent = decode(&at, &encode_data(b"ab")).unwrap();
+        assert_eq!((intent.ino, intent.seq, intent.offset, intent.len), (Ino(2), 3, 4096, 2));
+        assert!(decode(&at, &encode_zero(u64::MAX)).is_err());
+        assert!(decode(&at[..20], &encode_zero(1)).is_err());
+        assert!(decode(&at, &Bytes::from_static(b"\x01\x02")).is_err());
+    }
+}

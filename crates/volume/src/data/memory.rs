@@ -1,0 +1,258 @@
+//! The memory that file data may use, shared by all volumes of a process: the bound of dirty data and the
+//! cache of records.
+//!
+//! B1. Dirty data never exceeds its bound: a write first acquires its charge, holding no lock. Flushing acquires nothing, so
+//!     it cannot wait for what only it can free.
+//! B2. Writers are slowed from half full on, more and more, so that nobody runs into the wall at full speed.
+//! B3. Records are immutable and named by segment and position: the cache never holds anything stale.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use quick_cache::Weighter;
+use tokio::sync::{Notify, Semaphore};
+
+use super::extents::SegmentId;
+
+/// Each piece costs this beside its bytes, so that many tiny writes are bounded too.
+pub(crate) const PIECE_BYTES: u64 = 256;
+const DIRTY_BYTES_MIN: u64 = 24 << 20;
+const DIRTY_BYTES_MAX: u64 = 1 << 30;
+/// The delay of a MiB written when the bound is reached, if it were reached smoothly.
+const DELAY_FULL: Duration = Duration::from_millis(20);
+
+/// A record, decompressed. Right after it was written it may lie in several pieces, as it came.
+#[derive(Clone, Debug)]
+pub(crate) enum Record {
+    One(Bytes),
+    Rope(Arc<[Bytes]>),
+}
+
+impl Record {
+    pub(crate) fn from_chunks(chunks: &[Bytes]) -> Record {
+        match chunks {
+            [one] => Record::One(one.clone()),
+            _ => Record::Rope(chunks.into()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Record::One(bytes) => bytes.len(),
+            Record::Rope(chunks) => chunks.iter().map(Bytes::len).sum(),
+        }
+    }
+
+    /// Appends `skip..skip + len` of it, uncopied.
+    pub(crate) fn slice_into(&self, skip: usize, len: usize, out: &mut Vec<Bytes>) {
+        let chunks = match self {
+            Record::One(bytes) => std::slice::from_ref(bytes),
+            Record::Rope(chunks) => chunks,
+        };
+        let (mut skip, mut len) = (skip, len);
+        for chunk in chunks {
+            if skip >= chunk.len() {
+                skip -= chunk.len();
+                continue;
+            }
+            if len == 0 {
+                break;
+            }
+            let end = chunk.len().min(skip + len);
+            out.push(chunk.slice(skip..end));
+            len -= end - skip;
+            skip = 0;
+        }
+    }
+}
+
+/// (volume, segment, position).
+pub(crate) type RecordKey = (u32, SegmentId, u32);
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<RecordKey, Record> for ByBytes {
+    fn weight(&self, _: &RecordKey, record: &Record) -> u64 {
+        record.len() as u64 + 128
+    }
+}
+
+pub(crate) struct Memory {
+    dirty_max: u64,
+    dirty: Semaphore,
+    cache: quick_cache::sync::Cache<RecordKey, Record, ByBytes>,
+    cache_bytes: u64,
+    volumes: AtomicU32,
+    /// Microseconds of delay owed and not slept yet: timers are too coarse for small writes.
+    debt_us: AtomicU64,
+    /// Some volume's flush fails: who waits for room may have to be told.
+    pub(crate) failing: Notify,
+}
+
+impl Memory {
+    /// `total_bytes` is what data may use: record cache and dirty data together.
+    pub(crate) fn new(total_bytes: u64) -> Arc<Self> {
+        let dirty_max = (total_bytes / 2).clamp(DIRTY_BYTES_MIN, DIRTY_BYTES_MAX);
+        let cache_bytes = total_bytes.saturating_sub(dirty_max).max(8 << 20);
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        // A shard must hold many of the largest records, or it rejects them.
+        let shards = (cores * 4).min((cache_bytes >> 24) as usize).max(1);
+        let mut options = quick_cache::OptionsBuilder::new();
+        options.shards(shards).weight_capacity(cache_bytes).estimated_items_capacity((cache_bytes >> 16) as usize + 64);
+        let cache = match options.build() {
+            Ok(options) => quick_cache::sync::Cache::with_options(
+                options,
+                ByBytes,
+                Default::default(),
+                quick_cache::sync::DefaultLifecycle::default(),
+            ),
+            Err(_) => quick_cache::sync::Cache::with_weighter((cache_bytes >> 16) as usize + 64, cache_bytes, ByBytes),
+        };
+        Arc::new(Self {
+            dirty_max,
+            dirty: Semaphore::new(dirty_max as usize),
+            cache,
+            cache_bytes,
+            volumes: AtomicU32::new(0),
+            debt_us: AtomicU64::new(0),
+            failing: Notify::new(),
+        })
+    }
+
+    /// A number for the keys of one open volume.
+    pub(crate) fn next_volume(&self) -> u32 {
+        self.volumes.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn dirty_max(&self) -> u64 {
+        self.dirty_max
+    }
+
+    pub(crate) fn dirty_used(&self) -> u64 {
+        self.dirty_max.saturating_sub(self.dirty.available_permits() as u64)
+    }
+
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.cache_bytes
+    }
+
+    /// Acquires `charge` without waiting and without delay, if that is possible.
+    pub(crate) fn try_acquire(self: &Arc<Self>, charge: u64) -> Option<Charge> {
+        if self.dirty_used() > self.dirty_max / 2 {
+            return None;
+        }
+        self.dirty.try_acquire_many(self.permits(charge)).ok()?.forget();
+        Some(Charge { memory: Arc::clone(self), bytes: charge.min(self.dirty_max) })
+    }
+
+    /// Waits for room (B1), first come first served. `pressed` is called when it has to wait.
+    pub(crate) async fn acquire(self: &Arc<Self>, charge: u64) -> Charge {
+        if let Ok(permit) = self.dirty.acquire_many(self.permits(charge)).await {
+            permit.forget();
+        }
+        Charge { memory: Arc::clone(self), bytes: charge.min(self.dirty_max) }
+    }
+
+    /// A charge larger than the bound waits for all of it.
+    fn permits(&self, charge: u64) -> u32 {
+        charge.min(self.dirty_max).min(u64::from(u32::MAX)) as u32
+    }
+
+    /// B2: how long a writer of `bytes` should pause now.
+    pub(crate) fn delay(&self, bytes: u64) -> Duration {
+        let half = self.dirty_max / 2;
+        let over = self.dirty_used().saturating_sub(half) as f64 / half as f64;
+        if over <= 0.0 {
+            return Duration::ZERO;
+        }
+        let owed = DELAY_FULL.as_micros() as f64 * over.powi(3) * bytes as f64 / f64::from(1 << 20);
+        self.delay_us(owed as u64)
+    }
+
+    /// Adds to what is owed; returns it once it is worth a timer.
+    fn delay_us(&self, owed_us: u64) -> Duration {
+        let debt = self.debt_us.fetch_add(owed_us, Ordering::Relaxed) + owed_us;
+        if debt < 1500 {
+            return Duration::ZERO;
+        }
+        self.debt_us.store(0, Ordering::Relaxed);
+        Duration::from_micros(debt.min(50_000))
+    }
+
+    pub(crate) fn release(&self, bytes: u64) {
+        self.dirty.add_permits(bytes as usize);
+    }
+
+    pub(crate) fn get(&self, key: &RecordKey) -> Option<Record> {
+        self.cache.get(key)
+    }
+
+    pub(crate) fn holds(&self, key: &RecordKey) -> bool {
+        self.cache.contains_key(key)
+    }
+
+    pub(crate) fn insert(&self, key: RecordKey, record: Record) {
+        self.cache.insert(key, record);
+    }
+
+    /// A volume was closed.
+    pub(crate) fn forget_volume(&self, volume: u32) {
+        self.cache.retain(|key, _| key.0 != volume);
+    }
+}
+
+/// Room acquired for a write; goes back when dropped, unless the dirty map took it over.
+pub(crate) struct Charge {
+    memory: Arc<Memory>,
+    bytes: u64,
+}
+
+impl Charge {
+    pub(crate) fn into_bytes(mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.memory.release(self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ropes_are_sliced_across_their_joints() {
+        let rope =
+            Record::from_chunks(&[Bytes::from_static(b"abc"), Bytes::from_static(b"defg"), Bytes::from_static(b"h")]);
+        for skip in 0..8 {
+            for len in 0..=8 - skip {
+                let mut out = Vec::new();
+                rope.slice_into(skip, len, &mut out);
+                assert_eq!(out.concat(), b"abcdefgh"[skip..skip + len]);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn charges_come_back() {
+        let memory = Memory::new(0);
+        let charge = memory.try_acquire(1000).unwrap();
+        assert_eq!(memory.dirty_used(), 1000);
+        drop(charge);
+        assert_eq!(memory.dirty_used(), 0);
+        let all = memory.acquire(memory.dirty_max() * 2).await;
+        assert_eq!(memory.dirty_used(), memory.dirty_max());
+        assert!(memory.try_acquire(1).is_none());
+        memory.release(all.into_bytes());
+        assert_eq!(memory.dirty_used(), 0);
+    }
+}

@@ -1,0 +1,177 @@
+//! Opening: the segment table, the intents, the orphans of the last life.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use futures::StreamExt;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::dirty::{Payload, Piece};
+use super::extents::SegmentId;
+use super::flush::PUTS_MAX;
+use super::intents::{self, Intent, Standing};
+use super::memory::PIECE_BYTES;
+use super::segment::{object_path, segment_of};
+use super::segments::{SEGMENT_TAG, Segments, decode_segment};
+use super::{Data, DataParts, Inner, store_error};
+use crate::keys::table_range;
+use crate::meta::Batch;
+use crate::types::*;
+
+const SCAN_MAX: usize = 1024;
+const THREADS_MAX: usize = 4;
+
+impl Data {
+    /// Replays intents, starts flusher and garbage collection.
+    pub(crate) async fn open(parts: DataParts) -> FsResult<Arc<Data>> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut table = Segments::default();
+        load_segments(&parts, &mut table).await?;
+        let orphans = find_new_orphans(&parts, &mut table).await?;
+        let inner = Arc::new(Inner {
+            volume: parts.memory.next_volume(),
+            seq: AtomicU64::new(0),
+            first_own: table.peek_next(),
+            segments: Mutex::new(table),
+            queue: Mutex::default(),
+            idle_bytes: AtomicI64::new(0),
+            charged: AtomicI64::new(0),
+            dirty_bytes: AtomicI64::new(0),
+            flush_wake: Notify::new(),
+            progress: Notify::new(),
+            loads: (AtomicU64::new(0), AtomicU64::new(0)),
+            puts: Arc::new(Semaphore::new(PUTS_MAX)),
+            workers: Arc::new(Semaphore::new(cores.min(THREADS_MAX))),
+            failing: Mutex::new(None),
+            poison: Mutex::new(None),
+            fetches: Mutex::default(),
+            fetch_bytes: AtomicU64::new(0),
+            gate: Default::default(),
+            extents_total: Arc::new(AtomicUsize::new(0)),
+            extents_list: Mutex::new(VecDeque::new()),
+            gc_wake: Notify::new(),
+            gc_wanted: false.into(),
+            gc_rounds: AtomicU64::new(0),
+            gc_running: tokio::sync::Mutex::new(()),
+            stop: CancellationToken::new(),
+            tasks: Mutex::default(),
+            parts,
+        });
+        let data = Arc::new(Data(Arc::clone(&inner)));
+        inner.room(0);
+        inner.start_flusher();
+        inner.replay_intents().await?;
+        inner.start_gc(orphans);
+        Ok(data)
+    }
+}
+
+async fn load_segments(parts: &DataParts, table: &mut Segments) -> FsResult<()> {
+    let (mut from, to) = table_range(SEGMENT_TAG);
+    loop {
+        let pairs = parts.meta.scan(&from, &to, SCAN_MAX).await?;
+        for (key, value) in &pairs {
+            let (id, segment) = decode_segment(key, value)?;
+            table.load(id, segment);
+        }
+        let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= SCAN_MAX) else { return Ok(()) };
+        from = [last, &[0][..]].concat().into();
+    }
+}
+
+/// Objects with numbers above the table's are orphans of a crash; their numbers are not used again (S1).
+async fn find_new_orphans(parts: &DataParts, table: &mut Segments) -> FsResult<Vec<SegmentId>> {
+    let prefix = parts.prefix.clone().join("seg");
+    let newest = table.iter().last().map_or(SegmentId(0), |(id, _)| id);
+    let after = object_path(&parts.prefix, newest);
+    let mut objects = parts.store.list_with_offset(Some(&prefix), &after);
+    let mut orphans = Vec::new();
+    while let Some(object) = objects.next().await {
+        let object = object.map_err(|error| store_error("listing segments", &error))?;
+        let Some(id) = segment_of(&object.location) else { continue };
+        table.skip_to(id.0.saturating_add(1));
+        orphans.push(id);
+    }
+    Ok(orphans)
+}
+
+impl Inner {
+    /// Every intent becomes a dirty range again, in order of writing (W1).
+    async fn replay_intents(self: &Arc<Self>) -> FsResult<()> {
+        let (mut from, to) = table_range(intents::INTENT_TAG);
+        let mut waiting: Option<Intent> = None;
+        loop {
+            let pairs = self.parts.meta.scan(&from, &to, SCAN_MAX).await?;
+            for (key, value) in &pairs {
+                if let Some(rest) = intents::decode_mask(key, value)? {
+                    if let Some(intent) = waiting.take() {
+                        self.replay(intent, Some(rest)).await?;
+                    }
+                    continue;
+                }
+                let intent = intents::decode(key, value)?;
+                if let Some(before) = waiting.replace(intent) {
+                    self.replay(before, None).await?;
+                }
+            }
+            let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= SCAN_MAX) else { break };
+            from = [last, &[0][..]].concat().into();
+        }
+        if let Some(intent) = waiting {
+            self.replay(intent, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for memory if need be: the flusher is at work already.
+    async fn replay(self: &Arc<Self>, intent: Intent, rest: Option<Vec<std::ops::Range<u64>>>) -> FsResult<()> {
+        let Intent { ino, seq, offset, len, payload } = intent;
+        self.seq.fetch_max(seq, Ordering::Relaxed);
+        let inode = match self.parts.inodes.load(ino).await {
+            Ok(inode) => inode,
+            Err(FsError::NotFound | FsError::Stale) => {
+                let mut batch = Batch::default();
+                intents::delete(ino, seq, offset, rest.is_some(), &mut batch);
+                self.parts.meta.admit().await?;
+                self.parts.meta.submit(batch)?;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let ranges = rest.clone().unwrap_or_else(|| std::iter::once(offset..offset + len).collect());
+        for range in ranges {
+            let (start, end) = (range.start.max(offset), range.end.min(offset + len));
+            if start >= end {
+                continue;
+            }
+            let payload = match &payload {
+                Payload::Zero => Payload::Zero,
+                Payload::Bytes(bytes) => {
+                    Payload::Bytes(bytes.slice((start - offset) as usize..(end - offset) as usize))
+                }
+            };
+            let data_bytes = if payload == Payload::Zero { 0 } else { end - start };
+            self.hurry_if_tight();
+            let charge = self.parts.memory.acquire(data_bytes + PIECE_BYTES).await.into_bytes();
+            let mut state = inode.file.state.lock();
+            let piece = Piece { len: end - start, payload, seq, charge, in_flight: false, intent: true };
+            self.lay_piece(&mut state, start, piece, charge);
+            self.enqueue(&inode, &mut state);
+        }
+        let mut state = inode.file.state.lock();
+        state.last_seq = state.last_seq.max(seq);
+        state.intents.insert((seq, offset), Standing::replayed(len, payload == Payload::Zero, rest));
+        let mut core = inode.core.lock();
+        super::write::count_allocated(&state, &mut core);
+        Ok(())
+    }
+
+    fn hurry_if_tight(&self) {
+        if self.parts.memory.dirty_used() > self.parts.memory.dirty_max() / 2 {
+            self.hurry();
+        }
+    }
+}

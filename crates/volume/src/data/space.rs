@@ -1,0 +1,108 @@
+//! Whether there is room, asked before a write is accepted (A3).
+//!
+//! What is dirty has not reached the store yet, so it is set aside; so is a margin for metadata and for the segments
+//! that garbage collection writes before it can delete others. While garbage could still be collected, or dirty data is
+//! still on its way (compressed it may need less), a writer waits instead of failing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::Inner;
+use super::flush::SEGMENT_MIN_GARBAGE;
+use crate::types::{FsError, FsResult};
+
+/// How long an answer of the store about its room is believed while there is plenty.
+const BELIEVED: Duration = Duration::from_millis(100);
+const MARGIN_BYTES_MAX: u64 = 1 << 30;
+/// How often a writer waits for room before it gives up, when nothing gets better.
+const FUTILE_WAITS_MAX: u32 = 20;
+const WAIT: Duration = Duration::from_millis(100);
+
+/// The last answer of the store.
+#[derive(Default)]
+pub(super) struct Gate {
+    total: AtomicU64,
+    available: AtomicU64,
+    asked_at_us: AtomicU64,
+    accepted_since: AtomicU64,
+}
+
+impl Gate {
+    /// How large the store is, if it has said so.
+    pub(super) fn total(&self) -> Option<u64> {
+        Some(self.total.load(Ordering::Relaxed)).filter(|&total| total > 0)
+    }
+}
+
+impl Inner {
+    /// (total, available), at most [`BELIEVED`] old while there is plenty, fresh otherwise.
+    pub(super) fn room(&self, accepting: u64) -> (u64, u64) {
+        let gate = &self.gate;
+        let now = self.parts.clock.elapsed().as_micros() as u64 + 1;
+        let asked = gate.asked_at_us.load(Ordering::Relaxed);
+        let accepted = gate.accepted_since.fetch_add(accepting, Ordering::Relaxed) + accepting;
+        let (total, available) = (gate.total.load(Ordering::Relaxed), gate.available.load(Ordering::Relaxed));
+        let fresh = asked > 0 && now.saturating_sub(asked) < BELIEVED.as_micros() as u64;
+        if fresh && available > total / 8 && accepted < available / 16 {
+            return (total, available);
+        }
+        let (total, available) = self.parts.space.space();
+        gate.total.store(total, Ordering::Relaxed);
+        gate.available.store(available, Ordering::Relaxed);
+        gate.accepted_since.store(0, Ordering::Relaxed);
+        gate.asked_at_us.store(now, Ordering::Relaxed);
+        (total, available)
+    }
+
+    /// Kept free for metadata and for garbage collection's own segments.
+    pub(super) fn margin(&self, total: u64) -> u64 {
+        (total / 32).min(MARGIN_BYTES_MAX)
+    }
+
+    /// Bytes that are dead in segments now.
+    pub(super) fn garbage_bytes(&self) -> u64 {
+        let (objects, live) = self.segments.lock().bytes();
+        objects - live
+    }
+
+    fn missing_room(&self, bytes: u64) -> Option<FsError> {
+        let (total, available) = self.room(bytes);
+        let promised = self.parts.memory.dirty_used() + bytes + self.margin(total);
+        (available < promised).then(|| {
+            FsError::NoSpace(format!("{available} bytes are available in the store, {promised} are promised already"))
+        })
+    }
+
+    /// Returns at once while there is plenty.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.missing_room(bytes).is_none()
+    }
+
+    /// Waits for room while there is hope, then fails.
+    pub(super) async fn wait_for_room(&self, bytes: u64) -> FsResult<()> {
+        let mut futile = 0;
+        let mut last = (u64::MAX, u64::MAX);
+        loop {
+            let Some(no_space) = self.missing_room(bytes) else { return Ok(()) };
+            self.check_poison()?;
+            let (total, available) = self.room(0);
+            let (garbage, dirty) = (self.garbage_bytes(), self.parts.memory.dirty_used());
+            let reachable = available.saturating_add(garbage - garbage / 8);
+            let hope = reachable >= dirty + bytes + self.margin(total) && garbage > SEGMENT_MIN_GARBAGE;
+            if dirty == 0 && !hope {
+                return Err(no_space);
+            }
+            let now = (self.gc_rounds.load(Ordering::Relaxed), available);
+            futile = if now == last { futile + 1 } else { 0 };
+            last = now;
+            if futile > FUTILE_WAITS_MAX {
+                return Err(no_space);
+            }
+            self.hurry();
+            self.gc_wanted.store(true, Ordering::Relaxed);
+            self.gc_wake.notify_one();
+            let progress = self.progress.notified();
+            let _ = tokio::time::timeout(WAIT, progress).await;
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Single situations that the model meets rarely.
+
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+
+use super::*;
+
+#[tokio::test]
+async fn a_committed_write_survives_although_newer_dirty_data_lies_over_it() {
+    let world = World::new(4096, Compression::None, 64 << 20, 0).await;
+    let inode = world.create(2).await;
+    world.write(&inode, 0, &noise(9, 16384)).await;
+    // An acknowledged intent, then a flushed overwrite of a part, then an unstable one over a part of that.
+    world.try_write(&inode, 0, &[1; 4096], Stability::FileSync).await.unwrap();
+    world.write(&inode, 1000, &[2; 2000]).await;
+    world.data.sync_all().await.unwrap();
+    world.write(&inode, 500, &[3; 1000]).await;
+    let world = world.crash(0).await;
+    let inode = world.inode(2).await;
+    let found = world.read(&inode, 0..4096).await;
+    let expected = |at: usize| if (1000..3000).contains(&at) { 2 } else { 1 };
+    assert!(found.iter().enumerate().all(|(at, &byte)| byte == expected(at) || byte == 3));
+    assert_eq!((found[999], found[2999], found[3000]), (1, 2, 1));
+    world.check(true).await;
+}
+
+#[tokio::test]
+async fn tiny_files_live_in_their_extents_and_small_syncs_are_intents() {
+    let world = World::new(131_072, Compression::Lz4, 64 << 20, 0).await;
+    let tiny = world.create(2).await;
+    world.try_write(&tiny, 0, b"hello", Stability::FileSync).await.unwrap();
+    let small = world.create(3).await;
+    world.try_write(&small, 0, &noise(1, 4096), Stability::FileSync).await.unwrap();
+    assert_eq!(world.store.puts.load(Ordering::Relaxed), 0, "no segment for either");
+    assert_eq!((world.meta.keys(extents::EXTENT_TAG), world.meta.keys(intents::INTENT_TAG)), (1, 1));
+    let world = world.crash(0).await;
+    assert_eq!(world.read(&world.inode(2).await, 0..5).await, b"hello");
+    assert_eq!(world.read(&world.inode(3).await, 0..4096).await, noise(1, 4096));
+    world.data.sync_all().await.unwrap();
+    assert_eq!((world.meta.keys(extents::EXTENT_TAG), world.meta.keys(intents::INTENT_TAG)), (2, 0));
+    assert_eq!(world.inode(3).await.core.lock().attr.allocated, 4096);
+    world.check(true).await;
+}
+
+#[tokio::test]
+async fn zeros_become_holes_and_huge_sparse_files_cost_nothing() {
+    let world = World::new(131_072, Compression::Lz4, 64 << 20, 0).await;
+    let inode = world.create(2).await;
+    world.write(&inode, 0, &vec![0; 1 << 20]).await;
+    world.write(&inode, 100 << 30, b"end").await;
+    world.data.commit(&inode).await.unwrap();
+    world.data.sync_all().await.unwrap();
+    assert_eq!(world.meta.keys(extents::EXTENT_TAG), 1);
+    assert_eq!(world.data.seek(&inode, 0, SeekTo::Data).await.unwrap(), 100 << 30);
+    world.data.truncate(&inode, 1 << 62, |_| {}).await.unwrap();
+    world.data.truncate(&inode, 10, |_| {}).await.unwrap();
+    world.data.sync_all().await.unwrap();
+    assert_eq!(world.meta.keys(extents::EXTENT_TAG), 0);
+    assert_eq!(world.read(&inode, 0..10).await, vec![0; 10]);
+    world.check(true).await;
+}
+
+#[tokio::test]
+async fn a_failing_put_is_told_to_commit_and_then_succeeds() {
+    let world = World::new(131_072, Compression::Lz4, 64 << 20, 0).await;
+    let inode = world.create(2).await;
+    world.write(&inode, 0, &noise(1, 1 << 20)).await;
+    world.store.failing_puts.store(1, Ordering::Relaxed);
+    assert!(world.data.commit(&inode).await.is_err());
+    world.data.commit(&inode).await.unwrap();
+    let world = world.crash(0).await;
+    assert!(world.read(&world.inode(2).await, 0..1 << 20).await == noise(1, 1 << 20));
+}
+
+#[tokio::test]
+async fn a_failing_engine_poisons_and_reads_go_on() {
+    let world = World::new(131_072, Compression::Lz4, 64 << 20, 0).await;
+    let inode = world.create(2).await;
+    world.write(&inode, 0, &noise(1, 1 << 20)).await;
+    world.meta.fail.store(true, Ordering::Relaxed);
+    assert!(matches!(world.data.commit(&inode).await, Err(FsError::Poisoned(_))));
+    assert!(matches!(world.try_write(&inode, 0, b"x", Stability::Unstable).await, Err(FsError::Poisoned(_))));
+    assert!(world.read(&inode, 0..1 << 20).await == noise(1, 1 << 20));
+}
+
+#[tokio::test]
+async fn wrong_bytes_are_read_again_and_never_returned() {
+    let world = World::new(131_072, Compression::Lz4, 64 << 20, 0).await;
+    let inode = world.create(2).await;
+    world.write(&inode, 0, &noise(1, 131_072)).await;
+    drop(inode);
+    let world = world.reopen().await;
+    let inode = world.inode(2).await;
+    world.store.lying_gets.store(1, Ordering::Relaxed);
+    assert!(world.read(&inode, 0..131_072).await == noise(1, 131_072));
+    drop(inode);
+    let world = world.reopen().await;
+    let inode = world.inode(2).await;
+    world.store.lying_gets.store(10, Ordering::Relaxed);
+    let error = world.data.read(&inode, 0, 4096).await.unwrap_err().to_string();
+    assert!(error.contains("inode 2 offset 0 (segment"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_misses_fetch_a_record_once_and_warm_reads_do_not_suspend() {
+    use futures::FutureExt;
+    let world = World::new(131_072, Compression::Lz4, 64 << 20, 0).await;
+    let inode = world.create(2).await;
+    world.write(&inode, 0, &noise(1, 131_072)).await;
+    world.data.sync_all().await.unwrap();
+    assert!(world.data.read(&inode, 100, 4096).now_or_never().is_some(), "what was written is warm");
+    drop(inode);
+    let world = world.reopen().await;
+    let inode = world.inode(2).await;
+    let before = world.store.gets.load(Ordering::Relaxed);
+    futures::future::join_all((0..32).map(|n| world.data.read(&inode, n * 4096, 4096))).await;
+    assert_eq!(world.store.gets.load(Ordering::Relaxed) - before, 1);
+    assert!(world.data.read(&inode, 100, 4096).now_or_never().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thirty_two_tasks_share_one_volume() {
+    let world = Arc::new(World::new(131_072, Compression::Lz4, 64 << 20, 0).await);
+    let tasks = (0..32u64).map(|n| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move {
+            let inode = world.create(n + 2).await;
+            let mut rng = rand::rngs::StdRng::seed_from_u64(n);
+            let mut model = vec![0; 1 << 20];
+            for _ in 0..30 {
+                let (at, len) = (rng.random_range(0..900_000), rng.random_range(1..100_000));
+                let data = noise(rng.random(), len);
+                world.write(&inode, at as u64, &data).await;
+                model[at..at + len].copy_from_slice(&data);
+                if rng.random_bool(0.2) {
+                    world.data.commit(&inode).await.unwrap();
+                }
+            }
+            world.data.commit(&inode).await.unwrap();
+            let size = inode.core.lock().attr.size;
+            assert!(world.read(&inode, 0..size).await == model[..size as usize]);
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    world.check(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_store_refuses_before_accepting_and_takes_again_after_deletion() {
+    let world = World::new(131_072, Compression::None, 48 << 20, 96 << 20).await;
+    let inode = world.create(2).await;
+    let mut accepted = 0u64;
+    let error = loop {
+        match world.try_write(&inode, accepted << 20, &noise(accepted, 1 << 20), Stability::Unstable).await {
+            Ok(()) => accepted += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, FsError::NoSpace(_)), "{error}");
+    assert!((60..96).contains(&accepted), "{accepted} MiB");
+    world.data.commit(&inode).await.unwrap();
+    for n in 0..accepted {
+        assert!(world.read(&inode, n << 20..(n + 1) << 20).await == noise(n, 1 << 20), "{n}");
+    }
+    world.data.truncate(&inode, 0, |_| {}).await.unwrap();
+    for n in 0..accepted / 2 {
+        world.write(&inode, n << 20, &noise(n, 1 << 20)).await;
+    }
+    world.data.commit(&inode).await.unwrap();
+    world.check(true).await;
+}
+
+/// A volume at 80 % full, overwritten at random ten times its size, goes on (here with small segments' worth of
+/// data; the figure is printed).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn collection_keeps_up_with_random_overwrites_of_a_nearly_full_volume() {
+    let (total, file): (i64, u64) = (160 << 20, 128 << 20);
+    let world = World::new(65_536, Compression::None, 48 << 20, total).await;
+    let inode = world.create(2).await;
+    let block = noise(7, 4 << 20);
+    for at in (0..file).step_by(1 << 20) {
+        world.write(&inode, at, &block[(at % (3 << 20)) as usize..][..1 << 20]).await;
+    }
+    world.data.commit(&inode).await.unwrap();
+    let before = world.store.put_bytes.load(Ordering::Relaxed);
+    let mut rng = rand::rngs::StdRng::seed_from_u64(3);
+    let times = std::env::var("LARDER_OVERWRITES").map_or(2, |times| times.parse().unwrap());
+    let (mut written, mut versions) = (0u64, vec![0u64; (file >> 16) as usize]);
+    while written < times * file {
+        let n = rng.random_range(0..versions.len());
+        let shift = rng.random_range(0..1 << 20);
+        versions[n] = shift;
+        let data = Bytes::copy_from_slice(&block[shift as usize..][..65_536]);
+        let write = world.data.write(
+            &inode,
+            WriteAt::Offset((n as u64) << 16),
+            vec![data],
+            Stability::Unstable,
+            Timestamp::new(2, 0),
+            |_| {},
+        );
+        let write = tokio::time::timeout(Duration::from_secs(30), write).await;
+        write.expect("a write stalled").expect("a write failed");
+        written += 65_536;
+    }
+    world.data.commit(&inode).await.unwrap();
+    let put = world.store.put_bytes.load(Ordering::Relaxed) - before;
+    eprintln!("write amplification {:.2}", put as f64 / written as f64);
+    for (n, &shift) in versions.iter().enumerate().filter(|(_, shift)| **shift > 0) {
+        let at = (n as u64) << 16;
+        assert!(world.read(&inode, at..at + 65_536).await == block[shift as usize..][..65_536], "block {n}");
+    }
+    world.check(true).await;
+}

@@ -1,0 +1,396 @@
+//! Accepting changes: writes into dirty ranges, truncation and hole punching as zero ranges.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Bytes, BytesMut};
+use larder_base::Timestamp;
+
+use super::dirty::{Payload, Piece};
+use super::file::State;
+use super::intents;
+use super::memory::{Charge, PIECE_BYTES};
+use super::segments::Tally;
+use super::{Data, Inner, extents};
+use crate::inode::{Inode, InodeCore};
+use crate::keys::key_after;
+use crate::meta::{Batch, Ticket};
+use crate::types::*;
+
+/// Smaller chunks of one write are copied together.
+const CHUNK_BYTES_MIN: usize = 4096;
+/// Larger chunks are cut (not copied), so that flushes can take them in parts.
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+/// Keys removed in one batch.
+const REAP_KEYS_MAX: usize = 2048;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteAt {
+    Offset(u64),
+    Append,
+}
+
+pub(super) fn pre_attr(attr: &Attr) -> PreAttr {
+    PreAttr { size: attr.size, mtime: attr.mtime, ctime: attr.ctime, change: attr.change }
+}
+
+impl Data {
+    /// Updates `core.attr` (size, mtime, ctime, change; then `update` for suid and the like) in one moment with the data.
+    pub(crate) async fn write(
+        &self,
+        inode: &Arc<Inode>,
+        at: WriteAt,
+        data: Vec<Bytes>,
+        stability: Stability,
+        now: Timestamp,
+        update: impl FnOnce(&mut Attr) + Send,
+    ) -> FsResult<(u64, Changed)> {
+        self.0.check_poison()?;
+        let data = tidy(data);
+        let bytes: usize = data.iter().map(Bytes::len).sum();
+        if bytes > IO_BYTES_MAX {
+            return Err(FsError::TooBig);
+        }
+        let charge = self.0.admit(bytes as u64, data.len() as u64).await?;
+        let accepted = self.0.accept(inode, at, data, charge, now, update)?;
+        if stability > Stability::Unstable {
+            self.commit(inode).await?;
+        }
+        Ok(accepted)
+    }
+
+    /// Sets the size. `update` runs under `core` after the size is set, before the record is encoded: it sets times,
+    /// change and whatever else SETATTR changes. One batch; durable with the ticket.
+    pub(crate) async fn truncate(
+        &self,
+        inode: &Arc<Inode>,
+        new_size: u64,
+        update: impl FnOnce(&mut Attr) + Send,
+    ) -> FsResult<(Changed, Ticket)> {
+        if new_size > FILE_BYTES_MAX {
+            return Err(FsError::FileTooLarge);
+        }
+        self.0.reshape(inode, |attr| (new_size..attr.size.max(new_size), new_size), update).await
+    }
+
+    /// As `truncate`, for fallocate; `update` sets times and change.
+    pub(crate) async fn allocate(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        len: u64,
+        mode: AllocateMode,
+        update: impl FnOnce(&mut Attr) + Send,
+    ) -> FsResult<(Changed, Ticket)> {
+        let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
+        if matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) && !self.0.has_room(len) {
+            self.0.wait_for_room(len).await?;
+        }
+        let shape = |attr: &Attr| match mode {
+            AllocateMode::Extend => (0..0, attr.size.max(end)),
+            AllocateMode::KeepSize => (0..0, attr.size),
+            AllocateMode::PunchHole => (offset.min(attr.size)..end.min(attr.size), attr.size),
+            AllocateMode::Zero => (offset.min(attr.size)..end.min(attr.size), attr.size.max(end)),
+        };
+        self.0.reshape(inode, shape, update).await
+    }
+
+    /// The record is ahead of the engine (`attr_dirty`, say an atime): it is written within 5 s.
+    pub(crate) fn touch(&self, inode: &Arc<Inode>) {
+        let mut state = inode.file.state.lock();
+        self.0.enqueue(inode, &mut state);
+    }
+
+    /// `core.gone` is set (I4): dirty data is dropped, nothing more is written about it. Never waits, so it may be called under
+    /// `core`: if `state` is taken just now, the flusher drops the data instead.
+    pub(crate) fn forget(&self, inode: &Arc<Inode>) {
+        if let Some(mut state) = inode.file.state.try_lock() {
+            self.0.drop_dirty(&mut state);
+        }
+    }
+
+    /// `reap` would have nothing to do: the record may go in the unlinking batch itself. Called under `core`, which is
+    /// held until `core.gone` is set and that batch is submitted (F5).
+    pub(crate) fn is_traceless(&self, inode: &Inode) -> bool {
+        !inode.file.traces.load(Ordering::SeqCst)
+    }
+
+    /// Removes every data key of an inode in bounded batches (and forgets it first). The caller then removes its
+    /// record and its orphan mark.
+    pub(crate) async fn reap(&self, inode: &Arc<Inode>) -> FsResult<()> {
+        self.0.drop_dirty(&mut inode.file.state.lock());
+        let _changing = inode.file.extents_lock.write().await;
+        if inode.file.state.lock().is_traceless() {
+            return Ok(());
+        }
+        while self.0.reap_some(inode).await? {}
+        let mut state = inode.file.state.lock();
+        state.intents.clear();
+        state.extents.forget();
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Acquires room in the store and in memory for a write (A3, B1).
+    pub(super) async fn admit(&self, bytes: u64, pieces: u64) -> FsResult<Charge> {
+        let charge = bytes + pieces * PIECE_BYTES;
+        let memory = &self.parts.memory;
+        if self.has_room(bytes) {
+            if let Some(charge) = memory.try_acquire(charge) {
+                return Ok(charge);
+            }
+        } else {
+            self.wait_for_room(bytes).await?;
+        }
+        let delay = memory.delay(bytes);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        loop {
+            let failing = memory.failing.notified();
+            tokio::select! {
+                biased;
+                charge = memory.acquire(charge) => return Ok(charge),
+                () = failing => {
+                    self.check_poison()?;
+                    if let Some(error) = self.failing.lock().clone() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lays a write over the file and counts it, in one moment.
+    fn accept(
+        &self,
+        inode: &Arc<Inode>,
+        at: WriteAt,
+        data: Vec<Bytes>,
+        charge: Charge,
+        now: Timestamp,
+        update: impl FnOnce(&mut Attr),
+    ) -> FsResult<(u64, Changed)> {
+        let mut state = inode.file.state.lock();
+        let mut core = inode.core.lock();
+        if state.gone || core.gone {
+            return Err(FsError::Stale);
+        }
+        let offset = match at {
+            WriteAt::Offset(offset) => offset,
+            WriteAt::Append => core.attr.size,
+        };
+        let len: usize = data.iter().map(Bytes::len).sum();
+        let end = offset.checked_add(len as u64).filter(|&end| end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
+        let before = pre_attr(&core.attr);
+        if len == 0 {
+            return Ok((offset, Changed { before, after: core.attr }));
+        }
+        self.lay(&mut state, offset, data, charge);
+        if end > core.attr.size {
+            let old_size = core.attr.size;
+            core.size_stored.get_or_insert(old_size);
+            core.attr.size = end;
+        }
+        core.attr.mtime = now;
+        core.attr.ctime = now;
+        core.attr.change += 1;
+        core.attr_dirty = true;
+        update(&mut core.attr);
+        count_allocated(&state, &mut core);
+        let changed = Changed { before, after: core.attr };
+        drop(core);
+        self.enqueue(inode, &mut state);
+        Ok((offset, changed))
+    }
+
+    fn lay(&self, state: &mut State, mut offset: u64, data: Vec<Bytes>, charge: Charge) {
+        let seq = self.next_seq();
+        state.last_seq = seq;
+        let mut unspent = charge.into_bytes();
+        for bytes in data {
+            let len = bytes.len() as u64;
+            let charge = (len + PIECE_BYTES).min(unspent);
+            unspent -= charge;
+            let payload = Payload::Bytes(bytes);
+            let piece = Piece { len, payload, seq, charge, in_flight: false, intent: false };
+            self.lay_piece(state, offset, piece, charge);
+            offset += len;
+        }
+        self.parts.memory.release(unspent);
+    }
+
+    /// Lays one piece whose charge was acquired.
+    pub(super) fn lay_piece(&self, state: &mut State, offset: u64, piece: Piece, acquired: u64) {
+        let before = state.dirty.data_bytes() as i64;
+        let released = state.dirty.insert(offset, piece);
+        self.charged.fetch_add(acquired as i64, Ordering::Relaxed);
+        self.idle_bytes.fetch_add(acquired as i64 - released as i64, Ordering::Relaxed);
+        self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - before, Ordering::Relaxed);
+        self.release(released);
+    }
+
+    /// Gives charge back to the memory bound.
+    pub(super) fn release(&self, bytes: u64) {
+        self.charged.fetch_sub(bytes as i64, Ordering::Relaxed);
+        self.parts.memory.release(bytes);
+    }
+
+    pub(super) fn drop_dirty(&self, state: &mut State) {
+        state.gone = true;
+        let before = state.dirty.data_bytes() as i64;
+        let released = state.dirty.drain();
+        self.release(released);
+        self.idle_bytes.fetch_sub(released as i64, Ordering::Relaxed);
+        self.dirty_bytes.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// Changes size and zeroes a range in one batch: what `shape` says of the attributes as they are.
+    async fn reshape(
+        &self,
+        inode: &Arc<Inode>,
+        shape: impl FnOnce(&Attr) -> (Range<u64>, u64) + Send,
+        update: impl FnOnce(&mut Attr) + Send,
+    ) -> FsResult<(Changed, Ticket)> {
+        self.check_poison()?;
+        let charge = self.parts.memory.acquire(PIECE_BYTES).await;
+        self.parts.meta.admit().await?;
+        let mut state = inode.file.state.lock();
+        let mut batch = Batch::default();
+        let changed = {
+            let mut core = inode.core.lock();
+            inode.file.traces.store(true, Ordering::SeqCst);
+            if state.gone || core.gone {
+                return Err(FsError::Stale);
+            }
+            let before = pre_attr(&core.attr);
+            let (zero, size) = shape(&core.attr);
+            if !zero.is_empty() {
+                self.zero(inode, &mut state, zero, charge, &mut batch);
+            }
+            core.attr.size = size;
+            // The new size is explicit: it is durable with this batch.
+            core.size_stored = None;
+            update(&mut core.attr);
+            count_allocated(&state, &mut core);
+            Changed { before, after: core.attr }
+        };
+        self.enqueue(inode, &mut state);
+        batch.record(inode);
+        let ticket = self.parts.meta.submit_with_records(batch).map_err(|error| self.poison(&error))?;
+        Ok((changed, ticket))
+    }
+
+    /// Lays zeros over `range` of the file: at once in memory, as an intent in `batch`, later in the extents.
+    fn zero(&self, inode: &Arc<Inode>, state: &mut State, range: Range<u64>, charge: Charge, batch: &mut Batch) {
+        let before = state.dirty.data_bytes() as i64;
+        let kept = intents::shadow(inode.id.ino, state, &range, batch);
+        let nothing_stored = state.extents.missing(range.clone()).is_none()
+            && state.extents.view(range.clone()).next().is_none()
+            && state.in_flight == 0
+            && !kept;
+        if nothing_stored {
+            let released = state.dirty.clear(range);
+            self.idle_bytes.fetch_sub(released as i64, Ordering::Relaxed);
+            self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - before, Ordering::Relaxed);
+            self.release(released);
+            return;
+        }
+        let (seq, len) = (self.next_seq(), range.end - range.start);
+        state.last_seq = seq;
+        let charge = charge.into_bytes();
+        let piece = Piece { len, payload: Payload::Zero, seq, charge, in_flight: false, intent: true };
+        self.lay_piece(state, range.start, piece, charge);
+        batch.put(intents::key(inode.id.ino, seq, range.start), intents::encode_zero(len));
+        state.intents.insert((seq, range.start), intents::Standing::new(len, true));
+    }
+
+    /// One batch of removals; false when nothing is left. The caller holds `extents_lock`.
+    async fn reap_some(&self, inode: &Arc<Inode>) -> FsResult<bool> {
+        let meta = &self.parts.meta;
+        meta.admit().await?;
+        let (mut batch, mut tally) = (Batch::default(), Tally::default());
+        for tag in [intents::INTENT_TAG, extents::EXTENT_TAG] {
+            let prefix = intents::prefix(tag, inode.id.ino);
+            for (key, value) in meta.scan(&prefix, &key_after(&prefix), REAP_KEYS_MAX).await? {
+                if tag == extents::EXTENT_TAG {
+                    match extents::decode_extent(&key, &value) {
+                        Ok((_, _, extent)) => drop(tally.count(&extent, false)),
+                        Err(error) => {
+                            tracing::error!(%error, "a damaged extent of a deleted file is removed uncounted")
+                        }
+                    }
+                }
+                batch.delete(key);
+            }
+        }
+        if batch.ops.is_empty() {
+            return Ok(false);
+        }
+        self.submit(batch, tally)?;
+        Ok(true)
+    }
+}
+
+/// `attr.allocated` is what is stored and what will be.
+pub(super) fn count_allocated(state: &State, core: &mut InodeCore) {
+    core.attr.allocated = core.stored_bytes + state.dirty.data_bytes();
+}
+
+/// Chunks of a size worth keeping apart.
+fn tidy(data: Vec<Bytes>) -> Vec<Bytes> {
+    let fits = |chunk: &Bytes| (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk.len());
+    if data.len() == 1 && data.iter().all(|chunk| chunk.len() <= CHUNK_BYTES_MAX && !chunk.is_empty())
+        || data.iter().all(fits)
+    {
+        return data;
+    }
+    let mut out: Vec<Bytes> = Vec::with_capacity(data.len());
+    let mut small = BytesMut::new();
+    for mut chunk in data {
+        if chunk.len() < CHUNK_BYTES_MIN || (!small.is_empty() && small.len() < CHUNK_BYTES_MIN) {
+            let room = (2 * CHUNK_BYTES_MIN).saturating_sub(small.len());
+            small.extend_from_slice(&chunk.split_to(chunk.len().min(room)));
+        }
+        if small.len() >= CHUNK_BYTES_MIN || !chunk.is_empty() {
+            out.extend((!small.is_empty()).then(|| small.split().freeze()));
+        }
+        while !chunk.is_empty() {
+            out.push(chunk.split_to(chunk.len().min(CHUNK_BYTES_MAX)));
+        }
+    }
+    out.extend((!small.is_empty()).then(|| small.freeze()));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tidying_keeps_every_byte_and_leaves_few_small_chunks() {
+        let check = |lens: &[usize], max_chunks: usize| {
+            let mut n = 0u8;
+            let chunks: Vec<Bytes> = lens
+                .iter()
+                .map(|&len| {
+                    n = n.wrapping_add(1);
+                    Bytes::from(vec![n; len])
+                })
+                .collect();
+            let tidied = tidy(chunks.clone());
+            assert!(tidied.concat() == chunks.concat(), "{lens:?}");
+            assert!(tidied.len() <= max_chunks && tidied.iter().all(|c| c.len() <= CHUNK_BYTES_MAX), "{lens:?}");
+        };
+        check(&[], 0);
+        check(&[0], 0);
+        check(&[1], 1);
+        check(&[1448; 100], 36);
+        check(&[100, 1 << 20, 100], 3);
+        check(&[3 << 20], 3);
+        check(&[4096, 4096], 2);
+        check(&[1, 5000, 1, 5000], 4);
+    }
+}

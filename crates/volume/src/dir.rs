@@ -1,0 +1,160 @@
+//! Looking up and listing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use crate::access;
+use crate::attr::current;
+use crate::inode::Inode;
+use crate::keys::{self, Entry};
+use crate::names::{check_name, is_dots};
+use crate::state::State;
+use crate::types::*;
+use crate::volume::Volume;
+
+/// One call lists at most so many; callers ask for what fits a reply.
+const PAGE_ENTRIES_MAX: usize = 16 << 10;
+/// Inodes read at once for a listing with attributes.
+const LOADS_MAX: usize = 32;
+/// Numbers this close are read by one scan, when they are at least so many.
+const GAP_MAX: u64 = 8;
+const RUN_MIN: usize = 4;
+
+impl Volume {
+    /// `.` and `..` are resolved too. Needs execute permission on `dir`.
+    pub async fn lookup(&self, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {
+        let state = &*self.state;
+        check_name(name)?;
+        let dir = state.directory(dir).await?;
+        let attr = current(&dir)?;
+        access::require(&attr, cred, ACCESS_EXECUTE)?;
+        if name == b"." {
+            return Ok(attr);
+        }
+        if name == b".." {
+            let parent = dir.core.lock().parent;
+            return self.getattr(parent).await;
+        }
+        loop {
+            let (stored, entry) = match how {
+                NameMatch::Exact => (None, state.entry(&dir, name).await?),
+                NameMatch::Folded => {
+                    state.folded_entry(&dir, name).await?.map_or((None, None), |(s, e)| (Some(s), Some(e)))
+                }
+            };
+            let Some(entry) = entry else { return Err(FsError::NotFound) };
+            let exact = stored.as_deref().unwrap_or(name);
+            if let Some((_, inode)) = state.entry_inode(&dir, exact, entry).await?
+                && let Ok(attr) = current(&inode)
+            {
+                return Ok(attr);
+            }
+        }
+    }
+
+    /// The name as stored, of the entry that `name` matches case-insensitively.
+    pub async fn stored_name(&self, dir: Ino, name: &[u8]) -> FsResult<Bytes> {
+        check_name(name)?;
+        if is_dots(name) {
+            return Ok(Bytes::copy_from_slice(name));
+        }
+        let dir = self.state.directory(dir).await?;
+        let found = self.state.folded_entry(&dir, name).await?;
+        found.map(|(stored, _)| stored).ok_or(FsError::NotFound)
+    }
+
+    pub async fn parent(&self, dir: Ino) -> FsResult<Ino> {
+        let dir = self.state.directory(dir).await?;
+        let core = dir.core.lock();
+        if core.gone { Err(FsError::Stale) } else { Ok(core.parent) }
+    }
+
+    /// Entries after `cookie` (0 = from the start), at most `max`; needs read permission.
+    pub async fn readdir(&self, cred: &Cred, dir: Ino, cookie: u64, max: usize, with_attrs: bool) -> FsResult<Listing> {
+        let state = &*self.state;
+        let dir = state.directory(dir).await?;
+        access::require(&current(&dir)?, cred, ACCESS_READ)?;
+        let max = max.clamp(1, PAGE_ENTRIES_MAX);
+        let first = cookie.saturating_add(1).max(keys::FIRST_COOKIE);
+        let (_, to) = keys::range_of(keys::tag::COOKIE, dir.id.ino);
+        let pairs = if dir.core.lock().entries == 0 || cookie == u64::MAX {
+            Vec::new()
+        } else {
+            state.meta.scan(&keys::cookie_key(dir.id.ino, first), &to, max + 1).await?
+        };
+        let eof = pairs.len() <= max;
+        let entries: FsResult<Vec<DirEntry>> =
+            pairs.iter().take(max).map(|(key, value)| keys::decode_cookie(key, value)).collect();
+        let mut entries = entries?;
+        if with_attrs {
+            state.fill_attrs(&mut entries).await?;
+        }
+        state.touch_atime(&dir);
+        Ok(Listing { entries, eof, dir: current(&dir)? })
+    }
+}
+
+impl State {
+    /// An entry whose inode went away meanwhile keeps `None`.
+    async fn fill_attrs(&self, entries: &mut [DirEntry]) -> FsResult<()> {
+        let mut missing = Vec::new();
+        for (place, entry) in entries.iter_mut().enumerate() {
+            match self.inodes.cached(entry.ino) {
+                Some(inode) => entry.attr = current(&inode).ok(),
+                None => missing.push((place, entry.ino)),
+            }
+        }
+        missing.sort_by_key(|&(_, ino)| ino);
+        let is_near = |a: &(usize, Ino), b: &(usize, Ino)| b.1.0 - a.1.0 <= GAP_MAX;
+        let runs: Vec<Vec<(usize, Ino)>> = missing.chunk_by(is_near).map(<[_]>::to_vec).collect();
+        let mut loads = futures::stream::iter(runs).map(|run| self.load_run(run)).buffer_unordered(LOADS_MAX);
+        while let Some(loaded) = loads.next().await {
+            for (place, attr) in loaded? {
+                entries[place].attr = attr;
+            }
+        }
+        Ok(())
+    }
+
+    /// Files made together have numbers close together: one scan is far cheaper than a look-up each.
+    async fn load_run(&self, run: Vec<(usize, Ino)>) -> FsResult<Vec<(usize, Option<Attr>)>> {
+        if let [(_, first), .., (_, last)] = run[..]
+            && run.len() >= RUN_MIN
+        {
+            self.inodes.prefetch(first, last).await?;
+        }
+        let mut attrs = Vec::with_capacity(run.len());
+        for (place, ino) in run {
+            match self.inode(ino).await {
+                Ok(inode) => attrs.push((place, current(&inode).ok())),
+                Err(FsError::Stale) => attrs.push((place, None)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(attrs)
+    }
+
+    /// The inode that an entry leads to; `None` when the entry is gone by now or leads elsewhere.
+    pub(crate) async fn entry_inode(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        entry: Entry,
+    ) -> FsResult<Option<(Entry, Arc<Inode>)>> {
+        match self.inode(entry.ino).await {
+            Ok(inode) => Ok(Some((entry, inode))),
+            Err(FsError::Stale) if self.entry(dir, name).await? != Some(entry) => Ok(None),
+            Err(FsError::Stale) => {
+                let name = String::from_utf8_lossy(name);
+                let why = format!(
+                    "'{name}' in directory {} leads to inode {}, which does not exist",
+                    dir.id.ino.0, entry.ino.0
+                );
+                Err(FsError::Io(why.into()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Data of files: the namespace's part of it. The rest is in `data`.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::access::{clear_suid, touch_mtime};
+use crate::attr::current;
+use crate::data::WriteAt;
+use crate::state::{State, pre};
+use crate::types::*;
+use crate::volume::{OpenFile, Volume};
+
+impl Volume {
+    pub async fn readlink(&self, ino: Ino) -> FsResult<Bytes> {
+        let inode = self.state.inode(ino).await?;
+        let target = {
+            let core = inode.core.lock();
+            match core.attr.kind {
+                FileKind::Symlink if !core.gone => core.target.clone(),
+                FileKind::Symlink => return Err(FsError::Stale),
+                _ => return Err(FsError::Invalid("not a symbolic link")),
+            }
+        };
+        self.state.touch_atime(&inode);
+        Ok(target)
+    }
+
+    /// At most [`IO_BYTES_MAX`]. No permission check: callers check at open or per call with [`Volume::access`].
+    pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
+        let state = &*self.state;
+        let inode = state.file(ino).await?;
+        let size = current(&inode)?.size;
+        let left = size.saturating_sub(offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(len).min(IO_BYTES_MAX);
+        let chunks = if len == 0 { Vec::new() } else { state.data.read(&inode, offset, len).await? };
+        state.touch_atime(&inode);
+        let attr = current(&inode)?;
+        Ok(ReadData { chunks, eof: offset.saturating_add(len as u64) >= attr.size, attr: Some(attr) })
+    }
+
+    /// At most [`IO_BYTES_MAX`], all or nothing. Waits while too much is dirty. Clears
+    /// setuid/setgid when `cred` is not root.
+    pub async fn write(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        offset: u64,
+        data: Vec<Bytes>,
+        stability: Stability,
+    ) -> FsResult<Written> {
+        let (_, written) = self.write_at(cred, ino, WriteAt::Offset(offset), data, stability).await?;
+        Ok(written)
+    }
+
+    /// Writes at the end, atomically; returns the offset written at.
+    pub async fn append(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        data: Vec<Bytes>,
+        stability: Stability,
+    ) -> FsResult<(u64, Written)> {
+        self.write_at(cred, ino, WriteAt::Append, data, stability).await
+    }
+
+    async fn write_at(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        at: WriteAt,
+        data: Vec<Bytes>,
+        stability: Stability,
+    ) -> FsResult<(u64, Written)> {
+        let state = &*self.state;
+        let inode = state.file(ino).await?;
+        let len = data.iter().map(Bytes::len).sum::<usize>() as u64;
+        check_extent(at, len)?;
+        if len > IO_BYTES_MAX as u64 {
+            return Err(FsError::Invalid("a write is larger than the largest"));
+        }
+        let verifier = state.verifier;
+        if len == 0 {
+            let after = current(&inode)?;
+            let changed = Changed { before: pre(&after), after };
+            return Ok((after.size, Written { changed, stability, verifier }));
+        }
+        state.check_quota(len)?;
+        let update = |attr: &mut Attr| clear_suid(attr, cred);
+        let (offset, changed) = state.data.write(&inode, at, data, stability, state.now(), update).await?;
+        state.send(|| Event::Data { origin: self.origin, ino, offset, len });
+        Ok((offset, Written { changed, stability, verifier }))
+    }
+
+    /// Everything written to `ino` before is durable when this returns: fsync, COMMIT, FLUSH.
+    pub async fn commit(&self, ino: Ino) -> FsResult<(Changed, WriteVerifier)> {
+        let state = &*self.state;
+        let inode = state.inode(ino).await?;
+        let before = pre(&current(&inode)?);
+        if current(&inode)?.kind == FileKind::File {
+            state.data.commit(&inode).await?;
+        }
+        // The newest batch that carried the record may be another's, and not durable yet (sync = relaxed).
+        state.settle_inode(&inode).await?;
+        Ok((Changed { before, after: current(&inode)? }, state.verifier))
+    }
+
+    pub async fn allocate(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        mode: AllocateMode,
+    ) -> FsResult<Changed> {
+        let state = &*self.state;
+        let inode = state.file(ino).await?;
+        if len == 0 {
+            return Err(FsError::Invalid("an empty range"));
+        }
+        check_extent(WriteAt::Offset(offset), len)?;
+        if matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
+            // Nothing is reserved beyond this moment: data is always written elsewhere, so room for a range means nothing.
+            state.check_quota(len)?;
+            let (_, available) = state.space_left();
+            if len > available {
+                return Err(FsError::NoSpace(format!("{len} bytes asked for, {available} available")));
+            }
+        }
+        state.meta.admit().await?;
+        let now = state.now();
+        let update = |attr: &mut Attr| {
+            clear_suid(attr, cred);
+            touch_mtime(attr, now);
+        };
+        let (changed, ticket) = state.data.allocate(&inode, offset, len, mode, update).await?;
+        state.send(|| Event::Data { origin: self.origin, ino, offset, len });
+        state.settle(ticket).await?;
+        Ok(changed)
+    }
+
+    /// The next data or hole at or after `offset`; [`FsError::NotFound`] past the end (ENXIO).
+    pub async fn seek(&self, ino: Ino, offset: u64, to: SeekTo) -> FsResult<u64> {
+        let inode = self.state.file(ino).await?;
+        if offset >= current(&inode)?.size {
+            return Err(FsError::NotFound);
+        }
+        self.state.data.seek(&inode, offset, to).await
+    }
+
+    pub async fn open(&self, ino: Ino) -> FsResult<OpenFile> {
+        let inode = self.state.inode(ino).await?;
+        {
+            // Under `core`: whoever takes the last link sees this open, or this sees that it is gone (I4).
+            let core = inode.core.lock();
+            if core.gone {
+                return Err(FsError::Stale);
+            }
+            inode.opens.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(OpenFile { inode, state: std::sync::Arc::clone(&self.state) })
+    }
+}
+
+impl State {
+    fn space_left(&self) -> (u64, u64) {
+        let stat = self.statfs();
+        (stat.total_bytes, stat.available_bytes)
+    }
+}
+
+fn check_extent(at: WriteAt, len: u64) -> FsResult<()> {
+    match at {
+        WriteAt::Offset(offset) if offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) => {
+            Err(FsError::FileTooLarge)
+        }
+        _ => Ok(()),
+    }
+}

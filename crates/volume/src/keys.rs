@@ -1,0 +1,420 @@
+//! Keys and values of the metadata engine: pure codecs, big-endian so that key order is meaning.
+//!
+//! K1. The first byte of a key names its table ([`tag`]); tables never share a prefix.
+//! K2. Every value begins with its version. An unknown version or a value that does not decode to its last
+//!     byte is damage: an I/O error that names the key, never a guess.
+//! K3. A name in a folded key is preceded by a 0 byte; no name holds one, so one folded name never is the prefix of another.
+//!
+//! FORMAT.md, "Volume: names", has the field tables.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use larder_base::Timestamp;
+
+use crate::inode::InodeCore;
+use crate::meta::Usage;
+use crate::types::*;
+
+/// The tables. E, W, G and T belong to file data, H and P are kept for the change index and snapshots.
+pub(crate) mod tag {
+    pub(crate) const SUPERBLOCK: u8 = b'S';
+    pub(crate) const NEXT_INO: u8 = b'N';
+    pub(crate) const USAGE: u8 = b'U';
+    pub(crate) const INODE: u8 = b'I';
+    pub(crate) const ENTRY: u8 = b'D';
+    pub(crate) const COOKIE: u8 = b'C';
+    pub(crate) const FOLDED: u8 = b'F';
+    pub(crate) const XATTR: u8 = b'X';
+    pub(crate) const ORPHAN: u8 = b'O';
+}
+
+const VERSION: u8 = 1;
+/// Shared by all values that are only there to be there.
+pub(crate) const MARK: Bytes = Bytes::from_static(&[VERSION]);
+
+pub(crate) const SUPERBLOCK_KEY: &[u8] = &[tag::SUPERBLOCK];
+pub(crate) const NEXT_INO_KEY: &[u8] = &[tag::NEXT_INO];
+pub(crate) const USAGE_KEY: &[u8] = &[tag::USAGE];
+
+const MAGIC: [u8; 8] = *b"LARDERVO";
+
+// ---------------------------------------------------------------------------------------------- keys
+
+fn key_of(tag: u8, ino: Ino, rest: &[u8]) -> Bytes {
+    let mut key = BytesMut::with_capacity(9 + rest.len());
+    key.put_u8(tag);
+    key.put_u64(ino.0);
+    key.put_slice(rest);
+    key.freeze()
+}
+
+pub(crate) fn inode_key(ino: Ino) -> Bytes {
+    key_of(tag::INODE, ino, &[])
+}
+
+pub(crate) fn entry_key(dir: Ino, name: &[u8]) -> Bytes {
+    key_of(tag::ENTRY, dir, name)
+}
+
+pub(crate) fn cookie_key(dir: Ino, cookie: u64) -> Bytes {
+    key_of(tag::COOKIE, dir, &cookie.to_be_bytes())
+}
+
+/// Where the entries begin whose names fold to `folded`: `folded` 0, then the name itself.
+pub(crate) fn folded_prefix(dir: Ino, folded: &[u8]) -> Bytes {
+    let mut key = BytesMut::with_capacity(10 + folded.len());
+    key.put_u8(tag::FOLDED);
+    key.put_u64(dir.0);
+    key.put_slice(folded);
+    key.put_u8(0);
+    key.freeze()
+}
+
+pub(crate) fn folded_key(dir: Ino, folded: &[u8], name: &[u8]) -> Bytes {
+    let mut key = BytesMut::from(&folded_prefix(dir, folded)[..]);
+    key.put_slice(name);
+    key.freeze()
+}
+
+pub(crate) fn xattr_key(ino: Ino, name: &[u8]) -> Bytes {
+    key_of(tag::XATTR, ino, name)
+}
+
+pub(crate) fn orphan_key(ino: Ino) -> Bytes {
+    key_of(tag::ORPHAN, ino, &[])
+}
+
+/// The keys of `tag` that belong to `ino`: `from <= key < to`.
+pub(crate) fn range_of(tag: u8, ino: Ino) -> (Bytes, Bytes) {
+    (key_of(tag, ino, &[]), key_after(&key_of(tag, ino, &[])))
+}
+
+/// The whole table.
+pub(crate) fn table_range(tag: u8) -> (Bytes, Bytes) {
+    (Bytes::copy_from_slice(&[tag]), Bytes::copy_from_slice(&[tag + 1]))
+}
+
+/// The least key above every key that begins with `prefix` (which is not all 0xFF: it begins with a tag).
+pub(crate) fn key_after(prefix: &[u8]) -> Bytes {
+    let mut key = prefix.to_vec();
+    while key.last() == Some(&0xFF) {
+        key.pop();
+    }
+    if let Some(last) = key.last_mut() {
+        *last += 1;
+    }
+    key.into()
+}
+
+/// The number in a key of the form tag, ino, rest.
+pub(crate) fn ino_of(key: &[u8]) -> FsResult<Ino> {
+    let bytes = key.get(1..9).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+    bytes.map(|bytes| Ino(u64::from_be_bytes(bytes))).ok_or_else(|| damaged(key, "the key is too short"))
+}
+
+/// What follows tag and ino.
+pub(crate) fn rest_of(key: &Bytes) -> Bytes {
+    if key.len() < 9 { Bytes::new() } else { key.slice(9..) }
+}
+
+// -------------------------------------------------------------------------------------------- values
+
+pub(crate) fn damaged(key: &[u8], why: &str) -> FsError {
+    let tag = key.first().map(|&tag| char::from(tag)).unwrap_or('?');
+    let hex: String = key.iter().skip(1).take(24).map(|byte| format!("{byte:02x}")).collect();
+    FsError::Io(format!("metadata record {tag}/{hex} is damaged: {why}").into())
+}
+
+/// Reads a value front to back; every step checks.
+pub(crate) struct Reader<'a> {
+    key: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(key: &'a [u8], value: &'a [u8]) -> FsResult<Self> {
+        let mut reader = Self { key, rest: value };
+        match reader.u8()? {
+            VERSION => Ok(reader),
+            other => Err(damaged(key, &format!("version {other} is unknown to this program"))),
+        }
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> FsResult<&'a [u8]> {
+        let (head, tail) = self.rest.split_at_checked(len).ok_or_else(|| damaged(self.key, "it is cut short"))?;
+        self.rest = tail;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> FsResult<[u8; N]> {
+        let key = self.key;
+        self.bytes(N)?.try_into().map_err(|_| damaged(key, "it is cut short"))
+    }
+
+    pub(crate) fn u8(&mut self) -> FsResult<u8> {
+        Ok(u8::from_be_bytes(self.array()?))
+    }
+    pub(crate) fn u16(&mut self) -> FsResult<u16> {
+        Ok(u16::from_be_bytes(self.array()?))
+    }
+    pub(crate) fn u32(&mut self) -> FsResult<u32> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+    pub(crate) fn u64(&mut self) -> FsResult<u64> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+    pub(crate) fn i64(&mut self) -> FsResult<i64> {
+        Ok(i64::from_be_bytes(self.array()?))
+    }
+
+    fn time(&mut self) -> FsResult<Timestamp> {
+        Ok(Timestamp::new(self.i64()?, self.u32()?))
+    }
+
+    fn kind(&mut self) -> FsResult<FileKind> {
+        let raw = self.u8()?;
+        kind_from(raw).ok_or_else(|| damaged(self.key, &format!("{raw} is no file type")))
+    }
+
+    pub(crate) fn remaining(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
+    pub(crate) fn finish(self) -> FsResult<()> {
+        if self.rest.is_empty() { Ok(()) } else { Err(damaged(self.key, "there are bytes behind its end")) }
+    }
+}
+
+pub(crate) fn kind_from(raw: u8) -> Option<FileKind> {
+    use FileKind::*;
+    [File, Directory, Symlink, Fifo, Socket, CharDevice, BlockDevice].into_iter().find(|&kind| kind as u8 == raw)
+}
+
+fn put_time(out: &mut BytesMut, time: Timestamp) {
+    out.put_i64(time.secs);
+    out.put_u32(time.nanos);
+}
+
+const INODE_FIXED_BYTES: usize = 192;
+const FLAG_VERIFIER: u8 = 1;
+
+/// The inode's key and its record.
+pub(crate) fn encode_inode(ino: Ino, core: &InodeCore) -> (Bytes, Bytes) {
+    let attr = &core.attr;
+    let mut out = BytesMut::with_capacity(INODE_FIXED_BYTES + core.target.len());
+    out.put_u8(VERSION);
+    out.put_u8(attr.kind as u8);
+    out.put_u8(if core.verifier.is_some() { FLAG_VERIFIER } else { 0 });
+    out.put_u16((attr.mode & 0o7777) as u16);
+    out.put_u64(attr.id.generation);
+    out.put_u32(attr.nlink);
+    out.put_u32(attr.uid);
+    out.put_u32(attr.gid);
+    out.put_u64(core.size_stored.unwrap_or(attr.size).min(attr.size));
+    out.put_u64(core.stored_bytes);
+    out.put_u32(attr.rdev.0);
+    out.put_u32(attr.rdev.1);
+    for time in [attr.atime, attr.mtime, attr.ctime, attr.btime] {
+        put_time(&mut out, time);
+    }
+    out.put_u64(attr.change);
+    out.put_u32(attr.dos);
+    out.put_u64(core.parent.0);
+    out.put_u64(core.next_cookie);
+    out.put_u64(core.entries);
+    out.put_u32(core.xattrs);
+    // Kept for the epochs of snapshots: birth of the inode.
+    out.put_u64(0);
+    if let Some(verifier) = core.verifier {
+        out.put_slice(&verifier);
+    }
+    out.put_u16(core.target.len() as u16);
+    out.put_slice(&core.target);
+    (inode_key(ino), out.freeze())
+}
+
+pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
+    let key = inode_key(ino);
+    let mut r = Reader::new(&key, value)?;
+    let kind = r.kind()?;
+    let flags = r.u8()?;
+    let mode = u32::from(r.u16()?) & 0o7777;
+    let generation = r.u64()?;
+    let (nlink, uid, gid) = (r.u32()?, r.u32()?, r.u32()?);
+    let (size, allocated) = (r.u64()?, r.u64()?);
+    if size > FILE_BYTES_MAX {
+        return Err(damaged(&key, "the size is beyond the largest file"));
+    }
+    let rdev = (r.u32()?, r.u32()?);
+    let (atime, mtime, ctime, btime) = (r.time()?, r.time()?, r.time()?, r.time()?);
+    let (change, dos, parent) = (r.u64()?, r.u32()?, Ino(r.u64()?));
+    let (next_cookie, entries, xattrs, _epoch) = (r.u64()?, r.u64()?, r.u32()?, r.u64()?);
+    let verifier = if flags & FLAG_VERIFIER != 0 { Some(r.array()?) } else { None };
+    let target_len = usize::from(r.u16()?);
+    let target = Bytes::copy_from_slice(r.bytes(target_len)?);
+    r.finish()?;
+    let id = FileId { ino, generation };
+    let attr = Attr { id, kind, mode, nlink, uid, gid, size, allocated, rdev, atime, mtime, ctime, btime, change, dos };
+    Ok(InodeCore {
+        attr,
+        attr_dirty: false,
+        size_stored: None,
+        stored_bytes: allocated,
+        ticket: crate::meta::Ticket(0),
+        gone: false,
+        parent,
+        verifier,
+        next_cookie: next_cookie.max(FIRST_COOKIE),
+        entries,
+        xattrs,
+        target,
+    })
+}
+
+/// Cookies 0, 1 and 2 mean start, `.` and `..` to protocols.
+pub(crate) const FIRST_COOKIE: u64 = 3;
+
+/// What a directory says about one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) ino: Ino,
+    pub(crate) kind: FileKind,
+    pub(crate) cookie: u64,
+}
+
+pub(crate) fn encode_entry(entry: Entry) -> Bytes {
+    let mut out = BytesMut::with_capacity(18);
+    out.put_u8(VERSION);
+    out.put_u8(entry.kind as u8);
+    out.put_u64(entry.ino.0);
+    out.put_u64(entry.cookie);
+    out.freeze()
+}
+
+pub(crate) fn decode_entry(key: &[u8], value: &[u8]) -> FsResult<Entry> {
+    let mut r = Reader::new(key, value)?;
+    let (kind, ino, cookie) = (r.kind()?, Ino(r.u64()?), r.u64()?);
+    r.finish()?;
+    Ok(Entry { ino, kind, cookie })
+}
+
+pub(crate) fn encode_cookie(ino: Ino, kind: FileKind, name: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(10 + name.len());
+    out.put_u8(VERSION);
+    out.put_u8(kind as u8);
+    out.put_u64(ino.0);
+    out.put_slice(name);
+    out.freeze()
+}
+
+/// An entry of a listing from its by-cookie record.
+pub(crate) fn decode_cookie(key: &[u8], value: &Bytes) -> FsResult<DirEntry> {
+    let mut r = Reader::new(key, value)?;
+    let (kind, ino) = (r.kind()?, Ino(r.u64()?));
+    let name = value.slice_ref(r.remaining());
+    let cookie = key.get(9..17).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+    let cookie = cookie.map(u64::from_be_bytes).ok_or_else(|| damaged(key, "the key is too short"))?;
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(damaged(key, "the name has an impossible length"));
+    }
+    Ok(DirEntry { cookie, name, ino, kind, attr: None })
+}
+
+pub(crate) fn encode_xattr(value: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(1 + value.len());
+    out.put_u8(VERSION);
+    out.put_slice(value);
+    out.freeze()
+}
+
+pub(crate) fn decode_xattr(key: &[u8], value: &Bytes) -> FsResult<Bytes> {
+    let mut r = Reader::new(key, value)?;
+    let rest = r.remaining();
+    // Of an empty slice `slice_ref` does not know whose it is.
+    Ok(if rest.is_empty() { Bytes::new() } else { value.slice_ref(rest) })
+}
+
+pub(crate) fn encode_next_ino(next: u64) -> Bytes {
+    let mut out = BytesMut::with_capacity(9);
+    out.put_u8(VERSION);
+    out.put_u64(next);
+    out.freeze()
+}
+
+pub(crate) fn decode_next_ino(value: &[u8]) -> FsResult<u64> {
+    let mut r = Reader::new(NEXT_INO_KEY, value)?;
+    let next = r.u64()?;
+    r.finish()?;
+    Ok(next)
+}
+
+pub(crate) fn encode_usage(usage: Usage) -> Bytes {
+    let mut out = BytesMut::with_capacity(25);
+    out.put_u8(VERSION);
+    out.put_i64(usage.inodes);
+    out.put_i64(usage.logical_bytes);
+    out.put_i64(usage.stored_bytes);
+    out.freeze()
+}
+
+pub(crate) fn decode_usage(value: &[u8]) -> FsResult<Usage> {
+    let mut r = Reader::new(USAGE_KEY, value)?;
+    let usage = Usage { inodes: r.i64()?, logical_bytes: r.i64()?, stored_bytes: r.i64()? };
+    r.finish()?;
+    Ok(usage)
+}
+
+/// What says that these keys are a volume of ours, and which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) id: uuid::Uuid,
+    pub(crate) created: Timestamp,
+}
+
+pub(crate) fn encode_superblock(superblock: Superblock) -> Bytes {
+    let mut out = BytesMut::with_capacity(37);
+    out.put_u8(VERSION);
+    out.put_slice(&MAGIC);
+    out.put_slice(superblock.id.as_bytes());
+    put_time(&mut out, superblock.created);
+    out.freeze()
+}
+
+pub(crate) fn decode_superblock(value: &[u8]) -> FsResult<Superblock> {
+    let mut r = Reader::new(SUPERBLOCK_KEY, value)?;
+    if r.array()? != MAGIC {
+        return Err(damaged(SUPERBLOCK_KEY, "the magic is not a volume's"));
+    }
+    let (id, created) = (uuid::Uuid::from_bytes(r.array()?), r.time()?);
+    r.finish()?;
+    Ok(Superblock { id, created })
+}
+
+// ------------------------------------------------------------------------------------------- folding
+
+/// `name` with case removed, as SMB compares names: each character to upper case and then to lower case, where
+/// that is one character each (simple folding). The upper-case step unites what only shares a capital
+/// (sigma and final sigma, long s and s), as the upcase table of Windows does; the standard library's
+/// tables suffice and follow Unicode with the toolchain. Names that are not UTF-8 fold as ASCII.
+pub(crate) fn fold(name: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(name) {
+        Ok(text) if !text.is_ascii() => text.chars().map(fold_char).collect::<String>().into_bytes(),
+        _ => name.to_ascii_lowercase(),
+    }
+}
+
+fn fold_char(c: char) -> char {
+    single(single(c, char::to_uppercase), char::to_lowercase)
+}
+
+/// `map(c)` where it is one character, `c` otherwise.
+fn single<I: Iterator<Item = char>>(c: char, map: fn(char) -> I) -> char {
+    let mut mapped = map(c);
+    match (mapped.next(), mapped.next()) {
+        (Some(one), None) => one,
+        _ => c,
+    }
+}
+
+#[cfg(test)]
+#[path = "keys_tests.rs"]
+mod tests;

@@ -1,0 +1,198 @@
+//! What keeps the engine's tree in shape, only while there is something to do.
+//!
+//! The engine's own pollers read the store every second for ever; then disks never sleep. So its manifest poll is set
+//! to hours, its compactor and garbage collector are not started with it, and this task, which wakes when
+//! the manifest changes, runs them for as long as they have work. An idle volume does no I/O at all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::ObjectStore;
+use object_store::path::Path;
+use slatedb::admin::AdminBuilder;
+use slatedb::config::{
+    CompactionWorkerOptions, CompactorOptions, GarbageCollectorDirectoryOptions, GarbageCollectorOptions,
+};
+use slatedb::{CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
+use tokio::sync::{Notify, watch};
+
+use super::clock::EngineClock;
+
+/// As many L0 tables start a compaction: what the engine's size-tiered scheduler asks for.
+const L0_COMPACT_MIN: usize = 4;
+const POLL: Duration = Duration::from_millis(200);
+/// The compactor is stopped after this long without work.
+const LINGER: Duration = Duration::from_secs(3);
+/// Objects that nothing refers to are deleted when they are this old: longer than any scan of ours
+/// takes, longer than an upload takes to be referred to.
+const GARBAGE_AGE_MIN: Duration = Duration::from_secs(180);
+/// Garbage that gathers in a long burst is collected this often.
+const GARBAGE_INTERVAL: Duration = Duration::from_secs(60);
+
+pub(crate) struct Maintenance {
+    pub(crate) db: Db,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) path: Path,
+    pub(crate) clock: Arc<EngineClock>,
+    /// No log: the engine's own WAL objects need collecting, too.
+    pub(crate) own_wal: bool,
+}
+
+impl Maintenance {
+    /// Runs until the database is closed (or the task is aborted).
+    pub(crate) async fn run(self) {
+        let mut status = self.db.subscribe();
+        // What an earlier run left behind is collected with the first garbage of this one.
+        let mut garbage_of = status.borrow().current_manifest.id();
+        loop {
+            let seen = status.borrow_and_update().current_manifest.id();
+            if l0_len(&status) >= L0_COMPACT_MIN {
+                self.compact(&mut status).await;
+                continue;
+            }
+            if seen == garbage_of {
+                if wait_for_change(&mut status, seen).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            // Something changed: what it made obsolete is old enough after a while.
+            let quiet = tokio::time::timeout(GARBAGE_AGE_MIN + GARBAGE_INTERVAL, needs_compaction(&mut status)).await;
+            match quiet {
+                Ok(Ok(())) => continue,
+                Ok(Err(_)) => return,
+                Err(_) => {
+                    garbage_of = status.borrow().current_manifest.id();
+                    self.collect_garbage().await;
+                }
+            }
+        }
+    }
+
+    /// Runs the compactor until it has nothing to do.
+    async fn compact(&self, status: &mut watch::Receiver<DbStatus>) {
+        let compactor = CompactorBuilder::new(self.path.clone(), Arc::clone(&self.store))
+            .with_options(compactor_options())
+            .with_filter_policies(super::filter::policies())
+            .with_system_clock(Arc::clone(&self.clock) as Arc<_>)
+            .build();
+        let compactor = Arc::new(compactor);
+        let running = Arc::clone(&compactor);
+        let mut run = AbortOnDrop(tokio::spawn(async move { running.run().await }));
+        let admin = AdminBuilder::new(self.path.clone(), Arc::clone(&self.store)).build();
+        let mut idle = Duration::ZERO;
+        let mut since_garbage = Duration::ZERO;
+        let mut manifest = 0;
+        while idle < LINGER {
+            tokio::time::sleep(POLL).await;
+            since_garbage += POLL;
+            if status.borrow().close_reason.is_some() {
+                break;
+            }
+            if run.0.is_finished() {
+                let result = (&mut run.0).await;
+                tracing::warn!(path = %self.path, ?result, "metadata compaction stopped; it starts again with the next change");
+                tokio::time::sleep(LINGER).await;
+                return;
+            }
+            if let Err(error) = self.db.refresh_manifest().await {
+                tracing::warn!(path = %self.path, %error, "the manifest could not be read");
+            }
+            let now = status.borrow_and_update().current_manifest.id();
+            let changed = std::mem::replace(&mut manifest, now) != now;
+            let busy = changed || l0_len(status) >= L0_COMPACT_MIN || has_active(&admin).await;
+            idle = if busy { Duration::ZERO } else { idle + POLL };
+            if since_garbage >= GARBAGE_INTERVAL {
+                since_garbage = Duration::ZERO;
+                self.collect_garbage().await;
+            }
+        }
+        if let Err(error) = compactor.stop().await {
+            tracing::debug!(path = %self.path, %error, "the compactor did not stop cleanly");
+        }
+    }
+
+    async fn collect_garbage(&self) {
+        let aged = |age| Some(GarbageCollectorDirectoryOptions { interval: None, min_age: age, dry_run: false });
+        let options = GarbageCollectorOptions {
+            manifest_options: aged(GARBAGE_AGE_MIN),
+            wal_options: if self.own_wal { aged(GARBAGE_AGE_MIN) } else { None },
+            wal_fence_options: None,
+            compacted_options: aged(GARBAGE_AGE_MIN),
+            compactions_options: aged(GARBAGE_AGE_MIN),
+            detach_options: None,
+            ..GarbageCollectorOptions::default()
+        };
+        GarbageCollectorBuilder::new(self.path.clone(), Arc::clone(&self.store))
+            .with_options(options)
+            .with_system_clock(Arc::clone(&self.clock) as Arc<_>)
+            .build()
+            .run_gc_once()
+            .await;
+    }
+}
+
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn l0_len(status: &watch::Receiver<DbStatus>) -> usize {
+    status.borrow().current_manifest.l0().len()
+}
+
+async fn wait_for_change(status: &mut watch::Receiver<DbStatus>, seen: u64) -> Result<(), ()> {
+    let changed = |s: &DbStatus| s.current_manifest.id() != seen || s.close_reason.is_some();
+    let now = status.wait_for(changed).await.map_err(|_| ())?;
+    if now.close_reason.is_some() { Err(()) } else { Ok(()) }
+}
+
+async fn needs_compaction(status: &mut watch::Receiver<DbStatus>) -> Result<(), ()> {
+    let needs = |s: &DbStatus| s.current_manifest.l0().len() >= L0_COMPACT_MIN || s.close_reason.is_some();
+    let now = status.wait_for(needs).await.map_err(|_| ())?;
+    if now.close_reason.is_some() { Err(()) } else { Ok(()) }
+}
+
+async fn has_active(admin: &slatedb::admin::Admin) -> bool {
+    match admin.read_compactions(None).await {
+        Ok(Some(compactions)) => compactions.recent_compactions().any(|compaction| compaction.active()),
+        _ => false,
+    }
+}
+
+/// Small fetches and few workers: a compaction must neither take the memory nor the two cores of a small board.
+fn compactor_options() -> CompactorOptions {
+    CompactorOptions {
+        poll_interval: POLL,
+        max_concurrent_compactions: 2,
+        commit_compacted_interval: POLL,
+        checkpoint_lifetime: GARBAGE_AGE_MIN,
+        worker: Some(CompactionWorkerOptions {
+            max_concurrent_compactions: 2,
+            compactions_poll_interval: POLL,
+            // Index and filter of one table must fit a shard of the cache.
+            max_sst_size: 16 << 20,
+            max_fetch_tasks: 2,
+            bytes_to_fetch: 512 << 10,
+            max_subcompactions: 1,
+            ..CompactionWorkerOptions::default()
+        }),
+        ..CompactorOptions::default()
+    }
+}
+
+/// Moves the memtable to the tree whenever the shared log fills up (W4).
+pub(crate) async fn relieve(db: Db, pressure: Arc<Notify>) {
+    use slatedb::config::{FlushOptions, FlushType};
+    loop {
+        pressure.notified().await;
+        if db.flush_with_options(FlushOptions { flush_type: FlushType::MemTable }).await.is_err() {
+            return;
+        }
+        // One table per second at most: moving next to nothing again and again makes many tiny tables.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

@@ -1,0 +1,291 @@
+//! What has been submitted and not yet applied to the engine, and who waits for durability.
+//!
+//! Submitting is a map insertion; one task carries what has gathered to the engine as one batch and goes
+//! back for more. So a directory's lock is held for microseconds however slow the engine, and thirty creates
+//! in one directory cost one record of the directory, not thirty.
+//!
+//! V1. `flying` leaves the overlay only after the engine has it: a reader that misses here finds it there.
+//! V2. Tickets are given in submission order, groups are applied in that order (M2).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use super::{Batch, Ticket, Usage};
+use crate::keys;
+use crate::types::{FsError, FsResult};
+
+/// Submitters wait while more than this gathers.
+const PENDING_BYTES_MAX: usize = 8 << 20;
+/// How long a submitter waits for room before it is told that the store hangs.
+const ADMIT_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Cost of one change beyond its bytes, as memory accounting sees it.
+const OP_OVERHEAD_BYTES: usize = 64;
+
+pub(crate) type Changes = BTreeMap<Bytes, Option<Bytes>>;
+
+/// Changes that are applied as one.
+#[derive(Default)]
+pub(crate) struct Group {
+    pub(crate) changes: Changes,
+    pub(crate) newest: u64,
+    bytes: usize,
+}
+
+#[derive(Default)]
+struct State {
+    pending: Group,
+    flying: Option<Arc<Group>>,
+    usage: Usage,
+    newest: u64,
+    stopped: Option<FsError>,
+}
+
+pub(crate) struct Overlay {
+    state: Mutex<State>,
+    /// Something is pending, or the overlay is stopped.
+    work: Notify,
+    /// `pending` was taken.
+    room: Notify,
+}
+
+impl Overlay {
+    pub(crate) fn new(usage: Usage) -> Self {
+        let state = State { usage, ..State::default() };
+        Self { state: Mutex::new(state), work: Notify::new(), room: Notify::new() }
+    }
+
+    pub(crate) fn submit(&self, batch: Batch) -> FsResult<Ticket> {
+        debug_assert!(batch.records.is_empty(), "records are encoded by Meta::write");
+        let mut state = self.state.lock();
+        if let Some(error) = &state.stopped {
+            return Err(error.clone());
+        }
+        // The engine refuses a group without changes, and its refusal would be the end of the volume.
+        if batch.ops.is_empty() && batch.usage.is_zero() {
+            return Ok(Ticket(state.newest));
+        }
+        if !batch.usage.is_zero() {
+            state.usage = state.usage.plus(batch.usage);
+            let value = keys::encode_usage(state.usage);
+            state.pending.change(Bytes::from_static(keys::USAGE_KEY), Some(value));
+        }
+        for (key, value) in batch.ops {
+            state.pending.change(key, value);
+        }
+        state.newest += 1;
+        state.pending.newest = state.newest;
+        let ticket = Ticket(state.newest);
+        drop(state);
+        self.work.notify_one();
+        Ok(ticket)
+    }
+
+    pub(crate) async fn admit(&self) -> FsResult<()> {
+        if self.has_room()? {
+            return Ok(());
+        }
+        let wait = async {
+            loop {
+                let freed = self.room.notified();
+                if self.has_room()? {
+                    return Ok(());
+                }
+                freed.await;
+            }
+        };
+        let hangs = || FsError::Io("the store has not taken metadata for a minute".into());
+        tokio::time::timeout(ADMIT_WAIT_MAX, wait).await.unwrap_or_else(|_| Err(hangs()))
+    }
+
+    fn has_room(&self) -> FsResult<bool> {
+        let state = self.state.lock();
+        match &state.stopped {
+            Some(error) => Err(error.clone()),
+            None => Ok(state.pending.bytes < PENDING_BYTES_MAX),
+        }
+    }
+
+    /// The next group, which flies until `landed`; `None` once stopped and drained.
+    pub(crate) async fn take(&self) -> Option<Arc<Group>> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                if state.pending.newest > 0 {
+                    let group = Arc::new(std::mem::take(&mut state.pending));
+                    state.flying = Some(Arc::clone(&group));
+                    drop(state);
+                    self.room.notify_waiters();
+                    return Some(group);
+                }
+                if state.stopped.is_some() {
+                    return None;
+                }
+            }
+            self.work.notified().await;
+        }
+    }
+
+    pub(crate) fn landed(&self) {
+        self.state.lock().flying = None;
+    }
+
+    /// No more submissions: they fail with `error`.
+    pub(crate) fn stop(&self, error: FsError) {
+        let mut state = self.state.lock();
+        state.stopped.get_or_insert(error);
+        drop(state);
+        self.work.notify_one();
+        self.room.notify_waiters();
+    }
+
+    pub(crate) fn newest(&self) -> Ticket {
+        Ticket(self.state.lock().newest)
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.state.lock().usage
+    }
+
+    /// `Some(None)`: deleted here. `None`: ask the engine.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        let state = self.state.lock();
+        let flying = || state.flying.as_ref().and_then(|group| group.changes.get(key));
+        state.pending.changes.get(key).or_else(flying).cloned()
+    }
+
+    /// The changes with `from <= key < to`.
+    pub(crate) fn range(&self, from: &[u8], to: &[u8]) -> Changes {
+        let bounds = (Bound::Included(from), Bound::Excluded(to));
+        let state = self.state.lock();
+        let copy = |(key, value): (&Bytes, &Option<Bytes>)| (key.clone(), value.clone());
+        let mut changes: Changes = match &state.flying {
+            Some(group) => group.changes.range::<[u8], _>(bounds).map(copy).collect(),
+            None => Changes::new(),
+        };
+        changes.extend(state.pending.changes.range::<[u8], _>(bounds).map(copy));
+        changes
+    }
+}
+
+impl Group {
+    fn change(&mut self, key: Bytes, value: Option<Bytes>) {
+        self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len) + OP_OVERHEAD_BYTES;
+        self.changes.insert(key, value);
+    }
+}
+
+// ---------------------------------------------------------------------------------------- durability
+
+/// A wait for durability never outlasts this: a store that hangs is an error, not a hang of ours.
+const DURABLE_WAIT_MAX: Duration = Duration::from_secs(120);
+
+#[derive(Default)]
+struct Waits {
+    /// Groups that the engine has: its sequence number and the newest ticket in it.
+    groups: VecDeque<(u64, u64)>,
+    durable_seq: u64,
+    waiters: BTreeMap<(u64, u64), oneshot::Sender<FsResult<()>>>,
+    next_waiter: u64,
+    failed: Option<FsError>,
+}
+
+/// The durable watermark, in tickets.
+#[derive(Default)]
+pub(crate) struct Durability {
+    durable: AtomicU64,
+    waits: Mutex<Waits>,
+    /// Somebody waits: the flush coordinator of an engine that does not flush by itself listens.
+    pub(crate) wanted: Notify,
+    /// Something is applied and not durable.
+    pub(crate) unflushed: Notify,
+}
+
+impl Durability {
+    pub(crate) fn is_durable(&self, ticket: Ticket) -> bool {
+        self.durable.load(Ordering::Acquire) >= ticket.0
+    }
+
+    pub(crate) async fn wait(&self, ticket: Ticket) -> FsResult<()> {
+        if self.is_durable(ticket) {
+            return Ok(());
+        }
+        let receiver = {
+            let mut waits = self.waits.lock();
+            if self.is_durable(ticket) {
+                return Ok(());
+            }
+            if let Some(error) = &waits.failed {
+                return Err(error.clone());
+            }
+            let (sender, receiver) = oneshot::channel();
+            waits.next_waiter += 1;
+            let key = (ticket.0, waits.next_waiter);
+            waits.waiters.insert(key, sender);
+            receiver
+        };
+        self.wanted.notify_one();
+        let hangs = || FsError::Io("the store has not made metadata durable for two minutes".into());
+        match tokio::time::timeout(DURABLE_WAIT_MAX, receiver).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(FsError::Poisoned("the volume is closed".into())),
+            Err(_) => Err(hangs()),
+        }
+    }
+
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.waits.lock().waiters.is_empty()
+    }
+
+    /// The engine has applied a group, as `seq`.
+    pub(crate) fn applied(&self, seq: u64, ticket: u64) {
+        let mut waits = self.waits.lock();
+        waits.groups.push_back((seq, ticket));
+        self.settle(&mut waits);
+        if !waits.groups.is_empty() {
+            self.unflushed.notify_one();
+        }
+    }
+
+    pub(crate) fn has_unflushed(&self) -> bool {
+        !self.waits.lock().groups.is_empty()
+    }
+
+    /// Everything up to `seq` is durable.
+    pub(crate) fn flushed(&self, seq: u64) {
+        let mut waits = self.waits.lock();
+        waits.durable_seq = waits.durable_seq.max(seq);
+        self.settle(&mut waits);
+    }
+
+    fn settle(&self, waits: &mut Waits) {
+        let mut durable = self.durable.load(Ordering::Relaxed);
+        while let Some(&(seq, ticket)) = waits.groups.front()
+            && seq <= waits.durable_seq
+        {
+            durable = ticket;
+            waits.groups.pop_front();
+        }
+        self.durable.store(durable, Ordering::Release);
+        let later = waits.waiters.split_off(&(durable + 1, 0));
+        for (_, sender) in std::mem::replace(&mut waits.waiters, later) {
+            // A receiver that is gone stopped waiting.
+            let _ = sender.send(Ok(()));
+        }
+    }
+
+    /// Every wait, now and later, fails (M4).
+    pub(crate) fn fail(&self, error: FsError) {
+        let mut waits = self.waits.lock();
+        let error = waits.failed.get_or_insert(error).clone();
+        for (_, sender) in std::mem::take(&mut waits.waiters) {
+            let _ = sender.send(Err(error.clone()));
+        }
+    }
+}

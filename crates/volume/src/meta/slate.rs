@@ -1,0 +1,393 @@
+//! The engine: SlateDB behind the [`Overlay`], with the pool's log as its WAL where there is one.
+//!
+//!   submit -> overlay -> carrier task -> SlateDB -> WAL buffer -> committer -> log  => durable
+//!                                           \-> memtable -> L0 -> compaction (objects)
+//!
+//! S1. The carrier is the only writer, so SlateDB's sequence numbers follow our tickets.
+//! S2. Without a log the flush coordinator is the only one that flushes: one WAL object per group of waiters.
+//! S3. When the database closes for whatever reason (fenced, panicked, failed log), the overlay stops and all waits
+//!     fail (M4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use larder_base::{Clock, LogStore};
+use object_store::ObjectStore;
+use object_store::path::Path;
+use slatedb::config::{ScanOptions, Settings};
+use slatedb::db_cache::DbCache;
+use slatedb::{Db, DbIterator, IterationOrder, WriteBatch};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::clock::EngineClock;
+use super::filter;
+use super::maintain::{self, Maintenance};
+use super::overlay::{Durability, Group, Overlay};
+use super::wal::{self, BATCH_BYTES_MAX, LogWal};
+use super::{Batch, Meta, Ticket, Usage};
+use crate::keys;
+use crate::types::{FsError, FsResult};
+
+/// What engines of one process share.
+pub(crate) struct Engine {
+    pub(crate) cache: Arc<dyn DbCache>,
+    /// See W4.
+    pub(crate) pressure: Arc<Notify>,
+    memtable_bytes: usize,
+}
+
+impl Engine {
+    /// `cache_bytes` for blocks; the memtables (four of `memtable_bytes` at most per volume) come on top.
+    pub(crate) fn new(cache_bytes: u64, memtable_bytes: u64) -> Self {
+        Self {
+            cache: super::cache::block_cache(cache_bytes),
+            pressure: Arc::new(Notify::new()),
+            memtable_bytes: memtable_bytes.clamp(2 << 20, 32 << 20) as usize,
+        }
+    }
+}
+
+pub(crate) struct SlateParts<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) path: Path,
+    /// The log and the name of the volume's stream.
+    pub(crate) log: Option<(Arc<dyn LogStore>, String)>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Tells volumes apart in the shared cache.
+    pub(crate) cache_id: u64,
+}
+
+pub(crate) struct SlateMeta {
+    db: Db,
+    overlay: Arc<Overlay>,
+    durability: Arc<Durability>,
+    carrier: parking_lot::Mutex<Option<JoinHandle<()>>>,
+    tasks: Vec<JoinHandle<()>>,
+    log: Option<(Arc<dyn LogStore>, String)>,
+}
+
+impl SlateMeta {
+    pub(crate) async fn open(parts: SlateParts<'_>) -> FsResult<Arc<SlateMeta>> {
+        let clock = Arc::new(EngineClock::new(Arc::clone(&parts.clock)));
+        let durability = Arc::new(Durability::default());
+        let settings = settings(parts.engine.memtable_bytes);
+        let mut builder = Db::builder(parts.path.clone(), Arc::clone(&parts.store))
+            .with_settings(settings)
+            .with_system_clock(Arc::clone(&clock) as Arc<_>)
+            .with_filter_policies(filter::policies())
+            .with_db_cache(Arc::clone(&parts.engine.cache), parts.cache_id);
+        if let Some((log, stream)) = &parts.log {
+            builder = builder.with_wal_writer(Box::new(LogWal {
+                log: Arc::clone(log),
+                stream: stream.clone(),
+                durability: Arc::clone(&durability),
+                clock: Arc::clone(&clock),
+            }));
+        }
+        let db = builder.build().await.map_err(engine_error)?;
+        let usage = match db.get(keys::USAGE_KEY).await.map_err(engine_error)? {
+            Some(value) => keys::decode_usage(&value)?,
+            None => Usage::default(),
+        };
+        let overlay = Arc::new(Overlay::new(usage));
+        let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
+        let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
+        let own_wal = parts.log.is_none();
+        let maintenance = Maintenance { db: db.clone(), store: parts.store, path: parts.path, clock, own_wal };
+        let mut tasks = vec![
+            tokio::spawn(maintenance.run()),
+            tokio::spawn(watch_status(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), parts.log.clone())),
+        ];
+        if own_wal {
+            tasks.push(tokio::spawn(coordinate_flushes(db.clone(), Arc::clone(&durability))));
+        } else {
+            tasks.push(tokio::spawn(maintain::relieve(db.clone(), Arc::clone(&parts.engine.pressure))));
+        }
+        let carrier = parking_lot::Mutex::new(Some(carrier));
+        Ok(Arc::new(Self { db, overlay, durability, carrier, tasks, log: parts.log }))
+    }
+}
+
+impl Drop for SlateMeta {
+    fn drop(&mut self) {
+        for task in self.tasks.iter().chain(self.carrier.lock().iter()) {
+            task.abort();
+        }
+    }
+}
+
+/// The manifest is refreshed by [`Maintenance`] while compactions run; otherwise only this process changes it.
+fn settings(memtable_bytes: usize) -> Settings {
+    Settings {
+        flush_interval: None,
+        manifest_poll_interval: Duration::from_secs(24 * 3600),
+        l0_sst_size_bytes: memtable_bytes,
+        // Many L0 tables before writers stall: a compaction of a big tree takes a while on a small board.
+        l0_max_ssts: 64,
+        l0_max_ssts_per_key: 64,
+        l0_flush_parallelism: 2,
+        max_unflushed_bytes: 6 * memtable_bytes,
+        max_wal_flushes_before_l0_flush: 1 << 20,
+        compactor_options: None,
+        garbage_collector_options: None,
+        ..Settings::default()
+    }
+}
+
+pub(crate) fn engine_error(error: slatedb::Error) -> FsError {
+    use std::error::Error;
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    FsError::Io(format!("metadata engine: {text}").into())
+}
+
+// ---------------------------------------------------------------------------------------------- tasks
+
+/// Carries groups from the overlay to the engine until the overlay is stopped and empty (S1).
+/// While the log is nearly full they wait at the gate.
+async fn carry(
+    db: Db,
+    overlay: Arc<Overlay>,
+    durability: Arc<Durability>,
+    gate: Option<(Arc<dyn LogStore>, Arc<Notify>)>,
+) {
+    while let Some(group) = overlay.take().await {
+        if let Some((log, pressure)) = &gate
+            && let Err(error) = wal::hold(&**log, pressure).await
+        {
+            return poison(&overlay, &durability, &error.to_string());
+        }
+        match db.write(write_batch(&group)).await {
+            Ok(handle) => {
+                overlay.landed();
+                durability.applied(handle.seqnum(), group.newest);
+            }
+            Err(error) => {
+                // The group stays in the overlay: readers go on seeing what they were shown.
+                poison(&overlay, &durability, &error.to_string());
+                return;
+            }
+        }
+    }
+}
+
+fn write_batch(group: &Group) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for (key, value) in &group.changes {
+        match value {
+            Some(value) => batch.put_bytes(key.clone(), value.clone()),
+            None => batch.delete(key),
+        }
+    }
+    batch
+}
+
+fn poison(overlay: &Overlay, durability: &Durability, why: &str) {
+    let error = FsError::Poisoned(why.into());
+    overlay.stop(error.clone());
+    durability.fail(error);
+}
+
+/// Trims the log as the tree takes over (W3) and notices the end of the database (S3).
+async fn watch_status(
+    db: Db,
+    overlay: Arc<Overlay>,
+    durability: Arc<Durability>,
+    log: Option<(Arc<dyn LogStore>, String)>,
+) {
+    let mut status = db.subscribe();
+    let mut trimmed = 0;
+    loop {
+        let (durable_seq, replay_after, closed) = {
+            let status = status.borrow_and_update();
+            (status.durable_seq, status.current_manifest.replay_after_wal_id(), status.close_reason)
+        };
+        durability.flushed(durable_seq);
+        if let Some(reason) = closed {
+            return poison(&overlay, &durability, &format!("the metadata engine closed: {reason:?}"));
+        }
+        if let Some((log, stream)) = &log
+            && replay_after > trimmed
+        {
+            trimmed = replay_after;
+            // The replay point itself is kept: ids must go on increasing after a restart.
+            if let Err(error) = log.trim(stream, replay_after.saturating_sub(1)).await {
+                tracing::warn!(%stream, %error, "the metadata log could not be trimmed");
+            }
+        }
+        if status.changed().await.is_err() {
+            return poison(&overlay, &durability, "the metadata engine is gone");
+        }
+    }
+}
+
+/// Unasked, durability comes within this time (sync = relaxed).
+const RELAXED_FLUSH: Duration = Duration::from_secs(2);
+
+/// One flush at a time, for all who wait (S2).
+async fn coordinate_flushes(db: Db, durability: Arc<Durability>) {
+    let mut status = db.subscribe();
+    loop {
+        let wait = if status.has_changed().is_err() { return } else { durability.wanted.notified() };
+        // Without a waiter there may still be something to flush: `Durability::applied` does not wake us, so look.
+        let asked = tokio::time::timeout(RELAXED_FLUSH, wait).await.is_ok();
+        if !asked && !durability.has_unflushed() {
+            durability.unflushed.notified().await;
+            continue;
+        }
+        while durability.has_unflushed() {
+            if let Err(error) = db.flush().await {
+                tracing::error!(%error, "the metadata engine could not flush");
+                return;
+            }
+            durability.flushed(status.borrow_and_update().durable_seq);
+            if !durability.has_waiters() {
+                break;
+            }
+        }
+    }
+}
+
+// ----------------------------------------------------------------------------------------------- face
+
+/// Read-ahead of scans, in bytes: a page of a listing is one or two blocks.
+fn scan_options(limit: usize, order: IterationOrder) -> ScanOptions {
+    let read_ahead = if limit > 64 { 64 << 10 } else { 1 };
+    ScanOptions::default().with_cache_blocks(true).with_read_ahead_bytes(read_ahead).with_order(order)
+}
+
+impl SlateMeta {
+    async fn iterate(&self, from: &[u8], to: &[u8], limit: usize, order: IterationOrder) -> FsResult<DbIterator> {
+        use std::ops::Bound;
+        let options = scan_options(limit, order);
+        let iterator = match filter::within_inode(from, to) {
+            Some((prefix, start, end)) => {
+                let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+                self.db.scan_prefix_with_options(prefix, (Bound::Included(start), end), &options).await
+            }
+            None => {
+                let range = Bytes::copy_from_slice(from)..Bytes::copy_from_slice(to);
+                self.db.scan_with_options(range, &options).await
+            }
+        };
+        iterator.map_err(engine_error)
+    }
+}
+
+async fn next_pair(iterator: &mut DbIterator) -> FsResult<Option<(Bytes, Bytes)>> {
+    Ok(iterator.next().await.map_err(engine_error)?.map(|pair| (pair.key, pair.value)))
+}
+
+#[async_trait]
+impl Meta for SlateMeta {
+    async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>> {
+        match self.overlay.get(key) {
+            Some(value) => Ok(value),
+            None => self.db.get(key).await.map_err(engine_error),
+        }
+    }
+
+    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
+        if from >= to || limit == 0 {
+            return Ok(Vec::new());
+        }
+        // The overlay first (V1): what lands meanwhile is then seen twice, not missed.
+        let mut changes = self.overlay.range(from, to).into_iter().peekable();
+        let mut stored = self.iterate(from, to, limit, IterationOrder::Ascending).await?;
+        let mut next = next_pair(&mut stored).await?;
+        let mut pairs = Vec::new();
+        while pairs.len() < limit {
+            let changed_first = match (changes.peek(), &next) {
+                (Some((changed, _)), Some((key, _))) => changed <= key,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (None, None) => break,
+            };
+            if !changed_first {
+                pairs.extend(next.take());
+                next = next_pair(&mut stored).await?;
+            } else if let Some((changed, value)) = changes.next() {
+                if next.as_ref().is_some_and(|(key, _)| *key == changed) {
+                    next = next_pair(&mut stored).await?;
+                }
+                pairs.extend(value.map(|value| (changed, value)));
+            }
+        }
+        Ok(pairs)
+    }
+
+    async fn last(&self, from: &[u8], to: &[u8]) -> FsResult<Option<(Bytes, Bytes)>> {
+        if from >= to {
+            return Ok(None);
+        }
+        let changes = self.overlay.range(from, to);
+        let changed = changes.iter().rev().find_map(|(key, value)| Some((key.clone(), value.clone()?)));
+        let mut stored = self.iterate(from, to, 1, IterationOrder::Descending).await?;
+        while let Some(pair) = next_pair(&mut stored).await? {
+            if !changes.contains_key(&pair.0) {
+                return Ok(changed.into_iter().chain([pair]).max_by(|a, b| a.0.cmp(&b.0)));
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn admit(&self) -> FsResult<()> {
+        self.overlay.admit().await
+    }
+
+    fn submit(&self, batch: Batch) -> FsResult<Ticket> {
+        let bytes: usize = batch.ops.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Bytes::len)).sum();
+        if bytes > BATCH_BYTES_MAX / 2 {
+            return Err(FsError::Invalid("a metadata batch is too large"));
+        }
+        if batch.ops.iter().any(|(key, _)| key.is_empty() || key.len() > usize::from(u16::MAX)) {
+            return Err(FsError::Invalid("a metadata key has an impossible length"));
+        }
+        self.overlay.submit(batch)
+    }
+
+    async fn durable(&self, ticket: Ticket) -> FsResult<()> {
+        self.durability.wait(ticket).await
+    }
+
+    fn newest(&self) -> Ticket {
+        self.overlay.newest()
+    }
+
+    fn usage(&self) -> Usage {
+        self.overlay.usage()
+    }
+
+    async fn close(&self) -> FsResult<()> {
+        let newest = self.overlay.newest();
+        self.overlay.stop(FsError::Poisoned("the volume is closed".into()));
+        let carrier = self.carrier.lock().take();
+        if let Some(carrier) = carrier {
+            // It ends when all is carried; if it panicked, the wait below says so.
+            let _ = carrier.await;
+        }
+        let durable = self.durability.wait(newest).await;
+        for task in &self.tasks {
+            task.abort();
+        }
+        let closed = self.db.close().await.map_err(engine_error);
+        if let (Some((log, stream)), Ok(())) = (&self.log, &closed) {
+            let replay_after = self.db.manifest().replay_after_wal_id();
+            let _ = log.trim(stream, replay_after.saturating_sub(1)).await;
+        }
+        self.durability.fail(FsError::Poisoned("the volume is closed".into()));
+        durable.and(closed)
+    }
+}
+
+#[cfg(test)]
+#[path = "slate_tests.rs"]
+mod tests;

@@ -1,0 +1,244 @@
+#![allow(clippy::unwrap_used)]
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use larder_base::{LogError, MemLog, SystemClock, Timestamp, log::LogEntry};
+use object_store::memory::InMemory;
+
+use super::*;
+
+struct Place {
+    store: Arc<InMemory>,
+    log: Option<Arc<dyn LogStore>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let log: Arc<dyn LogStore> = Arc::new(MemLog::default());
+        Self { store: Arc::new(InMemory::new()), log: Some(log), clock: Arc::new(SystemClock::default()) }
+    }
+
+    async fn open(&self) -> FsResult<Arc<SlateMeta>> {
+        let engine = Engine::new(8 << 20, 1 << 20);
+        SlateMeta::open(SlateParts {
+            engine: &engine,
+            store: Arc::clone(&self.store) as Arc<_>,
+            path: Path::from("meta"),
+            log: self.log.clone().map(|log| (log, "s".to_owned())),
+            clock: Arc::clone(&self.clock),
+            cache_id: 1,
+        })
+        .await
+    }
+}
+
+fn key(i: u64) -> Bytes {
+    Bytes::copy_from_slice(&[&b"k"[..], &i.to_be_bytes()].concat())
+}
+
+fn put(i: u64, value: &[u8]) -> Batch {
+    let mut batch = Batch::default();
+    batch.put(key(i), value.to_vec());
+    batch.usage.inodes = 1;
+    batch
+}
+
+async fn keys_of(meta: &dyn Meta, limit: usize) -> Vec<Bytes> {
+    let pairs = meta.scan(&key(0), &key(1000), limit).await.unwrap();
+    pairs.into_iter().map(|(key, _)| key).collect()
+}
+
+/// What every engine must do. Returns the keys that are left in it.
+async fn conforms(meta: &dyn Meta) -> Vec<Bytes> {
+    for i in 0..500 {
+        meta.submit(put(i, b"v")).unwrap();
+        assert_eq!(meta.get(&key(i)).await.unwrap().unwrap(), "v");
+    }
+    let mut batch = Batch::default();
+    (0..500).filter(|i| i % 3 == 0).for_each(|i| batch.delete(key(i)));
+    let last = meta.submit(batch).unwrap();
+    assert_eq!(meta.newest(), last);
+    let expected: Vec<Bytes> = (0..500).filter(|i| i % 3 != 0).map(key).collect();
+    // Once while much is on its way, once when all is stored: a scan merges both, deletions included.
+    for _ in 0..2 {
+        assert_eq!(keys_of(meta, 1000).await, expected);
+        assert_eq!(keys_of(meta, 10).await, expected[..10]);
+        assert_eq!(meta.get(&key(3)).await.unwrap(), None);
+        assert_eq!(meta.last(&key(0), &key(499)).await.unwrap().unwrap().0, key(497));
+        assert_eq!(meta.last(&key(499), &key(499)).await.unwrap(), None);
+        assert!(meta.scan(&key(9), &key(3), 9).await.unwrap().is_empty());
+        meta.durable(last).await.unwrap();
+    }
+    // Nothing to change, and nothing else on its way: no engine stumbles over it.
+    let nothing = meta.submit(Batch::default()).unwrap();
+    meta.durable(nothing).await.unwrap();
+    let mut batch = Batch::default();
+    batch.put(key(1), "v");
+    let after = meta.submit(batch).unwrap();
+    meta.durable(after).await.unwrap();
+    assert_eq!(meta.usage().inodes, 500);
+    expected
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_are_seen_at_once_and_survive() {
+    for with_log in [true, false] {
+        let mut place = Place::new();
+        place.log = place.log.filter(|_| with_log);
+        let meta = place.open().await.unwrap();
+        let expected = conforms(&*meta).await;
+        drop(meta);
+        let meta = place.open().await.unwrap();
+        assert_eq!((keys_of(&*meta, 1000).await, meta.usage().inodes), (expected, 500));
+        meta.close().await.unwrap();
+        assert!(meta.submit(put(1, b"late")).is_err());
+    }
+}
+
+#[tokio::test]
+async fn the_map_conforms() {
+    let meta = crate::meta::mem::MemMeta::default();
+    conforms(&meta).await;
+    meta.close().await.unwrap();
+    assert!(meta.submit(put(1, b"late")).is_err());
+}
+
+/// Far more than a memtable holds: tables are written, compacted, collected; the log is trimmed.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tree_takes_over_from_the_log() {
+    let place = Place::new();
+    let meta = place.open().await.unwrap();
+    let value = vec![7u8; 400];
+    let mut slowest = Duration::ZERO;
+    for round in 0..120 {
+        let start = std::time::Instant::now();
+        let mut last = Ticket(0);
+        for i in 0..400u64 {
+            meta.admit().await.unwrap();
+            last = meta.submit(put(i * 131 % 20_000 + round % 5 * 20_000, &value)).unwrap();
+        }
+        meta.durable(last).await.unwrap();
+        slowest = slowest.max(start.elapsed());
+    }
+    let log = place.log.clone().unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let manifest = meta.db.manifest();
+        if manifest.l0().len() < 4 && !manifest.compacted().is_empty() && log.usage().0 < 12 << 20 {
+            break;
+        }
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{} L0 tables, {:?} in the log",
+            manifest.l0().len(),
+            log.usage()
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(slowest < Duration::from_secs(10), "{slowest:?}");
+    let count = async |meta: &SlateMeta| meta.scan(b"k", b"l", usize::MAX).await.unwrap().len();
+    let expected = count(&meta).await;
+    drop(meta);
+    let meta = place.open().await.unwrap();
+    assert_eq!(count(&meta).await, expected);
+    meta.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stale_writer_is_fenced() {
+    let place = Place::new();
+    let old = place.open().await.unwrap();
+    let ticket = old.submit(put(1, b"old")).unwrap();
+    old.durable(ticket).await.unwrap();
+    let new = place.open().await.unwrap();
+    let late = old.submit(put(2, b"late"));
+    let refused = match late {
+        Ok(ticket) => old.durable(ticket).await.is_err(),
+        Err(_) => true,
+    };
+    assert!(refused);
+    assert_eq!(new.get(&key(1)).await.unwrap().unwrap(), "old");
+    assert_eq!(new.get(&key(2)).await.unwrap(), None);
+}
+
+/// A log that fails when told to.
+struct Flaky {
+    log: MemLog,
+    appends_left: AtomicU64,
+}
+
+#[async_trait]
+impl LogStore for Flaky {
+    async fn append(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
+        let left = self.appends_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map_err(|_| LogError::Full("no more".into()))?;
+        self.log.append(stream, id, payload).await
+    }
+    async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {
+        self.log.replay(stream, after).await
+    }
+    async fn trim(&self, stream: &str, through: u64) -> Result<(), LogError> {
+        self.log.trim(stream, through).await
+    }
+    async fn remove(&self, stream: &str) -> Result<(), LogError> {
+        self.log.remove(stream).await
+    }
+    fn usage(&self) -> (u64, u64) {
+        (self.log.usage().0, 1 << 30)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_log_poisons() {
+    let mut place = Place::new();
+    let flaky = Arc::new(Flaky { log: MemLog::default(), appends_left: AtomicU64::new(3) });
+    place.log = Some(Arc::clone(&flaky) as Arc<_>);
+    let meta = place.open().await.unwrap();
+    let mut acknowledged = 0;
+    let error = loop {
+        let Ok(ticket) = meta.submit(put(acknowledged, b"v")) else { break "refused".to_owned() };
+        match meta.durable(ticket).await {
+            Ok(()) => acknowledged += 1,
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("stopped accepting writes"), "{error}");
+    // Nothing is accepted any more.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(meta.submit(put(9, b"x")).is_err() && meta.admit().await.is_err());
+    drop(meta);
+    flaky.appends_left.store(100, Ordering::Relaxed);
+    let meta = place.open().await.unwrap();
+    for i in 0..acknowledged {
+        assert_eq!(meta.get(&key(i)).await.unwrap().unwrap(), "v");
+    }
+}
+
+/// Wall time that a test sets; it never elapses.
+struct Hands(AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp::new(self.0.load(Ordering::Relaxed), 0)
+    }
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_stepped_back_does_no_harm() {
+    let mut place = Place::new();
+    let hands = Arc::new(Hands(AtomicI64::new(2_000_000_000)));
+    place.clock = Arc::clone(&hands) as Arc<_>;
+    for (round, secs) in [2_000_000_000, 0, 1_000_000_000].into_iter().enumerate() {
+        hands.0.store(secs, Ordering::Relaxed);
+        let meta = place.open().await.unwrap();
+        hands.0.store(secs - 1000, Ordering::Relaxed);
+        let ticket = meta.submit(put(round as u64, b"v")).unwrap();
+        tokio::time::timeout(Duration::from_secs(2), meta.durable(ticket)).await.unwrap().unwrap();
+        if round == 1 {
+            meta.close().await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! The engine's write-ahead log on a [`LogStore`].
+//!
+//! One log entry is one WAL file of the engine; entry id = file id. `append` encodes into a buffer; the committer
+//! writes what has gathered as soon as the entry before it is durable: group commit without a timer.
+//!
+//! W1. One entry in flight per volume, ids without gaps: replay sees a prefix of what was appended.
+//! W2. Opening appends a fence entry (no rows). A writer from before then fails with an id out of order,
+//!     so nothing of it follows what the new writer has replayed.
+//! W3. Entries are trimmed only up to the manifest's replay point: what the tree has.
+//! W4. The log is shared and bounded. From [`PRESSURE_USED`] of it on every volume moves its memtable
+//!     to the tree, and new batches wait above [`HOLD_USED`]; those that the engine has are appended all the same.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{BufMut, Bytes, BytesMut};
+use larder_base::log::{LogEntry, LogError, MAX_PAYLOAD_BYTES};
+use larder_base::{LogStore, checksum};
+use parking_lot::Mutex;
+use slatedb::wal::{
+    WalError, WalEvent, WalFileRange, WalFlushResult, WalIterator, WalObserver, WalReader, WalRows, WalStatus,
+    WalStatusListener, WalWriter, WriterInit, WriterInitResult, WriterManifest,
+};
+use slatedb::{RowEntry, ValueDeletable};
+use tokio::sync::{Notify, watch};
+
+use super::clock::EngineClock;
+use super::overlay::Durability;
+use crate::types::FsError;
+
+/// Gathered batches beyond this wait for the next entry.
+const ENTRY_BYTES_TARGET: usize = 8 << 20;
+/// No single batch may exceed an entry, with room for framing.
+pub(crate) const BATCH_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - (1 << 20);
+/// Percent of the log in use.
+pub(crate) const PRESSURE_USED: u64 = 50;
+const HOLD_USED: u64 = 85;
+const HOLD_POLL: Duration = Duration::from_millis(20);
+/// A log that stays full this long fails the volume instead of hanging it.
+const HOLD_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Memtable bytes are also bounded by how much log they hold: this share of the log per volume, in percent.
+const OWN_SHARE_USED: u64 = 25;
+const PRESSURE_BYTES_MIN: u64 = 1 << 20;
+
+/// The stream of one volume in the log.
+#[derive(Clone)]
+pub(crate) struct LogWal {
+    pub(crate) log: Arc<dyn LogStore>,
+    pub(crate) stream: String,
+    pub(crate) durability: Arc<Durability>,
+    /// Never behind the newest row that is replayed.
+    pub(crate) clock: Arc<EngineClock>,
+}
+
+// --------------------------------------------------------------------------------------------- codec
+
+/// Version 2 would be another first byte.
+const ENTRY_VERSION: u8 = 1;
+const FLAG_VALUE: u8 = 1;
+const FLAG_MERGE: u8 = 2;
+const FLAG_CREATED: u8 = 4;
+const FLAG_EXPIRES: u8 = 8;
+
+fn encode_row(row: &RowEntry, out: &mut BytesMut) -> Result<(), WalError> {
+    let (kind, value) = match &row.value {
+        ValueDeletable::Value(value) => (FLAG_VALUE, &value[..]),
+        ValueDeletable::Merge(value) => (FLAG_MERGE, &value[..]),
+        ValueDeletable::Tombstone => (0, &[][..]),
+    };
+    let key_len = u16::try_from(row.key.len()).map_err(|_| data_error("a key is longer than 64 KiB"))?;
+    let value_len = u32::try_from(value.len()).map_err(|_| data_error("a value is longer than 4 GiB"))?;
+    let created = row.create_ts.map_or(0, |_| FLAG_CREATED);
+    let expires = row.expire_ts.map_or(0, |_| FLAG_EXPIRES);
+    out.put_u8(kind | created | expires);
+    out.put_u64(row.seq);
+    out.put_u16(key_len);
+    out.put_u32(value_len);
+    for time in [row.create_ts, row.expire_ts].into_iter().flatten() {
+        out.put_i64(time);
+    }
+    out.put_slice(&row.key);
+    out.put_slice(value);
+    Ok(())
+}
+
+/// The rows of an entry. The log has checksums of its own; this one binds the entry to stream and id, so that the log
+/// of another volume is not taken for ours.
+fn decode_entry(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, WalError> {
+    let payload = &entry.payload;
+    let damaged = || data_error(&format!("entry {} of log stream {stream} is damaged", entry.id));
+    let (head, rows) = payload.split_at_checked(9).ok_or_else(damaged)?;
+    let (version, sum) = head.split_at_checked(1).ok_or_else(damaged)?;
+    if version != [ENTRY_VERSION] || sum != entry_sum(stream, entry.id, rows).to_be_bytes() {
+        return Err(damaged());
+    }
+    let mut rest = payload.slice(9..);
+    let mut entries = Vec::new();
+    while !rest.is_empty() {
+        entries.push(decode_row(&mut rest).ok_or_else(damaged)?);
+    }
+    Ok(entries)
+}
+
+fn entry_sum(stream: &str, id: u64, rows: &[u8]) -> u64 {
+    checksum::checksum(checksum::seed(stream.as_bytes(), id), rows)
+}
+
+fn decode_row(rest: &mut Bytes) -> Option<RowEntry> {
+    use bytes::Buf;
+    let flags = rest.try_get_u8().ok()?;
+    let seq = rest.try_get_u64().ok()?;
+    let key_len = usize::from(rest.try_get_u16().ok()?);
+    let value_len = rest.try_get_u32().ok()? as usize;
+    let create_ts = if flags & FLAG_CREATED != 0 { Some(rest.try_get_i64().ok()?) } else { None };
+    let expire_ts = if flags & FLAG_EXPIRES != 0 { Some(rest.try_get_i64().ok()?) } else { None };
+    if rest.len() < key_len || rest.len() - key_len < value_len {
+        return None;
+    }
+    let key = rest.split_to(key_len);
+    let value = rest.split_to(value_len);
+    let value = match flags & (FLAG_VALUE | FLAG_MERGE) {
+        0 => ValueDeletable::Tombstone,
+        FLAG_VALUE => ValueDeletable::Value(value),
+        FLAG_MERGE => ValueDeletable::Merge(value),
+        _ => return None,
+    };
+    Some(RowEntry { key, value, seq, create_ts, expire_ts })
+}
+
+fn data_error(why: &str) -> WalError {
+    WalError::DataError(Arc::new(std::io::Error::other(why.to_owned())))
+}
+
+fn wal_error(error: LogError) -> WalError {
+    match error {
+        // Somebody else has appended: we are the stale writer (W2).
+        LogError::OutOfOrder { .. } => WalError::Fenced,
+        LogError::Damaged { .. } => WalError::DataError(Arc::new(error)),
+        other => WalError::Unavailable(Arc::new(other)),
+    }
+}
+
+// -------------------------------------------------------------------------------------------- opening
+
+const FENCE_TRIES: usize = 16;
+
+#[async_trait]
+impl WriterInit for LogWal {
+    async fn fence_and_init(&self, manifest: &mut WriterManifest) -> Result<WriterInitResult, WalError> {
+        let after = manifest.replay_after_wal_id();
+        self.clock.not_before(manifest.manifest().last_l0_clock_tick());
+        for _ in 0..FENCE_TRIES {
+            let entries = self.log.replay(&self.stream, after).await.map_err(wal_error)?;
+            let last = entries.last().map_or(after, |entry| entry.id);
+            let fence = last + 1;
+            let payload = self.payload(fence, Vec::new());
+            match self.log.append(&self.stream, fence, payload).await {
+                Ok(()) => return Ok(self.start(entries, fence)),
+                // A stale writer was quicker: replay what it wrote, too.
+                Err(LogError::OutOfOrder { .. }) => continue,
+                Err(error) => return Err(wal_error(error)),
+            }
+        }
+        Err(WalError::Fenced)
+    }
+}
+
+impl LogWal {
+    fn payload(&self, id: u64, rows: Vec<Bytes>) -> Vec<Bytes> {
+        let rows = match rows.len() {
+            0 => Bytes::new(),
+            1 => rows.into_iter().next().unwrap_or_default(),
+            _ => rows.concat().into(),
+        };
+        let mut head = BytesMut::with_capacity(9);
+        head.put_u8(ENTRY_VERSION);
+        head.put_u64(entry_sum(&self.stream, id, &rows));
+        vec![head.freeze(), rows]
+    }
+
+    fn start(&self, entries: Vec<LogEntry>, fence: u64) -> WriterInitResult {
+        let newest_ms = newest_tick_ms(&self.stream, &entries);
+        self.clock.not_before(newest_ms);
+        let entries_sizes = entries.iter().map(|entry| (entry.id, entry.payload.len() as u64)).collect();
+        let replay = Replay { stream: self.stream.clone(), entries: entries.into(), end: Some(fence) };
+        let status = WalStatus {
+            closed_reason: None,
+            estimated_bytes: 0,
+            last_flushed_wal_id: fence,
+            last_flushed_seq: None,
+            buffered_wal_entries_count: 0,
+        };
+        let sizes = entries_sizes;
+        let (flushed, _) = watch::channel(fence);
+        let shared = Arc::new(Shared {
+            wal: self.clone(),
+            state: Mutex::new(State { status, buffered: Vec::new(), sizes, listeners: Vec::new() }),
+            work: Notify::new(),
+            flushed,
+        });
+        tokio::spawn(commit(Arc::clone(&shared)));
+        WriterInitResult { replay_iterator: Box::new(replay), wal_writer: Box::new(Writer { shared }) }
+    }
+}
+
+/// Damage is found, and reported, when the entries are replayed.
+fn newest_tick_ms(stream: &str, entries: &[LogEntry]) -> i64 {
+    let rows = entries.last().map(|entry| decode_entry(stream, entry).unwrap_or_default()).unwrap_or_default();
+    rows.iter().filter_map(|row| row.create_ts).max().unwrap_or(i64::MIN)
+}
+
+/// Entries read back, in order.
+struct Replay {
+    stream: String,
+    entries: VecDeque<LogEntry>,
+    /// The fence, consumed last.
+    end: Option<u64>,
+}
+
+#[async_trait]
+impl WalIterator for Replay {
+    async fn next(&mut self) -> Result<Option<WalRows>, WalError> {
+        if let Some(entry) = self.entries.pop_front() {
+            let rows = decode_entry(&self.stream, &entry)?;
+            return Ok(Some(WalRows { rows, last_consumed_wal_file_id: entry.id }));
+        }
+        Ok(self.end.take().map(|id| WalRows { rows: Vec::new(), last_consumed_wal_file_id: id }))
+    }
+}
+
+/// For readers of checkpoints (snapshots): the rows between a manifest's replay point and a checkpoint's end.
+#[async_trait]
+impl WalReader for LogWal {
+    async fn iterator(&self, range: WalFileRange) -> Result<Box<dyn WalIterator>, WalError> {
+        use std::ops::Bound;
+        let after = match range.0 {
+            Bound::Included(start) => start.saturating_sub(1),
+            Bound::Excluded(start) => start,
+            Bound::Unbounded => return Err(data_error("a log reader needs a start")),
+        };
+        let wanted = |id: u64| match range.1 {
+            Bound::Included(end) => id <= end,
+            Bound::Excluded(end) => id < end,
+            Bound::Unbounded => true,
+        };
+        let entries = self.log.replay(&self.stream, after).await.map_err(wal_error)?;
+        let entries = entries.into_iter().filter(|entry| wanted(entry.id)).collect();
+        Ok(Box::new(Replay { stream: self.stream.clone(), entries, end: None }))
+    }
+
+    async fn last_wal_file_id(&self, after: u64) -> Result<u64, WalError> {
+        let entries = self.log.replay(&self.stream, after).await.map_err(wal_error)?;
+        Ok(entries.last().map_or(after, |entry| entry.id))
+    }
+}
+
+// -------------------------------------------------------------------------------------------- writing
+
+/// Batches encoded and not yet in an entry.
+struct Buffered {
+    rows: BytesMut,
+    last_seq: u64,
+}
+
+struct State {
+    status: WalStatus,
+    buffered: Vec<Buffered>,
+    /// Entries of ours that may still be in the log.
+    sizes: VecDeque<(u64, u64)>,
+    listeners: Vec<WalStatusListener>,
+}
+
+struct Shared {
+    wal: LogWal,
+    state: Mutex<State>,
+    work: Notify,
+    /// The last durable entry; closed together with the committer.
+    flushed: watch::Sender<u64>,
+}
+
+impl Shared {
+    fn publish(&self, event: WalEvent, listeners: Vec<WalStatusListener>) {
+        for listener in listeners {
+            listener(event.clone());
+        }
+    }
+
+    fn fail(&self, error: WalError) {
+        let why: Arc<str> = format!("the metadata log: {error}").into();
+        self.wal.durability.fail(FsError::Poisoned(why));
+        let mut state = self.state.lock();
+        if state.status.closed_reason.is_some() {
+            return;
+        }
+        state.status.closed_reason = Some(error);
+        let (status, listeners) = (state.status.clone(), state.listeners.clone());
+        drop(state);
+        self.publish(WalEvent::WalClosed(status), listeners);
+        self.flushed.send_modify(|_| {});
+    }
+
+    fn status(&self) -> Result<WalStatus, WalStatus> {
+        let status = self.state.lock().status.clone();
+        if status.closed_reason.is_some() { Err(status) } else { Ok(status) }
+    }
+
+    /// What the next entry will hold: whole batches, up to the target.
+    fn take(&self) -> Option<(u64, Vec<Bytes>, u64)> {
+        let mut state = self.state.lock();
+        let mut total = 0;
+        let fits = |batch: &&Buffered| {
+            total += batch.rows.len();
+            total <= ENTRY_BYTES_TARGET
+        };
+        let count = state.buffered.iter().take_while(fits).count().max(1).min(state.buffered.len());
+        let taken: Vec<Buffered> = state.buffered.drain(..count).collect();
+        let last_seq = taken.last()?.last_seq;
+        let id = state.status.last_flushed_wal_id + 1;
+        Some((id, taken.into_iter().map(|batch| batch.rows.freeze()).collect(), last_seq))
+    }
+
+    fn committed(&self, id: u64, bytes: usize, last_seq: u64) {
+        self.wal.durability.flushed(last_seq);
+        let mut state = self.state.lock();
+        state.status.last_flushed_wal_id = id;
+        state.status.last_flushed_seq = Some(last_seq);
+        state.status.estimated_bytes = state.status.estimated_bytes.saturating_sub(bytes);
+        state.status.buffered_wal_entries_count = state.buffered.len();
+        state.sizes.push_back((id, bytes as u64));
+        let (status, listeners) = (state.status.clone(), state.listeners.clone());
+        drop(state);
+        self.publish(WalEvent::WalFlushed(status), listeners);
+        self.flushed.send_replace(id);
+    }
+}
+
+/// Waits while the log is nearly full (W4). Whoever hands batches to the engine calls it first. The committer must not:
+/// moving the memtable to the tree waits for what the engine has already appended.
+pub(crate) async fn hold(log: &dyn LogStore, pressure: &Notify) -> Result<(), LogError> {
+    let mut waited = Duration::ZERO;
+    loop {
+        let (used, total) = log.usage();
+        let used = used.saturating_mul(100) / total.max(1);
+        if used >= PRESSURE_USED {
+            pressure.notify_waiters();
+        }
+        if used < HOLD_USED {
+            return Ok(());
+        }
+        if waited >= HOLD_WAIT_MAX {
+            return Err(LogError::Full("what it holds could not be moved to the store".into()));
+        }
+        tokio::time::sleep(HOLD_POLL).await;
+        waited += HOLD_POLL;
+    }
+}
+
+/// The committer: one per writer, ends when the writer is closed and nothing is buffered, or with the first failure.
+async fn commit(shared: Arc<Shared>) {
+    loop {
+        let Some((id, rows, last_seq)) = shared.take() else {
+            if shared.status().is_err() {
+                return;
+            }
+            shared.work.notified().await;
+            continue;
+        };
+        let bytes = rows.iter().map(Bytes::len).sum();
+        let payload = shared.wal.payload(id, rows);
+        match shared.wal.log.append(&shared.wal.stream, id, payload).await {
+            Ok(()) => shared.committed(id, bytes, last_seq),
+            Err(error) => return shared.fail(wal_error(error)),
+        }
+    }
+}
+
+struct Writer {
+    shared: Arc<Shared>,
+}
+
+#[async_trait]
+impl WalWriter for Writer {
+    async fn append(&mut self, write_batch: &[RowEntry]) -> Result<(), WalError> {
+        let Some(last) = write_batch.last() else { return Ok(()) };
+        let estimate: usize = write_batch.iter().map(|row| 32 + row.key.len() + row.value.len()).sum();
+        if estimate > BATCH_BYTES_MAX {
+            return Err(data_error("a batch is larger than a log entry"));
+        }
+        let mut rows = BytesMut::with_capacity(estimate);
+        for row in write_batch {
+            encode_row(row, &mut rows)?;
+        }
+        let mut state = self.shared.state.lock();
+        if let Some(reason) = &state.status.closed_reason {
+            return Err(reason.clone());
+        }
+        state.status.estimated_bytes += rows.len();
+        state.buffered.push(Buffered { rows, last_seq: last.seq });
+        state.status.buffered_wal_entries_count = state.buffered.len();
+        drop(state);
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<WalFlushResult, WalError> {
+        let target_seq = {
+            let state = self.shared.state.lock();
+            if let Some(reason) = &state.status.closed_reason {
+                return Err(reason.clone());
+            }
+            state.buffered.last().map(|batch| batch.last_seq)
+        };
+        // The engine wants the number of the last file beforehand; which entry a batch lands in is decided when the
+        // one before is durable. So wait for what is buffered: the log is quick, and flushes are rare.
+        let shared = Arc::clone(&self.shared);
+        let mut flushed = shared.flushed.subscribe();
+        let done = |shared: &Shared| {
+            let state = shared.state.lock();
+            let reached = target_seq.is_none_or(|seq| state.status.last_flushed_seq.is_some_and(|s| s >= seq));
+            match &state.status.closed_reason {
+                Some(reason) if !reached => Some(Err(reason.clone())),
+                _ if reached && !shared.in_flight(&state) => Some(Ok(state.status.last_flushed_wal_id)),
+                _ => None,
+            }
+        };
+        let wal_id = loop {
+            if let Some(result) = done(&shared) {
+                break result?;
+            }
+            if flushed.changed().await.is_err() {
+                return Err(WalError::Closed);
+            }
+        };
+        Ok(WalFlushResult { wal_id, completion: Box::pin(async { Ok(()) }) })
+    }
+
+    fn should_flush_memtable(&self, replay_after_wal_id: u64) -> bool {
+        let (used, total) = self.shared.wal.log.usage();
+        let own_bytes = self.shared.own_bytes(replay_after_wal_id);
+        // A small memtable is moved only when the log as a whole fills up, and never a tiny one.
+        own_bytes >= total / 100 * OWN_SHARE_USED
+            || (own_bytes >= PRESSURE_BYTES_MIN && used >= total / 100 * PRESSURE_USED)
+    }
+
+    fn observer(&self) -> Box<dyn WalObserver> {
+        Box::new(Observer { shared: Arc::clone(&self.shared) })
+    }
+
+    fn status(&self) -> Result<WalStatus, WalStatus> {
+        self.shared.status()
+    }
+
+    async fn close(&mut self) -> Result<(), WalError> {
+        let flush = self.flush().await;
+        let mut state = self.shared.state.lock();
+        if state.status.closed_reason.is_none() {
+            state.status.closed_reason = Some(WalError::Closed);
+            let (status, listeners) = (state.status.clone(), state.listeners.clone());
+            drop(state);
+            self.shared.publish(WalEvent::WalClosed(status), listeners);
+        }
+        self.shared.work.notify_one();
+        flush.map(|_| ())
+    }
+}
+
+impl Shared {
+    /// Bytes of entries after `id`: what the current memtable holds in the log.
+    fn own_bytes(&self, id: u64) -> u64 {
+        let mut state = self.state.lock();
+        while state.sizes.front().is_some_and(|&(first, _)| first <= id) {
+            state.sizes.pop_front();
+        }
+        state.sizes.iter().map(|&(_, bytes)| bytes).sum()
+    }
+
+    /// Bytes are taken from the buffer and not yet durable.
+    fn in_flight(&self, state: &State) -> bool {
+        state.status.estimated_bytes > 0
+    }
+}
+
+struct Observer {
+    shared: Arc<Shared>,
+}
+
+#[async_trait]
+impl WalObserver for Observer {
+    fn status(&self) -> Result<WalStatus, WalStatus> {
+        self.shared.status()
+    }
+
+    fn subscribe(&self, listener: WalStatusListener) -> Result<(), WalError> {
+        self.shared.state.lock().listeners.push(listener);
+        Ok(())
+    }
+}

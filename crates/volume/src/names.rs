@@ -1,0 +1,129 @@
+//! Names and what a directory says about them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::inode::{Inode, InodeCore};
+use crate::keys::{self, Entry};
+use crate::meta::Batch;
+use crate::state::{State, directory_size};
+use crate::types::*;
+
+/// A name that a directory could hold; `.` and `..` pass.
+pub(crate) fn check_name(name: &[u8]) -> FsResult<()> {
+    if name.is_empty() {
+        return Err(FsError::Invalid("a name must not be empty"));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        return Err(FsError::Invalid("a name must hold neither '/' nor a zero byte"));
+    }
+    Ok(())
+}
+
+pub(crate) fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+/// A name that may be made: `.` and `..` always exist.
+pub(crate) fn check_new_name(name: &[u8]) -> FsResult<()> {
+    check_name(name)?;
+    if is_dots(name) { Err(FsError::Exists) } else { Ok(()) }
+}
+
+impl State {
+    /// What `dir` says about `name`, from the cache or the engine.
+    pub(crate) async fn entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<Entry>> {
+        if let Some(entry) = self.entries.get(self.tag, dir.id.ino, name) {
+            return Ok(entry);
+        }
+        let version = dir.entries_version.load(Ordering::Acquire);
+        if dir.core.lock().entries == 0 {
+            return Ok(None);
+        }
+        let key = keys::entry_key(dir.id.ino, name);
+        let entry = match self.meta.get(&key).await? {
+            Some(value) => Some(keys::decode_entry(&key, &value)?),
+            None => None,
+        };
+        // Under `core`, so that no change comes between the comparison and the insertion (T3).
+        let core = dir.core.lock();
+        if dir.entries_version.load(Ordering::Acquire) == version && !core.gone {
+            self.entries.set(self.tag, dir.id.ino, name, entry);
+        }
+        drop(core);
+        Ok(entry)
+    }
+
+    /// The entry that `name` means when case is ignored, and its name as stored: the exact one first, then the least.
+    pub(crate) async fn folded_entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<(Bytes, Entry)>> {
+        if let Some(entry) = self.entry(dir, name).await? {
+            return Ok(Some((Bytes::copy_from_slice(name), entry)));
+        }
+        let folded = keys::fold(name);
+        // A name that is its own folding has no folded key: its entry is found by itself.
+        if folded != name
+            && folded.len() <= NAME_BYTES_MAX
+            && let Some(entry) = self.entry(dir, &folded).await?
+        {
+            return Ok(Some((folded.into(), entry)));
+        }
+        if dir.core.lock().entries == 0 {
+            return Ok(None);
+        }
+        let from = keys::folded_prefix(dir.id.ino, &folded);
+        let found = self.meta.scan(&from, &keys::key_after(&from), 1).await?;
+        let Some((key, _)) = found.first() else { return Ok(None) };
+        let stored = key.slice(from.len()..);
+        Ok(self.entry(dir, &stored).await?.map(|entry| (stored, entry)))
+    }
+
+    /// The cache learns of a change. Under `core` of `dir`.
+    pub(crate) fn note_entry(&self, dir: &Inode, name: &[u8], entry: Option<Entry>) {
+        dir.entries_version.fetch_add(1, Ordering::AcqRel);
+        self.entries.set(self.tag, dir.id.ino, name, entry);
+    }
+}
+
+/// Puts all keys of a new entry.
+pub(crate) fn add_entry(
+    batch: &mut Batch,
+    dir: Ino,
+    core: &mut InodeCore,
+    name: &[u8],
+    id: Ino,
+    kind: FileKind,
+) -> Entry {
+    let entry = Entry { ino: id, kind, cookie: core.next_cookie };
+    core.next_cookie += 1;
+    core.entries += 1;
+    core.attr.size = directory_size(core.entries);
+    put_entry(batch, dir, name, entry);
+    let folded = keys::fold(name);
+    if folded != name {
+        batch.put(keys::folded_key(dir, &folded, name), keys::MARK);
+    }
+    entry
+}
+
+/// By name and by cookie.
+pub(crate) fn put_entry(batch: &mut Batch, dir: Ino, name: &[u8], entry: Entry) {
+    batch.put(keys::entry_key(dir, name), keys::encode_entry(entry));
+    batch.put(keys::cookie_key(dir, entry.cookie), keys::encode_cookie(entry.ino, entry.kind, name));
+}
+
+/// Deletes all keys of an entry.
+pub(crate) fn drop_entry(batch: &mut Batch, dir: Ino, core: &mut InodeCore, name: &[u8], entry: Entry) {
+    core.entries = core.entries.saturating_sub(1);
+    core.attr.size = directory_size(core.entries);
+    batch.delete(keys::entry_key(dir, name));
+    batch.delete(keys::cookie_key(dir, entry.cookie));
+    let folded = keys::fold(name);
+    if folded != name {
+        batch.delete(keys::folded_key(dir, &folded, name));
+    }
+}

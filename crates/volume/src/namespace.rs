@@ -1,0 +1,474 @@
+//! Making, linking and removing names. Renaming is in `rename`.
+//!
+//! Errors come in the order in which Linux gives them, for that is what programs rely on: search permission, the
+//! name (missing, existing), write permission and the sticky bit, the types, then what only the change itself finds.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::access::{self, touch_ctime, touch_mtime};
+use crate::inode::{Inode, InodeCore};
+use crate::keys;
+use crate::meta::{Batch, Ticket};
+use crate::names::{add_entry, check_name, check_new_name, drop_entry, is_dots};
+use crate::state::{Cores, State, kind_of, new_core, pre};
+use crate::types::*;
+use crate::volume::Volume;
+
+/// What a new inode is, beyond its name and owner.
+#[derive(Default)]
+struct Making {
+    rdev: (u32, u32),
+    target: Bytes,
+    verifier: Option<[u8; 8]>,
+}
+
+impl Volume {
+    /// A regular file. Returns it, whether it was created, and the directory's change.
+    pub async fn create(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        mode: CreateMode,
+        set: SetAttr,
+    ) -> FsResult<(Attr, bool, Changed)> {
+        let verifier = match mode {
+            CreateMode::Exclusive(verifier) => Some(verifier),
+            _ => None,
+        };
+        if mode == CreateMode::Unchecked && is_dots(name) {
+            return Err(FsError::IsDirectory);
+        }
+        loop {
+            let making = Making { verifier, ..Making::default() };
+            match self.make(cred, dir, name, FileKind::File, making, set).await {
+                Ok((attr, changed)) => return Ok((attr, true, changed)),
+                Err(FsError::Exists) if mode != CreateMode::Guarded && !is_dots(name) => {}
+                Err(error) => return Err(error),
+            }
+            match self.existing(cred, dir, name, mode, set).await {
+                // It was removed in between: then it can be made.
+                Err(FsError::NotFound) => tokio::task::yield_now().await,
+                other => return other.map(|(attr, changed)| (attr, false, changed)),
+            }
+        }
+    }
+
+    /// The file that a create found in its way.
+    async fn existing(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        mode: CreateMode,
+        set: SetAttr,
+    ) -> FsResult<(Attr, Changed)> {
+        let attr = self.lookup(cred, dir, name, NameMatch::Exact).await?;
+        let inode = self.state.inode(attr.id.ino).await?;
+        match (mode, attr.kind) {
+            (CreateMode::Exclusive(wanted), FileKind::File) if inode.core.lock().verifier == Some(wanted) => {
+                // The create that the client did not hear of must be as durable as if it had (M3).
+                let ticket = inode.core.lock().ticket;
+                self.state.settle(ticket).await?;
+            }
+            (CreateMode::Exclusive(_), _) => return Err(FsError::Exists),
+            (_, FileKind::Directory) => return Err(FsError::IsDirectory),
+            (_, FileKind::File) => {}
+            _ => return Err(FsError::Exists),
+        }
+        let attr = match (mode, set.size) {
+            (CreateMode::Unchecked, Some(0)) if attr.size > 0 => {
+                self.setattr(cred, attr.id.ino, SetAttr { size: Some(0), ..SetAttr::default() }).await?.after
+            }
+            _ => attr,
+        };
+        let dir = self.getattr(dir).await?;
+        Ok((attr, Changed { before: pre(&dir), after: dir }))
+    }
+
+    pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
+        self.make(cred, dir, name, FileKind::Directory, Making::default(), set).await
+    }
+
+    /// FIFOs, sockets and device nodes (the latter only by root).
+    pub async fn mknod(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        kind: FileKind,
+        rdev: (u32, u32),
+        set: SetAttr,
+    ) -> FsResult<(Attr, Changed)> {
+        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        if is_device && cred.uid != 0 && !cred.checked {
+            return Err(FsError::NotPermitted);
+        }
+        if matches!(kind, FileKind::Directory | FileKind::Symlink) {
+            return Err(FsError::Invalid("mknod makes neither directories nor symbolic links"));
+        }
+        let rdev = if is_device { rdev } else { (0, 0) };
+        self.make(cred, dir, name, kind, Making { rdev, ..Making::default() }, set).await
+    }
+
+    pub async fn symlink(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        target: &[u8],
+        set: SetAttr,
+    ) -> FsResult<(Attr, Changed)> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(FsError::Invalid("the target of a symbolic link must not be empty or hold a zero byte"));
+        }
+        if target.len() > SYMLINK_BYTES_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        let making = Making { target: Bytes::copy_from_slice(target), ..Making::default() };
+        self.make(cred, dir, name, FileKind::Symlink, making, set).await
+    }
+
+    async fn make(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        kind: FileKind,
+        making: Making,
+        set: SetAttr,
+    ) -> FsResult<(Attr, Changed)> {
+        let state = &*self.state;
+        check_new_name(name)?;
+        let dir = state.directory(dir).await?;
+        state.meta.admit().await?;
+        let namespace = dir.namespace.lock().await;
+        let parent = self.writable(cred, &dir, name).await?;
+        state.check_room()?;
+        let id = state.new_id().await?;
+        let core = newborn(&parent, cred, id, kind, making, &set, state.now());
+        let now = core.attr.ctime;
+        let (attr, changed, ticket) = {
+            let mut cores = Cores::lock(&[&dir]);
+            let parent = live(cores.of(&dir))?;
+            if kind == FileKind::Directory && parent.attr.nlink >= LINKS_MAX {
+                return Err(FsError::TooManyLinks);
+            }
+            let before = pre(&parent.attr);
+            let mut batch = Batch::default();
+            let (key, value) = keys::encode_inode(id.ino, &core);
+            batch.put(key, value);
+            batch.usage.inodes = 1;
+            let entry = add_entry(&mut batch, dir.id.ino, parent, name, id.ino, kind);
+            parent.attr.nlink += u32::from(kind == FileKind::Directory);
+            touch_mtime(&mut parent.attr, now);
+            let after = parent.attr;
+            let attr = core.attr;
+            let ticket = cores.submit(&*state.meta, batch)?;
+            let inode = state.inodes.insert(core);
+            inode.core.lock().ticket = ticket;
+            state.note_entry(&dir, name, Some(entry));
+            (attr, Changed { before, after }, ticket)
+        };
+        drop(namespace);
+        let event = || Event::Added { origin: self.origin, dir: dir.id.ino, name: Bytes::copy_from_slice(name), kind };
+        state.send(event);
+        state.settle(ticket).await?;
+        Ok((attr, changed))
+    }
+
+    /// `dir` may be searched, holds no `name`, and may be written. Under its `namespace`.
+    async fn writable(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Attr> {
+        let attr = {
+            let mut core = dir.core.lock();
+            live(&mut core)?.attr
+        };
+        access::require(&attr, cred, ACCESS_EXECUTE)?;
+        if self.state.entry(dir, name).await?.is_some() {
+            return Err(FsError::Exists);
+        }
+        access::require(&attr, cred, ACCESS_WRITE)?;
+        Ok(attr)
+    }
+
+    pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        let state = &*self.state;
+        check_new_name(name)?;
+        let dir = state.directory(dir).await?;
+        let inode = state.inode(ino).await?;
+        state.meta.admit().await?;
+        let namespace = dir.namespace.lock().await;
+        self.writable(cred, &dir, name).await?;
+        if kind_of(&inode) == FileKind::Directory {
+            return Err(FsError::NotPermitted);
+        }
+        state.check_room()?;
+        let now = state.now();
+        let (attr, changed, ticket) = {
+            let mut cores = Cores::lock(&[&dir, &inode]);
+            let core = cores.of(&inode);
+            if core.gone || core.attr.nlink == 0 {
+                return Err(if core.gone { FsError::Stale } else { FsError::NotFound });
+            }
+            if core.attr.nlink >= LINKS_MAX {
+                return Err(FsError::TooManyLinks);
+            }
+            let kind = core.attr.kind;
+            live(cores.of(&dir))?;
+            let core = cores.of(&inode);
+            core.attr.nlink += 1;
+            core.parent = dir.id.ino;
+            touch_ctime(&mut core.attr, now);
+            let attr = core.attr;
+            let parent = cores.of(&dir);
+            let before = pre(&parent.attr);
+            let mut batch = Batch::default();
+            let entry = add_entry(&mut batch, dir.id.ino, parent, name, ino, kind);
+            touch_mtime(&mut parent.attr, now);
+            let after = parent.attr;
+            let ticket = cores.submit(&*state.meta, batch)?;
+            state.note_entry(&dir, name, Some(entry));
+            (attr, Changed { before, after }, ticket)
+        };
+        drop(namespace);
+        let name = || Bytes::copy_from_slice(name);
+        state.send(|| Event::Added { origin: self.origin, dir: dir.id.ino, name: name(), kind: attr.kind });
+        state.send(|| Event::Attr { origin: self.origin, ino });
+        state.settle(ticket).await?;
+        Ok((attr, changed))
+    }
+
+    /// Removes a name of anything but a directory. Returns the inode after (nlink may be 0).
+    pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        check_name(name)?;
+        if is_dots(name) {
+            return Err(FsError::IsDirectory);
+        }
+        let state = &self.state;
+        let dir = state.directory(dir).await?;
+        state.admit_removal().await?;
+        let namespace = dir.namespace.lock().await;
+        let parent = dir.core.lock().attr;
+        access::require(&parent, cred, ACCESS_EXECUTE)?;
+        let entry = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
+        let inode = state.inode(entry.ino).await?;
+        access::may_remove(&parent, &inode.core.lock().attr, cred)?;
+        if entry.kind == FileKind::Directory {
+            return Err(FsError::IsDirectory);
+        }
+        let now = state.now();
+        let (attr, changed, ticket, fate) = {
+            let mut cores = Cores::lock(&[&dir, &inode]);
+            let mut batch = Batch::default();
+            let fate = unlinked(state, &inode, cores.of(&inode), &mut batch, now);
+            let attr = cores.of(&inode).attr;
+            let parent = cores.of(&dir);
+            let before = pre(&parent.attr);
+            drop_entry(&mut batch, dir.id.ino, parent, name, entry);
+            touch_mtime(&mut parent.attr, now);
+            let after = parent.attr;
+            let ticket = cores.submit(&*state.meta, batch)?;
+            state.note_entry(&dir, name, None);
+            fate.seal(cores.of(&inode));
+            (attr, Changed { before, after }, ticket, fate)
+        };
+        state.bury(&inode, fate);
+        drop(namespace);
+        self.send_removed(dir.id.ino, name, &attr);
+        state.settle(ticket).await?;
+        Ok((attr, changed))
+    }
+
+    pub(crate) fn send_removed(&self, dir: Ino, name: &[u8], attr: &Attr) {
+        let (origin, ino, kind) = (self.origin, attr.id.ino, attr.kind);
+        self.state.send(|| Event::Removed { origin, dir, name: Bytes::copy_from_slice(name), ino, kind });
+        if attr.nlink > 0 {
+            self.state.send(|| Event::Attr { origin, ino });
+        }
+    }
+
+    pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
+        check_name(name)?;
+        match name {
+            b"." => return Err(FsError::Invalid("'.' cannot be removed")),
+            b".." => return Err(FsError::NotEmpty),
+            _ => {}
+        }
+        let state = &self.state;
+        let dir = state.directory(dir).await?;
+        loop {
+            state.admit_removal().await?;
+            access::require(&dir.core.lock().attr, cred, ACCESS_EXECUTE)?;
+            let entry = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
+            let victim = match state.inode(entry.ino).await {
+                // Somebody else removed it in between.
+                Err(FsError::Stale) if state.entry(&dir, name).await? != Some(entry) => continue,
+                other => other?,
+            };
+            let locks = lock_namespaces(vec![&dir, &victim]).await;
+            if state.entry(&dir, name).await? != Some(entry) {
+                continue;
+            }
+            let parent = dir.core.lock().attr;
+            access::may_remove(&parent, &victim.core.lock().attr, cred)?;
+            if entry.kind != FileKind::Directory {
+                return Err(FsError::NotDirectory);
+            }
+            let now = state.now();
+            let (attr, changed, ticket, fate) = {
+                let mut cores = Cores::lock(&[&dir, &victim]);
+                if cores.of(&victim).entries > 0 {
+                    return Err(FsError::NotEmpty);
+                }
+                let mut batch = Batch::default();
+                let fate = unlinked(state, &victim, cores.of(&victim), &mut batch, now);
+                let attr = cores.of(&victim).attr;
+                let parent = cores.of(&dir);
+                let before = pre(&parent.attr);
+                drop_entry(&mut batch, dir.id.ino, parent, name, entry);
+                parent.attr.nlink = parent.attr.nlink.saturating_sub(1);
+                touch_mtime(&mut parent.attr, now);
+                let after = parent.attr;
+                let ticket = cores.submit(&*state.meta, batch)?;
+                state.note_entry(&dir, name, None);
+                fate.seal(cores.of(&victim));
+                (attr, Changed { before, after }, ticket, fate)
+            };
+            state.bury(&victim, fate);
+            drop(locks);
+            self.send_removed(dir.id.ino, name, &attr);
+            state.settle(ticket).await?;
+            return Ok(changed);
+        }
+    }
+}
+
+/// A directory that still has a name: POSIX lets nothing be made in one that has not.
+pub(crate) fn live(core: &mut InodeCore) -> FsResult<&mut InodeCore> {
+    if core.gone {
+        return Err(FsError::Stale);
+    }
+    if core.attr.nlink == 0 { Err(FsError::NotFound) } else { Ok(core) }
+}
+
+/// The `namespace` locks of several directories (I2), each once.
+pub(crate) async fn lock_namespaces<'a>(mut dirs: Vec<&'a Arc<Inode>>) -> Vec<tokio::sync::MutexGuard<'a, ()>> {
+    dirs.sort_by_key(|dir| dir.id.ino);
+    dirs.dedup_by_key(|dir| dir.id.ino);
+    let mut guards = Vec::with_capacity(dirs.len());
+    for dir in dirs {
+        guards.push(dir.namespace.lock().await);
+    }
+    guards
+}
+
+fn newborn(
+    parent: &Attr,
+    cred: &Cred,
+    id: FileId,
+    kind: FileKind,
+    making: Making,
+    set: &SetAttr,
+    now: larder_base::Timestamp,
+) -> InodeCore {
+    let mut core = new_core(id, kind, parent.id.ino, now);
+    let default_mode = match kind {
+        FileKind::Directory => 0o755,
+        FileKind::Symlink => 0o777,
+        _ => 0o644,
+    };
+    let attr = &mut core.attr;
+    let mode = set.mode.unwrap_or(default_mode);
+    (attr.uid, attr.gid, attr.mode) = access::ownership(parent, cred, kind, mode, set);
+    let time = |wanted: Option<SetTime>| match wanted {
+        Some(SetTime::To(time)) => time,
+        _ => now,
+    };
+    attr.atime = time(set.atime);
+    attr.mtime = time(set.mtime);
+    attr.btime = set.btime.unwrap_or(now);
+    attr.dos = set.dos.unwrap_or(0);
+    attr.rdev = making.rdev;
+    if kind == FileKind::Symlink {
+        attr.size = making.target.len() as u64;
+    }
+    if let (FileKind::File, Some(size)) = (kind, set.size) {
+        // A new file may be born with a size: it is all hole.
+        attr.size = size.min(FILE_BYTES_MAX);
+    }
+    core.target = making.target;
+    core.verifier = making.verifier;
+    core
+}
+
+// -------------------------------------------------------------------------------------- end of a life
+
+/// What becomes of an inode that lost a link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It has others.
+    Linked,
+    /// Somebody has it open.
+    Open,
+    /// Its record went with the batch.
+    Removed,
+    /// Marked as orphan; data or attributes are still to be removed.
+    Orphan,
+}
+
+impl Fate {
+    /// After the batch is submitted, still under `core` (I4).
+    pub(crate) fn seal(self, core: &mut InodeCore) {
+        core.gone |= matches!(self, Fate::Removed | Fate::Orphan);
+    }
+}
+
+/// Takes a link away (all of a directory's) and says in `batch` what follows from it (N3).
+pub(crate) fn unlinked(
+    state: &State,
+    inode: &Arc<Inode>,
+    core: &mut InodeCore,
+    batch: &mut Batch,
+    now: larder_base::Timestamp,
+) -> Fate {
+    let is_dir = core.attr.kind == FileKind::Directory;
+    core.attr.nlink = if is_dir { 0 } else { core.attr.nlink.saturating_sub(1) };
+    touch_ctime(&mut core.attr, now);
+    if core.attr.nlink > 0 {
+        return Fate::Linked;
+    }
+    let open = inode.opens.load(Ordering::Acquire) > 0;
+    let has_data = core.attr.kind == FileKind::File && !state.data.is_traceless(inode);
+    if !open && !has_data && core.xattrs == 0 {
+        batch.delete(keys::inode_key(inode.id.ino));
+        batch.usage.inodes -= 1;
+        // The record must not be written by this very batch.
+        core.gone = true;
+        return Fate::Removed;
+    }
+    batch.put(keys::orphan_key(inode.id.ino), keys::MARK);
+    if open { Fate::Open } else { Fate::Orphan }
+}
+
+impl State {
+    /// What is left to do once the batch is submitted.
+    pub(crate) fn bury(self: &Arc<Self>, inode: &Arc<Inode>, fate: Fate) {
+        match fate {
+            Fate::Linked | Fate::Open => {}
+            Fate::Removed => {
+                self.data.forget(inode);
+                self.inodes.remove(inode.id.ino);
+            }
+            Fate::Orphan => self.reap_later(inode),
+        }
+    }
+
+    /// The newest batch about an inode is durable.
+    pub(crate) async fn settle_inode(&self, inode: &Inode) -> FsResult<()> {
+        let ticket: Ticket = inode.core.lock().ticket;
+        self.meta.durable(ticket).await
+    }
+}

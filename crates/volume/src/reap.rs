@@ -1,0 +1,168 @@
+//! The end of inodes that outlived their last name: data, attributes, record, in this order and in bounded batches.
+//!
+//! The orphan mark is the last to go, so that a crash at any point leaves a mark that the next opening finds (N3).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore};
+
+use crate::inode::Inode;
+use crate::keys;
+use crate::meta::Batch;
+use crate::state::State;
+use crate::types::*;
+
+const SWEEP_PAGE: usize = 256;
+const XATTR_PAGE: usize = 256;
+/// Inodes reaped at once: more would only contend for the engine.
+const REAPS_AT_ONCE: usize = 8;
+/// Inodes that wait to be reaped; beyond this whoever removes names is slowed to the pace of reaping.
+const REAPS_MAX: usize = 4096;
+/// After as many failures the mark waits for the next opening.
+const TRIES_MAX: u32 = 8;
+
+/// The queue of inodes to be reaped.
+pub(crate) struct Reaps {
+    at_once: Semaphore,
+    waiting: AtomicUsize,
+    fewer: Notify,
+}
+
+impl Reaps {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { at_once: Semaphore::new(REAPS_AT_ONCE), waiting: AtomicUsize::new(0), fewer: Notify::new() })
+    }
+}
+
+impl State {
+    /// The guard of an open file dropped.
+    pub(crate) fn closed(self: &Arc<Self>, inode: &Arc<Inode>) {
+        let last = {
+            let mut core = inode.core.lock();
+            let others = inode.opens.fetch_sub(1, Ordering::AcqRel) > 1;
+            let last = !others && core.attr.nlink == 0 && !core.gone;
+            core.gone |= last;
+            last
+        };
+        if last {
+            self.reap_later(inode);
+        }
+    }
+
+    /// `gone` is set, the mark is written.
+    pub(crate) fn reap_later(self: &Arc<Self>, inode: &Arc<Inode>) {
+        self.data.forget(inode);
+        self.reaps.waiting.fetch_add(1, Ordering::AcqRel);
+        let (state, inode, reaps) = (Arc::downgrade(self), Arc::clone(inode), Arc::clone(&self.reaps));
+        self.spawn(async move {
+            // Never closed, so never an error.
+            let permit = reaps.at_once.acquire().await;
+            reap_with_retries(state, inode).await;
+            drop(permit);
+            if reaps.waiting.fetch_sub(1, Ordering::AcqRel) == REAPS_MAX {
+                reaps.fewer.notify_waiters();
+            }
+        });
+    }
+
+    /// Before a name is removed, outside every lock.
+    pub(crate) async fn admit_removal(&self) -> FsResult<()> {
+        loop {
+            let fewer = self.reaps.fewer.notified();
+            if self.reaps.waiting.load(Ordering::Acquire) < REAPS_MAX {
+                return self.meta.admit().await;
+            }
+            fewer.await;
+        }
+    }
+
+    async fn reap(&self, inode: &Arc<Inode>) -> FsResult<()> {
+        let ino = inode.id.ino;
+        self.data.reap(inode).await?;
+        let (from, to) = keys::range_of(keys::tag::XATTR, ino);
+        while inode.core.lock().xattrs > 0 {
+            let pairs = self.meta.scan(&from, &to, XATTR_PAGE).await?;
+            if pairs.is_empty() {
+                break;
+            }
+            let mut batch = Batch::default();
+            for (key, _) in pairs {
+                batch.delete(key);
+            }
+            self.meta.write(batch).await?;
+        }
+        let mut batch = Batch::default();
+        batch.delete(keys::inode_key(ino));
+        batch.delete(keys::orphan_key(ino));
+        batch.usage.inodes = -1;
+        self.meta.write(batch).await?;
+        self.inodes.remove(ino);
+        Ok(())
+    }
+}
+
+async fn reap_with_retries(state: Weak<State>, inode: Arc<Inode>) {
+    for attempt in 0..TRIES_MAX {
+        let Some(state) = state.upgrade() else { return };
+        match state.reap(&inode).await {
+            Ok(()) => return,
+            Err(FsError::Poisoned(_)) => return,
+            Err(error) if attempt + 1 == TRIES_MAX => {
+                tracing::warn!(ino = inode.id.ino.0, %error, "a deleted file's space is freed when the volume is next opened");
+            }
+            Err(_) => {}
+        }
+        drop(state);
+        tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
+    }
+}
+
+/// Reaps what the last run left, once, at opening.
+pub(crate) async fn sweep(state: Weak<State>) {
+    let (mut from, to) = keys::table_range(keys::tag::ORPHAN);
+    loop {
+        let Some(state) = state.upgrade() else { return };
+        let page = match state.meta.scan(&from, &to, SWEEP_PAGE).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::warn!(%error, "the orphans of the volume could not be listed");
+                return;
+            }
+        };
+        let Some((last, _)) = page.last() else { return };
+        from = keys::key_after(last);
+        for (key, _) in &page {
+            if let Err(error) = sweep_one(&state, key).await {
+                tracing::warn!(%error, "an orphan could not be removed");
+            }
+        }
+    }
+}
+
+async fn sweep_one(state: &Arc<State>, key: &[u8]) -> FsResult<()> {
+    let ino = keys::ino_of(key)?;
+    let inode = match state.inode(ino).await {
+        Ok(inode) => inode,
+        Err(FsError::Stale) => {
+            // The mark alone is left of it.
+            let mut batch = Batch::default();
+            batch.delete(keys::orphan_key(ino));
+            return state.meta.write(batch).await.map(|_| ());
+        }
+        Err(error) => return Err(error),
+    };
+    let ours = {
+        let mut core = inode.core.lock();
+        // Opened again by its handle, or unlinked in this run: its own task sees to it.
+        let ours = core.attr.nlink == 0 && !core.gone && inode.opens.load(Ordering::Acquire) == 0;
+        core.gone |= ours;
+        ours
+    };
+    if !ours {
+        return Ok(());
+    }
+    state.data.forget(&inode);
+    state.reap(&inode).await
+}

@@ -1,0 +1,323 @@
+//! The volumes of one store.
+//!
+//! One object, `registry.json`, changed by conditional puts only: two processes that change it at once both succeed, one
+//! after the other. A volume's objects lie under `volumes/<id>/`.
+//!
+//! G1. A volume is entered as unformatted, formatted, then marked as formatted. Only an unformatted one is ever
+//!     formatted: a volume that lost its metadata is damaged, not new.
+//! G2. A volume is marked as doomed before its first object is deleted, and its entry goes last: a crash leaves
+//!     a doomed entry, and the next opening of the registry finishes the work.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
+use uuid::Uuid;
+
+use crate::data::Memory;
+use crate::meta::slate::{Engine, SlateMeta, SlateParts};
+use crate::state::{State, StateParts};
+use crate::table::{EntryCache, InodeBudget, VolumeTag};
+use crate::types::*;
+use crate::volume::{Backing, CheckReport, MemoryBudget, Properties, Volume, VolumeInfo};
+
+const REGISTRY: &str = "registry.json";
+const FORMAT: u32 = 1;
+/// A registry larger than this is not ours.
+const REGISTRY_BYTES_MAX: u64 = 16 << 20;
+const UPDATE_TRIES_MAX: usize = 64;
+const NAME_LEN_MAX: usize = 64;
+const BUDGET_BYTES_MIN: u64 = 32 << 20;
+
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Entry {
+    #[serde(flatten)]
+    info: VolumeInfo,
+    /// See G1.
+    formatted: bool,
+    /// See G2.
+    doomed: bool,
+}
+
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Document {
+    format: u32,
+    volumes: Vec<Entry>,
+}
+
+/// The volumes of one store: names to ids and properties, and the volumes now open.
+pub struct Registry {
+    backing: Backing,
+    engine: Engine,
+    memory: Arc<Memory>,
+    inodes: Arc<InodeBudget>,
+    entries: Arc<EntryCache>,
+    /// The lock is held while a volume opens or closes, so that each is open once.
+    open: tokio::sync::Mutex<HashMap<Uuid, Volume>>,
+    next_tag: AtomicU32,
+}
+
+impl Registry {
+    pub async fn open(backing: Backing, memory: MemoryBudget) -> FsResult<Registry> {
+        let total = memory.total_bytes.max(BUDGET_BYTES_MIN);
+        let registry = Registry {
+            backing,
+            engine: Engine::new(total / 8, total / 64),
+            memory: Memory::new(total / 2),
+            inodes: Arc::new(InodeBudget::new(total / 8)),
+            entries: Arc::new(EntryCache::new(total / 16)),
+            open: tokio::sync::Mutex::new(HashMap::new()),
+            next_tag: AtomicU32::new(1),
+        };
+        let (document, _) = registry.read().await?;
+        for entry in document.volumes.iter().filter(|entry| entry.doomed) {
+            registry.bury(entry.info.id).await?;
+        }
+        Ok(registry)
+    }
+
+    /// Names are 1 to 64 bytes of `[a-z0-9_.-]`, beginning with a letter or digit.
+    pub async fn create(&self, name: &str, properties: Properties) -> FsResult<VolumeInfo> {
+        check_volume_name(name)?;
+        check_properties(&properties)?;
+        let info = VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), properties };
+        self.update(|document| {
+            if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
+                return Err(FsError::Exists);
+            }
+            document.volumes.push(Entry { info: info.clone(), formatted: false, doomed: false });
+            Ok(())
+        })
+        .await?;
+        self.volume(name).await?;
+        Ok(info)
+    }
+
+    pub async fn list(&self) -> FsResult<Vec<VolumeInfo>> {
+        let (document, _) = self.read().await?;
+        let living = document.volumes.into_iter().filter(|entry| !entry.doomed);
+        Ok(living.map(|entry| entry.info).collect())
+    }
+
+    /// Takes effect at once, also in an open volume.
+    pub async fn set(&self, name: &str, properties: Properties) -> FsResult<VolumeInfo> {
+        check_properties(&properties)?;
+        let mut changed = None;
+        self.update(|document| {
+            let entry = find(document, name)?;
+            entry.info.properties = properties.clone();
+            changed = Some(entry.info.clone());
+            Ok(())
+        })
+        .await?;
+        let info = changed.ok_or(FsError::NotFound)?;
+        if let Some(volume) = self.open.lock().await.get(&info.id) {
+            volume.state.set_properties(&properties);
+        }
+        Ok(info)
+    }
+
+    /// Removes a volume and all its objects. [`FsError::Busy`] while it is open.
+    pub async fn destroy(&self, name: &str) -> FsResult<()> {
+        let mut open = self.open.lock().await;
+        let (mut document, _) = self.read().await?;
+        let id = find(&mut document, name)?.info.id;
+        if let Some(volume) = open.get(&id) {
+            // The registry's own handle is the only one left when nobody uses the volume.
+            if Arc::strong_count(&volume.state) > 1 {
+                return Err(FsError::Busy("the volume is open"));
+            }
+            volume.state.close().await?;
+            open.remove(&id);
+        }
+        self.update(|document| {
+            find(document, name)?.doomed = true;
+            Ok(())
+        })
+        .await?;
+        self.bury(id).await
+    }
+
+    /// Opens, replaying what was durable; a volume already open is returned again.
+    pub async fn volume(&self, name: &str) -> FsResult<Volume> {
+        let mut open = self.open.lock().await;
+        let (mut document, _) = self.read().await?;
+        let entry = find(&mut document, name)?.clone();
+        if let Some(volume) = open.get(&entry.info.id) {
+            return Ok(volume.clone());
+        }
+        let state = self.open_state(&entry).await?;
+        if !entry.formatted {
+            self.update(|document| {
+                find(document, name)?.formatted = true;
+                Ok(())
+            })
+            .await?;
+        }
+        let volume = Volume { state, origin: 0 };
+        open.insert(entry.info.id, volume.clone());
+        Ok(volume)
+    }
+
+    /// Flushes and closes every volume.
+    pub async fn close(&self) -> FsResult<()> {
+        let mut open = self.open.lock().await;
+        let mut result = Ok(());
+        for (_, volume) in open.drain() {
+            result = result.and(volume.state.close().await);
+        }
+        result
+    }
+
+    /// Verifies every invariant of a volume that is not open for writing elsewhere (links, extents
+    /// within segments, live counts, orphans; with `read_data` every record's checksum).
+    pub async fn check(&self, name: &str, read_data: bool) -> FsResult<CheckReport> {
+        let volume = self.volume(name).await?;
+        crate::check::check(&volume.state, read_data).await
+    }
+
+    async fn open_state(&self, entry: &Entry) -> FsResult<Arc<State>> {
+        let id = entry.info.id;
+        let prefix = prefix_of(id);
+        let tag = VolumeTag(self.next_tag.fetch_add(1, Ordering::Relaxed));
+        let path = prefix.clone().join("meta");
+        if entry.formatted && is_empty(&*self.backing.store, &path).await? {
+            let why = format!("volume '{}' has lost its metadata: nothing lies under {path}", entry.info.name);
+            return Err(FsError::Io(why.into()));
+        }
+        let log = self.backing.log.clone().map(|log| (log, stream_of(id)));
+        let meta = SlateMeta::open(SlateParts {
+            engine: &self.engine,
+            store: Arc::clone(&self.backing.store),
+            path,
+            log,
+            clock: Arc::clone(&self.backing.clock),
+            cache_id: u64::from(tag.0),
+        })
+        .await?;
+        State::open(StateParts {
+            id,
+            tag,
+            meta,
+            store: Arc::clone(&self.backing.store),
+            prefix,
+            memory: Arc::clone(&self.memory),
+            inode_budget: Arc::clone(&self.inodes),
+            entries: Arc::clone(&self.entries),
+            clock: Arc::clone(&self.backing.clock),
+            space: Arc::clone(&self.backing.space),
+            properties: entry.info.properties.clone(),
+            may_format: !entry.formatted,
+        })
+        .await
+    }
+
+    /// Deletes what is left of a doomed volume, then its entry (G2).
+    async fn bury(&self, id: Uuid) -> FsResult<()> {
+        let store = &self.backing.store;
+        let paths = store.list(Some(&prefix_of(id))).map_ok(|object| object.location).boxed();
+        let mut deleted = store.delete_stream(paths);
+        while let Some(result) = deleted.next().await {
+            match result {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(store_error(&error)),
+            }
+        }
+        if let Some(log) = &self.backing.log {
+            log.remove(&stream_of(id)).await.map_err(|error| FsError::Io(error.to_string().into()))?;
+        }
+        self.update(|document| {
+            document.volumes.retain(|entry| entry.info.id != id);
+            Ok(())
+        })
+        .await
+    }
+
+    // -------------------------------------------------------------------------------------- document
+
+    async fn read(&self) -> FsResult<(Document, Option<UpdateVersion>)> {
+        let got = match self.backing.store.get(&Path::from(REGISTRY)).await {
+            Ok(got) => got,
+            Err(object_store::Error::NotFound { .. }) => {
+                return Ok((Document { format: FORMAT, volumes: Vec::new() }, None));
+            }
+            Err(error) => return Err(store_error(&error)),
+        };
+        if got.meta.size > REGISTRY_BYTES_MAX {
+            return Err(FsError::Io("registry.json is larger than a registry can be".into()));
+        }
+        let version = UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
+        let bytes = got.bytes().await.map_err(|error| store_error(&error))?;
+        let document: Document = serde_json::from_slice(&bytes)
+            .map_err(|error| FsError::Io(format!("registry.json is damaged: {error}").into()))?;
+        if document.format != FORMAT {
+            let why = format!("registry.json has format {}, this program knows {FORMAT}", document.format);
+            return Err(FsError::Io(why.into()));
+        }
+        Ok((document, Some(version)))
+    }
+
+    /// Reads, changes and writes until nobody else wrote in between.
+    async fn update(&self, mut change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
+        for _ in 0..UPDATE_TRIES_MAX {
+            let (mut document, version) = self.read().await?;
+            change(&mut document)?;
+            let text = serde_json::to_vec_pretty(&document).map_err(|error| FsError::Io(error.to_string().into()))?;
+            let mode = version.map_or(PutMode::Create, PutMode::Update);
+            let payload = PutPayload::from_bytes(Bytes::from(text));
+            match self.backing.store.put_opts(&Path::from(REGISTRY), payload, mode.into()).await {
+                Ok(_) => return Ok(()),
+                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
+                Err(error) => return Err(store_error(&error)),
+            }
+        }
+        Err(FsError::Busy("others keep changing the registry"))
+    }
+}
+
+fn find<'a>(document: &'a mut Document, name: &str) -> FsResult<&'a mut Entry> {
+    let mut living = document.volumes.iter_mut().filter(|entry| !entry.doomed);
+    living.find(|entry| entry.info.name == name).ok_or(FsError::NotFound)
+}
+
+async fn is_empty(store: &dyn ObjectStore, prefix: &Path) -> FsResult<bool> {
+    let first = store.list(Some(prefix)).next().await.transpose().map_err(|error| store_error(&error))?;
+    Ok(first.is_none())
+}
+
+fn prefix_of(id: Uuid) -> Path {
+    Path::from(format!("volumes/{id}"))
+}
+
+fn stream_of(id: Uuid) -> String {
+    format!("volume-{}", id.simple())
+}
+
+fn store_error(error: &object_store::Error) -> FsError {
+    FsError::Io(error.to_string().into())
+}
+
+fn check_volume_name(name: &str) -> FsResult<()> {
+    let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
+    let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    if first && name.len() <= NAME_LEN_MAX && name.bytes().all(legal) {
+        return Ok(());
+    }
+    Err(FsError::Invalid("a volume's name is 1 to 64 of a-z, 0-9, '_', '.', '-', beginning with a letter or digit"))
+}
+
+fn check_properties(properties: &Properties) -> FsResult<()> {
+    let record = properties.record_bytes;
+    if record.is_power_of_two() && (4 << 10..=1 << 20).contains(&record) {
+        return Ok(());
+    }
+    Err(FsError::Invalid("record size is a power of two from 4 KiB to 1 MiB"))
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

@@ -1,0 +1,105 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::tests::{Box_, err, file, fresh};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_are_made_listed_set_and_destroyed() {
+    let place = Box_::new();
+    let registry = place.registry().await;
+    for bad in ["", ".a", "A", "a/b", &"x".repeat(65)] {
+        assert!(err(registry.create(bad, Properties::default()).await).starts_with("invalid"), "{bad}");
+    }
+    let odd = Properties { record_bytes: 5000, ..Properties::default() };
+    assert!(err(registry.create("a", odd).await).starts_with("invalid"));
+    let a = registry.create("a", Properties::default()).await.unwrap();
+    let b = registry.create("b-2.x_", Properties::default()).await.unwrap();
+    assert_ne!(a.id, b.id);
+    assert_eq!(err(registry.create("a", Properties::default()).await), "file exists");
+    let volume = registry.volume("a").await.unwrap();
+    file(&volume, Ino::ROOT, "only-in-a").await;
+    let other = registry.volume("b-2.x_").await.unwrap();
+    assert!(other.lookup(&Cred::root(), Ino::ROOT, b"only-in-a", NameMatch::Exact).await.is_err());
+    let small = Properties { record_bytes: 4096, ..Properties::default() };
+    assert_eq!(registry.set("a", small.clone()).await.unwrap().properties, small);
+    assert_eq!(registry.list().await.unwrap().len(), 2);
+    assert!(err(registry.destroy("a").await).starts_with("busy"));
+    drop(volume);
+    registry.destroy("a").await.unwrap();
+    assert_eq!(err(registry.volume("a").await), "no such file or directory");
+    let left = place.store.list(Some(&prefix_of(a.id))).count().await;
+    assert_eq!(left, 0);
+    assert_eq!(registry.list().await.unwrap().len(), 1);
+    registry.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_metadata_is_damage_not_a_new_volume() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let id = volume.id();
+    registry.close().await.unwrap();
+    drop((registry, volume));
+    let paths: Vec<_> = place.store.list(Some(&prefix_of(id))).try_collect().await.unwrap();
+    for object in paths {
+        place.store.delete(&object.location).await.unwrap();
+    }
+    let registry = place.registry().await;
+    assert!(err(registry.volume("v").await).contains("lost its metadata"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doomed_volume_is_buried_at_the_next_opening() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let id = volume.id();
+    drop(volume);
+    let doom = registry.update(|document| {
+        find(document, "v")?.doomed = true;
+        Ok(())
+    });
+    doom.await.unwrap();
+    drop(registry);
+    let registry = place.registry().await;
+    assert_eq!(registry.list().await.unwrap(), []);
+    assert_eq!(place.store.list(Some(&prefix_of(id))).count().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_who_change_the_registry_at_once_both_succeed() {
+    let place = Box_::new();
+    let (one, other) = (place.registry().await, place.registry().await);
+    let (a, b) = tokio::join!(one.create("a", Properties::default()), other.create("b", Properties::default()));
+    a.unwrap();
+    b.unwrap();
+    assert_eq!(one.list().await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_names_what_is_wrong() {
+    use crate::keys;
+    use crate::meta::Batch;
+    let (registry, volume) = fresh().await;
+    let f = file(&volume, Ino::ROOT, "f").await;
+    let g = file(&volume, Ino::ROOT, "G").await;
+    let meta = std::sync::Arc::clone(&volume.state.meta);
+    let mut batch = Batch::default();
+    batch.delete(keys::inode_key(f));
+    batch.delete(keys::folded_prefix(Ino::ROOT, b"g").to_vec().into_iter().chain(*b"G").collect::<Vec<u8>>());
+    batch.put(keys::orphan_key(g), keys::MARK);
+    batch.put(keys::cookie_key(Ino::ROOT, 99), keys::encode_cookie(g, FileKind::File, b"ghost"));
+    batch.put(keys::inode_key(Ino(77)), vec![9, 9]);
+    meta.submit(batch).unwrap();
+    let report = registry.check("v", false).await.unwrap();
+    let all = report.problems.join("\n");
+    for expected in [
+        "'f' in directory 1 leads to inode",
+        "case-folded names that do not agree",
+        "is marked as orphan and has 1 links",
+        "'ghost' in directory 1 (/) is listed but does not exist",
+        "metadata record I/000000000000004d is damaged",
+        "(/G)",
+        "statfs tells a wrong number",
+    ] {
+        assert!(all.contains(expected), "{expected}\n---\n{all}");
+    }
+}

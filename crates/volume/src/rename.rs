@@ -1,0 +1,315 @@
+//! Renaming: the one operation that touches up to four inodes.
+//!
+//! R1. Directories move to other directories under `State::moves` alone, so the parents that the loop check walks
+//!     cannot change under it.
+//! R2. What was looked up before the `namespace` locks is looked up again under them; if it changed, all over again.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::access::{self, touch_ctime, touch_mtime};
+use crate::inode::Inode;
+use crate::keys::Entry;
+use crate::meta::{Batch, Ticket};
+use crate::names::{add_entry, check_name, drop_entry, is_dots, put_entry};
+use crate::namespace::{Fate, live, lock_namespaces, unlinked};
+use crate::state::{Cores, State, pre};
+use crate::types::*;
+use crate::volume::Volume;
+
+/// Deeper trees do not exist: a longer walk is a loop of damaged parents.
+const DEPTH_MAX: usize = 1 << 16;
+
+/// One side of a rename: a directory and a name in it.
+struct Side<'a> {
+    dir: Arc<Inode>,
+    name: &'a [u8],
+}
+
+/// What a name led to.
+#[derive(Clone)]
+struct Found {
+    entry: Entry,
+    inode: Arc<Inode>,
+}
+
+impl Found {
+    fn is_dir(&self) -> bool {
+        self.entry.kind == FileKind::Directory
+    }
+}
+
+impl Volume {
+    /// Returns the changes of the source and the target directory.
+    pub async fn rename(
+        &self,
+        cred: &Cred,
+        from: Ino,
+        from_name: &[u8],
+        to: Ino,
+        to_name: &[u8],
+        mode: RenameMode,
+    ) -> FsResult<(Changed, Changed)> {
+        check_name(from_name)?;
+        check_name(to_name)?;
+        if is_dots(from_name) || is_dots(to_name) {
+            return Err(FsError::Invalid("'.' and '..' cannot be renamed"));
+        }
+        let state = &self.state;
+        let from = Side { dir: state.directory(from).await?, name: from_name };
+        let to = Side { dir: state.directory(to).await?, name: to_name };
+        loop {
+            state.admit_removal().await?;
+            if let Some(result) = self.try_rename(cred, &from, &to, mode).await? {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// `None`: something moved between look-up and lock (R2).
+    async fn try_rename(
+        &self,
+        cred: &Cred,
+        from: &Side<'_>,
+        to: &Side<'_>,
+        mode: RenameMode,
+    ) -> FsResult<Option<(Changed, Changed)>> {
+        let state = &self.state;
+        access::require(&from.dir.core.lock().attr, cred, ACCESS_EXECUTE)?;
+        access::require(&to.dir.core.lock().attr, cred, ACCESS_EXECUTE)?;
+        let Some(source) = state.find(from).await? else { return Err(FsError::NotFound) };
+        let target = state.find(to).await?;
+        let crosses = from.dir.id.ino != to.dir.id.ino;
+        let moves_dir = source.is_dir() || (mode == RenameMode::Exchange && target.as_ref().is_some_and(Found::is_dir));
+        let _moves = if crosses && moves_dir { Some(state.moves.lock().await) } else { None };
+        let mut dirs = vec![&from.dir, &to.dir];
+        dirs.extend(target.iter().filter(|t| t.is_dir() && mode == RenameMode::Replace).map(|t| &t.inode));
+        let locks = lock_namespaces(dirs).await;
+        let now_target = state.entry(&to.dir, to.name).await?;
+        if state.entry(&from.dir, from.name).await? != Some(source.entry)
+            || now_target != target.as_ref().map(|found| found.entry)
+        {
+            return Ok(None);
+        }
+        if let Some(target) = &target
+            && mode == RenameMode::NoReplace
+            && (source.entry.ino != target.entry.ino || from.name != to.name || crosses)
+        {
+            return Err(FsError::Exists);
+        }
+        if mode == RenameMode::Exchange && target.is_none() {
+            return Err(FsError::NotFound);
+        }
+        if crosses && source.is_dir() && state.is_within(&to.dir, source.entry.ino).await? {
+            return Err(FsError::Invalid("a directory cannot move into itself"));
+        }
+        if let (true, RenameMode::Exchange, Some(target)) = (crosses, mode, &target)
+            && target.is_dir()
+            && state.is_within(&from.dir, target.entry.ino).await?
+        {
+            return Err(FsError::Invalid("a directory cannot move into itself"));
+        }
+        let (changes, ticket) = match &target {
+            Some(target) if target.entry.ino == source.entry.ino => return Ok(Some(unchanged(from, to))),
+            Some(target) if mode == RenameMode::Exchange => self.exchange(cred, from, to, &source, target)?,
+            target => self.replace(cred, from, to, &source, target.as_ref())?,
+        };
+        drop(locks);
+        let kind = source.entry.kind;
+        let copy = Bytes::copy_from_slice;
+        state.send(|| Event::Renamed {
+            origin: self.origin,
+            from: from.dir.id.ino,
+            from_name: copy(from.name),
+            to: to.dir.id.ino,
+            to_name: copy(to.name),
+            kind,
+        });
+        // Other names of either inode show its times and link count.
+        for found in std::iter::once(&source).chain(&target) {
+            state.send(|| Event::Attr { origin: self.origin, ino: found.entry.ino });
+        }
+        state.settle(ticket).await?;
+        Ok(Some(changes))
+    }
+
+    fn replace(
+        &self,
+        cred: &Cred,
+        from: &Side<'_>,
+        to: &Side<'_>,
+        source: &Found,
+        target: Option<&Found>,
+    ) -> FsResult<((Changed, Changed), Ticket)> {
+        let state = &self.state;
+        may_rename(cred, from, to, source, target)?;
+        let mut locked = vec![&from.dir, &to.dir, &source.inode];
+        locked.extend(target.map(|found| &found.inode));
+        let now = state.now();
+        let (from_ino, to_ino) = (from.dir.id.ino, to.dir.id.ino);
+        let mut cores = Cores::lock(&locked);
+        live(cores.of(&to.dir))?;
+        if let Some(target) = target
+            && cores.of(&target.inode).entries > 0
+        {
+            return Err(FsError::NotEmpty);
+        }
+        let crosses = from_ino != to_ino;
+        if source.is_dir() && crosses && cores.of(&to.dir).attr.nlink >= LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        let before = (pre(&cores.of(&from.dir).attr), pre(&cores.of(&to.dir).attr));
+        let mut batch = Batch::default();
+        drop_entry(&mut batch, from_ino, cores.of(&from.dir), from.name, source.entry);
+        let mut fate = Fate::Linked;
+        if let Some(target) = target {
+            drop_entry(&mut batch, to_ino, cores.of(&to.dir), to.name, target.entry);
+            fate = unlinked(state, &target.inode, cores.of(&target.inode), &mut batch, now);
+            if target.is_dir() {
+                let parent = cores.of(&to.dir);
+                parent.attr.nlink = parent.attr.nlink.saturating_sub(1);
+            }
+        }
+        let entry = add_entry(&mut batch, to_ino, cores.of(&to.dir), to.name, source.entry.ino, source.entry.kind);
+        if source.is_dir() && crosses {
+            let old = cores.of(&from.dir);
+            old.attr.nlink = old.attr.nlink.saturating_sub(1);
+            cores.of(&to.dir).attr.nlink += 1;
+        }
+        let moved = cores.of(&source.inode);
+        moved.parent = to_ino;
+        touch_ctime(&mut moved.attr, now);
+        touch_mtime(&mut cores.of(&from.dir).attr, now);
+        if crosses {
+            touch_mtime(&mut cores.of(&to.dir).attr, now);
+        }
+        let after = (cores.of(&from.dir).attr, cores.of(&to.dir).attr);
+        let replaced = target.map(|target| cores.of(&target.inode).attr);
+        let ticket = cores.submit(&*state.meta, batch)?;
+        state.note_entry(&from.dir, from.name, None);
+        state.note_entry(&to.dir, to.name, Some(entry));
+        if let Some(target) = target {
+            fate.seal(cores.of(&target.inode));
+        }
+        drop(cores);
+        if let Some(target) = target {
+            state.bury(&target.inode, fate);
+        }
+        if let Some(attr) = replaced {
+            self.send_removed(to_ino, to.name, &attr);
+        }
+        Ok((changes(before, after), ticket))
+    }
+
+    fn exchange(
+        &self,
+        cred: &Cred,
+        from: &Side<'_>,
+        to: &Side<'_>,
+        source: &Found,
+        target: &Found,
+    ) -> FsResult<((Changed, Changed), Ticket)> {
+        let state = &self.state;
+        for (side, found) in [(from, source), (to, target)] {
+            access::may_remove(&side.dir.core.lock().attr, &found.inode.core.lock().attr, cred)?;
+        }
+        let (from_ino, to_ino) = (from.dir.id.ino, to.dir.id.ino);
+        let now = state.now();
+        let mut cores = Cores::lock(&[&from.dir, &to.dir, &source.inode, &target.inode]);
+        let before = (pre(&cores.of(&from.dir).attr), pre(&cores.of(&to.dir).attr));
+        let mut batch = Batch::default();
+        // Names and cookies stay; what they lead to changes places.
+        let at_from = Entry { cookie: source.entry.cookie, ..target.entry };
+        let at_to = Entry { cookie: target.entry.cookie, ..source.entry };
+        put_entry(&mut batch, from_ino, from.name, at_from);
+        put_entry(&mut batch, to_ino, to.name, at_to);
+        if from_ino != to_ino && source.is_dir() != target.is_dir() {
+            let (gains, loses) = if target.is_dir() { (&from.dir, &to.dir) } else { (&to.dir, &from.dir) };
+            cores.of(gains).attr.nlink += 1;
+            let loser = cores.of(loses);
+            loser.attr.nlink = loser.attr.nlink.saturating_sub(1);
+        }
+        for (found, parent) in [(source, to_ino), (target, from_ino)] {
+            let core = cores.of(&found.inode);
+            core.parent = parent;
+            touch_ctime(&mut core.attr, now);
+        }
+        touch_mtime(&mut cores.of(&from.dir).attr, now);
+        if from_ino != to_ino {
+            touch_mtime(&mut cores.of(&to.dir).attr, now);
+        }
+        let after = (cores.of(&from.dir).attr, cores.of(&to.dir).attr);
+        let ticket = cores.submit(&*state.meta, batch)?;
+        state.note_entry(&from.dir, from.name, Some(at_from));
+        state.note_entry(&to.dir, to.name, Some(at_to));
+        drop(cores);
+        // Who caches names learns that both lead elsewhere now.
+        for (side, found, other) in [(from, source, target), (to, target, source)] {
+            let (origin, dir, name) = (self.origin, side.dir.id.ino, || Bytes::copy_from_slice(side.name));
+            let (ino, kind) = (found.entry.ino, found.entry.kind);
+            state.send(|| Event::Removed { origin, dir, name: name(), ino, kind });
+            state.send(|| Event::Added { origin, dir, name: name(), kind: other.entry.kind });
+        }
+        Ok((changes(before, after), ticket))
+    }
+}
+
+/// The checks of Linux' vfs_rename, in its order.
+fn may_rename(cred: &Cred, from: &Side<'_>, to: &Side<'_>, source: &Found, target: Option<&Found>) -> FsResult<()> {
+    let from_attr = from.dir.core.lock().attr;
+    let to_attr = to.dir.core.lock().attr;
+    let source_attr = source.inode.core.lock().attr;
+    access::may_remove(&from_attr, &source_attr, cred)?;
+    match target {
+        None => access::require(&to_attr, cred, ACCESS_WRITE | ACCESS_EXECUTE)?,
+        Some(target) => {
+            access::may_remove(&to_attr, &target.inode.core.lock().attr, cred)?;
+            match (source.is_dir(), target.is_dir()) {
+                (true, false) => return Err(FsError::NotDirectory),
+                (false, true) => return Err(FsError::IsDirectory),
+                _ => {}
+            }
+        }
+    }
+    // Its '..' changes.
+    if source.is_dir() && from_attr.id != to_attr.id {
+        access::require(&source_attr, cred, ACCESS_WRITE)?;
+    }
+    Ok(())
+}
+
+fn changes(before: (PreAttr, PreAttr), after: (Attr, Attr)) -> (Changed, Changed) {
+    (Changed { before: before.0, after: after.0 }, Changed { before: before.1, after: after.1 })
+}
+
+fn unchanged(from: &Side<'_>, to: &Side<'_>) -> (Changed, Changed) {
+    let same = |dir: &Inode| {
+        let attr = dir.core.lock().attr;
+        Changed { before: pre(&attr), after: attr }
+    };
+    (same(&from.dir), same(&to.dir))
+}
+
+impl State {
+    async fn find(&self, side: &Side<'_>) -> FsResult<Option<Found>> {
+        let Some(entry) = self.entry(&side.dir, side.name).await? else { return Ok(None) };
+        let inode = self.entry_inode(&side.dir, side.name, entry).await?;
+        Ok(inode.map(|(entry, inode)| Found { entry, inode }))
+    }
+
+    /// Whether `dir` is the directory `ancestor` or lies below it.
+    async fn is_within(&self, dir: &Arc<Inode>, ancestor: Ino) -> FsResult<bool> {
+        let mut at = dir.id.ino;
+        for _ in 0..DEPTH_MAX {
+            if at == ancestor {
+                return Ok(true);
+            }
+            if at == Ino::ROOT {
+                return Ok(false);
+            }
+            at = self.inode(at).await?.core.lock().parent;
+        }
+        Err(FsError::Io(format!("the parents of directory {} form a loop", dir.id.ino.0).into()))
+    }
+}

@@ -1,0 +1,299 @@
+//! Names, errors, permissions, times.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_life_of_a_file() {
+    let (registry, volume) = fresh().await;
+    let cred = Cred::new(1000, 100, []);
+    let (attr, created, changed) = volume
+        .create(&root(), Ino::ROOT, b"a", CreateMode::Guarded, SetAttr { mode: Some(0o640), ..SetAttr::default() })
+        .await
+        .unwrap();
+    assert!(created && changed.after.mtime >= changed.before.mtime && changed.after.change > changed.before.change);
+    assert_eq!((attr.mode, attr.nlink, attr.size, attr.kind), (0o640, 1, 0, FileKind::File));
+    assert_eq!(
+        err(volume.create(&root(), Ino::ROOT, b"a", CreateMode::Guarded, SetAttr::default()).await),
+        "file exists"
+    );
+    let ino = attr.id.ino;
+    volume.write(&root(), ino, 0, bytes("hello"), Stability::FileSync).await.unwrap();
+    assert_eq!(read_all(&volume, ino).await, b"hello");
+    assert_eq!(err(volume.access(&cred, ino, ACCESS_READ).await), "permission denied");
+    let (linked, _) = volume.link(&root(), ino, Ino::ROOT, b"b").await.unwrap();
+    assert_eq!(linked.nlink, 2);
+    assert_eq!(list(&volume, Ino::ROOT).await, ["a", "b"]);
+    let (left, _) = volume.unlink(&root(), Ino::ROOT, b"a").await.unwrap();
+    assert_eq!(left.nlink, 1);
+    let open = volume.open(ino).await.unwrap();
+    volume.unlink(&root(), Ino::ROOT, b"b").await.unwrap();
+    assert_eq!(volume.getattr(ino).await.unwrap().nlink, 0);
+    assert_eq!(read_all(&volume, ino).await, b"hello");
+    drop(open);
+    assert_eq!(err(volume.getattr(ino).await), "stale file handle");
+    assert_eq!(err(volume.lookup(&root(), Ino::ROOT, b"b", NameMatch::Exact).await), "no such file or directory");
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    check_clean(&registry).await;
+    assert_eq!(registry.check("v", false).await.unwrap().inodes, 1);
+    registry.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_names() {
+    let (_registry, volume) = fresh().await;
+    let f = file(&volume, Ino::ROOT, "f").await;
+    let d = dir(&volume, Ino::ROOT, "d").await;
+    file(&volume, d, "x").await;
+    let set = SetAttr::default();
+    let long = vec![b'n'; 256];
+    let make = async |dir: Ino, name: &[u8]| err(volume.create(&root(), dir, name, CreateMode::Guarded, set).await);
+    assert_eq!(make(Ino::ROOT, &long).await, "name too long");
+    assert_eq!(make(Ino::ROOT, &long[..255]).await, "ok");
+    assert!(make(Ino::ROOT, b"").await.starts_with("invalid"));
+    assert!(make(Ino::ROOT, b"a/b").await.starts_with("invalid"));
+    assert!(make(Ino::ROOT, b"a\0b").await.starts_with("invalid"));
+    assert_eq!(make(Ino::ROOT, b".").await, "file exists");
+    assert_eq!(make(f, b"x").await, "not a directory");
+    assert_eq!(make(Ino(999_999), b"x").await, "stale file handle");
+    let r = root();
+    assert_eq!(err(volume.unlink(&r, Ino::ROOT, b"d").await), "is a directory");
+    assert_eq!(err(volume.unlink(&r, Ino::ROOT, b"nope").await), "no such file or directory");
+    assert_eq!(err(volume.rmdir(&r, Ino::ROOT, b"d").await), "directory not empty");
+    assert_eq!(err(volume.rmdir(&r, Ino::ROOT, b"f").await), "not a directory");
+    assert!(err(volume.rmdir(&r, Ino::ROOT, b".").await).starts_with("invalid"));
+    assert_eq!(err(volume.rmdir(&r, Ino::ROOT, b"..").await), "directory not empty");
+    assert_eq!(err(volume.link(&r, d, Ino::ROOT, b"hard").await), "operation not permitted");
+    assert_eq!(err(volume.link(&r, f, Ino::ROOT, b"d").await), "file exists");
+    assert_eq!(err(volume.setattr(&r, d, SetAttr { size: Some(0), ..set }).await), "is a directory");
+    assert_eq!(err(volume.read(d, 0, 1).await), "is a directory");
+    assert_eq!(err(volume.write(&r, f, u64::MAX - 1, bytes("xx"), Stability::Unstable).await), "file too large");
+    assert!(err(volume.readlink(f).await).starts_with("invalid"));
+    assert_eq!(volume.lookup(&r, d, b"..", NameMatch::Exact).await.unwrap().id.ino, Ino::ROOT);
+    assert_eq!(volume.lookup(&r, d, b".", NameMatch::Exact).await.unwrap().id.ino, d);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renames() {
+    let (registry, volume) = fresh().await;
+    let (r, top) = (root(), Ino::ROOT);
+    let a = dir(&volume, top, "a").await;
+    let b = dir(&volume, top, "b").await;
+    let f = file(&volume, a, "f").await;
+    let rename = async |from: Ino, name: &str, to: Ino, new: &str| {
+        err(volume.rename(&r, from, name.as_bytes(), to, new.as_bytes(), RenameMode::Replace).await)
+    };
+    assert_eq!(rename(a, "f", b, "g").await, "ok");
+    assert_eq!((list(&volume, a).await.len(), list(&volume, b).await), (0, vec!["g".to_owned()]));
+    assert!(rename(top, "a", a, "x").await.starts_with("invalid"));
+    let c = dir(&volume, a, "c").await;
+    assert!(rename(top, "a", c, "x").await.starts_with("invalid"));
+    assert_eq!(rename(top, "a", top, "b").await, "directory not empty");
+    assert_eq!(rename(b, "g", top, "a").await, "is a directory");
+    assert_eq!(rename(top, "a", b, "g").await, "not a directory");
+    assert_eq!(rename(top, "nope", b, "g").await, "no such file or directory");
+    // Hard links to one inode: nothing happens, both names stay.
+    volume.link(&r, f, b, b"h").await.unwrap();
+    assert_eq!(rename(b, "g", b, "h").await, "ok");
+    assert_eq!(list(&volume, b).await.len(), 2);
+    // Replacing a file, and an empty directory.
+    let old = file(&volume, top, "old").await;
+    assert_eq!(rename(b, "h", top, "old").await, "ok");
+    assert_eq!(err(volume.getattr(old).await), "stale file handle");
+    let e = dir(&volume, top, "e").await;
+    assert_eq!(volume.getattr(top).await.unwrap().nlink, 5);
+    assert_eq!(rename(a, "c", top, "e").await, "ok");
+    assert_eq!(err(volume.getattr(e).await), "stale file handle");
+    assert_eq!(volume.parent(c).await.unwrap(), top);
+    assert_eq!((volume.getattr(top).await.unwrap().nlink, volume.getattr(a).await.unwrap().nlink), (5, 2));
+    // The other modes.
+    let no_replace = volume.rename(&r, top, b"a", top, b"b", RenameMode::NoReplace).await;
+    assert_eq!(err(no_replace), "file exists");
+    volume.rename(&r, top, b"old", a, b"new", RenameMode::NoReplace).await.unwrap();
+    volume.rename(&r, a, b"new", top, b"e", RenameMode::Exchange).await.unwrap();
+    assert_eq!(volume.lookup(&r, a, b"new", NameMatch::Exact).await.unwrap().id.ino, c);
+    assert_eq!(volume.lookup(&r, top, b"e", NameMatch::Exact).await.unwrap().id.ino, f);
+    assert_eq!(volume.parent(c).await.unwrap(), a);
+    check_clean(&registry).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permissions() {
+    let (_registry, volume) = fresh().await;
+    let (r, user, other) = (root(), Cred::new(1000, 100, []), Cred::new(2000, 200, []));
+    let set = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    volume.setattr(&r, Ino::ROOT, set(0o755)).await.unwrap();
+    assert_eq!(err(volume.create(&user, Ino::ROOT, b"x", CreateMode::Guarded, set(0o644)).await), "permission denied");
+    let tmp = volume.mkdir(&r, Ino::ROOT, b"tmp", set(0o1777)).await.unwrap().0.id.ino;
+    let (f, _, _) = volume.create(&user, tmp, b"f", CreateMode::Guarded, set(0o644)).await.unwrap();
+    assert_eq!((f.uid, f.gid), (1000, 100));
+    assert_eq!(err(volume.unlink(&other, tmp, b"f").await), "operation not permitted");
+    assert_eq!(err(volume.rename(&other, tmp, b"f", tmp, b"g", RenameMode::Replace).await), "operation not permitted");
+    // A name that exists is said to exist even where it could not be made.
+    assert_eq!(err(volume.mkdir(&user, Ino::ROOT, b"tmp", set(0o755)).await), "file exists");
+    let private = volume.mkdir(&user, tmp, b"p", set(0o700)).await.unwrap().0.id.ino;
+    file(&volume, private, "in").await;
+    assert_eq!(err(volume.lookup(&other, private, b"in", NameMatch::Exact).await), "permission denied");
+    assert_eq!(err(volume.lookup(&other, private, b"none", NameMatch::Exact).await), "permission denied");
+    assert_eq!(err(volume.readdir(&other, private, 0, 10, false).await), "permission denied");
+    assert_eq!(err(volume.setattr(&other, f.id.ino, set(0o777)).await), "operation not permitted");
+    assert_eq!(
+        err(volume.setattr(&other, f.id.ino, SetAttr { size: Some(0), ..SetAttr::default() }).await),
+        "permission denied"
+    );
+    // Writing takes setuid away, root's writing does not.
+    volume.setattr(&user, f.id.ino, set(0o4755)).await.unwrap();
+    volume.write(&r, f.id.ino, 0, bytes("x"), Stability::Unstable).await.unwrap();
+    assert_eq!(volume.getattr(f.id.ino).await.unwrap().mode, 0o4755);
+    let written = volume.write(&user, f.id.ino, 0, bytes("x"), Stability::Unstable).await.unwrap();
+    assert_eq!(written.changed.after.mode, 0o755);
+    let guard = SetAttr { guard_ctime: Some(larder_base::Timestamp::new(1, 1)), ..set(0o600) };
+    assert_eq!(err(volume.setattr(&user, f.id.ino, guard).await), "the file changed meanwhile");
+    assert_eq!(
+        err(volume.mknod(&user, tmp, b"dev", FileKind::CharDevice, (1, 3), set(0o600)).await),
+        "operation not permitted"
+    );
+    let (dev, _) = volume.mknod(&r, tmp, b"dev", FileKind::CharDevice, (1, 3), set(0o600)).await.unwrap();
+    assert_eq!((dev.kind, dev.rdev), (FileKind::CharDevice, (1, 3)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exclusive_creates_and_symlinks() {
+    let (_registry, volume) = fresh().await;
+    let (r, top, set) = (root(), Ino::ROOT, SetAttr::default());
+    let exclusive = |v: u8| CreateMode::Exclusive([v; 8]);
+    let (first, created, _) = volume.create(&r, top, b"x", exclusive(1), set).await.unwrap();
+    assert!(created);
+    let (again, created, _) = volume.create(&r, top, b"x", exclusive(1), set).await.unwrap();
+    assert!(!created && again.id == first.id);
+    assert_eq!(err(volume.create(&r, top, b"x", exclusive(2), set).await), "file exists");
+    volume.setattr(&r, first.id.ino, SetAttr { mode: Some(0o600), ..set }).await.unwrap();
+    assert_eq!(err(volume.create(&r, top, b"x", exclusive(1), set).await), "file exists");
+    volume.write(&r, first.id.ino, 0, bytes("data"), Stability::Unstable).await.unwrap();
+    let truncate = SetAttr { size: Some(0), ..set };
+    let (cut, created, _) = volume.create(&r, top, b"x", CreateMode::Unchecked, truncate).await.unwrap();
+    assert_eq!((cut.size, created), (0, false));
+    let (link, _) = volume.symlink(&r, top, b"l", b"some/where", set).await.unwrap();
+    assert_eq!((link.size, link.kind, link.mode), (10, FileKind::Symlink, 0o777));
+    assert_eq!(volume.readlink(link.id.ino).await.unwrap(), "some/where");
+    assert_eq!(err(volume.symlink(&r, top, b"m", &[b'x'; 4096], set).await), "name too long");
+    assert_eq!(err(volume.create(&r, top, b"l", CreateMode::Unchecked, set).await), "file exists");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_ignoring_case() {
+    let (registry, volume) = fresh().await;
+    let top = Ino::ROOT;
+    let f = file(&volume, top, "ReadMe.TXT").await;
+    let g = file(&volume, top, "straße").await;
+    let found =
+        async |name: &str| volume.lookup(&root(), top, name.as_bytes(), NameMatch::Folded).await.map(|a| a.id.ino);
+    assert_eq!(found("readme.txt").await.unwrap(), f);
+    assert_eq!(found("README.TXT").await.unwrap(), f);
+    assert_eq!(found("STRAßE").await.unwrap(), g);
+    assert_eq!(err(found("readme").await), "no such file or directory");
+    assert_eq!(volume.stored_name(top, b"README.txt").await.unwrap(), "ReadMe.TXT");
+    let h = file(&volume, top, "readme.txt").await;
+    assert_eq!((found("readme.txt").await.unwrap(), found("ReadMe.TXT").await.unwrap()), (h, f));
+    volume.rename(&root(), top, b"readme.txt", top, b"README.TXT", RenameMode::Replace).await.unwrap();
+    volume.unlink(&root(), top, b"ReadMe.TXT").await.unwrap();
+    assert_eq!(found("readMe.txt").await.unwrap(), h);
+    check_clean(&registry).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn extended_attributes() {
+    let (registry, volume) = fresh().await;
+    let f = file(&volume, Ino::ROOT, "f").await;
+    let (r, user) = (root(), Cred::new(5, 5, []));
+    let set = async |cred: &Cred, name: &str, value: &[u8], mode| {
+        err(volume.setxattr(cred, f, name.as_bytes(), value, mode).await)
+    };
+    assert_eq!(set(&user, "user.a", b"1", XattrMode::Create).await, "ok");
+    assert_eq!(set(&user, "user.a", b"1", XattrMode::Create).await, "file exists");
+    assert_eq!(set(&user, "user.b", b"", XattrMode::Replace).await, "attribute not found");
+    assert_eq!(set(&user, "user.empty", b"", XattrMode::Set).await, "ok");
+    assert_eq!(set(&user, "user.big", &vec![7; XATTR_BYTES_MAX + 1], XattrMode::Set).await, "value too large");
+    assert_eq!(set(&user, "trusted.t", b"1", XattrMode::Set).await, "operation not permitted");
+    assert_eq!(set(&r, "trusted.t", b"1", XattrMode::Set).await, "ok");
+    assert_eq!(set(&r, "other.t", b"1", XattrMode::Set).await, "not supported");
+    assert_eq!(volume.getxattr(&user, f, b"user.a").await.unwrap(), "1");
+    assert_eq!(volume.getxattr(&user, f, b"user.empty").await.unwrap(), "");
+    assert_eq!(err(volume.getxattr(&user, f, b"trusted.t").await), "attribute not found");
+    assert_eq!(volume.listxattr(&r, f).await.unwrap(), ["trusted.t", "user.a", "user.empty"]);
+    assert_eq!(volume.listxattr(&user, f).await.unwrap().len(), 2);
+    volume.removexattr(&r, f, b"user.a").await.unwrap();
+    assert_eq!(err(volume.removexattr(&r, f, b"user.a").await), "attribute not found");
+    check_clean(&registry).await;
+    volume.unlink(&r, Ino::ROOT, b"f").await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    check_clean(&registry).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quota_room_and_statfs() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let f = file(&volume, Ino::ROOT, "f").await;
+    let quota = Properties { quota_bytes: Some(1 << 20), ..Properties::default() };
+    registry.set("v", quota).await.unwrap();
+    assert_eq!(volume.statfs().total_bytes, 1 << 20);
+    let half = vec![Bytes::from(vec![1u8; 600 << 10])];
+    volume.write(&root(), f, 0, half.clone(), Stability::FileSync).await.unwrap();
+    assert!(volume.statfs().available_bytes < 500 << 10);
+    assert_eq!(err(volume.write(&root(), f, 600 << 10, half, Stability::Unstable).await), "quota exceeded");
+    registry.set("v", Properties::default()).await.unwrap();
+    place.room.available.store(0, Ordering::Relaxed);
+    let made = volume.create(&root(), Ino::ROOT, b"g", CreateMode::Guarded, SetAttr::default()).await;
+    assert!(err(made).starts_with("no space left"));
+    volume.unlink(&root(), Ino::ROOT, b"f").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_and_origins() {
+    let (_registry, volume) = fresh().await;
+    let mut events = volume.events();
+    let mine = volume.with_origin(7);
+    let (attr, _) = mine.mkdir(&root(), Ino::ROOT, b"d", SetAttr::default()).await.unwrap();
+    assert!(matches!(events.try_recv().unwrap(), Event::Added { origin: 7, dir: Ino::ROOT, .. }));
+    volume.rmdir(&root(), Ino::ROOT, b"d").await.unwrap();
+    let removed = events.try_recv().unwrap();
+    assert!(matches!(removed, Event::Removed { origin: 0, ino, .. } if ino == attr.id.ino));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times() {
+    let (_registry, volume) = fresh().await;
+    let f = file(&volume, Ino::ROOT, "f").await;
+    let at = larder_base::Timestamp::new(1_000, 5);
+    let set = SetAttr { atime: Some(SetTime::To(at)), mtime: Some(SetTime::To(at)), ..SetAttr::default() };
+    let changed = volume.setattr(&root(), f, set).await.unwrap();
+    assert_eq!((changed.after.atime, changed.after.mtime), (at, at));
+    assert!(changed.after.ctime > changed.before.ctime);
+    volume.write(&root(), f, 0, bytes("x"), Stability::Unstable).await.unwrap();
+    let written = volume.getattr(f).await.unwrap();
+    assert!(written.mtime > at && written.atime == at);
+    // relatime: the first read after a change moves atime, the next does not.
+    volume.read(f, 0, 1).await.unwrap();
+    let read = volume.getattr(f).await.unwrap();
+    assert!(read.atime > at && read.ctime == written.ctime);
+    volume.read(f, 0, 1).await.unwrap();
+    assert_eq!(volume.getattr(f).await.unwrap().atime, read.atime);
+    let before = volume.getattr(Ino::ROOT).await.unwrap();
+    volume.link(&root(), f, Ino::ROOT, b"g").await.unwrap();
+    let (file_after, dir_after) = (volume.getattr(f).await.unwrap(), volume.getattr(Ino::ROOT).await.unwrap());
+    assert!(file_after.ctime > read.ctime && file_after.mtime == written.mtime);
+    assert!(dir_after.mtime > before.mtime && dir_after.ctime > before.ctime);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removed_directories() {
+    let (_registry, volume) = fresh().await;
+    let d = dir(&volume, Ino::ROOT, "d").await;
+    let open = volume.open(d).await.unwrap();
+    volume.rmdir(&root(), Ino::ROOT, b"d").await.unwrap();
+    let made = volume.create(&root(), d, b"x", CreateMode::Guarded, SetAttr::default()).await;
+    assert_eq!(err(made), "no such file or directory");
+    assert_eq!(volume.getattr(d).await.unwrap().nlink, 0);
+    drop(open);
+    assert_eq!(err(volume.getattr(d).await), "stale file handle");
+}

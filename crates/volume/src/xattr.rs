@@ -1,0 +1,182 @@
+//! Extended attributes: opaque values, with the permissions that Linux gives to each namespace.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::access::{self, S_ISVTX, touch_ctime};
+use crate::attr::current;
+use crate::inode::Inode;
+use crate::keys;
+use crate::meta::Batch;
+use crate::state::Cores;
+use crate::types::*;
+use crate::volume::Volume;
+
+/// All names of one inode together: what a listing may be asked to return at once (XATTR_LIST_MAX).
+const NAMES_BYTES_MAX: usize = 65536;
+const PAGE: usize = 1024;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Space {
+    User,
+    Trusted,
+    Security,
+    Acl,
+}
+
+fn space_of(name: &[u8]) -> FsResult<Space> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if name.contains(&0) {
+        return Err(FsError::Invalid("an attribute's name must not hold a zero byte"));
+    }
+    let spaces = [(&b"user."[..], Space::User), (b"trusted.", Space::Trusted), (b"security.", Space::Security)];
+    if let Some((prefix, space)) = spaces.into_iter().find(|(prefix, _)| name.starts_with(prefix)) {
+        return if name.len() > prefix.len() {
+            Ok(space)
+        } else {
+            Err(FsError::Invalid("an attribute without a name"))
+        };
+    }
+    match name {
+        b"system.posix_acl_access" | b"system.posix_acl_default" => Ok(Space::Acl),
+        _ => Err(FsError::NotSupported),
+    }
+}
+
+fn may_read(attr: &Attr, cred: &Cred, space: Space) -> FsResult<()> {
+    match space {
+        _ if cred.checked => Ok(()),
+        Space::Security | Space::Acl => Ok(()),
+        Space::Trusted if cred.uid == 0 => Ok(()),
+        Space::Trusted => Err(FsError::NoAttribute),
+        Space::User if !bears_user(attr) => Err(FsError::NoAttribute),
+        Space::User => access::require(attr, cred, ACCESS_READ),
+    }
+}
+
+fn may_write(attr: &Attr, cred: &Cred, space: Space) -> FsResult<()> {
+    let only_if = |allowed| if allowed { Ok(()) } else { Err(FsError::NotPermitted) };
+    match space {
+        Space::User if !bears_user(attr) => Err(FsError::NotPermitted),
+        _ if cred.checked => Ok(()),
+        Space::Trusted | Space::Security => only_if(cred.uid == 0),
+        Space::Acl => only_if(access::owns(attr, cred)),
+        Space::User => {
+            let sticky = attr.kind == FileKind::Directory && attr.mode & S_ISVTX != 0;
+            only_if(!sticky || access::owns(attr, cred))?;
+            access::require(attr, cred, ACCESS_WRITE)
+        }
+    }
+}
+
+/// Permission bits of links and devices say nothing about who may store data on them.
+fn bears_user(attr: &Attr) -> bool {
+    matches!(attr.kind, FileKind::File | FileKind::Directory)
+}
+
+impl Volume {
+    pub async fn getxattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
+        let space = space_of(name)?;
+        let inode = self.state.inode(ino).await?;
+        may_read(&current(&inode)?, cred, space)?;
+        self.stored_xattr(&inode, name).await?.ok_or(FsError::NoAttribute)
+    }
+
+    async fn stored_xattr(&self, inode: &Arc<Inode>, name: &[u8]) -> FsResult<Option<Bytes>> {
+        if inode.core.lock().xattrs == 0 {
+            return Ok(None);
+        }
+        let key = keys::xattr_key(inode.id.ino, name);
+        let value = self.state.meta.get(&key).await?;
+        value.map(|value| keys::decode_xattr(&key, &value)).transpose()
+    }
+
+    pub async fn setxattr(&self, cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        let space = space_of(name)?;
+        if value.len() > XATTR_BYTES_MAX {
+            return Err(FsError::TooBig);
+        }
+        let state = &*self.state;
+        let inode = state.inode(ino).await?;
+        may_write(&current(&inode)?, cred, space)?;
+        state.check_room()?;
+        state.meta.admit().await?;
+        let guard = inode.namespace.lock().await;
+        let exists = self.stored_xattr(&inode, name).await?.is_some();
+        match mode {
+            XattrMode::Create if exists => return Err(FsError::Exists),
+            XattrMode::Replace if !exists => return Err(FsError::NoAttribute),
+            _ => {}
+        }
+        if !exists {
+            let names: usize = self.xattr_names(&inode).await?.iter().map(|name| name.len() + 1).sum();
+            if names + name.len() + 1 > NAMES_BYTES_MAX {
+                return Err(FsError::NoSpace("the file has too many extended attributes".into()));
+            }
+        }
+        let mut batch = Batch::default();
+        batch.put(keys::xattr_key(ino, name), keys::encode_xattr(value));
+        let ticket = self.change_xattr(&inode, batch, i64::from(!exists))?;
+        drop(guard);
+        state.send(|| Event::Attr { origin: self.origin, ino });
+        state.settle(ticket).await
+    }
+
+    pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
+        let space = space_of(name)?;
+        let state = &*self.state;
+        let inode = state.inode(ino).await?;
+        may_write(&current(&inode)?, cred, space)?;
+        state.meta.admit().await?;
+        let guard = inode.namespace.lock().await;
+        if self.stored_xattr(&inode, name).await?.is_none() {
+            return Err(FsError::NoAttribute);
+        }
+        let mut batch = Batch::default();
+        batch.delete(keys::xattr_key(ino, name));
+        let ticket = self.change_xattr(&inode, batch, -1)?;
+        drop(guard);
+        state.send(|| Event::Attr { origin: self.origin, ino });
+        state.settle(ticket).await
+    }
+
+    fn change_xattr(&self, inode: &Arc<Inode>, batch: Batch, added: i64) -> FsResult<crate::meta::Ticket> {
+        let now = self.state.now();
+        let mut cores = Cores::lock(&[inode]);
+        let core = cores.of(inode);
+        if core.gone {
+            return Err(FsError::Stale);
+        }
+        core.xattrs = u32::try_from((i64::from(core.xattrs) + added).max(0)).unwrap_or(u32::MAX);
+        touch_ctime(&mut core.attr, now);
+        cores.submit(&*self.state.meta, batch)
+    }
+
+    pub async fn listxattr(&self, cred: &Cred, ino: Ino) -> FsResult<Vec<Bytes>> {
+        let inode = self.state.inode(ino).await?;
+        current(&inode)?;
+        let mut names = self.xattr_names(&inode).await?;
+        if cred.uid != 0 {
+            names.retain(|name| !name.starts_with(b"trusted."));
+        }
+        Ok(names)
+    }
+
+    async fn xattr_names(&self, inode: &Arc<Inode>) -> FsResult<Vec<Bytes>> {
+        let mut names = Vec::new();
+        if inode.core.lock().xattrs == 0 {
+            return Ok(names);
+        }
+        let (mut from, to) = keys::range_of(keys::tag::XATTR, inode.id.ino);
+        loop {
+            let page = self.state.meta.scan(&from, &to, PAGE).await?;
+            let Some((last, _)) = page.last() else { return Ok(names) };
+            // The least key after this one.
+            from = [&last[..], &[0]].concat().into();
+            names.extend(page.iter().map(|(key, _)| keys::rest_of(key)));
+        }
+    }
+}
