@@ -1,0 +1,106 @@
+//! The client of the daemon's socket: one connection per request, every answer bounded.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{BODY_BYTES_MAX, Failure, FailureKind, SocketPath};
+
+/// A daemon that does not accept within this time hangs.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Speaks to the daemon behind one socket.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// The daemon behind `socket`; `None` when nobody listens there (no file, or one left by a crash).
+    pub async fn connect(socket: &Path) -> Result<Option<Client>, Failure> {
+        let client = Client { socket: socket.to_owned() };
+        match client.stream().await {
+            Ok(_) => Ok(Some(client)),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
+            Err(e) => Err(Failure::io(format_args!("the daemon's socket {}", socket.display()), &e)),
+        }
+    }
+
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.call("GET", path, None::<&()>).await
+    }
+
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        self.call("POST", path, Some(body)).await
+    }
+
+    pub async fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        self.call("PATCH", path, Some(body)).await
+    }
+
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.call("DELETE", path, None::<&()>).await
+    }
+
+    async fn stream(&self) -> io::Result<tokio::net::UnixStream> {
+        let path = SocketPath::of(&self.socket)?;
+        match tokio::time::timeout(CONNECT_TIMEOUT, tokio::net::UnixStream::connect(path.path())).await {
+            Ok(stream) => stream,
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in 10 s: the daemon hangs")),
+        }
+    }
+
+    /// No time limit on the answer: a check of a large volume takes hours, and Ctrl-C is at hand.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Failure> {
+        let lost = |why: String| {
+            Failure::new(FailureKind::Unavailable, format!("the daemon at {} went away: {why}", self.socket.display()))
+        };
+        let bytes = match body {
+            Some(body) => serde_json::to_vec(body).map_err(|e| Failure::internal(e.to_string()))?,
+            None => Vec::new(),
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "larder")
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(bytes)))
+            .map_err(|e| Failure::internal(e.to_string()))?;
+        let stream = self.stream().await.map_err(|e| lost(e.to_string()))?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| lost(e.to_string()))?;
+        let driver = tokio::spawn(connection);
+        let answer = async {
+            let response = sender.send_request(request).await.map_err(|e| lost(e.to_string()))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+            Ok((status, body.map_err(|e| lost(e.to_string()))?.to_bytes()))
+        };
+        let answer = answer.await;
+        driver.abort();
+        let (status, bytes) = answer?;
+        decode(status, &bytes)
+    }
+}
+
+fn decode<T: DeserializeOwned>(status: StatusCode, bytes: &[u8]) -> Result<T, Failure> {
+    if status.is_success() {
+        return serde_json::from_slice(bytes)
+            .map_err(|e| Failure::internal(format!("the daemon's answer is of another version: {e}")));
+    }
+    Err(serde_json::from_slice(bytes).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(bytes);
+        Failure::internal(format!("the daemon answered {status}: {}", text.trim()))
+    }))
+}

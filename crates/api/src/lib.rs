@@ -1,0 +1,21 @@
+//! What the daemon and its command line say to each other: request and response types, and the client.
+//!
+//! The daemon listens on a Unix socket in its data folder (mode 0600: whoever may open it may do
+//! everything). Requests and answers are JSON over HTTP/1.1; `--json` of every command prints the
+//! same structures. Nothing here does anything: a type, its wire form, and how to carry it.
+#![forbid(unsafe_code)]
+
+mod client;
+mod failure;
+mod socket;
+mod types;
+
+pub use client::Client;
+pub use failure::{Failure, FailureKind};
+pub use socket::SocketPath;
+pub use types::*;
+
+/// The name of the socket within the data folder.
+pub const SOCKET_NAME: &str = "larder.sock";
+/// The largest body that either side reads. A listing of 32 disks or of a thousand shares is far below.
+pub const BODY_BYTES_MAX: usize = 16 << 20;

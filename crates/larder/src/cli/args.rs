@@ -1,0 +1,310 @@
+//! The command line: one definition per flag, from which help is generated.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use larder_base::units::ByteSize;
+
+use crate::config::{self, Squash};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "larder",
+    version,
+    about = "Turns disks into a redundant NAS: NFS, SMB and a local mount from one binary"
+)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 4 `check` found problems.\n\
+    Most commands talk to the running daemon; without one they work on the disks directly.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// The data folder of the daemon: configuration, sealed passwords, socket [default: ./larder-data, or the
+    /// only daemon running; also from LARDER_DATA]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Answer with one line of JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a pool from folders or disks on the first run, and serve it
+    Up(Box<UpArgs>),
+    /// Serve what a configuration file says
+    Serve(ServeArgs),
+    /// Pools of disks
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Volumes: filesystems on a pool
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// Verify every invariant of volumes
+    Check(CheckArgs),
+    /// Mount a volume of the running daemon on a folder of this machine
+    Mount(MountArgs),
+    /// Take a mount away
+    #[command(visible_alias = "unmount")]
+    Umount {
+        /// Where it is mounted
+        dir: PathBuf,
+    },
+    /// People who may log in
+    #[command(subcommand)]
+    User(UserCommand),
+    /// What is shared
+    #[command(subcommand)]
+    Share(ShareCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// One folder per disk, each empty or of an existing pool [default: disk1 disk2 disk3 in the data folder]
+    #[arg(value_name = "DIR")]
+    pub(crate) disks: Vec<PathBuf>,
+    /// stripe, mirror, mirror3, raidz1, raidz2 or raidz3; only used when the pool is made [default: raidz1, with
+    /// two disks mirror, with one stripe]
+    #[arg(long)]
+    pub(crate) layout: Option<larder_pool::Layout>,
+    /// The name of the pool, when it is made
+    #[arg(long, default_value = "tank", value_parser = name_parser)]
+    pub(crate) name: String,
+    /// The address that every server listens on
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<std::net::IpAddr>,
+    /// Where NFS listens: ADDR:PORT, :PORT (0 takes a free one) or off [default: 0.0.0.0:12049]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) nfs: Option<String>,
+    /// Where SMB listens [default: 0.0.0.0:14445]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) smb: Option<String>,
+    /// Also answer the portmapper protocol [default address: 0.0.0.0:111]
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true, default_missing_value = ":111")]
+    pub(crate) portmapper: Option<String>,
+    /// The user to make on the first run
+    #[arg(long, value_name = "NAME", value_parser = user_parser)]
+    pub(crate) user: Option<String>,
+    /// The user's password; made (mode 0600) with a generated one when it is missing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Whom NFS takes its callers for: root = root becomes the share's owner, all = everybody does, none
+    #[arg(long, value_enum)]
+    pub(crate) squash: Option<Squash>,
+    /// Also mount the volume here
+    #[arg(long, value_name = "DIR")]
+    pub(crate) mount: Option<PathBuf>,
+    /// Caches and unwritten data of all volumes together [default: a quarter of RAM]
+    #[arg(long, value_name = "SIZE", value_parser = config::parse_memory)]
+    pub(crate) memory: Option<ByteSize>,
+    /// Import a pool that another machine did not export
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The configuration [default: larder.toml in the data folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// Which disks, when no daemon is asked.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Disks {
+    /// Work on the pool of these disks, not on a daemon's [repeat for each disk]
+    #[arg(long = "disk", value_name = "DIR")]
+    pub(crate) disks: Vec<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolCommand {
+    /// Make a pool from empty folders, one per disk
+    Create {
+        /// NAME DIR...: the pool's name (left out: tank) and its disks
+        #[arg(required = true, value_name = "NAME|DIR")]
+        words: Vec<String>,
+        /// stripe, mirror, mirror3, raidz1, raidz2 or raidz3
+        #[arg(long)]
+        layout: larder_pool::Layout,
+        /// How many disks one object lies on [default: chosen from the number of disks]
+        #[arg(long)]
+        width: Option<u8>,
+        /// Only say what would be made: capacity and survivable failures
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Health, errors and space of pools, and what to do about them
+    Status {
+        /// A pool's name, or the folders of its disks
+        #[arg(value_name = "POOL|DIR")]
+        words: Vec<String>,
+    },
+    /// Pools of the daemon, or found on folders
+    List {
+        /// Folders to look at
+        #[arg(value_name = "DIR")]
+        dirs: Vec<PathBuf>,
+    },
+    /// Take a pool into the configuration (and the running daemon)
+    Import {
+        /// The folders of its disks
+        #[arg(required = true, value_name = "DIR")]
+        dirs: Vec<PathBuf>,
+        /// Even if another machine did not export it
+        #[arg(long)]
+        force: bool,
+    },
+    /// Stop serving a pool and mark it as ready for another machine
+    Export {
+        /// A pool's name, or the folders of its disks
+        #[arg(required = true, value_name = "POOL|DIR")]
+        words: Vec<String>,
+    },
+    /// Set the error counters back to zero
+    Clear {
+        #[arg(required = true, value_name = "POOL|DIR")]
+        words: Vec<String>,
+    },
+}
+
+/// Properties of a volume.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Properties {
+    /// Bytes per record of new data: a power of two from 4K to 1M [default: 128K]
+    #[arg(long, value_name = "SIZE", value_parser = config::parse_record_size)]
+    pub(crate) record_size: Option<u32>,
+    /// lz4, zstd or none [default: lz4]
+    #[arg(long, value_parser = config::parse_compression)]
+    pub(crate) compression: Option<String>,
+    /// The most it may hold; none takes the limit away
+    #[arg(long, value_name = "SIZE", value_parser = config::parse_quota)]
+    pub(crate) quota: Option<u64>,
+    /// standard: changes are durable when answered; relaxed: within 5 s (fsync still waits) [default: standard]
+    #[arg(long, value_parser = config::parse_sync)]
+    pub(crate) sync: Option<String>,
+}
+
+impl Properties {
+    pub(crate) fn change(self) -> larder_api::VolumeChange {
+        larder_api::VolumeChange {
+            record_bytes: self.record_size,
+            compression: self.compression,
+            quota_bytes: self.quota,
+            sync: self.sync,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Make a volume
+    Create {
+        /// NAME or POOL/NAME
+        name: String,
+        #[command(flatten)]
+        properties: Properties,
+        /// Do not share it
+        #[arg(long)]
+        no_share: bool,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Volumes, their room and properties
+    List {
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Change properties
+    Set {
+        /// NAME or POOL/NAME
+        name: String,
+        #[command(flatten)]
+        properties: Properties,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Delete a volume and everything in it
+    Destroy {
+        /// NAME or POOL/NAME
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        disks: Disks,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// POOL, VOLUME or POOL/VOLUME [default: all]
+    pub(crate) name: Option<String>,
+    /// Also read all data and verify its checksums
+    #[arg(long, visible_alias = "data-too")]
+    pub(crate) read_data: bool,
+    #[command(flatten)]
+    pub(crate) disks: Disks,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MountArgs {
+    /// An existing folder
+    pub(crate) dir: PathBuf,
+    /// VOLUME or POOL/VOLUME [default: the only one]
+    #[arg(long)]
+    pub(crate) volume: Option<String>,
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Only the user who runs the daemon may look in
+    #[arg(long)]
+    pub(crate) private: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Make a user; the password is read from --password-file, from a pipe, or asked for
+    Add {
+        #[arg(value_parser = user_parser)]
+        name: String,
+        /// Owner of the files this user makes [default: whose the data folder is]
+        #[arg(long)]
+        uid: Option<u32>,
+        #[arg(long)]
+        gid: Option<u32>,
+        /// Further groups
+        #[arg(long = "group", value_name = "GID")]
+        groups: Vec<u32>,
+        #[arg(long, value_name = "FILE")]
+        password_file: Option<PathBuf>,
+    },
+    /// Set a user's password
+    Passwd {
+        name: String,
+        #[arg(long, value_name = "FILE")]
+        password_file: Option<PathBuf>,
+    },
+    /// Users
+    List,
+    /// Take a user away; files stay
+    Remove { name: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShareCommand {
+    /// Shares and whether they are being served
+    List,
+}
+
+fn name_parser(text: &str) -> Result<String, String> {
+    config::check_name(text).map(|()| text.to_owned())
+}
+
+fn user_parser(text: &str) -> Result<String, String> {
+    config::check_user_name(text).map(|()| text.to_owned())
+}

@@ -1,0 +1,297 @@
+//! `larder pool ...`
+
+use std::path::{Path, PathBuf};
+
+use larder_api::{Done, Failure, PoolImport, PoolListed, PoolStatus, VolumeStatus};
+use larder_base::units::ByteSize;
+use larder_pool::{CreateOptions, Layout, Plan, Pool};
+
+use super::args::{Disks, Global, PoolCommand};
+use super::{Backend, Target, absolute, closing, direct, is_path, maybe_target, target};
+use crate::config::edit::{Editor, fresh, replace_file};
+use crate::config::{Config, PoolConfig, VolumeName, check_name};
+use crate::daemon::{default_share, open_pool, translate};
+use crate::folder::{self, DataFolder};
+use crate::out;
+use crate::render::{self, Paint};
+
+pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<(), Failure> {
+    match command {
+        PoolCommand::Create { words, layout, width, dry_run } => create(global, &words, layout, width, dry_run).await,
+        PoolCommand::Status { words } => status(global, &words).await,
+        PoolCommand::List { dirs } => list(global, &dirs).await,
+        PoolCommand::Import { dirs, force } => import(global, &dirs, force).await,
+        PoolCommand::Export { words } => export(global, &words).await,
+        PoolCommand::Clear { words } => clear(global, &words).await,
+    }
+}
+
+/// NAME DIR..., or DIR... when the first word is a path.
+fn name_and_dirs(words: &[String]) -> Result<(String, Vec<PathBuf>), Failure> {
+    let (name, dirs) = match words.split_first() {
+        Some((name, dirs)) if !is_path(name) => (name.clone(), dirs),
+        _ => ("tank".to_owned(), words),
+    };
+    check_name(&name).map_err(Failure::invalid)?;
+    if dirs.is_empty() {
+        return Err(Failure::invalid(format!("pool '{name}' has no disks"))
+            .action(format!("name them: larder pool create {name} DIR... --layout raidz1")));
+    }
+    Ok((name, absolute_all(dirs)?))
+}
+
+fn absolute_all<P: AsRef<Path>>(dirs: &[P]) -> Result<Vec<PathBuf>, Failure> {
+    dirs.iter().map(|dir| absolute(dir.as_ref())).collect()
+}
+
+async fn create(
+    global: &Global,
+    words: &[String],
+    layout: Layout,
+    width: Option<u8>,
+    dry_run: bool,
+) -> Result<(), Failure> {
+    let (name, disks) = name_and_dirs(words)?;
+    let options = CreateOptions { width, ..CreateOptions::new(name, layout, disks.clone()) };
+    let plan = Pool::plan(&options).map_err(|e| translate::pool_failure(&e))?;
+    if dry_run {
+        return global.out().answer(&plan, |plan| plan_text(&options, plan));
+    }
+    let pool = Pool::create(options).await.map_err(|e| translate::pool_failure(&e))?;
+    let status = translate::pool_status(pool.status());
+    pool.close().await.map_err(|e| translate::pool_failure(&e))?;
+    let dirs: Vec<String> = disks.iter().map(|d| d.display().to_string()).collect();
+    global.out().answer(&status, |status| {
+        let paint = Paint { colour: out::colour() };
+        let tree = render::pool_status(status, paint);
+        format!("{tree}\nnext: serve it with: larder up {}", dirs.join(" "))
+    })
+}
+
+fn plan_text(options: &CreateOptions, plan: &Plan) -> String {
+    let mut text = format!(
+        "would make the pool '{}': {} over {} disks, {} data + {} redundant per object\n",
+        options.name,
+        plan.layout,
+        plan.disks.len(),
+        plan.data,
+        plan.parity
+    );
+    text.push_str(&format!("  raw        {}\n", ByteSize(plan.raw_bytes)));
+    text.push_str(&format!("  usable     {}\n", ByteSize(plan.usable_bytes)));
+    let survives = match plan.failures_survived {
+        0 => "no disk may fail".to_owned(),
+        1 => "any 1 disk may fail".to_owned(),
+        n => format!("any {n} disks may fail"),
+    };
+    text.push_str(&format!("  survives   {survives}\n\n"));
+    let mut rows = vec![vec!["DISK".to_owned(), "SIZE".to_owned(), "USED FOR DATA".to_owned()]];
+    for disk in &plan.disks {
+        let used = ByteSize(disk.used_bytes).to_string();
+        rows.push(vec![disk.path.display().to_string(), ByteSize(disk.size_bytes).to_string(), used]);
+    }
+    text.push_str(&render::table(&rows, &[1, 2]));
+    for warning in &plan.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    text.push_str("\nnothing was changed: this was a dry run\n");
+    text
+}
+
+/// The pools that the words name: folders, a pool, or all.
+async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, Failure> {
+    if let Some(dirs) = as_dirs(words)? {
+        return match held_by_daemon(&dirs).await {
+            Some((client, name)) => {
+                let all: Vec<PoolStatus> = client.get("/v1/pools").await?;
+                Ok(all.into_iter().filter(|p| p.name == name).collect())
+            }
+            None => closing(direct(&dirs).await?, async |storage| Ok(storage.statuses())).await,
+        };
+    }
+    let all: Vec<PoolStatus> = match target(global).await? {
+        Target::Daemon(client) => client.get("/v1/pools").await?,
+        Target::Config(config) => {
+            let mut all = Vec::new();
+            for pool in &config.pools {
+                all.push(match open_pool(&pool.disks, false, super::memory(), Some(&pool.name)).await {
+                    Ok(open) => {
+                        let status = open.status();
+                        open.close().await?;
+                        status
+                    }
+                    Err(failure) => translate::unavailable_pool(&pool.name, &pool.disks, &failure),
+                });
+            }
+            all
+        }
+    };
+    let Some(unknown) = words.iter().find(|word| all.iter().all(|p| p.name != **word)) else {
+        return Ok(all.into_iter().filter(|p| words.is_empty() || words.contains(&p.name)).collect());
+    };
+    let names: Vec<&str> = all.iter().map(|p| p.name.as_str()).collect();
+    Err(Failure::not_found(format!("there is no pool '{unknown}' here (there are: {})", names.join(", "))))
+}
+
+async fn status(global: &Global, words: &[String]) -> Result<(), Failure> {
+    let pools = statuses(global, words).await?;
+    global.out().answer(&pools, |pools| {
+        let paint = Paint { colour: out::colour() };
+        let texts: Vec<String> = pools.iter().map(|p| render::pool_status(p, paint)).collect();
+        if texts.is_empty() { "no pools".to_owned() } else { texts.join("\n") }
+    })
+}
+
+/// Words that are all folders, made absolute; `None` if they name pools (or there are none).
+fn as_dirs(words: &[String]) -> Result<Option<Vec<PathBuf>>, Failure> {
+    let dir = |word: &String| is_path(word) || Path::new(word).is_dir();
+    if words.is_empty() || !words.iter().all(dir) {
+        return Ok(None);
+    }
+    absolute_all(words).map(Some)
+}
+
+/// The daemon that serves the pool on these disks, and its name there.
+async fn held_by_daemon(dirs: &[PathBuf]) -> Option<(larder_api::Client, String)> {
+    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let wanted: Vec<PathBuf> = dirs.iter().map(real).collect();
+    for (_, client) in super::running().await {
+        let Ok(pools) = client.get::<Vec<PoolListed>>("/v1/pools/list").await else { continue };
+        let of = |pool: &PoolListed| pool.disks.iter().any(|d| wanted.contains(&real(d)));
+        if let Some(pool) = pools.iter().find(|pool| of(pool)) {
+            return Some((client, pool.name.clone()));
+        }
+    }
+    None
+}
+
+async fn list(global: &Global, dirs: &[PathBuf]) -> Result<(), Failure> {
+    let pools = match dirs.is_empty() {
+        false => found(&absolute_all(dirs)?),
+        true => match target(global).await? {
+            Target::Daemon(client) => client.get("/v1/pools/list").await?,
+            Target::Config(config) => found(&config.pools.iter().flat_map(|p| p.disks.clone()).collect::<Vec<_>>()),
+        },
+    };
+    global.out().answer(&pools, |pools| render::pool_list(pools))
+}
+
+/// Pools by their labels alone: nothing is opened.
+fn found(dirs: &[PathBuf]) -> Vec<PoolListed> {
+    Pool::scan(dirs).into_iter().map(translate::found_pool).collect()
+}
+
+async fn import(global: &Global, dirs: &[PathBuf], force: bool) -> Result<(), Failure> {
+    let disks = absolute_all(dirs)?;
+    let status = match maybe_target(global).await? {
+        Some(Target::Daemon(client)) => client.post("/v1/pools/import", &PoolImport { disks, force }).await?,
+        configured => {
+            let config = match configured {
+                Some(Target::Config(config)) => *config,
+                _ => new_config(global)?,
+            };
+            let pool = open_pool(&disks, force, super::memory(), None).await?;
+            let status = pool.status();
+            let volumes = pool.volumes().await;
+            pool.close().await?;
+            add_to_config(&config, &PoolConfig { name: status.name.clone(), disks }, &volumes?)?;
+            status
+        }
+    };
+    global.out().answer(&status, |status| {
+        format!("imported the pool '{}' ({}); serve it with: larder serve", status.name, status.state)
+    })
+}
+
+/// The pool, and shares of those of its volumes that the file does not know.
+fn add_to_config(config: &Config, pool: &PoolConfig, volumes: &[VolumeStatus]) -> Result<(), Failure> {
+    let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
+    editor.remove_pool(&pool.name);
+    editor.add_pool(pool);
+    for volume in volumes {
+        let name = VolumeName { pool: pool.name.clone(), volume: volume.name.clone() };
+        let taken =
+            config.shares.iter().any(|s| s.volume.pool != pool.name && s.name.eq_ignore_ascii_case(&volume.name));
+        if !taken {
+            editor.add_share(&default_share(&volume.name, name, config));
+        }
+    }
+    editor.save().map(drop)
+}
+
+/// An empty configuration in the data folder, which is made.
+fn new_config(global: &Global) -> Result<Config, Failure> {
+    let data = absolute(&global.data_named().unwrap_or_else(|| PathBuf::from(folder::DEFAULT)))?;
+    let folder = DataFolder::claim(&data)?;
+    let file = folder.path().join(folder::CONFIG_NAME);
+    let config = Config::parse("", &file)?;
+    replace_file(&file, fresh(&config, folder.path()).as_bytes(), 0o600)?;
+    Ok(config)
+}
+
+async fn export(global: &Global, words: &[String]) -> Result<(), Failure> {
+    if let Some(dirs) = as_dirs(words)? {
+        match held_by_daemon(&dirs).await {
+            Some((client, name)) => client.post::<Done>(&format!("/v1/pools/{name}/export"), &()).await?,
+            None => closing_export(direct(&dirs).await?).await?,
+        };
+        return global.out().answer(&Done {}, |_| "exported: the disks may be moved to another machine".to_owned());
+    }
+    for name in words {
+        check_name(name).map_err(Failure::invalid)?;
+        match target(global).await? {
+            Target::Daemon(client) => {
+                client.post::<Done>(&format!("/v1/pools/{name}/export"), &()).await?;
+            }
+            Target::Config(config) => {
+                let Some(pool) = config.pool(name) else {
+                    return Err(Failure::not_found(format!("there is no pool '{name}' in {}", config.data.display())));
+                };
+                closing_export(direct(&pool.disks).await?).await?;
+                let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
+                editor.remove_pool(name);
+                editor.save()?;
+            }
+        }
+    }
+    global.out().answer(&Done {}, |_| "exported: the disks may be moved to another machine".to_owned())
+}
+
+async fn closing_export(storage: crate::daemon::storage::Storage) -> Result<Done, Failure> {
+    for pool in storage.all() {
+        pool.export().await?;
+    }
+    Ok(Done {})
+}
+
+async fn clear(global: &Global, words: &[String]) -> Result<(), Failure> {
+    if let Some(dirs) = as_dirs(words)? {
+        match held_by_daemon(&dirs).await {
+            Some((client, name)) => {
+                client.post::<Done>(&format!("/v1/pools/{name}/clear"), &()).await?;
+            }
+            None => {
+                closing(direct(&dirs).await?, async |storage| {
+                    for pool in storage.all() {
+                        pool.clear().await?;
+                    }
+                    Ok(())
+                })
+                .await?;
+            }
+        }
+    } else {
+        for name in words {
+            check_name(name).map_err(Failure::invalid)?;
+            match Backend::of(global, &Disks::default()).await? {
+                Backend::Daemon(client) => {
+                    client.post::<Done>(&format!("/v1/pools/{name}/clear"), &()).await?;
+                }
+                Backend::Direct(storage) => {
+                    closing(storage, async |storage| storage.pool(Some(name))?.clear().await).await?;
+                }
+            }
+        }
+    }
+    global.out().answer(&Done {}, |_| "error counters are zero again".to_owned())
+}

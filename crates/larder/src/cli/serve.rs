@@ -1,0 +1,157 @@
+//! `larder serve`, and what it shares with `up`: running a daemon until it is told to stop.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use larder_api::{Failure, Ready};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::absolute;
+use super::args::{Global, ServeArgs};
+use crate::config::Config;
+use crate::daemon::{Daemon, api};
+use crate::folder::{self, DataFolder};
+use crate::{machine, out};
+
+pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure> {
+    let file = match args.config {
+        Some(file) => file,
+        None => global.data_named().unwrap_or_else(|| PathBuf::from(folder::DEFAULT)).join(folder::CONFIG_NAME),
+    };
+    let file = absolute(&file)?;
+    let mut config = Config::load(&file)?;
+    if let Some(data) = global.data_named() {
+        config.data = absolute(&data)?;
+    }
+    if config.pools.is_empty() {
+        return Err(Failure::invalid(format!("{} names no pool", file.display())).action(
+            "make one with: larder pool create tank DIR... --layout raidz1; then add: [[pool]] name = \"tank\" disks = [...]",
+        ));
+    }
+    let folder = DataFolder::claim(&config.data)?;
+    let data = folder.path().to_owned();
+    let overrides = Box::new(move |config: &mut Config| config.data = data.clone());
+    let daemon = Daemon::new(folder, file, config, overrides).await?;
+    daemon.open_pools(false).await?;
+    daemon.apply_config().await?;
+    let json = global.json;
+    until_stopped(daemon, async |daemon| {
+        let ready = ready(daemon, None, None).await;
+        if json {
+            announce_json(&ready)?;
+        } else {
+            out::say(&format!(
+                "larder serves {} share(s); data folder {}",
+                daemon.shares().await.len(),
+                ready.data.display()
+            ));
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Serves, calls `when_ready`, waits for a signal or a fault, and stops in order.
+pub(super) async fn until_stopped(
+    mut daemon: Daemon,
+    when_ready: impl AsyncFnOnce(&Daemon) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let mut serving = daemon.servers.serve();
+    let api_stop = CancellationToken::new();
+    daemon.announce();
+    let daemon = Arc::new(daemon);
+    let started = match api::listen(daemon.clone(), api_stop.clone()) {
+        Ok(()) => when_ready(&daemon).await,
+        Err(failure) => Err(failure),
+    };
+    let outcome = match started {
+        Err(failure) => Err(failure),
+        Ok(()) => loop {
+            tokio::select! {
+                why = serving.broken() => break Err(Failure::internal(why)),
+                word = signals.next() => match word {
+                    Word::Stop => break Ok(()),
+                    Word::Reload => reload(&daemon).await,
+                },
+            }
+        },
+    };
+    tracing::info!("stopping");
+    api_stop.cancel();
+    // A person who signals again means it: whatever is not yet durable was not yet answered.
+    let stopped = tokio::select! {
+        stopped = daemon.stop(serving) => stopped,
+        () = signals.stop_again() => {
+            eprintln!("stopped at once at a second signal; the next start recovers what was durable");
+            std::process::exit(130);
+        }
+    };
+    outcome.and(stopped)
+}
+
+async fn reload(daemon: &Daemon) {
+    match daemon.reload().await {
+        Ok(()) => tracing::info!("read the configuration again"),
+        Err(failure) => tracing::error!("the configuration was not read again: {}", failure.message),
+    }
+}
+
+enum Word {
+    Stop,
+    Reload,
+}
+
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals, Failure> {
+        let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
+        Ok(Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Word {
+        tokio::select! {
+            _ = self.interrupt.recv() => Word::Stop,
+            _ = self.terminate.recv() => Word::Stop,
+            _ = self.hangup.recv() => Word::Reload,
+        }
+    }
+
+    async fn stop_again(&mut self) {
+        while let Word::Reload = self.next().await {}
+    }
+}
+
+/// What `--json` says when everything is being served.
+pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Option<String>) -> Ready {
+    let shares = daemon.shares().await;
+    let export = shares.iter().filter(|s| s.fault.is_none()).find_map(|s| s.nfs.clone());
+    let share = shares.iter().filter(|s| s.fault.is_none()).find_map(|s| s.smb.clone());
+    let nfs = daemon.servers.nfs_addr();
+    let smb = daemon.servers.smb_addr();
+    Ready {
+        pid: std::process::id(),
+        nfs: nfs.map(|a| larder_api::NfsEndpoint { host: machine::host_local(a), port: a.port(), export }),
+        smb: smb.map(|a| larder_api::SmbEndpoint { host: machine::host_local(a), port: a.port(), share }),
+        user,
+        password,
+        mount: daemon.mounts().into_iter().next().map(|m| m.dir),
+        data: daemon.folder().path().to_owned(),
+    }
+}
+
+pub(super) fn announce_json(ready: &Ready) -> Result<(), Failure> {
+    let line = serde_json::to_string(ready).map_err(|e| Failure::internal(e.to_string()))?;
+    out::say(&line);
+    Ok(())
+}

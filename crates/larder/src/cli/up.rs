@@ -1,0 +1,325 @@
+//! `larder up`: from folders to a NAS in one command, again and again.
+//!
+//! The first run makes the pool, a volume, a share and a user, and writes larder.toml into the data
+//! folder; later runs read it. Every step asks first what is there already, so that a run which was
+//! interrupted is finished by the next. Options of later runs hold for that run.
+//!
+//! U1. Nothing is made before the ports are ours and every folder has been looked at.
+//! U2. larder.toml is written last: while it is missing, the run before was not finished.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use larder_api::{Failure, FailureKind, MountRequest, Ready, VolumeChange};
+use larder_pool::{CreateOptions, Layout, Pool};
+
+use super::args::{Global, UpArgs};
+use super::serve::{announce_json, ready, until_stopped};
+use super::{absolute, password};
+use crate::config::edit::{self, Editor};
+use crate::config::{
+    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, SMB_PORT, VolumeConfig, VolumeName, parse_listen,
+};
+use crate::daemon::storage::OpenPool;
+use crate::daemon::{Daemon, Overrides, default_share, is_dead, new_user, translate};
+use crate::folder::{self, DataFolder};
+use crate::{machine, out, welcome};
+
+const VOLUME: &str = "files";
+const USER: &str = "larder";
+const PORTMAPPER_PORT: u16 = 111;
+
+pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
+    let args = UpArgs { mount: args.mount.as_deref().map(absolute).transpose()?, ..args };
+    let disks = args.disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
+    let data = absolute(&data_folder(global, &disks))?;
+    let file = data.join(folder::CONFIG_NAME);
+    let known = file.exists().then(|| Config::load(&file)).transpose()?;
+    let first = known.is_none();
+    if let Some(config) = &known {
+        same_disks(config, &disks, &data)?;
+    }
+    let overrides = overrides(&args)?;
+    let mut config = match known {
+        Some(config) => config,
+        None => fresh(&args, &data, disks),
+    };
+    overrides(&mut config);
+    if first {
+        look_at_disks(&args, &config)?;
+    }
+    if let Some(dir) = &args.mount {
+        look_at_mount(dir)?;
+    }
+
+    let folder = DataFolder::claim(&data)?;
+    let file = folder.path().join(folder::CONFIG_NAME);
+    let daemon = Daemon::new(folder, file, config.clone(), overrides).await?;
+    let served = serve(global, &args, &daemon, config, first).await;
+    match served {
+        Ok((user, password)) => {
+            until_stopped(daemon, async |daemon| greet(global, &args, daemon, user, password, first).await).await
+        }
+        Err(failure) => {
+            let _ = daemon.storage.close().await;
+            Err(failure)
+        }
+    }
+}
+
+/// Opens or makes everything; afterwards larder.toml says what is there.
+async fn serve(
+    global: &Global,
+    args: &UpArgs,
+    daemon: &Daemon,
+    mut config: Config,
+    first: bool,
+) -> Result<(String, Option<String>), Failure> {
+    let given = args.password_file.as_deref().map(password::read_or_make).transpose()?;
+    let name = match &args.user {
+        Some(name) => name.clone(),
+        None => config.users.first().map_or(USER.to_owned(), |u| u.name.clone()),
+    };
+    if first {
+        let pool = &config.pools[0];
+        let opened = open_or_create(args, pool).await?;
+        config.pools[0].name = opened.name.clone();
+        daemon.adopt(opened);
+        complete(&mut config, daemon, &name).await?;
+        // The password before the file (U2): a user in the file can log in.
+        let told = daemon.ensure_password(&name, given.as_deref()).await?;
+        let text = edit::fresh(&config, daemon.folder().path());
+        edit::replace_file(&daemon.folder().path().join(folder::CONFIG_NAME), text.as_bytes(), 0o600)?;
+        daemon.reload().await?;
+        return Ok((name, told));
+    }
+    daemon.open_pools(args.force).await?;
+    let told = daemon.ensure_password(&name, given.as_deref()).await?;
+    if !config.users.iter().any(|u| u.name == name) {
+        let mut editor = Editor::open(&daemon.folder().path().join(folder::CONFIG_NAME))?;
+        editor.add_user(&new_user(&name, None, None, Vec::new()));
+        editor.save()?;
+        daemon.reload().await?;
+    } else {
+        daemon.apply_config().await?;
+    }
+    if args.layout.is_some() && !global.json {
+        tracing::info!("--layout only says how a new pool is made: this one stays as it is");
+    }
+    Ok((name, told))
+}
+
+/// `larder-data` here; with folders of the user's own it lies beside the first of them.
+fn data_folder(global: &Global, disks: &[PathBuf]) -> PathBuf {
+    if let Some(data) = global.data_named() {
+        return data;
+    }
+    match disks.first().and_then(|disk| disk.parent()) {
+        Some(beside) => beside.join(folder::DEFAULT),
+        None => PathBuf::from(folder::DEFAULT),
+    }
+}
+
+/// On later runs folders may be named again, but not others.
+fn same_disks(config: &Config, disks: &[PathBuf], data: &Path) -> Result<(), Failure> {
+    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let known: Vec<PathBuf> = config.pools.iter().flat_map(|p| p.disks.iter().map(real)).collect();
+    match disks.iter().find(|disk| !known.contains(&real(disk))) {
+        None => Ok(()),
+        Some(other) => {
+            let names: Vec<String> = known.iter().map(|d| d.display().to_string()).collect();
+            Err(Failure::invalid(format!(
+                "the data folder {} serves the disks {}, and {} is not one of them",
+                data.display(),
+                names.join(", "),
+                other.display()
+            ))
+            .action("for another pool name another data folder with --data DIR; or leave the disks out"))
+        }
+    }
+}
+
+/// What the options say for this run, whatever the file says.
+fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
+    let host = args.listen.unwrap_or(IpAddr::from([0, 0, 0, 0]));
+    let parse = |text: &Option<String>, port: u16| {
+        text.as_ref().map(|text| parse_listen(text, host, port).map_err(Failure::invalid)).transpose()
+    };
+    let nfs = parse(&args.nfs, NFS_PORT)?;
+    let smb = parse(&args.smb, SMB_PORT)?;
+    let portmapper = parse(&args.portmapper, PORTMAPPER_PORT)?;
+    let (listen, memory, squash) = (args.listen, args.memory, args.squash);
+    Ok(Box::new(move |config: &mut Config| {
+        let at = |addr: Option<SocketAddr>| match (addr, listen) {
+            (Some(addr), Some(ip)) => Some(SocketAddr::new(ip, addr.port())),
+            (addr, _) => addr,
+        };
+        config.listen.nfs = nfs.unwrap_or(at(config.listen.nfs));
+        config.listen.smb = smb.unwrap_or(at(config.listen.smb));
+        config.listen.portmapper = portmapper.unwrap_or(at(config.listen.portmapper));
+        config.memory = memory.or(config.memory);
+        if let Some(squash) = squash {
+            config.shares.iter_mut().for_each(|share| share.squash = squash);
+        }
+    }))
+}
+
+/// The configuration of a first run, before its pool is known.
+fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
+    let disks = match disks.is_empty() {
+        true => (1..=3).map(|n| data.join(format!("disk{n}"))).collect(),
+        false => disks,
+    };
+    let any = |port| Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), port));
+    Config {
+        data: data.to_owned(),
+        listen: Listen { nfs: any(NFS_PORT), smb: any(SMB_PORT), portmapper: None },
+        memory: None,
+        connections: CONNECTIONS,
+        pools: vec![PoolConfig { name: args.name.clone(), disks }],
+        volumes: Vec::new(),
+        shares: Vec::new(),
+        users: Vec::new(),
+    }
+}
+
+fn layout(args: &UpArgs, disks: usize) -> Layout {
+    args.layout.unwrap_or(match disks {
+        1 => Layout::Stripe,
+        2 => Layout::Mirror2,
+        _ => Layout::Raidz1,
+    })
+}
+
+fn create_options(args: &UpArgs, pool: &PoolConfig) -> CreateOptions {
+    CreateOptions::new(&pool.name, layout(args, pool.disks.len()), pool.disks.clone())
+}
+
+/// Before anything is made: are these the disks of a pool, or fit to become one (U1)?
+fn look_at_disks(args: &UpArgs, config: &Config) -> Result<(), Failure> {
+    let pool = &config.pools[0];
+    no_disk_twice(&pool.disks)?;
+    if !Pool::scan(&pool.disks).is_empty() {
+        return Ok(());
+    }
+    // Only the last component of a path is made: a longer one is more likely a typo or a disk not mounted.
+    if !args.disks.is_empty()
+        && let Some(parent) = pool.disks.iter().filter_map(|disk| disk.parent()).find(|parent| !parent.is_dir())
+    {
+        let show = parent.display();
+        return Err(Failure::not_found(format!("there is no folder {show}"))
+            .action(format!("if a disk belongs there, mount it; for plain folders: mkdir -p {show}")));
+    }
+    pool.disks.iter().try_for_each(|disk| writable(disk))?;
+    Pool::plan(&create_options(args, pool)).map(|_| ()).map_err(|e| translate::pool_failure(&e))
+}
+
+/// Said before anything about room: a read-only filesystem has none either.
+fn writable(disk: &Path) -> Result<(), Failure> {
+    let there = if disk.exists() { Some(disk) } else { disk.parent() };
+    let flags = there.and_then(|path| rustix::fs::statvfs(path).ok()).map(|stat| stat.f_flag);
+    match flags {
+        Some(flags) if flags.contains(rustix::fs::StatVfsMountFlags::RDONLY) => {
+            let show = disk.display();
+            Err(Failure::new(FailureKind::Unavailable, format!("{show} lies on a read-only filesystem")).action(
+                format!(
+                    "mount it for writing: mount -o remount,rw $(stat -c %m {})",
+                    disk.parent().unwrap_or(disk).display()
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Two names of one folder would be two copies on one disk.
+fn no_disk_twice(disks: &[PathBuf]) -> Result<(), Failure> {
+    let mut seen = std::collections::HashMap::new();
+    for disk in disks {
+        let real = disk.canonicalize().unwrap_or_else(|_| disk.clone());
+        if let Some(other) = seen.insert(real, disk) {
+            let (a, b) = (other.display(), disk.display());
+            let message = if other == disk {
+                format!("the disk {a} is named twice")
+            } else {
+                format!("{a} and {b} are one folder: a disk is named twice")
+            };
+            return Err(Failure::invalid(message).action("name each disk once"));
+        }
+    }
+    Ok(())
+}
+
+fn look_at_mount(dir: &Path) -> Result<(), Failure> {
+    let show = dir.display();
+    match std::fs::metadata(dir) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(Failure::invalid(format!("cannot mount on {show}: it is not a folder"))),
+        Err(e) if is_dead(&e) => Ok(()),
+        Err(e) => {
+            Err(Failure::io(format_args!("cannot mount on {show}"), &e)
+                .action(format!("make the folder: mkdir -p {show}")))
+        }
+    }
+}
+
+/// The pool that is on the disks, or a new one.
+async fn open_or_create(args: &UpArgs, config: &PoolConfig) -> Result<OpenPool, Failure> {
+    let memory = args.memory.unwrap_or_else(machine::memory_default);
+    if !Pool::scan(&config.disks).is_empty() {
+        return crate::daemon::open_pool(&config.disks, args.force, memory, None).await;
+    }
+    let pool = Pool::create(create_options(args, config)).await.map_err(|e| translate::pool_failure(&e))?;
+    OpenPool::start(pool, memory).await
+}
+
+/// A volume, shares of all volumes, and the user: what is missing from a first run.
+async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<(), Failure> {
+    config.users.push(new_user(user, None, None, Vec::new()));
+    for pool in daemon.storage.all() {
+        let mut names: Vec<String> = pool.volumes().await?.into_iter().map(|v| v.name).collect();
+        if names.is_empty() {
+            names.push(VOLUME.to_owned());
+        }
+        for volume in names {
+            let name = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
+            config.volumes.push(VolumeConfig { name: name.clone(), change: VolumeChange::default() });
+            let share = default_share(&volume, name, config);
+            config.shares.push(share);
+        }
+    }
+    Ok(())
+}
+
+/// Mounts, and tells scripts or people that everything is there.
+async fn greet(
+    global: &Global,
+    args: &UpArgs,
+    daemon: &Daemon,
+    user: String,
+    password: Option<String>,
+    first: bool,
+) -> Result<(), Failure> {
+    if let Some(dir) = &args.mount {
+        let request =
+            MountRequest { dir: dir.clone(), volume: mount_volume(daemon).await, read_only: false, private: false };
+        daemon.mount(request).await?;
+    }
+    // Served, or why not: a share that cannot be served at all is a failed start of `up`.
+    if let Some(fault) = daemon.shares().await.into_iter().find_map(|s| s.fault) {
+        return Err(Failure::new(FailureKind::Unavailable, fault).action("look at the disks with: larder pool status"));
+    }
+    let ready: Ready = ready(daemon, Some(user), password).await;
+    if global.json {
+        return announce_json(&ready);
+    }
+    let pools = daemon.pool_statuses().await;
+    let told = first || args.password_file.is_some();
+    out::say(&welcome::text(&ready, &pools, &daemon.servers, told));
+    Ok(())
+}
+
+/// The volume of the first share.
+async fn mount_volume(daemon: &Daemon) -> Option<String> {
+    daemon.shares().await.first().map(|share| share.volume.clone())
+}

@@ -1,0 +1,103 @@
+//! `larder volume ...`
+
+use std::io::{IsTerminal, Write};
+
+use larder_api::{Done, Failure, VolumeCreate, VolumeStatus};
+
+use super::args::{Disks, Global, VolumeCommand};
+use super::{Backend, closing};
+use crate::config::check_name;
+use crate::daemon::create_volume;
+use crate::render;
+
+pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), Failure> {
+    match command {
+        VolumeCommand::Create { name, properties, no_share, disks } => {
+            let (pool, volume) = split(&name)?;
+            let change = properties.change();
+            let shared = !no_share;
+            let status: VolumeStatus = match Backend::of(global, &disks).await? {
+                Backend::Daemon(client) => {
+                    let request = VolumeCreate { pool, name: volume, properties: change, share: shared };
+                    client.post("/v1/volumes", &request).await?
+                }
+                Backend::Direct(storage) => {
+                    closing(storage, async |storage| {
+                        create_volume(&*storage.pool(pool.as_deref())?, &volume, &change).await
+                    })
+                    .await?
+                }
+            };
+            global.out().answer(&status, |v| format!("made the volume {}/{}", v.pool, v.name))
+        }
+        VolumeCommand::List { disks } => {
+            let volumes: Vec<VolumeStatus> = match Backend::of(global, &disks).await? {
+                Backend::Daemon(client) => client.get("/v1/volumes").await?,
+                Backend::Direct(storage) => closing(storage, async |storage| storage.volumes().await).await?,
+            };
+            global.out().answer(&volumes, |volumes| render::volume_list(volumes))
+        }
+        VolumeCommand::Set { name, properties, disks } => {
+            split(&name)?;
+            let change = properties.change();
+            if change == Default::default() {
+                return Err(Failure::invalid("nothing to set").action("name a property: see larder volume set --help"));
+            }
+            let status: VolumeStatus = match Backend::of(global, &disks).await? {
+                Backend::Daemon(client) => client.patch(&format!("/v1/volumes/{name}"), &change).await?,
+                Backend::Direct(storage) => {
+                    closing(storage, async |storage| {
+                        let (pool, volume) = storage.named(&name)?;
+                        pool.set(&volume, &change).await
+                    })
+                    .await?
+                }
+            };
+            global.out().answer(&status, |v| render::volume_list(std::slice::from_ref(v)))
+        }
+        VolumeCommand::Destroy { name, yes, disks } => destroy(global, &name, yes, &disks).await,
+    }
+}
+
+async fn destroy(global: &Global, name: &str, yes: bool, disks: &Disks) -> Result<(), Failure> {
+    split(name)?;
+    if !yes && !confirmed(name)? {
+        return Err(Failure::invalid(format!("the volume '{name}' was left as it is")));
+    }
+    let done: Done = match Backend::of(global, disks).await? {
+        Backend::Daemon(client) => client.delete(&format!("/v1/volumes/{name}")).await?,
+        Backend::Direct(storage) => {
+            closing(storage, async |storage| {
+                let (pool, volume) = storage.named(name)?;
+                pool.destroy(&volume).await.map(|()| Done {})
+            })
+            .await?
+        }
+    };
+    global.out().answer(&done, |_| format!("destroyed the volume '{name}'"))
+}
+
+/// NAME or POOL/NAME, both checked.
+fn split(name: &str) -> Result<(Option<String>, String), Failure> {
+    let (pool, volume) = match name.split_once('/') {
+        Some((pool, volume)) => (Some(pool), volume),
+        None => (None, name),
+    };
+    for part in pool.iter().copied().chain([volume]) {
+        check_name(part).map_err(Failure::invalid)?;
+    }
+    Ok((pool.map(str::to_owned), volume.to_owned()))
+}
+
+/// Asks a person; a script must say --yes.
+fn confirmed(name: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::invalid(format!("destroying '{name}' deletes everything in it"))
+            .action("if you mean it, add --yes"));
+    }
+    eprint!("Destroy the volume '{name}' and everything in it? Type its name: ");
+    let _ = std::io::stderr().flush();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;
+    Ok(line.trim() == name)
+}

@@ -1,0 +1,225 @@
+//! Changing the file as a person would: an entry is added, changed or taken out, and every comment and
+//! blank line elsewhere stays.
+//!
+//! E1. What is saved has been validated as a whole before, and replaces the old file in one step.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use larder_api::{Failure, VolumeChange};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
+
+use super::{Config, Listen, Network, PoolConfig, ShareConfig, UserConfig, VolumeName, private_networks};
+
+/// The file's text, being edited.
+pub(crate) struct Editor {
+    file: PathBuf,
+    document: DocumentMut,
+}
+
+impl Editor {
+    pub(crate) fn open(file: &Path) -> Result<Editor, Failure> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| Failure::io(format_args!("cannot read the configuration {}", file.display()), &e))?;
+        Config::parse(&text, file)?;
+        let document = text.parse().map_err(|e: toml_edit::TomlError| Failure::invalid(e.to_string()))?;
+        Ok(Editor { file: file.to_owned(), document })
+    }
+
+    /// Validates the whole, saves it atomically and durably (E1), and returns what it means.
+    pub(crate) fn save(self) -> Result<Config, Failure> {
+        let text = self.document.to_string();
+        let config = Config::parse(&text, &self.file)?;
+        replace_file(&self.file, text.as_bytes(), 0o644)?;
+        Ok(config)
+    }
+
+    pub(crate) fn add_pool(&mut self, pool: &PoolConfig) {
+        let folder = self.file.parent().unwrap_or(Path::new("")).to_owned();
+        let mut table = Table::new();
+        table.insert("name", value(&pool.name));
+        table.insert("disks", value(disk_names(&pool.disks, &folder)));
+        self.tables("pool").push(table);
+    }
+
+    /// Takes out a pool with its volumes and shares.
+    pub(crate) fn remove_pool(&mut self, name: &str) {
+        let within = |table: &Table, key: &str| text(table, key).is_some_and(|v| v.split('/').next() == Some(name));
+        self.tables("pool").retain(|t| text(t, "name") != Some(name));
+        self.tables("volume").retain(|t| !within(t, "name"));
+        self.tables("share").retain(|t| !within(t, "volume"));
+    }
+
+    pub(crate) fn add_share(&mut self, share: &ShareConfig) {
+        let table = share_table(share);
+        self.tables("share").push(table);
+    }
+
+    /// Takes out a volume and the shares of it.
+    pub(crate) fn remove_volume(&mut self, name: &VolumeName) {
+        let name = name.to_string();
+        self.tables("volume").retain(|t| text(t, "name") != Some(&name));
+        self.tables("share").retain(|t| text(t, "volume") != Some(&name));
+    }
+
+    /// Properties that the file sets for this volume follow the change; others are the volume's own affair.
+    pub(crate) fn set_volume(&mut self, name: &VolumeName, change: &VolumeChange) {
+        let name = name.to_string();
+        let Some(table) = self.tables("volume").iter_mut().find(|t| text(t, "name") == Some(&name)) else { return };
+        let mut set = |key: &str, new: Option<String>| {
+            if let (Some(new), true) = (new, table.contains_key(key)) {
+                table.insert(key, value(new));
+            }
+        };
+        set("record_size", change.record_bytes.map(|bytes| exact_size(bytes.into())));
+        set("compression", change.compression.clone());
+        set("quota", change.quota_bytes.map(|bytes| if bytes == 0 { "none".to_owned() } else { exact_size(bytes) }));
+        set("sync", change.sync.clone());
+    }
+
+    pub(crate) fn add_user(&mut self, user: &UserConfig) {
+        let table = user_table(user);
+        self.tables("user").push(table);
+    }
+
+    /// Takes out a user, also from the lists of shares.
+    pub(crate) fn remove_user(&mut self, name: &str) {
+        self.tables("user").retain(|t| text(t, "name") != Some(name));
+        for share in self.tables("share").iter_mut() {
+            for key in ["users", "read_only_users"] {
+                if let Some(list) = share.get_mut(key).and_then(Item::as_array_mut) {
+                    list.retain(|v| v.as_str() != Some(name));
+                }
+            }
+        }
+    }
+
+    fn tables(&mut self, key: &str) -> &mut ArrayOfTables {
+        let item = self.document.entry(key).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+        // An inline `user = []` is valid TOML for an empty list: make it the form that can grow.
+        if !item.is_array_of_tables() {
+            let inline = std::mem::take(item);
+            *item = Item::ArrayOfTables(inline.into_array_of_tables().unwrap_or_default());
+        }
+        match item {
+            Item::ArrayOfTables(tables) => tables,
+            _ => unreachable!("made an array of tables just above"),
+        }
+    }
+}
+
+/// The file that `larder up` writes on its first run.
+pub(crate) fn fresh(config: &Config, folder: &Path) -> String {
+    let mut text = String::from(
+        "# What larder serves. `larder up` wrote this on its first run and has read it since. Edit it by hand, then\n\
+         # restart larder or send it SIGHUP (shares and users take effect at once). Passwords are kept elsewhere.\n\n",
+    );
+    text.push_str(&listen_text(&config.listen));
+    text.push_str(
+        "\n[limits]\n# Caches and unwritten data of all volumes together; a quarter of RAM when not given.\n",
+    );
+    match config.memory {
+        Some(memory) => text.push_str(&format!("memory = \"{}\"\n", exact_size(memory.0))),
+        None => text.push_str("# memory = \"2GiB\"\n"),
+    }
+    let mut document = DocumentMut::new();
+    let mut pools = ArrayOfTables::new();
+    for pool in &config.pools {
+        let mut table = Table::new();
+        table.insert("name", value(&pool.name));
+        table.insert("disks", value(disk_names(&pool.disks, folder)));
+        pools.push(table);
+    }
+    let mut volumes = ArrayOfTables::new();
+    for volume in &config.volumes {
+        let mut table = Table::new();
+        table.insert("name", value(volume.name.to_string()));
+        volumes.push(table);
+    }
+    document.insert("pool", Item::ArrayOfTables(pools));
+    document.insert("volume", Item::ArrayOfTables(volumes));
+    document.insert("share", Item::ArrayOfTables(config.shares.iter().map(share_table).collect()));
+    document.insert("user", Item::ArrayOfTables(config.users.iter().map(user_table).collect()));
+    text.push('\n');
+    text.push_str(&document.to_string());
+    text
+}
+
+fn listen_text(listen: &Listen) -> String {
+    let word = |addr: Option<std::net::SocketAddr>| addr.map_or("off".to_owned(), |a| a.to_string());
+    let mut text = format!("[listen]\nnfs = \"{}\"\nsmb = \"{}\"\n", word(listen.nfs), word(listen.smb));
+    if let Some(portmapper) = listen.portmapper {
+        text.push_str(&format!("portmapper = \"{portmapper}\"\n"));
+    }
+    text
+}
+
+/// Disks within the file's folder are named relative to it, so that the folder may be moved.
+fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
+    let name = |disk: &PathBuf| disk.strip_prefix(folder).unwrap_or(disk).to_string_lossy().into_owned();
+    disks.iter().map(name).collect()
+}
+
+fn share_table(share: &ShareConfig) -> Table {
+    let mut table = Table::new();
+    table.insert("name", value(&share.name));
+    table.insert("volume", value(share.volume.to_string()));
+    if share.read_only {
+        table.insert("read_only", value(true));
+    }
+    if share.networks != private_networks() {
+        let list: Array = share.networks.iter().map(Network::to_string).collect();
+        table.insert("networks", value(list));
+    }
+    table.insert("squash", value(share.squash.word()));
+    table.insert("anon_uid", value(i64::from(share.anon_uid)));
+    table.insert("anon_gid", value(i64::from(share.anon_gid)));
+    if share.encrypt {
+        table.insert("encrypt", value("required"));
+    }
+    table
+}
+
+fn user_table(user: &UserConfig) -> Table {
+    let mut table = Table::new();
+    table.insert("name", value(&user.name));
+    table.insert("uid", value(i64::from(user.uid)));
+    table.insert("gid", value(i64::from(user.gid)));
+    if !user.groups.is_empty() {
+        let list: Array = user.groups.iter().map(|&gid| Value::from(i64::from(gid))).collect();
+        table.insert("groups", value(list));
+    }
+    table
+}
+
+/// The shortest way to write exactly this many bytes.
+fn exact_size(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
+    unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
+fn text<'a>(table: &'a Table, key: &str) -> Option<&'a str> {
+    table.get(key).and_then(Item::as_str)
+}
+
+/// Writes beside and renames over; the old file or the new one is there at every moment.
+pub(crate) fn replace_file(file: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let beside = file.with_file_name(name);
+    let write = || -> std::io::Result<()> {
+        let _ = std::fs::remove_file(&beside);
+        let mut new = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        new.write_all(bytes)?;
+        new.sync_all()?;
+        std::fs::rename(&beside, file)?;
+        match file.parent() {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    write().map_err(|e| Failure::io(format_args!("cannot write {}", file.display()), &e))
+}

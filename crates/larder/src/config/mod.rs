@@ -1,0 +1,465 @@
+//! One TOML file says what is served: pools, volumes, shares, users, addresses, limits.
+//!
+//! It is parsed raw and validated once into [`Config`]; nothing behind this module meets an unchecked
+//! string. Every complaint names the file, the line and the column. What is fixed when a pool is
+//! created (layout, width) is not in here but in the pool's labels; passwords are not in here either.
+//!
+//! C1. Names of pools, volumes, shares and users are unique among their kind; shares also when case is ignored.
+//! C2. A share's volume lies in a pool of this file, and its users are users of this file.
+//! C3. Relative paths are relative to the folder of the file.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use larder_api::{Failure, VolumeChange};
+use larder_base::units::ByteSize;
+pub(crate) use larder_serve::nfs::Network;
+use toml::Spanned;
+
+pub(crate) mod edit;
+mod raw;
+#[cfg(test)]
+mod tests;
+
+use raw::{RawConfig, RawShare, RawUser, RawVolume};
+
+pub(crate) const NFS_PORT: u16 = 12049;
+pub(crate) const SMB_PORT: u16 = 14445;
+/// More simultaneous connections than this (of all protocols) are refused.
+pub(crate) const CONNECTIONS: u32 = 4096;
+/// Caches and dirty data below this do not work sensibly.
+pub(crate) const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
+/// Where NFS is answered unless a share says otherwise: its clients are trusted to name their users, so
+/// only loopback and private networks.
+pub(crate) const PRIVATE_NETWORKS: [&str; 9] = [
+    "127.0.0.0/8",
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "169.254.0.0/16",
+    "100.64.0.0/10",
+    "::1/128",
+    "fc00::/7",
+    "fe80::/10",
+];
+/// "nobody", to whom squashed users are mapped when a share names nobody else.
+pub(crate) const NOBODY: u32 = 65534;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Secrets, socket and lock live here.
+    pub(crate) data: PathBuf,
+    pub(crate) listen: Listen,
+    pub(crate) memory: Option<ByteSize>,
+    pub(crate) connections: u32,
+    pub(crate) pools: Vec<PoolConfig>,
+    pub(crate) volumes: Vec<VolumeConfig>,
+    pub(crate) shares: Vec<ShareConfig>,
+    pub(crate) users: Vec<UserConfig>,
+}
+
+/// `None`: that protocol is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listen {
+    pub(crate) nfs: Option<SocketAddr>,
+    pub(crate) smb: Option<SocketAddr>,
+    pub(crate) portmapper: Option<SocketAddr>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PoolConfig {
+    pub(crate) name: String,
+    pub(crate) disks: Vec<PathBuf>,
+}
+
+/// A volume of a pool, by names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct VolumeName {
+    pub(crate) pool: String,
+    pub(crate) volume: String,
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.pool, self.volume)
+    }
+}
+
+impl VolumeName {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let Some((pool, volume)) = text.split_once('/') else {
+            return Err(format!("'{text}' is not POOL/VOLUME, such as tank/files"));
+        };
+        check_name(pool)?;
+        check_name(volume)?;
+        Ok(Self { pool: pool.to_owned(), volume: volume.to_owned() })
+    }
+}
+
+/// Created when it is missing; properties named here are applied at every start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VolumeConfig {
+    pub(crate) name: VolumeName,
+    pub(crate) change: VolumeChange,
+}
+
+/// Whom an NFS share takes its callers for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Squash {
+    /// Root becomes the anonymous user; everybody else stays who they are.
+    Root,
+    /// Everybody becomes the anonymous user.
+    All,
+    /// Nobody is changed: root of every client in the networks is root here.
+    None,
+}
+
+impl Squash {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::All => "all",
+            Self::None => "none",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShareConfig {
+    pub(crate) name: String,
+    pub(crate) volume: VolumeName,
+    pub(crate) nfs: bool,
+    pub(crate) smb: bool,
+    pub(crate) read_only: bool,
+    pub(crate) networks: Vec<Network>,
+    pub(crate) squash: Squash,
+    pub(crate) anon_uid: u32,
+    pub(crate) anon_gid: u32,
+    /// Empty (with no `read_only_users`): all users, reading and writing.
+    pub(crate) users: Vec<String>,
+    pub(crate) read_only_users: Vec<String>,
+    pub(crate) encrypt: bool,
+    pub(crate) guest: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UserConfig {
+    pub(crate) name: String,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+}
+
+impl Config {
+    /// Reads and validates the file.
+    pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| Failure::io(format_args!("cannot read the configuration {}", file.display()), &e))?;
+        Config::parse(&text, file)
+    }
+
+    /// Validates `text` as the contents of `file`.
+    pub(crate) fn parse(text: &str, file: &Path) -> Result<Config, Failure> {
+        let raw: RawConfig = toml::from_str(text).map_err(|e| Failure::invalid(located(file, text, &e)))?;
+        Validator { text, file }.config(raw)
+    }
+
+    pub(crate) fn pool(&self, name: &str) -> Option<&PoolConfig> {
+        self.pools.iter().find(|p| p.name == name)
+    }
+}
+
+/// "file:line:column: what".
+fn located(file: &Path, text: &str, error: &toml::de::Error) -> String {
+    let at = error.span().map(|span| position(text, span.start));
+    let what = error.message();
+    match at {
+        Some((line, column)) => format!("{}:{line}:{column}: {what}{}", file.display(), quoted(text, line)),
+        None => format!("{}: {what}", file.display()),
+    }
+}
+
+/// The line itself, under the complaint about it.
+fn quoted(text: &str, line: usize) -> String {
+    text.lines().nth(line - 1).map(|source| format!("\n  {line} | {}", source.trim())).unwrap_or_default()
+}
+
+/// Line and column (in characters) of a byte offset, both from 1.
+fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    (line, column)
+}
+
+/// A name that is safe as a path component, as a share and in every protocol.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    let ok = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let inner = |c: char| ok(c) || matches!(c, '_' | '.' | '-');
+    if name.is_empty() || name.len() > 64 || !name.starts_with(ok) || !name.chars().all(inner) {
+        return Err(format!(
+            "'{name}' is not a name: write 1 to 64 of a-z, 0-9, '_', '.' and '-', beginning with a letter or digit"
+        ));
+    }
+    Ok(())
+}
+
+/// Share names appear in Windows' windows: capitals and blanks are welcome there.
+pub(crate) fn check_share_name(name: &str) -> Result<(), String> {
+    let bad = |c: char| c.is_control() || "\"/\\[]:;|<>+=,?*%".contains(c);
+    let reserved = ["ipc$", "admin$", "print$", "global", "homes"];
+    if name.is_empty() || name.len() > 80 || name.contains(bad) || name.trim() != name || name.starts_with('.') {
+        return Err(format!(
+            "'{name}' is not a share name: write 1 to 80 characters without \" / \\ [ ] : ; | < > + = , ? * %"
+        ));
+    }
+    if reserved.contains(&name.to_lowercase().as_str()) {
+        return Err(format!("'{name}' is reserved by the SMB protocol: choose another share name"));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_user_name(name: &str) -> Result<(), String> {
+    let bad = |c: char| c.is_control() || c.is_whitespace() || "\"/\\[]:;|<>+=,?*%@".contains(c);
+    if name.is_empty() || name.len() > 64 || name.contains(bad) || name.starts_with('-') {
+        return Err(format!("'{name}' is not a user name: write 1 to 64 letters, digits, '.', '_' or '-'"));
+    }
+    Ok(())
+}
+
+/// `ADDR:PORT`, `:PORT`, `PORT` or `ADDR`; `host` and `port` fill in what is not said. `off`: `None`.
+pub(crate) fn parse_listen(text: &str, host: IpAddr, port: u16) -> Result<Option<SocketAddr>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let rest = text.strip_prefix(':').unwrap_or(text);
+    let parsed = (text.parse::<SocketAddr>().ok())
+        .or_else(|| rest.parse::<u16>().ok().map(|port| SocketAddr::new(host, port)))
+        .or_else(|| text.parse::<IpAddr>().ok().map(|addr| SocketAddr::new(addr, port)));
+    parsed.map(Some).ok_or_else(|| {
+        format!("'{text}' is not an address to listen on: write 0.0.0.0:{port}, [::]:{port}, :{port}, or off")
+    })
+}
+
+pub(crate) fn parse_network(text: &str) -> Result<Network, String> {
+    text.parse().map_err(|e: larder_serve::nfs::BadNetwork| e.to_string())
+}
+
+pub(crate) fn private_networks() -> Vec<Network> {
+    PRIVATE_NETWORKS.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// A record size as people write it; the volume wants a power of two from 4 KiB to 1 MiB.
+pub(crate) fn parse_record_size(text: &str) -> Result<u32, String> {
+    let size = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
+    if !size.0.is_power_of_two() || !(4 << 10..=1 << 20).contains(&size.0) {
+        return Err(format!("'{text}' is not a record size: use a power of two from 4K to 1M"));
+    }
+    Ok(size.0 as u32)
+}
+
+/// `none` and `0` take the quota away.
+pub(crate) fn parse_quota(text: &str) -> Result<u64, String> {
+    if text == "none" {
+        return Ok(0);
+    }
+    text.parse::<ByteSize>().map(|size| size.0).map_err(|e| e.to_string())
+}
+
+pub(crate) fn parse_compression(text: &str) -> Result<String, String> {
+    match text {
+        "none" | "lz4" | "zstd" => Ok(text.to_owned()),
+        _ => Err(format!("'{text}' is not a compression: use lz4, zstd or none")),
+    }
+}
+
+pub(crate) fn parse_sync(text: &str) -> Result<String, String> {
+    match text {
+        "standard" | "relaxed" => Ok(text.to_owned()),
+        _ => Err(format!("'{text}' is not a sync mode: use standard or relaxed")),
+    }
+}
+
+pub(crate) fn parse_memory(text: &str) -> Result<ByteSize, String> {
+    let size = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
+    if size < MEMORY_MIN {
+        return Err(format!("{size} of memory is too little: give at least {MEMORY_MIN}"));
+    }
+    Ok(size)
+}
+
+/// Turns raw into valid, with the position of whatever is wrong.
+struct Validator<'a> {
+    text: &'a str,
+    file: &'a Path,
+}
+
+type Checked<T> = Result<T, Failure>;
+
+impl Validator<'_> {
+    fn config(&self, raw: RawConfig) -> Checked<Config> {
+        let folder = self.file.parent().unwrap_or(Path::new("."));
+        let any = IpAddr::from([0, 0, 0, 0]);
+        let listen = |at: Option<Spanned<String>>, port: u16, off: bool| match at {
+            Some(text) => self.at(&text, parse_listen(text.get_ref(), any, port)),
+            None if off => Ok(None),
+            None => Ok(Some(SocketAddr::new(any, port))),
+        };
+        let mut config = Config {
+            data: raw.data.map_or_else(|| folder.to_owned(), |data| folder.join(data.into_inner())),
+            listen: Listen {
+                nfs: listen(raw.listen.nfs, NFS_PORT, false)?,
+                smb: listen(raw.listen.smb, SMB_PORT, false)?,
+                portmapper: listen(raw.listen.portmapper, 111, true)?,
+            },
+            memory: match raw.limits.memory {
+                Some(text) => Some(self.at(&text, parse_memory(text.get_ref()))?),
+                None => None,
+            },
+            connections: match raw.limits.connections {
+                Some(n) if *n.get_ref() == 0 => return Err(self.wrong(&n, "0 connections would serve nobody")),
+                Some(n) => n.into_inner(),
+                None => CONNECTIONS,
+            },
+            pools: Vec::new(),
+            volumes: Vec::new(),
+            shares: Vec::new(),
+            users: Vec::new(),
+        };
+        for pool in raw.pool {
+            config.pools.push(self.pool(pool.into_inner(), folder)?);
+        }
+        self.no_disk_twice(&config.pools)?;
+        config.users = raw.user.into_iter().map(|user| self.user(user.into_inner())).collect::<Checked<_>>()?;
+        for volume in raw.volume {
+            config.volumes.push(self.volume(volume.into_inner(), &config)?);
+        }
+        for share in raw.share {
+            config.shares.push(self.share(share.into_inner(), &config)?);
+        }
+        self.no_name_twice("pool", config.pools.iter().map(|p| p.name.clone()))?;
+        self.no_name_twice("volume", config.volumes.iter().map(|v| v.name.to_string()))?;
+        self.no_name_twice("share", config.shares.iter().map(|s| s.name.to_lowercase()))?;
+        self.no_name_twice("user", config.users.iter().map(|u| u.name.to_lowercase()))?;
+        Ok(config)
+    }
+
+    fn pool(&self, raw: raw::RawPool, folder: &Path) -> Checked<PoolConfig> {
+        self.at(&raw.name, check_name(raw.name.get_ref()))?;
+        if raw.disks.is_empty() {
+            return Err(self.wrong(&raw.name, "a pool needs at least one disk: disks = [\"/mnt/disk1\", ...]"));
+        }
+        let disks = raw.disks.into_iter().map(|d| folder.join(d.into_inner())).collect();
+        Ok(PoolConfig { name: raw.name.into_inner(), disks })
+    }
+
+    fn volume(&self, raw: RawVolume, config: &Config) -> Checked<VolumeConfig> {
+        let name = self.volume_name(&raw.name, config)?;
+        let change = VolumeChange {
+            record_bytes: self.optional(raw.record_size, parse_record_size)?,
+            compression: self.optional(raw.compression, parse_compression)?,
+            quota_bytes: self.optional(raw.quota, parse_quota)?,
+            sync: self.optional(raw.sync, parse_sync)?,
+        };
+        Ok(VolumeConfig { name, change })
+    }
+
+    fn share(&self, raw: RawShare, config: &Config) -> Checked<ShareConfig> {
+        self.at(&raw.name, check_share_name(raw.name.get_ref()))?;
+        let networks = match raw.networks {
+            Some(list) => list.iter().map(|n| self.at(n, parse_network(n.get_ref()))).collect::<Checked<_>>()?,
+            None => private_networks(),
+        };
+        let squash = self.optional(raw.squash, |text| match text {
+            "root" => Ok(Squash::Root),
+            "all" => Ok(Squash::All),
+            "none" => Ok(Squash::None),
+            _ => Err(format!("'{text}' is not a squash rule: use root, all or none")),
+        })?;
+        let encrypt = self.optional(raw.encrypt, |text| match text {
+            "offered" => Ok(false),
+            "required" => Ok(true),
+            _ => Err(format!("'{text}' is not an encryption rule: use offered or required")),
+        })?;
+        Ok(ShareConfig {
+            volume: self.volume_name(&raw.volume, config)?,
+            name: raw.name.into_inner(),
+            nfs: raw.nfs.unwrap_or(true),
+            smb: raw.smb.unwrap_or(true),
+            read_only: raw.read_only.unwrap_or(false),
+            networks,
+            squash: squash.unwrap_or(Squash::Root),
+            anon_uid: raw.anon_uid.unwrap_or(NOBODY),
+            anon_gid: raw.anon_gid.unwrap_or(NOBODY),
+            users: self.users(raw.users, config)?,
+            read_only_users: self.users(raw.read_only_users, config)?,
+            encrypt: encrypt.unwrap_or(false),
+            guest: raw.guest.unwrap_or(false),
+        })
+    }
+
+    fn user(&self, raw: RawUser) -> Checked<UserConfig> {
+        self.at(&raw.name, check_user_name(raw.name.get_ref()))?;
+        let gid = raw.gid.unwrap_or(raw.uid);
+        Ok(UserConfig { name: raw.name.into_inner(), uid: raw.uid, gid, groups: raw.groups.unwrap_or_default() })
+    }
+
+    fn users(&self, names: Option<Vec<Spanned<String>>>, config: &Config) -> Checked<Vec<String>> {
+        let known = |name: &Spanned<String>| {
+            if config.users.iter().any(|u| u.name == *name.get_ref()) {
+                return Ok(name.get_ref().clone());
+            }
+            Err(self.wrong(name, format!("no user '{}': add a [[user]] of that name", name.get_ref())))
+        };
+        names.unwrap_or_default().iter().map(known).collect()
+    }
+
+    fn volume_name(&self, text: &Spanned<String>, config: &Config) -> Checked<VolumeName> {
+        let name = self.at(text, VolumeName::parse(text.get_ref()))?;
+        if config.pool(&name.pool).is_none() {
+            return Err(self.wrong(text, format!("no pool '{}': add a [[pool]] of that name", name.pool)));
+        }
+        Ok(name)
+    }
+
+    fn optional<T>(
+        &self,
+        text: Option<Spanned<String>>,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Checked<Option<T>> {
+        text.map(|text| self.at(&text, parse(text.get_ref()))).transpose()
+    }
+
+    fn no_name_twice(&self, kind: &str, names: impl Iterator<Item = String>) -> Checked<()> {
+        let mut seen = HashSet::new();
+        for name in names {
+            if seen.contains(&name) {
+                return Err(Failure::invalid(format!("{}: two [[{kind}]] are named '{name}'", self.file.display())));
+            }
+            seen.insert(name);
+        }
+        Ok(())
+    }
+
+    fn no_disk_twice(&self, pools: &[PoolConfig]) -> Checked<()> {
+        let mut seen = HashSet::new();
+        for disk in pools.iter().flat_map(|p| &p.disks) {
+            if !seen.insert(disk) {
+                let (file, disk) = (self.file.display(), disk.display());
+                return Err(Failure::invalid(format!("{file}: the disk {disk} is named twice")));
+            }
+        }
+        Ok(())
+    }
+
+    fn at<S, T>(&self, place: &Spanned<S>, result: Result<T, String>) -> Checked<T> {
+        result.map_err(|what| self.wrong(place, what))
+    }
+
+    fn wrong<S>(&self, place: &Spanned<S>, what: impl fmt::Display) -> Failure {
+        let (line, column) = position(self.text, place.span().start);
+        Failure::invalid(format!("{}:{line}:{column}: {what}{}", self.file.display(), quoted(self.text, line)))
+    }
+}

@@ -1,0 +1,81 @@
+//! The configuration as it is written: names and types only. What it means is decided in the parent module.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawConfig {
+    pub(super) data: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) listen: RawListen,
+    #[serde(default)]
+    pub(super) limits: RawLimits,
+    #[serde(default)]
+    pub(super) pool: Vec<Spanned<RawPool>>,
+    #[serde(default)]
+    pub(super) volume: Vec<Spanned<RawVolume>>,
+    #[serde(default)]
+    pub(super) share: Vec<Spanned<RawShare>>,
+    #[serde(default)]
+    pub(super) user: Vec<Spanned<RawUser>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawListen {
+    pub(super) nfs: Option<Spanned<String>>,
+    pub(super) smb: Option<Spanned<String>>,
+    pub(super) portmapper: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLimits {
+    pub(super) memory: Option<Spanned<String>>,
+    pub(super) connections: Option<Spanned<u32>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPool {
+    pub(super) name: Spanned<String>,
+    pub(super) disks: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawVolume {
+    pub(super) name: Spanned<String>,
+    pub(super) record_size: Option<Spanned<String>>,
+    pub(super) compression: Option<Spanned<String>>,
+    pub(super) quota: Option<Spanned<String>>,
+    pub(super) sync: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawShare {
+    pub(super) name: Spanned<String>,
+    pub(super) volume: Spanned<String>,
+    pub(super) nfs: Option<bool>,
+    pub(super) smb: Option<bool>,
+    pub(super) read_only: Option<bool>,
+    pub(super) networks: Option<Vec<Spanned<String>>>,
+    pub(super) squash: Option<Spanned<String>>,
+    pub(super) anon_uid: Option<u32>,
+    pub(super) anon_gid: Option<u32>,
+    pub(super) users: Option<Vec<Spanned<String>>>,
+    pub(super) read_only_users: Option<Vec<Spanned<String>>>,
+    pub(super) encrypt: Option<Spanned<String>>,
+    pub(super) guest: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawUser {
+    pub(super) name: Spanned<String>,
+    pub(super) uid: u32,
+    pub(super) gid: Option<u32>,
+    pub(super) groups: Option<Vec<u32>>,
+}

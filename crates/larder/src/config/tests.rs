@@ -1,0 +1,162 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+const FILE: &str = "/etc/larder/larder.toml";
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text, Path::new(FILE)).map_err(|e| e.message)
+}
+
+#[test]
+fn a_whole_file() {
+    let config = parse(
+        r#"
+        data = "/var/lib/larder"
+        [listen]
+        nfs = "127.0.0.1:0"
+        smb = "off"
+        [limits]
+        memory = "256MiB"
+        [[pool]]
+        name = "tank"
+        disks = ["/mnt/a", "b"]
+        [[volume]]
+        name = "tank/files"
+        record_size = "64K"
+        quota = "1TB"
+        compression = "zstd"
+        sync = "relaxed"
+        [[user]]
+        name = "ann"
+        uid = 1000
+        [[share]]
+        name = "Files"
+        volume = "tank/files"
+        networks = ["10.0.0.0/8", "::1"]
+        squash = "all"
+        anon_uid = 1000
+        users = ["ann"]
+        encrypt = "required"
+        "#,
+    )
+    .unwrap();
+    assert_eq!(config.data, Path::new("/var/lib/larder"));
+    assert_eq!(config.listen.nfs, Some("127.0.0.1:0".parse().unwrap()));
+    assert_eq!((config.listen.smb, config.listen.portmapper), (None, None));
+    assert_eq!(config.memory, Some(ByteSize(256 << 20)));
+    assert_eq!(config.pools[0].disks, [Path::new("/mnt/a"), Path::new("/etc/larder/b")]);
+    assert_eq!(config.volumes[0].change.record_bytes, Some(65536));
+    assert_eq!(config.volumes[0].change.quota_bytes, Some(1_000_000_000_000));
+    let share = &config.shares[0];
+    assert_eq!((share.squash, share.anon_uid, share.anon_gid, share.encrypt), (Squash::All, 1000, NOBODY, true));
+    assert_eq!(share.networks[1].to_string(), "::1/128");
+    assert_eq!(config.users[0].gid, 1000);
+}
+
+#[test]
+fn an_empty_file_has_defaults() {
+    let config = parse("").unwrap();
+    assert_eq!(config.data, Path::new("/etc/larder"));
+    assert_eq!(config.listen.nfs, Some("0.0.0.0:12049".parse().unwrap()));
+    assert_eq!(config.listen.smb, Some("0.0.0.0:14445".parse().unwrap()));
+    assert!(config.pools.is_empty());
+}
+
+#[test]
+fn complaints_name_the_place() {
+    let check = |text: &str, want: &str| {
+        let got = parse(text).unwrap_err();
+        assert!(got.contains(want), "{text}: {got}");
+        assert!(got.starts_with(FILE), "{got}");
+    };
+    check("[listen]\nnsf = \"x\"", "larder.toml:2:1: unknown field `nsf`");
+    check("[listen]\nnfs = 5", "larder.toml:2:7: ");
+    check("[listen]\nnfs = \"nowhere\"", "larder.toml:2:7: 'nowhere' is not an address");
+    check("a = [", "larder.toml:1:");
+    check("[limits]\nmemory = \"1M\"", ":2:10: 1.00 MiB of memory is too little");
+    check("[limits]\nconnections = 0", ":2:15: ");
+    check("[[pool]]\nname = \"Tank\"\ndisks = [\"a\"]", ":2:8: 'Tank' is not a name");
+    check("[[pool]]\nname = \"tank\"\ndisks = []", "at least one disk");
+    check("[[pool]]\nname = \"tank\"", "missing field `disks`");
+    check("[[pool]]\nname = \"t\"\ndisks = [\"a\", \"a\"]", "named twice");
+    check("[[volume]]\nname = \"tank/a\"", ":2:8: no pool 'tank'");
+    let pool = "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n";
+    let with = |rest: &str| format!("{pool}{rest}");
+    check(&with("[[volume]]\nname = \"t\""), ":5:8: 't' is not POOL/VOLUME");
+    check(&with("[[volume]]\nname = \"t/v\"\nrecord_size = \"5K\""), ":6:15: ");
+    check(&with("[[share]]\nname = \"a/b\"\nvolume = \"t/v\""), ":5:8: ");
+    check(&with("[[share]]\nname = \"ipc$\"\nvolume = \"t/v\""), "reserved");
+    check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nusers = [\"bob\"]"), ":7:10: no user 'bob'");
+    check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nnetworks = [\"10.0.0.0/33\"]"), "is no network");
+    check(
+        &with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\n[[share]]\nname = \"A\"\nvolume = \"t/w\""),
+        "two [[share]] are named 'a'",
+    );
+}
+
+#[test]
+fn listen_addresses() {
+    let host = IpAddr::from([10, 0, 0, 1]);
+    let check = |text: &str, want: Option<&str>| {
+        assert_eq!(parse_listen(text, host, 7).unwrap().map(|a| a.to_string()).as_deref(), want, "{text}");
+    };
+    check("off", None);
+    check(":0", Some("10.0.0.1:0"));
+    check("2049", Some("10.0.0.1:2049"));
+    check("127.0.0.1", Some("127.0.0.1:7"));
+    check("[::]:5", Some("[::]:5"));
+    check("::1", Some("[::1]:7"));
+    for bad in ["", "host", "1.2.3.4:99999", ":x", "70000"] {
+        assert!(parse_listen(bad, host, 7).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_fresh_file_reads_back_and_edits_keep_comments() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("larder.toml");
+    let config = parse(
+        r#"
+        [[pool]]
+        name = "tank"
+        disks = ["disk1"]
+        [[volume]]
+        name = "tank/files"
+        [[user]]
+        name = "ann"
+        uid = 1000
+        [[share]]
+        name = "files"
+        volume = "tank/files"
+        "#,
+    )
+    .unwrap();
+    let mut moved = config.clone();
+    moved.data = folder.path().to_owned();
+    moved.pools[0].disks = vec![folder.path().join("disk1")];
+    let text = edit::fresh(&moved, folder.path());
+    assert!(text.contains("disks = [\"disk1\"]"), "{text}");
+    std::fs::write(&file, &text).unwrap();
+    assert_eq!(Config::load(&file).unwrap(), moved);
+
+    let mut editor = edit::Editor::open(&file).unwrap();
+    editor.add_user(&UserConfig { name: "bob".into(), uid: 1001, gid: 100, groups: vec![5] });
+    let after = editor.save().unwrap();
+    assert_eq!(after.users.len(), 2);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# What larder serves."), "{text}");
+
+    let mut editor = edit::Editor::open(&file).unwrap();
+    editor.remove_user("ann");
+    editor.remove_pool("tank");
+    let after = editor.save().unwrap();
+    assert!(after.pools.is_empty() && after.shares.is_empty() && after.volumes.is_empty());
+    assert_eq!(after.users[0].name, "bob");
+
+    // An edit that makes the file invalid leaves it as it was.
+    let mut editor = edit::Editor::open(&file).unwrap();
+    editor.add_user(&UserConfig { name: "bob".into(), uid: 1, gid: 1, groups: vec![] });
+    assert!(editor.save().is_err());
+    assert_eq!(Config::load(&file).unwrap(), after);
+}

@@ -1,0 +1,183 @@
+//! The HTTP API on the Unix socket: routes, and nothing that decides.
+//!
+//! Whoever may open the socket (its owner; mode 0600 in a folder of mode 0700) may do everything.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, patch, post};
+use larder_api::{
+    BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolImport, SocketPath, UnmountRequest, UserAdd,
+    UserPassword, VolumeChange, VolumeCreate,
+};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::Daemon;
+
+type Answer<T> = Result<Json<T>, Refusal>;
+
+/// A failure as a response.
+struct Refusal(Failure);
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self(failure)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.0)).into_response()
+    }
+}
+
+fn ok<T: Serialize>(value: T) -> Answer<T> {
+    Ok(Json(value))
+}
+
+fn done(result: Result<(), Failure>) -> Answer<Done> {
+    result?;
+    ok(Done {})
+}
+
+/// Listens on the daemon's socket until `stop`.
+pub(crate) fn listen(daemon: Arc<Daemon>, stop: CancellationToken) -> Result<(), Failure> {
+    let socket = daemon.folder().socket();
+    let failed = |e: &std::io::Error| Failure::io(format_args!("the API socket {}", socket.display()), e);
+    // The lock of the data folder is ours: whatever lies here was left by a crash.
+    let _ = std::fs::remove_file(&socket);
+    let path = SocketPath::of(&socket).map_err(|e| failed(&e))?;
+    let listener = tokio::net::UnixListener::bind(path.path()).map_err(|e| failed(&e))?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|e| failed(&e))?;
+    let router = router(daemon);
+    tokio::spawn(async move {
+        let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
+        if let Err(error) = served {
+            tracing::error!("the API ended: {error}");
+        }
+    });
+    Ok(())
+}
+
+fn router(daemon: Arc<Daemon>) -> axum::Router {
+    axum::Router::new()
+        .route("/v1/info", get(info))
+        .route("/v1/pools", get(pool_statuses))
+        .route("/v1/pools/list", get(pool_list))
+        .route("/v1/pools/import", post(pool_import))
+        .route("/v1/pools/{name}/export", post(pool_export))
+        .route("/v1/pools/{name}/clear", post(pool_clear))
+        .route("/v1/volumes", get(volumes).post(volume_create))
+        .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
+        .route("/v1/check", post(check))
+        .route("/v1/shares", get(shares))
+        .route("/v1/users", get(users).post(user_add))
+        .route("/v1/users/{name}", delete(user_remove))
+        .route("/v1/users/{name}/password", post(user_passwd))
+        .route("/v1/mounts", get(mounts).post(mount))
+        .route("/v1/unmount", post(unmount))
+        .fallback(async || {
+            Refusal(Failure::not_found("the daemon does not know this request: it is of another version"))
+        })
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(daemon)
+}
+
+type Shared = State<Arc<Daemon>>;
+
+async fn info(State(daemon): Shared) -> Answer<larder_api::DaemonInfo> {
+    ok(daemon.info().await)
+}
+
+async fn pool_statuses(State(daemon): Shared) -> Answer<Vec<larder_api::PoolStatus>> {
+    ok(daemon.pool_statuses().await)
+}
+
+async fn pool_list(State(daemon): Shared) -> Answer<Vec<larder_api::PoolListed>> {
+    ok(daemon.pool_list().await)
+}
+
+async fn pool_import(State(daemon): Shared, Json(request): Json<PoolImport>) -> Answer<larder_api::PoolStatus> {
+    ok(finish(async move { daemon.pool_import(request).await }).await?)
+}
+
+async fn pool_export(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
+    done(finish(async move { daemon.pool_export(&name).await }).await)
+}
+
+async fn pool_clear(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
+    done(daemon.storage.pool(Some(&name))?.clear().await)
+}
+
+async fn volumes(State(daemon): Shared) -> Answer<Vec<larder_api::VolumeStatus>> {
+    ok(daemon.storage.volumes().await?)
+}
+
+async fn volume_create(State(daemon): Shared, Json(request): Json<VolumeCreate>) -> Answer<larder_api::VolumeStatus> {
+    ok(finish(async move { daemon.volume_create(request).await }).await?)
+}
+
+async fn volume_set(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(change): Json<VolumeChange>,
+) -> Answer<larder_api::VolumeStatus> {
+    ok(finish(async move { daemon.volume_set(&name, change).await }).await?)
+}
+
+async fn volume_destroy(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
+    done(finish(async move { daemon.volume_destroy(&name).await }).await)
+}
+
+async fn check(State(daemon): Shared, Json(request): Json<CheckRequest>) -> Answer<Vec<larder_api::CheckResult>> {
+    ok(daemon.storage.check(request.pool.as_deref(), request.volume.as_deref(), request.read_data).await?)
+}
+
+async fn shares(State(daemon): Shared) -> Answer<Vec<larder_api::ShareStatus>> {
+    ok(daemon.shares().await)
+}
+
+async fn users(State(daemon): Shared) -> Answer<Vec<larder_api::UserStatus>> {
+    ok(daemon.users().await)
+}
+
+async fn user_add(State(daemon): Shared, Json(request): Json<UserAdd>) -> Answer<Done> {
+    done(finish(async move { daemon.user_add(request).await }).await)
+}
+
+async fn user_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
+    done(finish(async move { daemon.user_remove(&name).await }).await)
+}
+
+async fn user_passwd(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<UserPassword>,
+) -> Answer<Done> {
+    done(finish(async move { daemon.user_passwd(&name, &request.password).await }).await)
+}
+
+async fn mounts(State(daemon): Shared) -> Answer<Vec<larder_api::MountStatus>> {
+    ok(daemon.mounts())
+}
+
+async fn mount(State(daemon): Shared, Json(request): Json<MountRequest>) -> Answer<larder_api::MountStatus> {
+    ok(finish(async move { daemon.mount(request).await }).await?)
+}
+
+async fn unmount(State(daemon): Shared, Json(request): Json<UnmountRequest>) -> Answer<Done> {
+    done(finish(async move { daemon.unmount(&request.dir).await }).await)
+}
+
+/// Runs a change to its end also when the client goes away in the middle of it.
+async fn finish<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::spawn(work).await.unwrap_or_else(|e| Err(Failure::internal(format!("the daemon failed at this: {e}"))))
+}

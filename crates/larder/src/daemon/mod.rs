@@ -1,0 +1,467 @@
+//! The daemon: pools open, shares served, the API answered, until a signal says stop.
+//!
+//! D1. Everything that a change needs (the file, secrets, servers) changes under one lock, in this
+//!     order: file saved, then applied. A crash between the two applies the file at the next start.
+//! D2. A pool, volume or share that cannot be served is a fault with a name; the others are served.
+//! D3. Stopping: servers, mounts, volumes, pools. Nothing is closed under somebody who still uses it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use larder_api::{
+    DaemonInfo, Failure, FailureKind, MountRequest, MountStatus, PoolImport, PoolListed, PoolStatus, ShareStatus,
+    UserAdd, UserStatus, VolumeChange, VolumeCreate, VolumeStatus,
+};
+use larder_base::units::ByteSize;
+use larder_serve::fuse::MountOptions;
+use tokio::sync::Mutex;
+
+use crate::config::edit::Editor;
+use crate::config::{Config, PoolConfig, UserConfig, VolumeName, check_name, check_share_name};
+use crate::folder::DataFolder;
+use crate::machine;
+
+pub(crate) mod api;
+mod mounts;
+mod secrets;
+mod servers;
+mod shares;
+pub(crate) mod storage;
+pub(crate) mod translate;
+
+pub(crate) use mounts::is_dead;
+pub(crate) use secrets::{Secrets, check_password, random_password};
+pub(crate) use servers::{Servers, Serving};
+pub(crate) use shares::{default_share, new_user};
+use storage::{OpenPool, Storage};
+
+/// Changes to the configuration that hold for this run only: options of the command line.
+pub(crate) type Overrides = Box<dyn Fn(&mut Config) + Send + Sync>;
+
+pub(crate) struct Daemon {
+    folder: DataFolder,
+    file: PathBuf,
+    overrides: Overrides,
+    memory: ByteSize,
+    started: Instant,
+    pub(crate) storage: Storage,
+    pub(crate) servers: Servers,
+    mounts: mounts::Mounts,
+    state: Mutex<State>,
+}
+
+/// What changes together (D1).
+struct State {
+    config: Config,
+    secrets: Secrets,
+    /// Pools that could not be opened, and why (D2).
+    pool_faults: BTreeMap<String, Failure>,
+    shares: Vec<ShareStatus>,
+}
+
+impl Daemon {
+    /// A daemon that has its folder and ports, and nothing open yet.
+    pub(crate) async fn new(
+        folder: DataFolder,
+        file: PathBuf,
+        config: Config,
+        overrides: Overrides,
+    ) -> Result<Daemon, Failure> {
+        let servers = Servers::bind(&config.listen, config.connections).await?;
+        let secrets = Secrets::open(folder.path())?;
+        let memory = config.memory.unwrap_or_else(machine::memory_default);
+        let state = State { config, secrets, pool_faults: BTreeMap::new(), shares: Vec::new() };
+        Ok(Daemon {
+            folder,
+            file,
+            overrides,
+            memory,
+            started: Instant::now(),
+            storage: Storage::default(),
+            servers,
+            mounts: mounts::Mounts::default(),
+            state: Mutex::new(state),
+        })
+    }
+
+    pub(crate) fn folder(&self) -> &DataFolder {
+        &self.folder
+    }
+
+    /// Says where the API's socket is.
+    pub(crate) fn announce(&mut self) {
+        self.folder.announce();
+    }
+
+    /// Each pool's part of the memory.
+    fn memory_per_pool(&self, pools: usize) -> ByteSize {
+        ByteSize(self.memory.0 / pools.max(1) as u64)
+    }
+
+    /// Opens the pools of the configuration. Those that fail are remembered (D2); it is an error if all do.
+    pub(crate) async fn open_pools(&self, force: bool) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        let pools = state.config.pools.clone();
+        let memory = self.memory_per_pool(pools.len());
+        for pool in &pools {
+            match open_pool(&pool.disks, force, memory, Some(&pool.name)).await {
+                Ok(open) => {
+                    self.storage.add(open);
+                    state.pool_faults.remove(&pool.name);
+                }
+                Err(failure) => {
+                    tracing::error!("pool '{}' is not served: {}", pool.name, failure.message);
+                    state.pool_faults.insert(pool.name.clone(), failure);
+                }
+            }
+        }
+        match state.pool_faults.values().next() {
+            Some(failure) if self.storage.all().is_empty() => Err(failure.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes in a pool opened elsewhere (made by `up`).
+    pub(crate) fn adopt(&self, pool: OpenPool) {
+        self.storage.add(pool);
+    }
+
+    /// Makes the volumes that the file names and that are missing, applies their properties, and serves the shares.
+    pub(crate) async fn apply_config(&self) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        self.apply(&mut state).await;
+        Ok(())
+    }
+
+    async fn apply(&self, state: &mut State) {
+        for volume in &state.config.volumes {
+            if let Err(failure) = self.ensure_volume(&volume.name, &volume.change).await {
+                tracing::error!("volume '{}': {}", volume.name, failure.message);
+            }
+        }
+        state.shares = shares::apply(&state.config, &state.secrets, &self.storage, &self.servers).await;
+        for share in &state.shares {
+            if let Some(fault) = &share.fault {
+                tracing::error!("share '{}' is not served: {fault}", share.name);
+            }
+        }
+    }
+
+    async fn ensure_volume(&self, name: &VolumeName, change: &VolumeChange) -> Result<(), Failure> {
+        let pool = self.storage.pool(Some(&name.pool))?;
+        match pool.set(&name.volume, change).await {
+            Err(failure) if failure.kind == FailureKind::NotFound => {
+                create_volume(&pool, &name.volume, change).await.map(|_| ())
+            }
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// Edits the file, validates and saves it, and applies what it says now (D1).
+    async fn edit<T>(
+        &self,
+        state: &mut State,
+        change: impl FnOnce(&mut Editor) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut editor = Editor::open(&self.file)?;
+        let value = change(&mut editor)?;
+        let mut config = editor.save()?;
+        (self.overrides)(&mut config);
+        state.config = config;
+        self.apply(state).await;
+        Ok(value)
+    }
+
+    /// Reads the file again (SIGHUP). An invalid file changes nothing.
+    pub(crate) async fn reload(&self) -> Result<(), Failure> {
+        let mut config = Config::load(&self.file)?;
+        (self.overrides)(&mut config);
+        let mut state = self.state.lock().await;
+        if config.listen != state.config.listen || config.pools != state.config.pools {
+            tracing::warn!("addresses and pools of the file take effect at the next start");
+        }
+        state.config = config;
+        self.apply(&mut state).await;
+        Ok(())
+    }
+
+    pub(crate) async fn info(&self) -> DaemonInfo {
+        DaemonInfo {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            data: self.folder.path().to_owned(),
+            uptime_secs: self.started.elapsed().as_secs(),
+            nfs: self.servers.nfs_addr(),
+            smb: self.servers.smb_addr(),
+            memory_bytes: self.memory.0,
+            pools: self.storage.all().iter().map(|p| p.name.clone()).collect(),
+        }
+    }
+
+    pub(crate) async fn pool_statuses(&self) -> Vec<PoolStatus> {
+        self.storage.look().await;
+        let state = self.state.lock().await;
+        let mut list = self.storage.statuses();
+        for (name, failure) in &state.pool_faults {
+            let disks = state.config.pool(name).map(|p| p.disks.clone()).unwrap_or_default();
+            list.push(translate::unavailable_pool(name, &disks, failure));
+        }
+        list
+    }
+
+    pub(crate) async fn pool_list(&self) -> Vec<PoolListed> {
+        self.storage.look().await;
+        let state = self.state.lock().await;
+        let mut list = self.storage.listed();
+        for name in state.pool_faults.keys() {
+            let disks = state.config.pool(name).map(|p| p.disks.clone()).unwrap_or_default();
+            list.push(translate::unavailable_listed(name, disks));
+        }
+        list
+    }
+
+    pub(crate) async fn pool_import(&self, request: PoolImport) -> Result<PoolStatus, Failure> {
+        let mut state = self.state.lock().await;
+        let memory = self.memory_per_pool(state.config.pools.len() + 1);
+        let pool = open_pool(&request.disks, request.force, memory, None).await?;
+        if self.storage.pool(Some(&pool.name)).is_ok() {
+            let name = pool.name.clone();
+            pool.close().await?;
+            return Err(Failure::new(FailureKind::Exists, format!("a pool named '{name}' is open already")));
+        }
+        let entry = PoolConfig { name: pool.name.clone(), disks: request.disks };
+        let status = pool.status();
+        let pool = self.storage.add(pool);
+        let saved = self
+            .edit(&mut state, |editor| {
+                editor.remove_pool(&entry.name);
+                editor.add_pool(&entry);
+                Ok(())
+            })
+            .await;
+        if let Err(failure) = saved {
+            self.storage.remove(&entry.name);
+            pool.close().await?;
+            return Err(failure);
+        }
+        state.pool_faults.remove(&entry.name);
+        Ok(status)
+    }
+
+    /// Stops serving the pool, closes it as exported and takes it out of the file.
+    pub(crate) async fn pool_export(&self, name: &str) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        let pool = self.storage.pool(Some(name))?;
+        self.edit(&mut state, |editor| {
+            editor.remove_pool(name);
+            Ok(())
+        })
+        .await?;
+        self.mounts.remove_of(|volume| volume.pool == name).await;
+        self.storage.remove(name);
+        self.apply(&mut state).await;
+        pool.export().await
+    }
+
+    pub(crate) async fn volume_create(&self, request: VolumeCreate) -> Result<VolumeStatus, Failure> {
+        check_name(&request.name).map_err(Failure::invalid)?;
+        let mut state = self.state.lock().await;
+        let pool = self.storage.pool(request.pool.as_deref())?;
+        let name = VolumeName { pool: pool.name.clone(), volume: request.name };
+        let taken = state.config.shares.iter().any(|s| s.name.eq_ignore_ascii_case(&name.volume));
+        if request.share && taken {
+            return Err(Failure::new(FailureKind::Exists, format!("a share named '{}' exists already", name.volume))
+                .action("choose another name, or make the volume without a share: --no-share"));
+        }
+        let status = create_volume(&pool, &name.volume, &request.properties).await?;
+        if request.share {
+            check_share_name(&name.volume).map_err(Failure::invalid)?;
+            let share = shares::default_share(&name.volume, name.clone(), &state.config);
+            self.edit(&mut state, |editor| {
+                editor.add_share(&share);
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(status)
+    }
+
+    pub(crate) async fn volume_set(&self, name: &str, change: VolumeChange) -> Result<VolumeStatus, Failure> {
+        let mut state = self.state.lock().await;
+        let (pool, volume) = self.storage.named(name)?;
+        let status = pool.set(&volume, &change).await?;
+        let name = VolumeName { pool: pool.name.clone(), volume };
+        self.edit(&mut state, |editor| {
+            editor.set_volume(&name, &change);
+            Ok(())
+        })
+        .await?;
+        Ok(status)
+    }
+
+    /// Takes the shares and mounts of the volume away, then the volume.
+    pub(crate) async fn volume_destroy(&self, name: &str) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        let (pool, volume) = self.storage.named(name)?;
+        if !pool.volumes().await?.iter().any(|v| v.name == volume) {
+            return Err(Failure::not_found(format!("there is no volume '{}/{volume}'", pool.name)));
+        }
+        let name = VolumeName { pool: pool.name.clone(), volume };
+        self.edit(&mut state, |editor| {
+            editor.remove_volume(&name);
+            Ok(())
+        })
+        .await?;
+        self.mounts.remove_of(|mounted| *mounted == name).await;
+        pool.destroy(&name.volume).await
+    }
+
+    pub(crate) async fn shares(&self) -> Vec<ShareStatus> {
+        self.state.lock().await.shares.clone()
+    }
+
+    pub(crate) async fn users(&self) -> Vec<UserStatus> {
+        let state = self.state.lock().await;
+        let status = |user: &UserConfig| UserStatus {
+            name: user.name.clone(),
+            uid: user.uid,
+            gid: user.gid,
+            groups: user.groups.clone(),
+            has_password: state.secrets.has(&user.name),
+        };
+        state.config.users.iter().map(status).collect()
+    }
+
+    pub(crate) async fn user_add(&self, request: UserAdd) -> Result<(), Failure> {
+        check_password(&request.password)?;
+        let mut state = self.state.lock().await;
+        if state.config.users.iter().any(|u| u.name.eq_ignore_ascii_case(&request.name)) {
+            return Err(Failure::new(FailureKind::Exists, format!("there is a user '{}' already", request.name))
+                .action(format!("to set the password: larder user passwd {}", request.name)));
+        }
+        let user = shares::new_user(&request.name, request.uid, request.gid, request.groups);
+        state.secrets.set(&user.name, &request.password)?;
+        self.edit(&mut state, |editor| {
+            editor.add_user(&user);
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn user_passwd(&self, name: &str, password: &str) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        no_such_user(&state.config, name)?;
+        state.secrets.set(name, password)?;
+        self.apply(&mut state).await;
+        Ok(())
+    }
+
+    pub(crate) async fn user_remove(&self, name: &str) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        no_such_user(&state.config, name)?;
+        self.edit(&mut state, |editor| {
+            editor.remove_user(name);
+            Ok(())
+        })
+        .await?;
+        state.secrets.remove(name)
+    }
+
+    /// Makes sure that `name` can log in. Returns the password if it may be told: given, or generated by us.
+    pub(crate) async fn ensure_password(&self, name: &str, given: Option<&str>) -> Result<Option<String>, Failure> {
+        let mut state = self.state.lock().await;
+        match given {
+            Some(password) => {
+                if !state.secrets.matches(name, password)? {
+                    state.secrets.set(name, password)?;
+                }
+                Ok(Some(password.to_owned()))
+            }
+            None if state.secrets.has(name) => state.secrets.generated(name),
+            None => state.secrets.generate(name).map(Some),
+        }
+    }
+
+    pub(crate) async fn mount(&self, request: MountRequest) -> Result<MountStatus, Failure> {
+        let (pool, volume) = match &request.volume {
+            Some(name) => self.storage.named(name)?,
+            None => self.only_volume().await?,
+        };
+        let name = VolumeName { pool: pool.name.clone(), volume };
+        let volume = self.storage.volume(&name).await?;
+        let usual = MountOptions::default();
+        let allow_other = usual.allow_other && !request.private;
+        let options = MountOptions { read_only: request.read_only, allow_other, source: name.to_string(), ..usual };
+        self.mounts.add(name, volume, &request.dir, options).await
+    }
+
+    async fn only_volume(&self) -> Result<(std::sync::Arc<OpenPool>, String), Failure> {
+        let volumes = self.storage.volumes().await?;
+        match volumes.as_slice() {
+            [one] => Ok((self.storage.pool(Some(&one.pool))?, one.name.clone())),
+            [] => Err(Failure::not_found("there is no volume").action("make one with: larder volume create NAME")),
+            many => {
+                let names: Vec<String> = many.iter().map(|v| format!("{}/{}", v.pool, v.name)).collect();
+                Err(Failure::invalid(format!("there are several volumes ({})", names.join(", ")))
+                    .action("name one with --volume POOL/VOLUME"))
+            }
+        }
+    }
+
+    pub(crate) fn mounts(&self) -> Vec<MountStatus> {
+        self.mounts.list()
+    }
+
+    pub(crate) async fn unmount(&self, dir: &Path) -> Result<(), Failure> {
+        self.mounts.remove(dir).await
+    }
+
+    /// Everything durable and closed, in order (D3).
+    pub(crate) async fn stop(&self, serving: Serving) -> Result<(), Failure> {
+        serving.stop().await;
+        self.servers.set_exports(Vec::new());
+        if let Err(failure) = self.servers.set_shares(Vec::new(), Vec::new()).await {
+            tracing::warn!("{failure}");
+        }
+        self.mounts.remove_of(|_| true).await;
+        self.storage.close().await
+    }
+}
+
+fn no_such_user(config: &Config, name: &str) -> Result<(), Failure> {
+    match config.users.iter().any(|u| u.name == name) {
+        true => Ok(()),
+        false => Err(Failure::not_found(format!("there is no user '{name}'"))
+            .action(format!("see who there is with: larder user list; or: larder user add {name}"))),
+    }
+}
+
+/// Opens the pool on these disks; `name` is what the configuration calls it.
+pub(crate) async fn open_pool(
+    disks: &[PathBuf],
+    force: bool,
+    memory: ByteSize,
+    name: Option<&str>,
+) -> Result<OpenPool, Failure> {
+    let wanted = name.map(str::to_owned);
+    let options = larder_pool::OpenOptions { force, name: wanted, ..larder_pool::OpenOptions::new(disks.to_vec()) };
+    let pool = larder_pool::Pool::open(options).await.map_err(|e| translate::pool_failure(&e))?;
+    OpenPool::start(pool, memory).await
+}
+
+/// A new volume belongs to whoever runs larder; like /tmp, everybody may write into its top folder and
+/// nobody may remove what is another's there.
+pub(crate) async fn create_volume(pool: &OpenPool, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {
+    use larder_volume::{Cred, Ino, SetAttr};
+    check_name(name).map_err(Failure::invalid)?;
+    let status = pool.create(name, change).await?;
+    let (uid, gid) = machine::owner();
+    let set = SetAttr { mode: Some(0o1777), uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+    let volume = pool.volume(name).await?;
+    volume
+        .setattr(&Cred::root(), Ino::ROOT, set)
+        .await
+        .map_err(|e| translate::volume_failure(format_args!("the top folder of '{}/{name}'", pool.name), &e))?;
+    Ok(status)
+}

@@ -1,0 +1,163 @@
+//! The NFS and SMB servers of this process: bound first, fed with shares, watched, stopped.
+//!
+//! V1. Ports are bound before anything is made or opened, so that a port in use costs nothing.
+//! V2. A server's task that ends before it was told to is a fault of the daemon, never silence.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_api::{Failure, FailureKind};
+use larder_serve::nfs::{Export, NfsConfig, NfsHandle, NfsServer};
+use larder_serve::smb::{SmbConfig, SmbError, SmbServer, SmbShare, SmbUser};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Listen;
+
+/// Requests in flight get this long to finish when the daemon stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+
+pub(crate) struct Servers {
+    nfs: Option<Nfs>,
+    smb: Option<Arc<SmbServer>>,
+    shutdown: CancellationToken,
+}
+
+struct Nfs {
+    addr: SocketAddr,
+    handle: NfsHandle,
+    /// Taken when serving begins.
+    server: Mutex<Option<NfsServer>>,
+}
+
+/// What serves, once it does.
+pub(crate) struct Serving {
+    tasks: Vec<(&'static str, JoinHandle<Result<(), String>>)>,
+    shutdown: CancellationToken,
+}
+
+impl Servers {
+    /// Takes the ports (V1).
+    pub(crate) async fn bind(listen: &Listen, connections: u32) -> Result<Servers, Failure> {
+        let nfs = match listen.nfs {
+            Some(addr) => Some(bind_nfs(addr, listen.portmapper, connections).await?),
+            None => None,
+        };
+        let smb = match listen.smb {
+            Some(addr) => Some(Arc::new(bind_smb(addr).await?)),
+            None => None,
+        };
+        Ok(Servers { nfs, smb, shutdown: CancellationToken::new() })
+    }
+
+    pub(crate) fn nfs_addr(&self) -> Option<SocketAddr> {
+        self.nfs.as_ref().map(|nfs| nfs.addr)
+    }
+
+    pub(crate) fn smb_addr(&self) -> Option<SocketAddr> {
+        self.smb.as_ref().map(|smb| smb.local_addr())
+    }
+
+    pub(crate) fn set_exports(&self, exports: Vec<Export>) {
+        if let Some(nfs) = &self.nfs {
+            nfs.handle.set_exports(exports);
+        }
+    }
+
+    pub(crate) async fn set_shares(&self, users: Vec<SmbUser>, shares: Vec<SmbShare>) -> Result<(), Failure> {
+        let Some(smb) = &self.smb else { return Ok(()) };
+        let failed = |e: SmbError| Failure::internal(format!("the SMB server refused its shares: {e}"));
+        smb.set_users(users).await.map_err(failed)?;
+        smb.set_shares(shares).await.map_err(failed)
+    }
+
+    pub(crate) fn serve(&self) -> Serving {
+        let mut tasks = Vec::new();
+        if let Some(nfs) = self.nfs.as_ref().and_then(|nfs| nfs.server.lock().take()) {
+            let stop = self.shutdown.clone();
+            let work = async move {
+                nfs.serve(stop).await;
+                Ok(())
+            };
+            tasks.push(("NFS", tokio::spawn(work)));
+        }
+        if let Some(smb) = self.smb.clone() {
+            let stop = self.shutdown.clone();
+            let work = async move { smb.serve(stop).await.map_err(|e| e.to_string()) };
+            tasks.push(("SMB", tokio::spawn(work)));
+        }
+        Serving { tasks, shutdown: self.shutdown.clone() }
+    }
+}
+
+async fn bind_nfs(addr: SocketAddr, portmapper: Option<SocketAddr>, connections: u32) -> Result<Nfs, Failure> {
+    let config = NfsConfig { connections_max: connections as usize, ..NfsConfig::default() };
+    // The portmapper's port is another address: try it alone first, so that the failure names the right one.
+    if let Some(other) = portmapper {
+        drop(
+            std::net::TcpListener::bind(other)
+                .map_err(|e| port_failure("the portmapper", "--portmapper", other, &e))?,
+        );
+    }
+    let config = NfsConfig { portmapper, ..config };
+    let server = NfsServer::bind(addr, config).await.map_err(|e| port_failure("NFS", "--nfs", addr, &e))?;
+    Ok(Nfs { addr: server.local_addr(), handle: server.handle(), server: Mutex::new(Some(server)) })
+}
+
+async fn bind_smb(addr: SocketAddr) -> Result<SmbServer, Failure> {
+    let started = SmbServer::start(SmbConfig::new(addr), Vec::new(), Vec::new()).await;
+    started.map_err(|error| match error {
+        SmbError::Listen { addr, source } => port_failure("SMB", "--smb", addr, &source),
+        other => Failure::internal(format!("cannot start the SMB server: {other}")),
+    })
+}
+
+impl Serving {
+    /// Returns when a server ended by itself (V2): which one, and why.
+    pub(crate) async fn broken(&mut self) -> String {
+        if self.tasks.is_empty() {
+            return std::future::pending().await;
+        }
+        let waits = self.tasks.iter_mut().map(|(_, task)| task);
+        let (result, index, _) = futures::future::select_all(waits).await;
+        let (name, _) = self.tasks.remove(index);
+        match result {
+            Ok(Ok(())) => format!("the {name} server ended unasked"),
+            Ok(Err(why)) => format!("the {name} server failed: {why}"),
+            Err(error) => format!("the {name} server crashed: {error}"),
+        }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        for (name, task) in self.tasks {
+            let abort = task.abort_handle();
+            if tokio::time::timeout(STOP_TIMEOUT, task).await.is_err() {
+                tracing::warn!("the {name} server did not stop in {} s: cut off", STOP_TIMEOUT.as_secs());
+                abort.abort();
+            }
+        }
+    }
+}
+
+fn port_failure(protocol: &str, flag: &str, addr: SocketAddr, error: &std::io::Error) -> Failure {
+    let failure = Failure::io(format_args!("cannot serve {protocol} on {addr}"), error);
+    let port = addr.port();
+    match failure.kind {
+        FailureKind::Busy => failure.action(format!(
+            "another program (perhaps another larder) has port {port}: stop it, or choose a port with {flag} :PORT \
+             ({flag} :0 takes a free one); see who has it with: ss -ltnp 'sport = :{port}'"
+        )),
+        FailureKind::Denied => failure.action(format!(
+            "ports below 1024 are root's: use {flag} :{}, or allow them with: sudo sysctl \
+             net.ipv4.ip_unprivileged_port_start={port}",
+            u32::from(port) + 10000
+        )),
+        FailureKind::Invalid => {
+            failure.action(format!("this machine has no address {}: see those it has with: ip addr", addr.ip()))
+        }
+        _ => failure,
+    }
+}

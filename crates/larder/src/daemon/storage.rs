@@ -1,0 +1,282 @@
+//! The pools that this process has open, and what can be asked of them and their volumes.
+//!
+//! The daemon holds one [`Storage`] for its life; a command without a daemon opens one, asks, and closes
+//! it. Both run the code below, so they answer alike.
+//!
+//! S1. Closing order: volumes (they flush into the pool), then the pool (it releases its disks).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use larder_api::{CheckResult, Failure, FailureKind, PoolListed, PoolStatus, VolumeChange, VolumeStatus};
+use larder_base::SystemClock;
+use larder_base::units::ByteSize;
+use larder_pool::Pool;
+use larder_volume::{Backing, FsError, MemoryBudget, Properties, Registry, Space, Volume};
+use parking_lot::RwLock;
+
+use super::translate;
+use crate::config::VolumeName;
+
+/// A pool with the registry of its volumes.
+pub(crate) struct OpenPool {
+    pub(crate) name: String,
+    pool: Arc<Pool>,
+    registry: Registry,
+}
+
+/// The volume asks how much room there is; the pool knows.
+struct PoolSpace(Arc<Pool>);
+
+impl Space for PoolSpace {
+    fn space(&self) -> (u64, u64) {
+        self.0.space()
+    }
+}
+
+/// How long a status waits for the disks.
+const CHECK_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+
+impl OpenPool {
+    /// Opens the registry on a pool already open.
+    pub(crate) async fn start(pool: Pool, memory: ByteSize) -> Result<Self, Failure> {
+        let name = pool.name().to_owned();
+        let pool = Arc::new(pool);
+        let backing = Backing {
+            store: pool.store(),
+            log: Some(pool.log()),
+            space: Arc::new(PoolSpace(pool.clone())),
+            clock: Arc::new(SystemClock::default()),
+        };
+        match Registry::open(backing, MemoryBudget { total_bytes: memory.0 }).await {
+            Ok(registry) => Ok(Self { name, pool, registry }),
+            Err(error) => {
+                // The registry's failure is the one to tell.
+                let _ = pool.close().await;
+                Err(translate::volume_failure(format_args!("the volumes of pool '{name}'"), &error))
+            }
+        }
+    }
+
+    /// Finds out which disks are gone or back. A disk that hangs delays the answer only so long.
+    async fn look(&self) {
+        match tokio::time::timeout(CHECK_WAIT_MAX, self.pool.check()).await {
+            Ok(Ok(())) => {}
+            // What is known is shown all the same.
+            Ok(Err(error)) => tracing::warn!(pool = %self.name, %error, "cannot check the disks"),
+            Err(_) => tracing::warn!(pool = %self.name, "checking the disks takes long"),
+        }
+    }
+
+    pub(crate) fn status(&self) -> PoolStatus {
+        translate::pool_status(self.pool.status())
+    }
+
+    fn listed(&self) -> PoolListed {
+        let status = self.status();
+        PoolListed {
+            name: status.name,
+            id: status.id,
+            layout: status.layout,
+            state: status.state,
+            total_bytes: status.total_bytes,
+            used_bytes: status.used_bytes,
+            available_bytes: status.available_bytes,
+            disks: status.disks.into_iter().map(|d| d.path).collect(),
+        }
+    }
+
+    pub(crate) async fn clear(&self) -> Result<(), Failure> {
+        self.pool.clear().await.map_err(|e| translate::pool_failure(&e))
+    }
+
+    pub(crate) async fn volume(&self, name: &str) -> Result<Volume, Failure> {
+        self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
+    }
+
+    pub(crate) async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {
+        let infos = self.registry.list().await;
+        let infos = infos.map_err(|e| translate::volume_failure(format_args!("the volumes of '{}'", self.name), &e))?;
+        let mut list = Vec::with_capacity(infos.len());
+        for info in infos {
+            let room = self.registry.volume(&info.name).await.ok().map(|volume| volume.statfs());
+            list.push(translate::volume_status(&self.name, &info, room));
+        }
+        Ok(list)
+    }
+
+    pub(crate) async fn create(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {
+        let properties = translate::changed(Properties::default(), change)?;
+        let info = self.registry.create(name, properties).await.map_err(|e| self.failure(name, &e))?;
+        Ok(translate::volume_status(&self.name, &info, None))
+    }
+
+    pub(crate) async fn set(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {
+        let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
+        let Some(old) = infos.into_iter().find(|v| v.name == name) else {
+            return Err(self.failure(name, &FsError::NotFound));
+        };
+        let new = translate::changed(old.properties.clone(), change)?;
+        let info = match new == old.properties {
+            true => old,
+            false => self.registry.set(name, new).await.map_err(|e| self.failure(name, &e))?,
+        };
+        Ok(translate::volume_status(&self.name, &info, None))
+    }
+
+    pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {
+        self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))
+    }
+
+    async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, Failure> {
+        let report = self.registry.check(name, read_data).await.map_err(|e| self.failure(name, &e))?;
+        Ok(CheckResult {
+            pool: self.name.clone(),
+            volume: name.to_owned(),
+            inodes: report.inodes,
+            entries: report.entries,
+            extents: report.extents,
+            segments: report.segments,
+            data_bytes: report.data_bytes,
+            problems: report.problems,
+        })
+    }
+
+    fn failure(&self, volume: &str, error: &FsError) -> Failure {
+        let what = format!("volume '{}/{volume}'", self.name);
+        match error {
+            FsError::NotFound => {
+                Failure::not_found(format!("there is no {what}")).action("see which there are with: larder volume list")
+            }
+            FsError::Exists => Failure::new(FailureKind::Exists, format!("{what} exists already")),
+            other => translate::volume_failure(what, other),
+        }
+    }
+
+    /// Flushes and closes everything (S1). A volume that cannot flush is reported; the pool closes all the same.
+    pub(crate) async fn close(&self) -> Result<(), Failure> {
+        let volumes = self.registry.close().await;
+        let pool = self.pool.close().await;
+        volumes.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
+        pool.map_err(|e| translate::pool_failure(&e))
+    }
+
+    /// Closes, and marks the pool as ready for another machine.
+    pub(crate) async fn export(&self) -> Result<(), Failure> {
+        let closed = self.registry.close().await;
+        closed.map_err(|e| translate::volume_failure(format_args!("closing the volumes of '{}'", self.name), &e))?;
+        self.pool.export().await.map_err(|e| translate::pool_failure(&e))
+    }
+}
+
+/// The open pools by name.
+#[derive(Default)]
+pub(crate) struct Storage {
+    pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
+}
+
+impl Storage {
+    pub(crate) fn add(&self, pool: OpenPool) -> Arc<OpenPool> {
+        let pool = Arc::new(pool);
+        self.pools.write().insert(pool.name.clone(), pool.clone());
+        pool
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.pools.write().remove(name);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<OpenPool>> {
+        self.pools.read().values().cloned().collect()
+    }
+
+    /// The pool of that name; without a name the only one.
+    pub(crate) fn pool(&self, name: Option<&str>) -> Result<Arc<OpenPool>, Failure> {
+        let pools = self.pools.read();
+        let names = || pools.keys().cloned().collect::<Vec<_>>().join(", ");
+        match name {
+            Some(name) => pools.get(name).cloned().ok_or_else(|| {
+                Failure::not_found(format!("there is no pool '{name}' here (open: {})", names()))
+                    .action("see which there are with: larder pool list")
+            }),
+            None if pools.len() == 1 => pools.values().next().cloned().ok_or_else(|| Failure::internal("no pool")),
+            None if pools.is_empty() => Err(Failure::not_found("no pool is open").action(
+                "make one with: larder pool create NAME DIR... --layout raidz1; then: larder pool import DIR...",
+            )),
+            None => Err(Failure::invalid(format!("there are several pools ({}): name one, as POOL/VOLUME", names()))),
+        }
+    }
+
+    /// `VOLUME` or `POOL/VOLUME` as a person writes it.
+    pub(crate) fn named(&self, text: &str) -> Result<(Arc<OpenPool>, String), Failure> {
+        match text.split_once('/') {
+            Some((pool, volume)) => Ok((self.pool(Some(pool))?, volume.to_owned())),
+            None => Ok((self.pool(None)?, text.to_owned())),
+        }
+    }
+
+    pub(crate) async fn volume(&self, name: &VolumeName) -> Result<Volume, Failure> {
+        self.pool(Some(&name.pool))?.volume(&name.volume).await
+    }
+
+    /// Makes what `listed` and `statuses` say true now: idle pools do not look at their disks.
+    pub(crate) async fn look(&self) {
+        for pool in self.all() {
+            pool.look().await;
+        }
+    }
+
+    pub(crate) fn listed(&self) -> Vec<PoolListed> {
+        self.all().iter().map(|p| p.listed()).collect()
+    }
+
+    pub(crate) fn statuses(&self) -> Vec<PoolStatus> {
+        self.all().iter().map(|p| p.status()).collect()
+    }
+
+    pub(crate) async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {
+        let mut list = Vec::new();
+        for pool in self.all() {
+            list.extend(pool.volumes().await?);
+        }
+        Ok(list)
+    }
+
+    /// Checks one volume, all of a pool, or all there are.
+    pub(crate) async fn check(
+        &self,
+        pool: Option<&str>,
+        volume: Option<&str>,
+        read_data: bool,
+    ) -> Result<Vec<CheckResult>, Failure> {
+        let pools = match (pool, volume) {
+            (Some(name), _) => vec![self.pool(Some(name))?],
+            (None, Some(_)) => vec![self.pool(None)?],
+            (None, None) => self.all(),
+        };
+        let mut results = Vec::new();
+        for pool in pools {
+            let names = match volume {
+                Some(name) => vec![name.to_owned()],
+                None => pool.volumes().await?.into_iter().map(|v| v.name).collect(),
+            };
+            for name in names {
+                results.push(pool.check(&name, read_data).await?);
+            }
+        }
+        Ok(results)
+    }
+
+    /// Closes every pool; the first failure is returned after all were tried.
+    pub(crate) async fn close(&self) -> Result<(), Failure> {
+        let mut first = Ok(());
+        for pool in self.all() {
+            let closed = pool.close().await;
+            if first.is_ok() {
+                first = closed;
+            }
+        }
+        self.pools.write().clear();
+        first
+    }
+}

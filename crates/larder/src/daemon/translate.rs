@@ -1,0 +1,228 @@
+//! From the words of the layers below to those of the API, and their errors to failures that a person can act on.
+
+use std::fmt;
+
+use larder_api::{DiskStatus, Failure, FailureKind, PoolListed, PoolStatus, VolumeChange, VolumeStatus};
+use larder_pool::{DiskState, PoolError, PoolState};
+use larder_volume::{Compression, FsError, Properties, StatFs, SyncMode, VolumeInfo};
+
+/// The pool's errors say the way out themselves; their causes follow.
+pub(crate) fn pool_failure(error: &PoolError) -> Failure {
+    let kind = match error {
+        PoolError::Locked { .. } | PoolError::InUse { .. } => FailureKind::Busy,
+        PoolError::NotEmpty { .. } | PoolError::AlreadyLabelled { .. } => FailureKind::Exists,
+        PoolError::NoPool(_) => FailureKind::NotFound,
+        PoolError::BadName(_)
+        | PoolError::TooFewDisks { .. }
+        | PoolError::TooManyDisks { .. }
+        | PoolError::BadWidth { .. }
+        | PoolError::SameDisk(..)
+        | PoolError::SeveralPools(_) => FailureKind::Invalid,
+        _ => FailureKind::Unavailable,
+    };
+    let failure = Failure::new(kind, chain(error));
+    match error {
+        PoolError::InUse { .. } => failure.action("if that host is gone for good, repeat the command with --force"),
+        PoolError::Locked { .. } => failure.action("ask the daemon that has it: larder pool status"),
+        _ => failure,
+    }
+}
+
+/// An error with its causes, each said once.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(&format!(": {more}"));
+        }
+        cause = error.source();
+    }
+    text
+}
+
+pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failure {
+    let kind = match error {
+        FsError::NotFound => FailureKind::NotFound,
+        FsError::Exists => FailureKind::Exists,
+        FsError::Busy(_) => FailureKind::Busy,
+        FsError::Access | FsError::NotPermitted => FailureKind::Denied,
+        FsError::Invalid(_) | FsError::NameTooLong => FailureKind::Invalid,
+        _ => FailureKind::Unavailable,
+    };
+    let failure = Failure::new(kind, format!("{what}: {error}"));
+    match error {
+        FsError::Io(_) | FsError::Poisoned(_) => failure.action("look at the disks with: larder pool status"),
+        FsError::NoSpace(_) => failure.action("delete something, or add room to the pool"),
+        _ => failure,
+    }
+}
+
+pub(crate) fn pool_status(status: larder_pool::PoolStatus) -> PoolStatus {
+    let quiet = |text: String| (!text.is_empty()).then_some(text);
+    let well = status.action.is_empty() && status.state == PoolState::Online;
+    PoolStatus {
+        name: status.name,
+        id: status.id.to_string(),
+        layout: status.layout.to_string(),
+        state: pool_state(status.state).to_owned(),
+        status: if well { None } else { quiet(status.status) },
+        action: quiet(status.action),
+        scan: quiet(status.scan),
+        total_bytes: status.total_bytes,
+        used_bytes: status.total_bytes.saturating_sub(status.available_bytes),
+        available_bytes: status.available_bytes,
+        disks: status.disks.into_iter().map(disk_status).collect(),
+        notes: status.notes,
+    }
+}
+
+fn pool_state(state: PoolState) -> &'static str {
+    match state {
+        PoolState::Online => "ONLINE",
+        PoolState::Degraded => "DEGRADED",
+        PoolState::Faulted => "FAULTED",
+    }
+}
+
+fn disk_status(disk: larder_pool::DiskStatus) -> DiskStatus {
+    let state = match disk.state {
+        DiskState::Online => "ONLINE",
+        DiskState::Resilvering => "RESILVERING",
+        DiskState::ReadOnly => "READONLY",
+        DiskState::Faulted => "FAULTED",
+        DiskState::Removed => "REMOVED",
+        DiskState::Missing => "MISSING",
+    };
+    let mut notes: Vec<String> = Vec::new();
+    if disk.full {
+        notes.push("full".to_owned());
+    }
+    if !disk.last_error.is_empty() {
+        notes.push(disk.last_error);
+    }
+    DiskStatus {
+        path: disk.path,
+        id: disk.id.to_string(),
+        state: state.to_owned(),
+        read_errors: disk.read_errors,
+        write_errors: disk.write_errors,
+        checksum_errors: disk.checksum_errors,
+        size_bytes: disk.size_bytes,
+        used_bytes: disk.used_bytes,
+        free_bytes: disk.free_bytes,
+        note: (!notes.is_empty()).then(|| notes.join("; ")),
+    }
+}
+
+pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, room: Option<StatFs>) -> VolumeStatus {
+    VolumeStatus {
+        pool: pool.to_owned(),
+        name: info.name.clone(),
+        id: info.id.to_string(),
+        record_bytes: info.properties.record_bytes,
+        compression: match info.properties.compression {
+            Compression::None => "none",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+        .to_owned(),
+        quota_bytes: info.properties.quota_bytes,
+        sync: match info.properties.sync {
+            SyncMode::Standard => "standard",
+            SyncMode::Relaxed => "relaxed",
+        }
+        .to_owned(),
+        used_bytes: room.map(|r| r.total_bytes.saturating_sub(r.free_bytes)),
+        available_bytes: room.map(|r| r.available_bytes),
+    }
+}
+
+/// `old` with what `change` names.
+pub(crate) fn changed(old: Properties, change: &VolumeChange) -> Result<Properties, Failure> {
+    let unknown = |what: &str, text: &str| Failure::invalid(format!("'{text}' is not a {what}"));
+    Ok(Properties {
+        record_bytes: change.record_bytes.unwrap_or(old.record_bytes),
+        compression: match change.compression.as_deref() {
+            None => old.compression,
+            Some("none") => Compression::None,
+            Some("lz4") => Compression::Lz4,
+            Some("zstd") => Compression::Zstd,
+            Some(text) => return Err(unknown("compression", text)),
+        },
+        quota_bytes: match change.quota_bytes {
+            None => old.quota_bytes,
+            Some(0) => None,
+            Some(bytes) => Some(bytes),
+        },
+        sync: match change.sync.as_deref() {
+            None => old.sync,
+            Some("standard") => SyncMode::Standard,
+            Some("relaxed") => SyncMode::Relaxed,
+            Some(text) => return Err(unknown("sync mode", text)),
+        },
+    })
+}
+
+/// A pool of the configuration that could not be opened, in the place of its status.
+pub(crate) fn unavailable_pool(name: &str, disks: &[std::path::PathBuf], failure: &Failure) -> PoolStatus {
+    let disk = |path: &std::path::PathBuf| DiskStatus {
+        path: path.clone(),
+        id: String::new(),
+        state: "UNKNOWN".to_owned(),
+        read_errors: 0,
+        write_errors: 0,
+        checksum_errors: 0,
+        size_bytes: 0,
+        used_bytes: 0,
+        free_bytes: 0,
+        note: None,
+    };
+    PoolStatus {
+        name: name.to_owned(),
+        id: String::new(),
+        layout: "unknown".to_owned(),
+        state: "UNAVAIL".to_owned(),
+        status: Some(failure.message.clone()),
+        action: failure.action.clone(),
+        scan: None,
+        total_bytes: 0,
+        used_bytes: 0,
+        available_bytes: 0,
+        disks: disks.iter().map(disk).collect(),
+        notes: Vec::new(),
+    }
+}
+
+pub(crate) fn unavailable_listed(name: &str, disks: Vec<std::path::PathBuf>) -> PoolListed {
+    PoolListed {
+        name: name.to_owned(),
+        id: String::new(),
+        layout: "unknown".to_owned(),
+        state: "UNAVAIL".to_owned(),
+        total_bytes: 0,
+        used_bytes: 0,
+        available_bytes: 0,
+        disks,
+    }
+}
+
+/// A pool known from its labels alone.
+pub(crate) fn found_pool(found: larder_pool::FoundPool) -> PoolListed {
+    let state = match (found.importable, found.exported) {
+        (false, _) => "UNAVAIL",
+        (true, true) => "EXPORTED",
+        (true, false) => "IMPORTABLE",
+    };
+    PoolListed {
+        name: found.name,
+        id: found.id.to_string(),
+        layout: found.layout.to_string(),
+        state: state.to_owned(),
+        total_bytes: 0,
+        used_bytes: 0,
+        available_bytes: 0,
+        disks: found.disks.into_iter().map(|disk| disk.path).collect(),
+    }
+}

@@ -1,0 +1,125 @@
+//! The data folder of a daemon, and how others find it.
+//!
+//! `larder.toml` (the configuration), `secrets` (sealed password hashes), `larder.sock` (the API),
+//! `larder.pid` (a lock that holds the pid). The folder is private: mode 0700.
+//!
+//! F1. One daemon per data folder: the lock on `larder.pid` is held from before the first look at a pool
+//!     until the process ends, however it ends.
+//! F2. A daemon announces its socket in the runtime folder under its pid, so that commands find
+//!     it from any directory. An announcement is a hint: whether somebody listens is asked of the socket.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use larder_api::{Failure, FailureKind, SOCKET_NAME};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::machine;
+
+pub(crate) const CONFIG_NAME: &str = "larder.toml";
+pub(crate) const DEFAULT: &str = "larder-data";
+/// Announcements beyond these are not looked at.
+const ANNOUNCED_MAX: usize = 256;
+
+/// A data folder that is ours as long as this lives (F1).
+pub(crate) struct DataFolder {
+    path: PathBuf,
+    _lock: File,
+    announcement: Option<PathBuf>,
+}
+
+impl DataFolder {
+    /// Makes the folder if need be and takes its lock.
+    pub(crate) fn claim(path: &Path) -> Result<DataFolder, Failure> {
+        let show = path.display();
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| {
+            Failure::io(format_args!("cannot make the data folder {show}"), &e)
+                .action("name another folder with --data DIR")
+        })?;
+        let path = path.canonicalize().map_err(|e| Failure::io(&show, &e))?;
+        let pid_file = path.join("larder.pid");
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&pid_file)
+            .map_err(|e| Failure::io(format_args!("cannot open {}", pid_file.display()), &e))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut pid = String::new();
+            let _ = (&mut lock).take(32).read_to_string(&mut pid);
+            let pid = pid.trim();
+            let message = format!("another larder (pid {pid}) already serves the data folder {}", path.display());
+            return Err(Failure::new(FailureKind::Busy, message)
+                .action(format!("stop it first (kill {pid}), or name another folder with --data DIR")));
+        }
+        let write = || -> std::io::Result<()> {
+            lock.set_len(0)?;
+            writeln!(&lock, "{}", std::process::id())
+        };
+        write().map_err(|e| Failure::io(format_args!("cannot write {}", pid_file.display()), &e))?;
+        Ok(DataFolder { path, _lock: lock, announcement: None })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path.join(SOCKET_NAME)
+    }
+
+    /// Says in the runtime folder where the socket is (F2). Not being able to is no fault: `--data` still works.
+    pub(crate) fn announce(&mut self) {
+        let folder = machine::runtime_folder();
+        let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        if !owned_by_us(&folder) {
+            tracing::debug!(folder = %folder.display(), "runtime folder is not ours: not announced there");
+            return;
+        }
+        let file = folder.join(format!("{}.socket", std::process::id()));
+        if std::fs::write(&file, self.socket().as_os_str().as_encoded_bytes()).is_ok() {
+            self.announcement = Some(file);
+        }
+    }
+}
+
+impl Drop for DataFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.socket());
+        if let Some(file) = self.announcement.take() {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+/// The sockets that daemons of this user announced, newest knowledge not guaranteed (F2), with their pids.
+pub(crate) fn announced() -> Vec<(u32, PathBuf)> {
+    let folder = machine::runtime_folder();
+    if !owned_by_us(&folder) {
+        return Vec::new();
+    }
+    let Ok(entries) = std::fs::read_dir(&folder) else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries.flatten().take(ANNOUNCED_MAX) {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|n| n.strip_suffix(".socket")).and_then(|n| n.parse::<u32>().ok());
+        let (Some(pid), Ok(bytes)) = (pid, std::fs::read(entry.path())) else { continue };
+        if !Path::new("/proc").join(pid.to_string()).exists() {
+            // Left by a kill -9: nobody else will take it away.
+            let _ = std::fs::remove_file(entry.path());
+            continue;
+        }
+        use std::os::unix::ffi::OsStringExt;
+        found.push((pid, PathBuf::from(std::ffi::OsString::from_vec(bytes))));
+    }
+    found
+}
+
+/// A folder in /tmp could be anybody's: believe only our own.
+fn owned_by_us(folder: &Path) -> bool {
+    std::fs::symlink_metadata(folder).is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::getuid().as_raw())
+}

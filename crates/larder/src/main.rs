@@ -1,0 +1,84 @@
+//! larder: a NAS in one binary. This crate is the daemon and the command line; everything that
+//! stores or serves is in the crates below it.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use larder_api::Failure;
+use tracing_subscriber::EnvFilter;
+
+mod cli;
+mod config;
+mod daemon;
+mod folder;
+mod machine;
+mod out;
+mod render;
+mod welcome;
+
+use cli::args::{Cli, Command};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Read by jemalloc when it starts: freed memory goes back to the system after a second, so that resident
+/// memory is flat after a burst, and buffers that are used again at once stay mapped.
+// SAFETY: the name and the type (a pointer to a string that ends in NUL) are those that jemalloc declares for it.
+#[unsafe(export_name = "_rjem_malloc_conf")]
+pub static MALLOC_CONF: &[u8; 40] = b"dirty_decay_ms:1000,muzzy_decay_ms:1000\0";
+
+/// What `check` returns when it worked and found something.
+const EXIT_PROBLEMS: u8 = 4;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.global.json;
+    start_log(matches!(cli.command, Command::Up(_) | Command::Serve(_)));
+    log_panics();
+    machine::raise_descriptor_limit();
+    let result = match runtime() {
+        Ok(runtime) => {
+            let result = runtime.block_on(cli::run(cli));
+            // Whatever is left by now is background work that nobody waits for.
+            runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+            result
+        }
+        Err(error) => Err(Failure::io("cannot start threads", &error)),
+    };
+    match result {
+        Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
+        Ok(cli::Outcome::Problems) => ExitCode::from(EXIT_PROBLEMS),
+        Err(failure) => {
+            out::complain(&failure, json);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One worker per core; blocking disk work has threads of its own.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("larder").build()
+}
+
+/// To standard error; LARDER_LOG says what, as in `info,larder_serve=debug`. Commands only warn.
+fn start_log(daemon: bool) {
+    let usual = if daemon { "info,slatedb=warn,smb_server=warn" } else { "error" };
+    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
+    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(ansi)
+        .with_target(false)
+        .init();
+}
+
+/// A panic of a task ends that task; it must not end in silence.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("unnamed");
+        let trace = std::backtrace::Backtrace::capture();
+        tracing::error!("panic in thread '{name}': {info}\n{trace}");
+    }));
+}

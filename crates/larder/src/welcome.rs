@@ -1,0 +1,87 @@
+//! What `larder up` says to a person: what is served, and commands to copy for each kind of client.
+
+use larder_api::{PoolStatus, Ready};
+use larder_base::units::ByteSize;
+
+use crate::daemon::Servers;
+use crate::machine;
+
+/// `told`: say the password (on the run that made it).
+pub(crate) fn text(ready: &Ready, pools: &[PoolStatus], servers: &Servers, told: bool) -> String {
+    let mut text = String::from("larder is serving\n\n");
+    for pool in pools {
+        text.push_str(&format!(
+            "  pool      {} ({}, {} disks, {}), {} available\n",
+            pool.name,
+            pool.layout,
+            pool.disks.len(),
+            pool.state,
+            ByteSize(pool.available_bytes)
+        ));
+        if let Some(status) = &pool.status {
+            text.push_str(&format!("            {status}\n"));
+        }
+        if let Some(action) = &pool.action {
+            text.push_str(&format!("            action: {action}\n"));
+        }
+    }
+    let user = ready.user.as_deref().unwrap_or("larder");
+    text.push_str(&format!("  user      {user}\n"));
+    match &ready.password {
+        Some(password) if told => {
+            text.push_str(&format!(
+                "  password  {password}    (shown this once; change it: larder user passwd {user})\n"
+            ));
+        }
+        _ => text.push_str(&format!("  password  as before (forgotten? larder user passwd {user})\n")),
+    }
+    text.push_str(&format!("  data      {}\n", ready.data.display()));
+    if let Some(mount) = &ready.mount {
+        text.push_str(&format!("  mounted   {}\n", mount.display()));
+    }
+    if let (Some(nfs), Some(addr)) = (&ready.nfs, servers.nfs_addr()) {
+        let export = nfs.export.as_deref().unwrap_or("/");
+        text.push_str(&nfs_text(&machine::host_outward(addr), addr.port(), export));
+    }
+    if let (Some(smb), Some(addr)) = (&ready.smb, servers.smb_addr()) {
+        let share = smb.share.as_deref().unwrap_or("");
+        text.push_str(&smb_text(&machine::host_outward(addr), addr.port(), share, user));
+    }
+    text.push_str("\nStop with Ctrl-C. In another terminal: larder pool status\n");
+    text
+}
+
+fn nfs_text(host: &str, port: u16, export: &str) -> String {
+    let host = bracketed(host);
+    format!(
+        "\nNFS (private networks only; no password: clients are trusted to name their users)\n\
+        \x20 Linux     sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port},mountproto=tcp {host}:{export} /mnt\n\
+        \x20 macOS     sudo mount_nfs -o vers=3,tcp,nolocks,port={port},mountport={port} {host}:{export} /private/mnt\n\
+        \x20 libnfs    nfs-ls 'nfs://{host}{export}?version=3&nfsport={port}&mountport={port}'\n"
+    )
+}
+
+fn smb_text(host: &str, port: u16, share: &str, user: &str) -> String {
+    let uri = bracketed(host);
+    let share_quoted = if share.contains(' ') { format!("'//{host}/{share}'") } else { format!("//{host}/{share}") };
+    let on_445 = match port {
+        445 => String::new(),
+        _ => "            (older Windows knows port 445 only: larder up --smb :445)\n".to_owned(),
+    };
+    let windows = match port {
+        445 => format!("net use Z: \\\\{host}\\{share} /user:{user}"),
+        _ => format!("net use Z: \\\\{host}\\{share} /user:{user} /tcpport:{port}      (Windows 11 24H2 and later)"),
+    };
+    format!(
+        "\nSMB\n\
+        \x20 Linux     sudo mount -t cifs -o port={port},vers=3.1.1,username={user},uid=$(id -u),gid=$(id -g) {share_quoted} /mnt\n\
+        \x20 macOS     open 'smb://{user}@{uri}:{port}/{share}'\n\
+        \x20 Windows   {windows}\n{on_445}\
+        \x20 anywhere  smbclient {share_quoted} -p {port} -U {user}\n"
+    )
+}
+
+/// IPv6 addresses are bracketed where a colon follows.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}

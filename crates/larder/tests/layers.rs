@@ -1,0 +1,59 @@
+//! Dependencies point one way, down: the table of layers, enforced.
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+
+/// Which crates of this workspace each may use. A crate that is not in the table fails the test: put it there
+/// deliberately, or not at all.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("larder-base", &[]),
+    ("larder-pool", &["larder-base"]),
+    ("larder-volume", &["larder-base"]),
+    ("larder-serve", &["larder-base", "larder-volume"]),
+    ("larder-measure", &["larder-base", "larder-pool", "larder-volume"]),
+    ("larder-api", &["larder-base"]),
+    ("larder-sim", &["larder-base", "larder-pool", "larder-volume"]),
+    ("larder", &["larder-base", "larder-pool", "larder-volume", "larder-serve", "larder-measure", "larder-api"]),
+];
+
+/// Only the metadata engine knows SlateDB, and only servers know their protocols' libraries.
+const OUTSIDE: &[(&str, &[&str])] = &[
+    ("slatedb", &["larder-volume"]),
+    ("smb-server", &["larder-serve"]),
+    ("fuser", &["larder-serve"]),
+    ("axum", &["larder"]),
+];
+
+#[test]
+fn dependencies_point_down() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline", "--manifest-path", manifest])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut wrong = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let Some((_, allowed)) = ALLOWED.iter().find(|(crate_name, _)| *crate_name == name) else {
+            wrong.push(format!("{name} is not in the table of layers"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let used = dependency["name"].as_str().unwrap();
+            // Tests may look further up: what ships may not.
+            if dependency["kind"].as_str() == Some("dev") {
+                continue;
+            }
+            if used.starts_with("larder") && !allowed.contains(&used) {
+                wrong.push(format!("{name} must not use {used}"));
+            }
+            if OUTSIDE.iter().any(|(library, users)| *library == used && !users.contains(&name)) {
+                wrong.push(format!("{name} must not use {used}: that is hidden in another layer"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,117 @@
+//! Listing a directory: `.` and `..` first, then the volume's entries behind their cookies.
+//!
+//! The offset of an entry is where the listing resumes behind it: 1 after `.`, 2 after `..`, then the volume's
+//! cookies, which begin at 3 and survive whatever is added and removed in between.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use bytes::Bytes;
+use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use larder_volume::{Attr, Cred, DirEntry, FileKind, FsError, FsResult, Ino, Listing};
+
+use super::convert::{errno, file_attr, file_type};
+use super::session::Session;
+
+/// Entries fetched at a time: the crate does not say how large the kernel's buffer is, so it is filled in
+/// steps, small where each entry costs an inode.
+const STEP: usize = 128;
+const STEP_PLUS: usize = 48;
+
+const AFTER_DOT: u64 = 1;
+const AFTER_DOTDOT: u64 = 2;
+
+pub(super) async fn list(session: &Session, cred: &Cred, dir: Ino, offset: u64, mut reply: ReplyDirectory) {
+    let filled = fill(session, cred, dir, offset, STEP, false, |entry| {
+        let kind = file_type(entry.kind);
+        reply.add(INodeNo(entry.ino.0), entry.cookie, kind, OsStr::from_bytes(&entry.name))
+    });
+    match filled.await {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+pub(super) async fn list_plus(session: &Session, cred: &Cred, dir: Ino, offset: u64, mut reply: ReplyDirectoryPlus) {
+    let filled = fill(session, cred, dir, offset, STEP_PLUS, true, |entry| {
+        // Without attributes there is nothing to teach the kernel: the entry was removed while it was listed.
+        let Some(attr) = &entry.attr else { return false };
+        let is_dot = entry.cookie <= AFTER_DOTDOT;
+        let ttl = session.attr_ttl(attr).min(session.entry_ttl());
+        // The kernel takes no reference by `.` and `..`. It must be counted before the reply is out, so it is
+        // counted here and taken back when the entry did not fit.
+        if !is_dot {
+            session.known.learn(entry.ino);
+        }
+        let full = add_plus(&mut reply, entry, &file_attr(attr), attr, &ttl);
+        if full && !is_dot {
+            session.known.forget(entry.ino.0, 1);
+        }
+        full
+    });
+    match filled.await {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn add_plus(
+    reply: &mut ReplyDirectoryPlus,
+    entry: &DirEntry,
+    file: &FileAttr,
+    attr: &Attr,
+    ttl: &std::time::Duration,
+) -> bool {
+    let (name, generation) = (OsStr::from_bytes(&entry.name), Generation(attr.id.generation));
+    reply.add(INodeNo(entry.ino.0), entry.cookie, name, ttl, file, generation)
+}
+
+/// Hands entries from `offset` on to `add` until it says that the buffer is full or the directory ends.
+async fn fill(
+    session: &Session,
+    cred: &Cred,
+    dir: Ino,
+    offset: u64,
+    step: usize,
+    with_attrs: bool,
+    mut add: impl FnMut(&DirEntry) -> bool,
+) -> FsResult<()> {
+    if offset < AFTER_DOT && add(&dot(session, dir, dir, b".", AFTER_DOT).await?) {
+        return Ok(());
+    }
+    if offset < AFTER_DOTDOT {
+        let parent = match session.volume.parent(dir).await {
+            Ok(parent) => parent,
+            // A removed directory that is still open has no parent and lists as empty.
+            Err(FsError::NotFound | FsError::Stale) => dir,
+            Err(error) => return Err(error),
+        };
+        if add(&dot(session, dir, parent, b"..", AFTER_DOTDOT).await?) {
+            return Ok(());
+        }
+    }
+    let mut cookie = if offset <= AFTER_DOTDOT { 0 } else { offset };
+    loop {
+        let listing = match session.volume.readdir(cred, dir, cookie, step, with_attrs).await {
+            Ok(listing) => listing,
+            Err(FsError::NotFound | FsError::Stale) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let Listing { entries, eof, .. } = listing;
+        if entries.iter().any(&mut add) {
+            return Ok(());
+        }
+        match entries.last() {
+            Some(last) if !eof => cookie = last.cookie,
+            _ => return Ok(()),
+        }
+    }
+}
+
+async fn dot(session: &Session, dir: Ino, ino: Ino, name: &'static [u8], cookie: u64) -> FsResult<DirEntry> {
+    let attr = match session.volume.getattr(ino).await {
+        Ok(attr) => attr,
+        Err(_) => session.volume.getattr(dir).await?,
+    };
+    Ok(DirEntry { cookie, name: Bytes::from_static(name), ino, kind: FileKind::Directory, attr: Some(attr) })
+}

@@ -1,0 +1,216 @@
+//! Telling the kernel what other protocols changed.
+//!
+//! The kernel caches names, attributes and pages for long (the mount has [`super::ENTRY_TTL`] and
+//! [`super::ATTR_TTL`]), because it is told of every change that did not come through itself.
+//!
+//! V1. What another origin changed is invalidated as soon as its event arrives.
+//! V2. A reply computed before a change may be taken in by the kernel after the invalidation: the kernel
+//!     discards it where it already knew the inode or holds the directory's lock, and not where the inode was new
+//!     to it. Each invalidation is therefore repeated once, [`REPEAT_AFTER`] later, which outlasts that moment.
+//! V3. Notifications are written by one thread that answers no requests: the kernel may block them on a page
+//!     or directory whose request is being answered.
+//! V4. Whoever lost events forgets everything. The queue of repetitions is bounded; what does not fit counts as lost.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use fuser::{INodeNo, Notifier};
+use larder_volume::{Event, Ino};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::state::Known;
+
+const REPEAT_AFTER: Duration = Duration::from_millis(100);
+const REPEATS_MAX: usize = 65_536;
+/// FUSE_NOTIFY_INC_EPOCH, from protocol 7.44 on: the kernel looks every name up again.
+const NOTIFY_INC_EPOCH: i32 = 8;
+
+/// Something that the kernel should no longer believe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stale {
+    Attr(Ino),
+    Data { ino: Ino, offset: u64, len: u64 },
+    Name { dir: Ino, name: Bytes },
+}
+
+pub(super) struct Invalidator {
+    pub(super) origin: u32,
+    pub(super) notifier: Notifier,
+    /// The kernel's device, for the one notification that the crate does not offer; `None` where the kernel has it not.
+    pub(super) epoch_device: Option<OwnedFd>,
+    pub(super) known: Arc<Known>,
+    pub(super) events: broadcast::Receiver<Event>,
+    /// What the mount itself found out to be stale.
+    pub(super) own: mpsc::Receiver<Stale>,
+    pub(super) own_lost: Arc<AtomicBool>,
+    pub(super) stop: CancellationToken,
+}
+
+impl Invalidator {
+    /// Runs until the mount ends; on a thread of its own (V3).
+    pub(super) fn run(mut self, runtime: &tokio::runtime::Handle) {
+        let mut repeats: VecDeque<(Instant, Stale)> = VecDeque::new();
+        while let Some(batch) = runtime.block_on(self.next(repeats.front().map(|(at, _)| *at))) {
+            let due = Instant::now();
+            while repeats.front().is_some_and(|(at, _)| *at <= due) {
+                if let Some((_, stale)) = repeats.pop_front() {
+                    self.tell(&stale);
+                }
+            }
+            match batch {
+                Batch::Nothing => {}
+                Batch::Everything => {
+                    repeats.clear();
+                    self.forget_everything();
+                }
+                Batch::Some(stale) => stale.into_iter().for_each(|stale| self.tell_twice(stale, &mut repeats)),
+            }
+        }
+    }
+
+    /// The next things to invalidate; `None` when the mount ends.
+    async fn next(&mut self, repeat_at: Option<Instant>) -> Option<Batch> {
+        let repeat = async {
+            match repeat_at {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => None,
+            event = self.events.recv() => match event {
+                Ok(event) => Some(Batch::Some(stale_by(&event, self.origin))),
+                Err(RecvError::Lagged(_)) => Some(Batch::Everything),
+                Err(RecvError::Closed) => None,
+            },
+            own = self.own.recv() => own.map(|stale| match self.own_lost.swap(false, Ordering::AcqRel) {
+                true => Batch::Everything,
+                false => Batch::Some(vec![stale]),
+            }),
+            () = repeat => Some(Batch::Nothing),
+        }
+    }
+
+    fn tell_twice(&self, stale: Stale, repeats: &mut VecDeque<(Instant, Stale)>) {
+        self.tell(&stale);
+        // A burst about one thing (a client streaming into a file) needs one repetition, not thousands.
+        if repeats.back().is_some_and(|(_, last)| *last == stale) {
+            repeats.pop_back();
+        }
+        if repeats.len() >= REPEATS_MAX {
+            repeats.clear();
+            return self.forget_everything();
+        }
+        repeats.push_back((Instant::now() + REPEAT_AFTER, stale));
+    }
+
+    fn tell(&self, stale: &Stale) {
+        let told = match stale {
+            // A negative offset means the attributes only.
+            Stale::Attr(ino) => self.notifier.inval_inode(INodeNo(ino.0), -1, 0),
+            Stale::Data { ino, offset, len } => {
+                let (offset, len) = page_range(*offset, *len);
+                self.notifier.inval_inode(INodeNo(ino.0), offset, len)
+            }
+            Stale::Name { dir, name } => self.notifier.inval_entry(INodeNo(dir.0), OsStr::from_bytes(name)),
+        };
+        if let Err(error) = told {
+            tracing::debug!(?stale, %error, "the kernel refused an invalidation");
+        }
+    }
+
+    fn forget_everything(&self) {
+        tracing::debug!("the mount lost track of changes: the kernel's caches are dropped");
+        if let Some(device) = &self.epoch_device {
+            // struct fuse_out_header { len, error = the notification's code, unique = 0 }
+            let mut message = [0u8; 16];
+            message[..4].copy_from_slice(&16u32.to_ne_bytes());
+            message[4..8].copy_from_slice(&NOTIFY_INC_EPOCH.to_ne_bytes());
+            if let Err(error) = rustix::io::write(device, &message) {
+                tracing::warn!(%error, "names cached by the kernel stay until they expire");
+            }
+        }
+        // The root is known without a look-up.
+        self.tell(&Stale::Data { ino: Ino::ROOT, offset: 0, len: 0 });
+        self.known.for_each(|ino| self.tell(&Stale::Data { ino, offset: 0, len: 0 }));
+    }
+}
+
+enum Batch {
+    Nothing,
+    Some(Vec<Stale>),
+    Everything,
+}
+
+/// The kernel takes signed numbers, and a length of 0 as "to the end".
+fn page_range(offset: u64, len: u64) -> (i64, i64) {
+    (i64::try_from(offset).unwrap_or(i64::MAX), i64::try_from(len).unwrap_or(0))
+}
+
+/// What an event makes stale in the cache of a kernel whose own operations carry `origin`.
+fn stale_by(event: &Event, origin: u32) -> Vec<Stale> {
+    match event {
+        Event::Attr { origin: by, ino } if *by != origin => vec![Stale::Attr(*ino)],
+        Event::Data { origin: by, ino, offset, len } if *by != origin => {
+            vec![Stale::Data { ino: *ino, offset: *offset, len: *len }]
+        }
+        Event::Added { origin: by, dir, name, .. } if *by != origin => {
+            vec![Stale::Name { dir: *dir, name: name.clone() }, Stale::Attr(*dir)]
+        }
+        Event::Removed { origin: by, dir, name, ino, .. } if *by != origin => {
+            // Other names of the inode show its link count.
+            vec![Stale::Name { dir: *dir, name: name.clone() }, Stale::Attr(*dir), Stale::Attr(*ino)]
+        }
+        Event::Renamed { origin: by, from, from_name, to, to_name, .. } if *by != origin => vec![
+            Stale::Name { dir: *from, name: from_name.clone() },
+            Stale::Name { dir: *to, name: to_name.clone() },
+            Stale::Attr(*from),
+            Stale::Attr(*to),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_volume::FileKind;
+
+    #[test]
+    fn own_changes_are_known_to_the_kernel() {
+        let event = Event::Data { origin: 7, ino: Ino(9), offset: 4096, len: 10 };
+        assert_eq!(stale_by(&event, 7), []);
+        assert_eq!(stale_by(&event, 8), [Stale::Data { ino: Ino(9), offset: 4096, len: 10 }]);
+    }
+
+    #[test]
+    fn a_foreign_rename_stales_both_names_and_both_directories() {
+        let event = Event::Renamed {
+            origin: 0,
+            from: Ino(2),
+            from_name: "a".into(),
+            to: Ino(3),
+            to_name: "b".into(),
+            kind: FileKind::File,
+        };
+        let stale = stale_by(&event, 1);
+        assert!(stale.contains(&Stale::Name { dir: Ino(2), name: "a".into() }));
+        assert!(stale.contains(&Stale::Name { dir: Ino(3), name: "b".into() }));
+        assert!(stale.contains(&Stale::Attr(Ino(2))) && stale.contains(&Stale::Attr(Ino(3))));
+    }
+
+    #[test]
+    fn ranges_fit_the_kernels_signed_numbers() {
+        assert_eq!(page_range(0, u64::MAX), (0, 0));
+        assert_eq!(page_range(u64::MAX, 5), (i64::MAX, 5));
+    }
+}

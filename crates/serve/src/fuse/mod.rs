@@ -1,0 +1,302 @@
+//! A volume mounted on this machine: the kernel is the client.
+//!
+//! The daemon's process hosts the mount. A few threads take requests from the kernel and carry them out on the
+//! volume ([`session`]); one more tells the kernel what other protocols changed ([`invalidate`]). The kernel
+//! checks permissions and keeps locks, names, attributes and pages; it does not write back: every
+//! write reaches the volume before it is answered, fsync waits until it is durable, and close promises nothing.
+//!
+//! F1. When the process dies, however it dies, the kernel answers ENOTCONN: the only descriptors of
+//!     the connection are this process's and are not inherited. The next mount there clears the remains away.
+//! F2. Dropping a [`FuseMount`] unmounts, by force if files are open, and returns with no request under way.
+//! F3. A setuid bit or device node on the volume is honoured only if asked for: other protocols can make them.
+
+mod convert;
+mod dir;
+mod invalidate;
+mod ops;
+mod session;
+mod state;
+mod unmount;
+mod xattr;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use fuser::{Config, MountOption, SessionACL};
+use larder_volume::Volume;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use invalidate::Invalidator;
+use ops::Operations;
+use session::Session;
+
+pub use unmount::clear_remains;
+
+/// How long the kernel believes attributes and names. Long, since it is told of changes (V1).
+const ATTR_TTL: Duration = Duration::from_secs(60);
+const ENTRY_TTL: Duration = Duration::from_secs(60);
+/// Names, where the kernel cannot be told to doubt all of them at once (V4).
+const ENTRY_TTL_UNTRACKED: Duration = Duration::from_secs(5);
+/// The largest write, and with it the largest read, of one request.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Read-ahead and asynchronous requests that the kernel may have under way.
+const BACKGROUND_REQUESTS_MAX: u16 = 128;
+/// Several requests of [`REQUEST_BYTES_MAX`], so that reading a file in order keeps the volume busy.
+const READ_AHEAD_KIB: u32 = 4096;
+const THREADS_MAX: usize = 8;
+/// Invalidations that the mount itself wants, waiting for their thread.
+const OWN_STALE_MAX: usize = 1024;
+/// Origins of this kind of client count from here, so that no two clients share one.
+const ORIGIN_FIRST: u32 = 0x4655_5345;
+/// How long the end of a mount may take in each of its steps.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    pub read_only: bool,
+    /// Other users than the one who mounts may use it; needs `user_allow_other` in /etc/fuse.conf unless root mounts.
+    pub allow_other: bool,
+    pub honour_suid: bool,
+    pub honour_devices: bool,
+    /// What `mount` and `df` show as the source.
+    pub source: String,
+}
+
+impl Default for MountOptions {
+    /// Read-write; open to all users if root mounts, as any local filesystem is.
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            allow_other: rustix::process::geteuid().is_root(),
+            honour_suid: false,
+            honour_devices: false,
+            source: "larder".to_owned(),
+        }
+    }
+}
+
+/// A mounted volume. Its calls block: an async caller goes through `spawn_blocking`, also to drop it.
+pub struct FuseMount {
+    dir: PathBuf,
+    session: Arc<Session>,
+    ended: Arc<Ended>,
+    /// Number of the connection in /sys/fs/fuse/connections.
+    connection: Option<u32>,
+    stop: CancellationToken,
+}
+
+impl FuseMount {
+    /// Mounts `volume` on the empty directory `dir`. `runtime` must be multi-threaded.
+    pub fn mount(
+        volume: Volume,
+        dir: &Path,
+        options: MountOptions,
+        runtime: tokio::runtime::Handle,
+    ) -> io::Result<FuseMount> {
+        let dir = unmount::mountable(dir)?;
+        let origin = next_origin();
+        let volume = volume.with_origin(origin);
+        let events = volume.events();
+        let (own_stale, own) = mpsc::channel(OWN_STALE_MAX);
+        let session = Arc::new(Session::new(volume, runtime.clone(), own_stale, options.read_only));
+        let operations = Operations { session: session.clone() };
+        let kernel = fuser::Session::new(operations, &dir, &config(&options)).map_err(|error| explain(&dir, &error))?;
+        let stop = CancellationToken::new();
+        let epoch_device = match session.has_epochs.load(Ordering::Relaxed) {
+            true => Some(std::os::fd::AsFd::as_fd(&kernel).try_clone_to_owned()?),
+            false => None,
+        };
+        let invalidator = Invalidator {
+            origin,
+            notifier: kernel.notifier(),
+            epoch_device,
+            known: session.known.clone(),
+            events,
+            own,
+            own_lost: session.own_stale_lost.clone(),
+            stop: stop.clone(),
+        };
+        spawn("larder-inval", move || invalidator.run(&runtime))?;
+        let ended = Arc::new(Ended::default());
+        let device = unmount::device_of(&dir);
+        let connection = device.map(|(_, minor)| minor);
+        spawn("larder-mount", {
+            let (ended, stop, dir) = (ended.clone(), stop.clone(), dir.clone());
+            move || serve(kernel, &dir, connection, &stop, &ended)
+        })?;
+        if let Some(device) = device {
+            unmount::set_read_ahead(device, READ_AHEAD_KIB);
+        }
+        Ok(FuseMount { dir, session, ended, connection, stop })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Unmounts if no file is open there; otherwise [`io::ErrorKind::ResourceBusy`] and nothing has changed.
+    pub fn unmount(&self) -> io::Result<()> {
+        if self.ended.is_set() {
+            return Ok(());
+        }
+        unmount::unmount(&self.dir, false)?;
+        self.finish();
+        Ok(())
+    }
+
+    /// Blocks until the mount has ended, by us, by `umount` or by a failure.
+    pub fn wait(&self) {
+        self.ended.wait(None);
+    }
+
+    /// As [`FuseMount::wait`] for async callers.
+    pub async fn ended(&self) {
+        self.ended.notified().await;
+    }
+
+    /// The mount point is gone from the tree; sees to it that no request is under way either (F2).
+    fn finish(&self) {
+        if !self.ended.wait(Some(PATIENCE)) {
+            // Detached with files open: their holders get ENOTCONN from now on.
+            self.session.closing.store(true, Ordering::Relaxed);
+            unmount::abort(self.connection);
+            self.ended.wait(Some(PATIENCE));
+        }
+        self.session.closing.store(true, Ordering::Relaxed);
+        self.stop.cancel();
+        self.session.tasks.close();
+        let until = Instant::now() + PATIENCE;
+        while !self.session.tasks.is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _context = self.session.runtime.enter();
+        drop(self.session.handles.clear());
+    }
+}
+
+impl Drop for FuseMount {
+    fn drop(&mut self) {
+        if self.ended.is_set() {
+            return self.finish();
+        }
+        // Pages written through mappings still live in the kernel.
+        unmount::sync_pages(&self.dir, PATIENCE);
+        let unmounted = unmount::unmount(&self.dir, false).or_else(|_| {
+            // Holders of open files lose them at once rather than keep a volume open that is about to close.
+            let detached = unmount::unmount(&self.dir, true);
+            unmount::abort(self.connection);
+            detached
+        });
+        if let Err(error) = unmounted {
+            tracing::error!(dir = %self.dir.display(), %error, "the mount could not be removed");
+            unmount::abort(self.connection);
+        }
+        self.finish();
+    }
+}
+
+/// The thread that hosts the request threads; whatever ends them, the mount point does not stay behind dead.
+fn serve(
+    kernel: fuser::Session<Operations>,
+    dir: &Path,
+    connection: Option<u32>,
+    stop: &CancellationToken,
+    ended: &Ended,
+) {
+    if let Err(error) = kernel.run() {
+        tracing::error!(dir = %dir.display(), %error, "the mount failed");
+        // Clearing away a mount that is gone already fails, which is what is wanted.
+        let _ = unmount::unmount(dir, true);
+        unmount::abort(connection);
+    }
+    stop.cancel();
+    ended.set();
+}
+
+fn config(options: &MountOptions) -> Config {
+    let pick = |on, yes, no| if on { yes } else { no };
+    let source: String = options.source.chars().filter(|c| !c.is_control() && *c != ',').collect();
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(source),
+        MountOption::Subtype("larder".to_owned()),
+        MountOption::DefaultPermissions,
+        pick(options.read_only, MountOption::RO, MountOption::RW),
+        pick(options.honour_suid, MountOption::Suid, MountOption::NoSuid),
+        pick(options.honour_devices, MountOption::Dev, MountOption::NoDev),
+    ];
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(std::thread::available_parallelism().map_or(2, usize::from).clamp(2, THREADS_MAX));
+    config.clone_fd = true;
+    config
+}
+
+fn explain(dir: &Path, error: &io::Error) -> io::Error {
+    let way_out = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "the kernel offers no /dev/fuse; run 'modprobe fuse' (in a container, pass the device)"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "mount as root, or install fuse3 and add 'user_allow_other' to /etc/fuse.conf to let other users in"
+        }
+        _ => "see 'dmesg' for the kernel's reason",
+    };
+    io::Error::new(error.kind(), format!("cannot mount on {}: {error}: {way_out}", dir.display()))
+}
+
+fn next_origin() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(ORIGIN_FIRST);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
+}
+
+/// A fact that becomes true once.
+#[derive(Default)]
+struct Ended {
+    state: Mutex<bool>,
+    changed: Condvar,
+    notify: Notify,
+}
+
+impl Ended {
+    fn set(&self) {
+        *self.state.lock() = true;
+        self.changed.notify_all();
+        self.notify.notify_waiters();
+    }
+
+    fn is_set(&self) -> bool {
+        *self.state.lock()
+    }
+
+    /// Returns whether it came true in time.
+    fn wait(&self, patience: Option<Duration>) -> bool {
+        let until = patience.map(|patience| Instant::now() + patience);
+        let mut state = self.state.lock();
+        while !*state {
+            match until {
+                None => self.changed.wait(&mut state),
+                Some(until) if self.changed.wait_until(&mut state, until).timed_out() => break,
+                Some(_) => {}
+            }
+        }
+        *state
+    }
+
+    async fn notified(&self) {
+        let notified = self.notify.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        if !self.is_set() {
+            notified.await;
+        }
+    }
+}

@@ -1,0 +1,645 @@
+//! The requests of the kernel, one method each, translated to the volume's operations.
+//!
+//! The kernel checks permissions (`default_permissions`) and calls with credentials marked as checked. POSIX and
+//! flock locks stay in the kernel. What is not implemented here is refused with ENOSYS by the crate, which the
+//! kernel remembers and does itself or reports as unsupported.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, Version, WriteFlags,
+};
+use larder_volume::{
+    CreateMode, Cred, FileKind, FsError, FsResult, IO_BYTES_MAX, Ino, NAME_BYTES_MAX, NameMatch, RenameMode,
+    SYMLINK_BYTES_MAX, SeekTo, SetAttr, SetTime, Stability,
+};
+use rustix::fs::OFlags;
+
+use super::convert::{allocate_mode, decode_dev, errno, file_attr, kind_of_mode, set_time};
+use super::session::{Session, send_data, send_done};
+use super::{BACKGROUND_REQUESTS_MAX, REQUEST_BYTES_MAX, dir, xattr};
+
+pub(super) struct Operations {
+    pub(super) session: Arc<Session>,
+}
+
+/// A name from the kernel, owned, if it is not too long to exist.
+fn name_of(name: &OsStr) -> Result<Bytes, Errno> {
+    if name.len() > NAME_BYTES_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(Bytes::copy_from_slice(name.as_bytes())) }
+}
+
+/// Takes the name out, or answers and returns.
+macro_rules! name_or_reply {
+    ($name:expr, $reply:expr) => {
+        match name_of($name) {
+            Ok(name) => name,
+            Err(error) => return $reply.error(error),
+        }
+    };
+}
+
+fn has(flags: i32, flag: OFlags) -> bool {
+    OFlags::from_bits_retain(flags as u32).contains(flag)
+}
+
+fn with_mode(mode: u32) -> SetAttr {
+    SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() }
+}
+
+/// What the kernel may do by itself or in larger steps. Deliberately not asked for:
+/// - the write-back cache: it would make the kernel the owner of size and times, behind the back of the
+///   other protocols;
+/// - automatic invalidation of data: it drops the kernel's own pages after its own writes; changes of others
+///   are told explicitly;
+/// - remote locks: the kernel's own are complete for its processes.
+fn wanted_capabilities() -> [InitFlags; 9] {
+    [
+        InitFlags::FUSE_ASYNC_DIO,
+        InitFlags::FUSE_ATOMIC_O_TRUNC,
+        InitFlags::FUSE_PARALLEL_DIROPS,
+        InitFlags::FUSE_DO_READDIRPLUS,
+        InitFlags::FUSE_READDIRPLUS_AUTO,
+        InitFlags::FUSE_CACHE_SYMLINKS,
+        InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+        InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        InitFlags::FUSE_EXPORT_SUPPORT,
+    ]
+}
+
+impl Filesystem for Operations {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for capability in wanted_capabilities() {
+            if let Err(missing) = config.add_capabilities(capability) {
+                tracing::debug!(?missing, "the kernel does without");
+            }
+        }
+        // Out of range of this kernel: its own choice stands.
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
+        self.session.has_epochs.store(config.kernel_abi() >= Version(7, 44), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        let _context = self.session.runtime.enter();
+        drop(self.session.handles.clear());
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = name_or_reply!(name, reply);
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            let found = session.volume.lookup(&cred, Ino(parent.0), &name, NameMatch::Exact).await;
+            session.send_lookup(reply, found);
+        });
+    }
+
+    fn forget(&self, _request: &Request, ino: INodeNo, lookups: u64) {
+        self.session.known.forget(ino.0, lookups);
+    }
+
+    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        let session = self.session.clone();
+        self.session.serve(async move {
+            let result = session.volume.getattr(Ino(ino.0)).await;
+            session.send_attr(reply, result);
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        let mut set = SetAttr {
+            mode: mode.map(|mode| mode & 0o7777),
+            uid,
+            gid,
+            size,
+            atime: set_time(atime),
+            mtime: set_time(mtime),
+            ..SetAttr::default()
+        };
+        // ftruncate and open with O_TRUNC move the time of modification even where the size was right already.
+        if size.is_some() && set.mtime.is_none() {
+            set.mtime = Some(SetTime::Now);
+        }
+        self.session.serve(async move {
+            let result = match set == SetAttr::default() {
+                true => session.volume.getattr(Ino(ino.0)).await,
+                false => session.volume.setattr(&cred, Ino(ino.0), set).await.map(|changed| changed.after),
+            };
+            session.send_attr(reply, result);
+        });
+    }
+
+    fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
+        let session = self.session.clone();
+        self.session.serve(async move {
+            match session.volume.readlink(Ino(ino.0)).await {
+                Ok(target) => reply.data(&target),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let name = name_or_reply!(name, reply);
+        let Some(kind) = kind_of_mode(mode) else { return reply.error(Errno::EINVAL) };
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            let (dir, set) = (Ino(parent.0), with_mode(mode));
+            let made = match kind {
+                FileKind::File => {
+                    session.volume.create(&cred, dir, &name, CreateMode::Guarded, set).await.map(|made| made.0)
+                }
+                _ => {
+                    let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+                    let rdev = if device { decode_dev(rdev) } else { (0, 0) };
+                    session.volume.mknod(&cred, dir, &name, kind, rdev, set).await.map(|made| made.0)
+                }
+            };
+            session.send_entry(reply, made);
+        });
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let name = name_or_reply!(name, reply);
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            let made = session.volume.mkdir(&cred, Ino(parent.0), &name, with_mode(mode)).await;
+            session.send_entry(reply, made.map(|made| made.0));
+        });
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name_or_reply!(name, reply);
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move { send_done(reply, session.volume.unlink(&cred, Ino(parent.0), &name).await) });
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name_or_reply!(name, reply);
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move { send_done(reply, session.volume.rmdir(&cred, Ino(parent.0), &name).await) });
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let name = name_or_reply!(name, reply);
+        let target = target.as_os_str();
+        if target.len() > SYMLINK_BYTES_MAX {
+            return reply.error(Errno::ENAMETOOLONG);
+        }
+        let target = Bytes::copy_from_slice(target.as_bytes());
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            let made = session.volume.symlink(&cred, Ino(parent.0), &name, &target, with_mode(0o777)).await;
+            session.send_entry(reply, made.map(|made| made.0));
+        });
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (name, new_name) = (name_or_reply!(name, reply), name_or_reply!(new_name, reply));
+        let mode = match flags {
+            none if none.is_empty() => RenameMode::Replace,
+            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            let (from, to) = (Ino(parent.0), Ino(new_parent.0));
+            send_done(reply, session.volume.rename(&cred, from, &name, to, &new_name, mode).await);
+        });
+    }
+
+    fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = name_or_reply!(name, reply);
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            let made = session.volume.link(&cred, Ino(ino.0), Ino(parent.0), &name).await;
+            session.send_entry(reply, made.map(|made| made.0));
+        });
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            match session.open(&cred, Ino(ino.0), flags).await {
+                Ok((handle, flags)) => reply.opened(handle, flags),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let name = name_or_reply!(name, reply);
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            let made = session.volume.create(&cred, Ino(parent.0), &name, CreateMode::Guarded, with_mode(mode)).await;
+            let attr = match made {
+                Ok((attr, _, _)) => attr,
+                // Somebody else made it since the kernel looked. Nobody has checked whether this caller may open
+                // it: "stale" makes the kernel look again and go the way of a file that exists.
+                Err(FsError::Exists) if !has(flags, OFlags::EXCL) => return reply.error(errno(&FsError::Stale)),
+                Err(error) => return reply.error(errno(&error)),
+            };
+            match session.volume.open(attr.id.ino).await {
+                Ok(file) => {
+                    let handle = FileHandle(session.handles.insert(file));
+                    session.known.learn(attr.id.ino);
+                    let ttl = session.attr_ttl(&attr).min(session.entry_ttl());
+                    let generation = fuser::Generation(attr.id.generation);
+                    reply.created(&ttl, &file_attr(&attr), generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
+                }
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let session = self.session.clone();
+        let len = (size as usize).min(IO_BYTES_MAX);
+        self.session.serve(async move {
+            match session.volume.read(Ino(ino.0), offset, len).await {
+                Ok(data) => send_data(reply, &data, len),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // Pages written through a mapping belong where they lie, whatever the flags of the file they came by.
+        let from_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let append = has(flags.0, OFlags::APPEND) && !from_pages;
+        let stability = match flags.0 {
+            _ if from_pages => Stability::Unstable,
+            flags if has(flags, OFlags::SYNC) => Stability::FileSync,
+            flags if has(flags, OFlags::DSYNC) => Stability::DataSync,
+            _ => Stability::Unstable,
+        };
+        let cred = self.session.write_cred(request, write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
+        let (session, ino, len) = (self.session.clone(), Ino(ino.0), data.len());
+        let data = vec![Bytes::copy_from_slice(data)];
+        self.session.serve_holding(len, async move {
+            let result = match append {
+                true => session.append(&cred, ino, offset, data, stability).await,
+                false => session.volume.write(&cred, ino, offset, data, stability).await.map(drop),
+            };
+            match result {
+                Ok(()) => reply.written(len as u32),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    /// Closing promises nothing. Refused as unknown once, it costs no round trip from then on.
+    fn flush(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let _context = self.session.runtime.enter();
+        drop(self.session.handles.remove(handle.0));
+        reply.ok();
+    }
+
+    fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let session = self.session.clone();
+        self.session.serve(async move { send_done(reply, session.volume.commit(Ino(ino.0)).await) });
+    }
+
+    fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let session = self.session.clone();
+        self.session.serve(async move {
+            match session.volume.open(Ino(ino.0)).await {
+                Ok(file) => reply.opened(FileHandle(session.handles.insert(file)), FopenFlags::empty()),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn readdir(&self, request: &Request, ino: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectory) {
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move { dir::list(&session, &cred, Ino(ino.0), offset, reply).await });
+    }
+
+    fn readdirplus(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move { dir::list_plus(&session, &cred, Ino(ino.0), offset, reply).await });
+    }
+
+    fn releasedir(&self, _request: &Request, _ino: INodeNo, handle: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        let _context = self.session.runtime.enter();
+        drop(self.session.handles.remove(handle.0));
+        reply.ok();
+    }
+
+    /// Names are durable when their operation is answered, unless the volume is relaxed: commit knows.
+    fn fsyncdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let session = self.session.clone();
+        self.session.serve(async move { send_done(reply, session.volume.commit(Ino(ino.0)).await) });
+    }
+
+    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        const UNIT: u32 = 4096;
+        let room = self.session.volume.statfs();
+        let blocks = |bytes: u64| bytes / u64::from(UNIT);
+        reply.statfs(
+            blocks(room.total_bytes),
+            blocks(room.free_bytes),
+            blocks(room.available_bytes),
+            room.total_files,
+            room.free_files,
+            UNIT,
+            NAME_BYTES_MAX as u32,
+            UNIT,
+        );
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let Some(mode) = xattr::mode(flags) else { return reply.error(Errno::EINVAL) };
+        let name = match xattr::name(name) {
+            Ok(name) => name,
+            Err(error) => return reply.error(error),
+        };
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        let value = Bytes::copy_from_slice(value);
+        self.session.serve(async move {
+            send_done(reply, session.volume.setxattr(&cred, Ino(ino.0), &name, &value, mode).await);
+        });
+    }
+
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let name = match xattr::name(name) {
+            Ok(name) => name,
+            Err(error) => return reply.error(error),
+        };
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            let value = session.volume.getxattr(&cred, Ino(ino.0), &name).await;
+            xattr::send(reply, size, value.map(|value| value.to_vec()));
+        });
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            let names = session.volume.listxattr(&cred, Ino(ino.0)).await;
+            xattr::send(reply, size, names.map(|names| xattr::list(&names)));
+        });
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = match xattr::name(name) {
+            Ok(name) => name,
+            Err(error) => return reply.error(error),
+        };
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move { send_done(reply, session.volume.removexattr(&cred, Ino(ino.0), &name).await) });
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _in_data: &[u8],
+        _out_bytes: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let Some((mode, within_size)) = allocate_mode(mode) else { return reply.error(Errno::EOPNOTSUPP) };
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            let mut length = length;
+            if within_size {
+                match session.volume.getattr(Ino(ino.0)).await {
+                    Ok(attr) => length = length.min(attr.size.saturating_sub(offset)),
+                    Err(error) => return reply.error(errno(&error)),
+                }
+                if length == 0 {
+                    return reply.ok();
+                }
+            }
+            send_done(reply, session.volume.allocate(&cred, Ino(ino.0), offset, length, mode).await);
+        });
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        const SEEK_DATA: i32 = 3;
+        const SEEK_HOLE: i32 = 4;
+        let to = match whence {
+            SEEK_DATA => SeekTo::Data,
+            SEEK_HOLE => SeekTo::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        let session = self.session.clone();
+        self.session.serve(async move {
+            match session.volume.seek(Ino(ino.0), offset, to).await {
+                Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
+                Err(FsError::NotFound) => reply.error(Errno::ENXIO),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        ino_in: INodeNo,
+        _handle_in: FileHandle,
+        offset_in: u64,
+        ino_out: INodeNo,
+        _handle_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(async move {
+            match session.copy(&cred, (Ino(ino_in.0), offset_in), (Ino(ino_out.0), offset_out), len).await {
+                Ok(copied) => reply.written(copied),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+}
+
+impl Session {
+    async fn open(&self, cred: &Cred, ino: Ino, flags: OpenFlags) -> FsResult<(FileHandle, FopenFlags)> {
+        let file = self.volume.open(ino).await?;
+        let attr = match has(flags.0, OFlags::TRUNC) {
+            true => {
+                let set = SetAttr { size: Some(0), mtime: Some(SetTime::Now), ..SetAttr::default() };
+                self.volume.setattr(cred, ino, set).await?.after
+            }
+            false => self.volume.getattr(ino).await?,
+        };
+        let keep = self.may_keep_cache(&attr) || has(flags.0, OFlags::WRONLY);
+        let fopen = if keep { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+        Ok((FileHandle(self.handles.insert(file)), fopen))
+    }
+
+    /// The kernel serialises its own appends and takes the end from the size it knows; another protocol may have
+    /// moved the end meanwhile, so the volume decides, and the kernel is told when it was wrong.
+    async fn append(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        expected: u64,
+        data: Vec<Bytes>,
+        stability: Stability,
+    ) -> FsResult<()> {
+        let (offset, _) = self.volume.append(cred, ino, data, stability).await?;
+        if offset != expected {
+            self.stale_from(ino, offset.min(expected));
+        }
+        Ok(())
+    }
+
+    /// Copies without the detour through the kernel. A short count is allowed: the kernel asks again.
+    async fn copy(&self, cred: &Cred, from: (Ino, u64), to: (Ino, u64), len: u64) -> FsResult<u32> {
+        const PIECE_BYTES: u64 = 1 << 20;
+        const CALL_BYTES_MAX: u64 = 16 << 20;
+        let len = len.min(CALL_BYTES_MAX);
+        let mut copied = 0;
+        while copied < len {
+            let piece = (len - copied).min(PIECE_BYTES) as usize;
+            let data = self.volume.read(from.0, from.1.saturating_add(copied), piece).await?;
+            let read = data.len() as u64;
+            if read == 0 {
+                break;
+            }
+            let at = to.1.saturating_add(copied);
+            let written = self.volume.write(cred, to.0, at, data.chunks, Stability::Unstable).await;
+            match written {
+                Ok(_) => copied += read,
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(copied as u32)
+    }
+}

@@ -1,0 +1,228 @@
+//! One mounted session: what its request handlers share, and how a request is carried out.
+//!
+//! S1. A handler thread never waits for a request: it polls the operation once in place (an operation that finds
+//!     all it needs in caches completes without suspending), and hands what suspends to the runtime, so a slow
+//!     request holds up no other.
+//! S2. Data of writes under way is bounded: past [`IN_FLIGHT_BYTES_MAX`] the handler thread does wait,
+//!     and the kernel then queues.
+//! S3. Every request is answered once: a reply that is dropped, by a panic or when the mount ends, answers EIO.
+
+use std::future::Future;
+use std::io::IoSlice;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use fuser::{Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
+use larder_base::{Clock, SystemClock};
+use larder_volume::{Attr, Cred, FileKind, FsError, FsResult, Ino, ReadData, Volume};
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use super::convert::{age, errno, file_attr, negative_attr};
+use super::invalidate::Stale;
+use super::state::{Handles, Known};
+use super::{ATTR_TTL, ENTRY_TTL, ENTRY_TTL_UNTRACKED};
+
+/// Bytes of writes that wait in the runtime.
+const IN_FLIGHT_BYTES_MAX: usize = 64 << 20;
+/// The space that a file takes up changes without an event when its data is compressed and flushed, within
+/// seconds of the last change; until then its attributes are believed this long.
+const YOUNG: Duration = Duration::from_secs(10);
+const ATTR_TTL_YOUNG: Duration = Duration::from_secs(1);
+/// The kernel takes 1024 pieces in one call, one of them the header's.
+const PIECES_MAX: usize = 1000;
+
+pub(super) struct Session {
+    pub(super) volume: Volume,
+    pub(super) runtime: tokio::runtime::Handle,
+    pub(super) tasks: TaskTracker,
+    pub(super) handles: Handles,
+    pub(super) known: Arc<Known>,
+    pub(super) own_stale: mpsc::Sender<Stale>,
+    /// Set when `own_stale` was full; whoever empties it looks here.
+    pub(super) own_stale_lost: Arc<AtomicBool>,
+    pub(super) read_only: bool,
+    pub(super) closing: AtomicBool,
+    /// The kernel can be told to look all names up again (protocol 7.44).
+    pub(super) has_epochs: AtomicBool,
+    in_flight_bytes: AtomicUsize,
+    no_groups: Arc<[u32]>,
+    clock: SystemClock,
+}
+
+impl Session {
+    pub(super) fn new(
+        volume: Volume,
+        runtime: tokio::runtime::Handle,
+        own_stale: mpsc::Sender<Stale>,
+        read_only: bool,
+    ) -> Self {
+        Self {
+            volume,
+            runtime,
+            tasks: TaskTracker::new(),
+            handles: Handles::default(),
+            known: Arc::new(Known::new()),
+            own_stale,
+            own_stale_lost: Arc::default(),
+            read_only,
+            closing: AtomicBool::new(false),
+            has_epochs: AtomicBool::new(false),
+            in_flight_bytes: AtomicUsize::new(0),
+            no_groups: Arc::from([]),
+            clock: SystemClock::default(),
+        }
+    }
+
+    /// The caller, whose rights the kernel has checked already.
+    pub(super) fn cred(&self, request: &Request) -> Cred {
+        Cred { uid: request.uid(), gid: request.gid(), groups: self.no_groups.clone(), checked: true }
+    }
+
+    /// For writes: the kernel says in each whether setuid and setgid bits have to go, and the volume drops
+    /// them for everybody but root.
+    pub(super) fn write_cred(&self, request: &Request, drop_suid: bool) -> Cred {
+        const NOBODY: u32 = 65_534;
+        let mut cred = self.cred(request);
+        cred.uid = match (drop_suid, cred.uid) {
+            (false, _) => 0,
+            (true, 0) => NOBODY,
+            (true, uid) => uid,
+        };
+        cred
+    }
+
+    /// Carries a request out (S1).
+    pub(super) fn serve(&self, operation: impl Future<Output = ()> + Send + 'static) {
+        if self.closing.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut operation = Box::pin(operation);
+        let _context = self.runtime.enter();
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| poll_once(operation.as_mut())));
+        match polled {
+            Ok(Poll::Ready(())) => {}
+            Ok(Poll::Pending) => drop(self.tasks.spawn_on(operation, &self.runtime)),
+            Err(_) => tracing::error!("a request of the mount panicked; it was answered with EIO"),
+        }
+    }
+
+    /// As [`Session::serve`], for a request that holds `bytes` of data (S2).
+    pub(super) fn serve_holding(self: &Arc<Self>, bytes: usize, operation: impl Future<Output = ()> + Send + 'static) {
+        let held = Held { session: self.clone(), bytes };
+        let before = self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let operation = async move {
+            operation.await;
+            drop(held);
+        };
+        if before.saturating_add(bytes) <= IN_FLIGHT_BYTES_MAX {
+            return self.serve(operation);
+        }
+        let waited = std::panic::catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(operation)));
+        if waited.is_err() {
+            tracing::error!("a write of the mount panicked; it was answered with EIO");
+        }
+    }
+
+    pub(super) fn entry_ttl(&self) -> Duration {
+        if self.has_epochs.load(Ordering::Relaxed) { ENTRY_TTL } else { ENTRY_TTL_UNTRACKED }
+    }
+
+    pub(super) fn attr_ttl(&self, attr: &Attr) -> Duration {
+        let young = attr.kind == FileKind::File && age(self.clock.now(), attr.ctime) < YOUNG;
+        if young { ATTR_TTL_YOUNG } else { ATTR_TTL }
+    }
+
+    /// Pages cached earlier may be kept unless a read has to reach the volume for the access time's sake:
+    /// relatime wants it moved by the first read after a change and once a day.
+    pub(super) fn may_keep_cache(&self, attr: &Attr) -> bool {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        let relatime_due =
+            attr.atime <= attr.mtime || attr.atime <= attr.ctime || age(self.clock.now(), attr.atime) >= DAY;
+        self.read_only || !relatime_due
+    }
+
+    pub(super) fn send_attr(&self, reply: ReplyAttr, result: FsResult<Attr>) {
+        match result {
+            Ok(attr) => reply.attr(&self.attr_ttl(&attr), &file_attr(&attr)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    pub(super) fn send_entry(&self, reply: ReplyEntry, result: FsResult<Attr>) {
+        match result {
+            Ok(attr) => {
+                self.known.learn(attr.id.ino);
+                let generation = Generation(attr.id.generation);
+                reply.entry_with_ttls(&self.attr_ttl(&attr), &self.entry_ttl(), &file_attr(&attr), generation);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// As [`Session::send_entry`], but an absence is news that the kernel may keep.
+    pub(super) fn send_lookup(&self, reply: ReplyEntry, result: FsResult<Attr>) {
+        match result {
+            Err(FsError::NotFound) => {
+                reply.entry_with_ttls(&Duration::ZERO, &self.entry_ttl(), &negative_attr(), Generation(0));
+            }
+            found => self.send_entry(reply, found),
+        }
+    }
+
+    /// The kernel believes data at `offset` onwards that it should not. Never waits: the thread that tells the
+    /// kernel may itself be waiting for a page that this very request holds.
+    pub(super) fn stale_from(&self, ino: Ino, offset: u64) {
+        if self.own_stale.try_send(Stale::Data { ino, offset, len: 0 }).is_err() {
+            self.own_stale_lost.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Data of a request under way, counted against the bound.
+struct Held {
+    session: Arc<Session>,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.session.in_flight_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+fn poll_once(operation: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> Poll<()> {
+    // The waker is replaced when the runtime polls again, which it does at once after the spawn.
+    operation.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+pub(super) fn send_done<T>(reply: ReplyEmpty, result: FsResult<T>) {
+    match result {
+        Ok(_) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+/// Data as it lies in caches, not copied together.
+pub(super) fn send_data(reply: ReplyData, data: &ReadData, len_max: usize) {
+    if let [only] = data.chunks.as_slice() {
+        return reply.data(&only[..only.len().min(len_max)]);
+    }
+    let mut left = len_max;
+    let mut pieces = Vec::with_capacity(data.chunks.len());
+    for chunk in &data.chunks {
+        let piece = &chunk[..chunk.len().min(left)];
+        left -= piece.len();
+        pieces.push(IoSlice::new(piece));
+    }
+    if pieces.len() <= PIECES_MAX {
+        return reply.data_vectored(&pieces);
+    }
+    let mut joined = Vec::with_capacity(len_max);
+    pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
+    reply.data(&joined);
+}

@@ -1,0 +1,122 @@
+//! What the mount remembers of the kernel's doings: which inodes it knows, which files it holds open.
+//!
+//! Both are bounded by the kernel: it sends a forget for every inode it drops from its cache and a release for
+//! every file closed. Nothing in the volume is pinned by a known inode; only an open file pins its inode.
+
+use std::collections::HashMap;
+
+use larder_volume::{Ino, OpenFile};
+use parking_lot::Mutex;
+
+const SHARDS: usize = 32;
+
+/// Inodes that the kernel may have cached, with the number of look-ups it has to forget. Read only when
+/// everything must be invalidated at once.
+pub(super) struct Known {
+    shards: [Mutex<HashMap<u64, u64>>; SHARDS],
+}
+
+impl Known {
+    pub(super) fn new() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    fn shard(&self, ino: u64) -> &Mutex<HashMap<u64, u64>> {
+        &self.shards[ino as usize % SHARDS]
+    }
+
+    /// Before the reply that teaches the kernel the inode is sent.
+    pub(super) fn learn(&self, ino: Ino) {
+        *self.shard(ino.0).lock().entry(ino.0).or_insert(0) += 1;
+    }
+
+    pub(super) fn forget(&self, ino: u64, lookups: u64) {
+        let mut shard = self.shard(ino).lock();
+        if let Some(count) = shard.get_mut(&ino) {
+            *count = count.saturating_sub(lookups);
+            if *count == 0 {
+                shard.remove(&ino);
+            }
+        }
+    }
+
+    /// All of them, shard by shard, so that no lock is held while the kernel is told.
+    pub(super) fn for_each(&self, mut tell: impl FnMut(Ino)) {
+        for shard in &self.shards {
+            let inos: Vec<u64> = shard.lock().keys().copied().collect();
+            inos.into_iter().for_each(|ino| tell(Ino(ino)));
+        }
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+/// Open files and directories by the handle that the kernel got. A handle is a slot number plus one; slots are
+/// reused, and the kernel never uses a handle after its release.
+#[derive(Default)]
+pub(super) struct Handles {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    slots: Vec<Option<OpenFile>>,
+    free: Vec<usize>,
+}
+
+impl Handles {
+    pub(super) fn insert(&self, file: OpenFile) -> u64 {
+        let mut table = self.table.lock();
+        let slot = match table.free.pop() {
+            Some(slot) => {
+                table.slots[slot] = Some(file);
+                slot
+            }
+            None => {
+                table.slots.push(Some(file));
+                table.slots.len() - 1
+            }
+        };
+        slot as u64 + 1
+    }
+
+    /// Gives the guard back, to be dropped outside of the lock.
+    pub(super) fn remove(&self, handle: u64) -> Option<OpenFile> {
+        let slot = usize::try_from(handle.checked_sub(1)?).ok()?;
+        let mut table = self.table.lock();
+        let file = table.slots.get_mut(slot)?.take()?;
+        table.free.push(slot);
+        Some(file)
+    }
+
+    /// When the mount ends the kernel sends no more releases.
+    pub(super) fn clear(&self) -> Vec<OpenFile> {
+        let mut table = self.table.lock();
+        table.free.clear();
+        std::mem::take(&mut table.slots).into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forgets_balance_lookups() {
+        let known = Known::new();
+        known.learn(Ino(5));
+        known.learn(Ino(5));
+        known.learn(Ino(37));
+        known.forget(5, 1);
+        assert_eq!(known.len(), 2);
+        known.forget(5, 1);
+        known.forget(5, 9);
+        known.forget(1234, 1);
+        let mut seen = Vec::new();
+        known.for_each(|ino| seen.push(ino));
+        assert_eq!(seen, [Ino(37)]);
+    }
+}

@@ -1,0 +1,402 @@
+//! One connection: a single task that reads, starts calls, gathers replies and writes them.
+//!
+//! ```text
+//!   socket -> Receiver -> Session -> poll once --ready--------------------------> Outbox -> socket
+//!                                        |                                           ^
+//!                                        +--not ready--> own task, or `waiting` -----+
+//! ```
+//!
+//! A call that finds all it needs in caches is answered in place: no task, no allocation, and a batch of
+//! such calls is one read and one write. Replies leave in the order in which they are ready.
+//!
+//! C1. Bounded: nothing more is read while `requests_max` calls or `connection_bytes_max` bytes are under way
+//!     or unread by the client, or while the server's total is used up and a call of ours is under way
+//!     (so every stop ends with an event of our own, and nobody starves).
+//! C2. Part of a message, or a reply that is not read, is waited for [`STALL_MAX`], then the connection ends.
+//! C3. A connection that ends lets calls under way finish: a change is never cut short.
+//! C4. An idle connection holds no buffers.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, Stream, StreamExt};
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::{CancellationToken, ReusableBoxFuture, WaitForCancellationFutureOwned};
+use tokio_util::task::TaskTracker;
+
+use super::outbox::{Outbox, Reply};
+use super::record::{Receiver, RecordError};
+use super::session::{Next, Service, Session, Work};
+use super::shared::{Charge, Shared};
+
+/// See C2. A client on a slow line sends its 1 MiB WRITE in this time at 17 KB/s.
+pub const STALL_MAX: Duration = Duration::from_secs(60);
+/// The largest WRITE and the largest RPC header there may be.
+pub const MESSAGE_BYTES_MAX: usize = (1 << 20) + 4096;
+/// Turns of the loop before other connections get theirs.
+const TURNS_MAX: u32 = 16;
+/// Calls started in one turn: replies to them should not wait for all that came in.
+const STARTS_MAX: u32 = 128;
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub enum End {
+    #[error("closed by the client")]
+    Closed,
+    #[error("the server stops")]
+    Shutdown,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error("not RPC")]
+    NotRpc,
+    #[error("no progress for {} s", STALL_MAX.as_secs())]
+    Stalled,
+    #[error("a call failed in an unforeseen way")]
+    Panicked,
+}
+
+/// Outcomes of calls that have tasks of their own. `None`: the task died.
+#[derive(Default)]
+struct Finished {
+    list: Mutex<Vec<(Option<Reply>, Option<Charge>)>>,
+    waker: AtomicWaker,
+}
+
+impl Finished {
+    fn push(&self, reply: Option<Reply>, charge: Option<Charge>) {
+        self.list.lock().push((reply, charge));
+        self.waker.wake();
+    }
+}
+
+/// Reports that a task is over, however it ends.
+struct Report {
+    to: Arc<Finished>,
+    charge: Option<Charge>,
+    reply: Option<Reply>,
+}
+
+impl Report {
+    fn finish(mut self, reply: Reply) {
+        self.reply = Some(reply);
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.to.push(self.reply.take(), self.charge.take());
+    }
+}
+
+/// A call that waits for its group commit.
+struct Waiting {
+    future: ReusableBoxFuture<'static, Reply>,
+    charge: Option<Charge>,
+}
+
+impl Future for Waiting {
+    type Output = (Reply, Option<Charge>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let reply = std::task::ready!(self.future.poll(cx));
+        Poll::Ready((reply, self.charge.take()))
+    }
+}
+
+pub struct Connection {
+    shared: Arc<Shared>,
+    rd: OwnedReadHalf,
+    wr: OwnedWriteHalf,
+    session: Session,
+    receiver: Receiver,
+    outbox: Outbox,
+    /// Room for the next call's future and reply, reused while calls finish at once.
+    slot: Option<ReusableBoxFuture<'static, Reply>>,
+    scratch: Vec<u8>,
+    waiting: FuturesUnordered<Waiting>,
+    finished: Arc<Finished>,
+    /// Calls in tasks of their own.
+    tasks: usize,
+    /// File data of calls under way.
+    bytes_under_way: usize,
+    /// The client has sent its last byte, or the server stops.
+    input_ended: bool,
+    /// What was received may hold another complete message.
+    may_have_message: bool,
+    tracker: TaskTracker,
+    shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Fires no later than the stall deadline; set again when it fires too early.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Since when the present message is incomplete and bytes for it are wanted.
+    message_since: Option<Instant>,
+    /// When the client last took bytes of a reply, or there was none.
+    written_at: Option<Instant>,
+}
+
+/// Serves one connection to its end.
+pub async fn serve(
+    shared: Arc<Shared>,
+    socket: TcpStream,
+    client: std::net::IpAddr,
+    service: Service,
+    tracker: TaskTracker,
+    shutdown: CancellationToken,
+) -> End {
+    let session = Session::new(Arc::clone(&shared), client, service);
+    let (rd, wr) = socket.into_split();
+    let mut connection = Connection {
+        shared,
+        rd,
+        wr,
+        session,
+        receiver: Receiver::new(MESSAGE_BYTES_MAX),
+        outbox: Outbox::default(),
+        slot: None,
+        scratch: Vec::new(),
+        waiting: FuturesUnordered::new(),
+        finished: Arc::default(),
+        tasks: 0,
+        bytes_under_way: 0,
+        input_ended: false,
+        may_have_message: false,
+        tracker,
+        shutdown: Box::pin(shutdown.cancelled_owned()),
+        timer: None,
+        message_since: None,
+        written_at: None,
+    };
+    let end = std::future::poll_fn(|cx| connection.poll(cx)).await;
+    connection.finish_waiting();
+    end
+}
+
+impl Connection {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        match self.turns(cx) {
+            Ok(()) => Poll::Pending,
+            Err(end) => Poll::Ready(end),
+        }
+    }
+
+    /// Turns until nothing moves; then wake-ups are arranged for.
+    fn turns(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        for _ in 0..TURNS_MAX {
+            let mut moved = self.collect(cx)?;
+            moved |= self.start_calls()?;
+            moved |= self.write(cx)?;
+            moved |= self.read(cx)?;
+            if self.input_ended && self.outbox.is_empty() && self.under_way() == 0 && !self.may_have_message {
+                return Err(if self.shutdown.as_mut().poll(cx).is_ready() { End::Shutdown } else { End::Closed });
+            }
+            if !moved {
+                self.rest();
+                self.check_shutdown(cx);
+                return self.check_stall(cx);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    fn under_way(&self) -> usize {
+        self.tasks + self.waiting.len()
+    }
+
+    /// C1
+    fn may_start(&self) -> bool {
+        let config = &self.shared.config;
+        let own = self.under_way() < config.requests_max
+            && self.bytes_under_way + self.outbox.len() < config.connection_bytes_max;
+        let idle = self.under_way() == 0 && self.outbox.is_empty();
+        own && (idle || self.shared.bytes_under_way.load(Relaxed) < config.total_bytes_max)
+    }
+
+    /// Takes the outcomes of calls that did not finish at once.
+    fn collect(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let mut moved = false;
+        while let Poll::Ready(Some((reply, charge))) = Pin::new(&mut self.waiting).poll_next(cx) {
+            self.bytes_under_way -= charge.map_or(0, |charge| charge.bytes);
+            self.queue(reply);
+            moved = true;
+        }
+        if self.tasks > 0 {
+            self.finished.waker.register(cx.waker());
+            let list = std::mem::take(&mut *self.finished.list.lock());
+            for (reply, charge) in list {
+                self.tasks -= 1;
+                self.bytes_under_way -= charge.map_or(0, |charge| charge.bytes);
+                self.queue(reply.ok_or(End::Panicked)?);
+                moved = true;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn queue(&mut self, reply: Reply) {
+        if !self.outbox.has_buffer() {
+            self.outbox.give_buffer(self.shared.buffers.take());
+        }
+        if let Some(scratch) = self.outbox.push(reply)
+            && self.scratch.capacity() == 0
+        {
+            self.scratch = scratch;
+        }
+    }
+
+    /// Starts the calls that have come in completely, as far as C1 allows.
+    fn start_calls(&mut self) -> Result<bool, End> {
+        let mut moved = false;
+        for _ in 0..STARTS_MAX {
+            if !self.may_have_message || !self.may_start() {
+                break;
+            }
+            let Some(message) = self.receiver.next()? else {
+                self.may_have_message = false;
+                break;
+            };
+            moved = true;
+            self.message_since = None;
+            let scratch = std::mem::take(&mut self.scratch);
+            match self.session.next(message, scratch) {
+                Next::Reply(reply) => self.queue(reply),
+                Next::Work(work) => self.start(work),
+                Next::Ignore(scratch) => self.scratch = scratch,
+                Next::Close => return Err(End::NotRpc),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Polls a call once where it is; what does not finish goes on elsewhere.
+    fn start(&mut self, work: Work) {
+        let (bytes, deserves_task) = (work.data_bytes(), work.deserves_task());
+        let mut future = match self.slot.take() {
+            Some(mut slot) => {
+                slot.set(work.run());
+                slot
+            }
+            None => ReusableBoxFuture::new(work.run()),
+        };
+        // The budget of cooperative scheduling is for the connection's own turns; a call that is not
+        // ready is polled again by whoever takes it over, so nobody needs to be woken for this poll.
+        let mut once = Context::from_waker(Waker::noop());
+        let polled = Pin::new(&mut tokio::task::coop::unconstrained(&mut future)).poll(&mut once);
+        if let Poll::Ready(reply) = polled {
+            self.slot = Some(future);
+            return self.queue(reply);
+        }
+        let charge = (bytes > 0).then(|| Charge::new(&self.shared, bytes));
+        self.bytes_under_way += bytes;
+        if deserves_task {
+            self.tasks += 1;
+            let report = Report { to: Arc::clone(&self.finished), charge, reply: None };
+            self.tracker.spawn(async move { report.finish(future.await) });
+        } else {
+            self.waiting.push(Waiting { future, charge });
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let mut moved = false;
+        while !self.outbox.is_empty() {
+            match self.outbox.poll_write(&mut self.wr, cx) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => break,
+            };
+            moved = true;
+        }
+        if moved || self.outbox.is_empty() {
+            self.written_at = None;
+        }
+        Ok(moved)
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        if self.input_ended || self.may_have_message || !self.may_start() {
+            return Ok(false);
+        }
+        if !self.receiver.has_buffer() {
+            self.receiver.give_buffer(self.shared.buffers.take());
+        }
+        match self.receiver.poll_fill(&mut self.rd, cx) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(received) => match received? {
+                0 => self.input_ended = true,
+                _ => self.may_have_message = true,
+            },
+        }
+        Ok(true)
+    }
+
+    /// C4: gives back what an idle connection does not need.
+    fn rest(&mut self) {
+        if let Some(buf) = self.receiver.take_buffer() {
+            self.shared.buffers.give(buf);
+        }
+        if let Some(buf) = self.outbox.take_buffer() {
+            self.shared.buffers.give(buf);
+        }
+    }
+
+    fn check_shutdown(&mut self, cx: &mut Context<'_>) {
+        if !self.input_ended && self.shutdown.as_mut().poll(cx).is_ready() {
+            self.input_ended = true;
+            self.may_have_message = false;
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// C2
+    fn check_stall(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        let receiving = !self.receiver.is_idle() && !self.may_have_message && !self.input_ended && self.may_start();
+        if !receiving {
+            self.message_since = None;
+        }
+        if !receiving && self.outbox.is_empty() {
+            self.timer = None;
+            return Ok(());
+        }
+        let now = Instant::now();
+        if receiving {
+            self.message_since.get_or_insert(now);
+        }
+        if !self.outbox.is_empty() {
+            self.written_at.get_or_insert(now);
+        }
+        let since = self.message_since.into_iter().chain(self.written_at).min().unwrap_or(now);
+        let deadline = since + STALL_MAX;
+        if deadline <= now {
+            return Err(End::Stalled);
+        }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        while timer.as_mut().poll(cx).is_ready() {
+            timer.as_mut().reset(deadline);
+        }
+        Ok(())
+    }
+
+    /// C3: what waits for its group commit goes on without the connection.
+    fn finish_waiting(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        if !waiting.is_empty() {
+            self.tracker.spawn(async move { while waiting.next().await.is_some() {} });
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.rest();
+    }
+}

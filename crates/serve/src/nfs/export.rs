@@ -1,0 +1,213 @@
+//! Who may use which volume, and as whom: exports, their rules, and what squashing does to a caller.
+//!
+//! E1. The first rule whose networks contain the client's address decides; without one there is no access.
+//! E2. Rules are applied to every call, not only to MNT: a handle alone opens nothing.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use larder_volume::{Cred, Volume};
+
+use super::handle::ExportKey;
+use super::rpc::Auth;
+
+/// What `nobody` is on Debian, and what other servers use.
+pub const ANON_ID: u32 = 65534;
+
+/// One volume offered to clients.
+#[derive(Clone)]
+pub struct Export {
+    /// What clients mount: absolute, such as "/tank".
+    pub path: String,
+    pub volume: Volume,
+    pub rules: Vec<Rule>,
+    /// The `fsid` that clients see, unique among exports and the same after a restart: it is part of handles.
+    pub fsid: u64,
+}
+
+/// Access for some networks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub networks: Vec<Network>,
+    pub read_only: bool,
+    pub squash: Squash,
+    /// Whom squashed and unauthenticated callers become.
+    pub anon_uid: u32,
+    pub anon_gid: u32,
+}
+
+impl Rule {
+    /// Reads and writes for these networks, root squashed to nobody.
+    pub fn read_write(networks: Vec<Network>) -> Self {
+        Self { networks, read_only: false, squash: Squash::Root, anon_uid: ANON_ID, anon_gid: ANON_ID }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Squash {
+    /// Root becomes the anonymous user.
+    Root,
+    /// Everybody becomes this user.
+    All { uid: u32, gid: u32 },
+    /// Root is root.
+    None,
+}
+
+/// Addresses that share their first `prefix` bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    pub address: IpAddr,
+    pub prefix: u8,
+}
+
+impl Network {
+    pub fn contains(&self, client: IpAddr) -> bool {
+        match (self.address, client.to_canonical()) {
+            (IpAddr::V4(net), IpAddr::V4(ip)) => {
+                let shift = 32u32.saturating_sub(self.prefix.into());
+                (net.to_bits() ^ ip.to_bits()).checked_shr(shift).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(net), IpAddr::V6(ip)) => {
+                let shift = 128u32.saturating_sub(self.prefix.into());
+                (net.to_bits() ^ ip.to_bits()).checked_shr(shift).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no network: write an address or address/prefix, such as 192.168.1.0/24 or fd00::/8")]
+pub struct BadNetwork(pub String);
+
+impl FromStr for Network {
+    type Err = BadNetwork;
+
+    fn from_str(text: &str) -> Result<Self, BadNetwork> {
+        let bad = || BadNetwork(text.to_owned());
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix.parse::<u8>().map_err(|_| bad())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| bad())?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.unwrap_or(bits);
+        if prefix > bits { Err(bad()) } else { Ok(Self { address, prefix }) }
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// An export as calls use it.
+pub struct ExportState {
+    pub export: Export,
+    pub key: ExportKey,
+    /// The path without surplus slashes.
+    pub path: String,
+}
+
+impl ExportState {
+    /// The rule for a client, by E1.
+    pub fn rule(&self, client: IpAddr) -> Option<&Rule> {
+        self.export.rules.iter().find(|rule| rule.networks.iter().any(|network| network.contains(client)))
+    }
+}
+
+/// All exports of one moment; replaced as a whole.
+#[derive(Default)]
+pub struct Exports {
+    pub list: Vec<Arc<ExportState>>,
+    by_key: HashMap<ExportKey, Arc<ExportState>>,
+    /// Differs between any two sets.
+    pub version: u64,
+}
+
+impl Exports {
+    pub fn new(exports: Vec<Export>, version: u64) -> Self {
+        let state = |export: Export| {
+            let key = ExportKey { volume: *export.volume.id().as_bytes(), fsid: export.fsid };
+            Arc::new(ExportState { path: normal_path(&export.path), key, export })
+        };
+        let list: Vec<_> = exports.into_iter().map(state).collect();
+        let by_key = list.iter().map(|state| (state.key, Arc::clone(state))).collect();
+        Self { list, by_key, version }
+    }
+
+    pub fn by_key(&self, key: &ExportKey) -> Option<&Arc<ExportState>> {
+        self.by_key.get(key)
+    }
+}
+
+/// "/a//b/" and "a/b" are both "/a/b".
+fn normal_path(path: &str) -> String {
+    let mut normal = String::with_capacity(path.len() + 1);
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        normal.push('/');
+        normal.push_str(part);
+    }
+    if normal.is_empty() { "/".to_owned() } else { normal }
+}
+
+/// The caller as the volume sees them, by the rule's squashing.
+pub fn squash(rule: &Rule, auth: &Auth<'_>) -> Cred {
+    let anonymous = || Cred::new(rule.anon_uid, rule.anon_gid, []);
+    match (rule.squash, auth) {
+        (Squash::All { uid, gid }, _) => Cred::new(uid, gid, []),
+        (_, Auth::None) => anonymous(),
+        (Squash::None, Auth::Sys { uid, gid, gids, .. }) => Cred::new(*uid, *gid, gids.iter().collect::<Arc<[u32]>>()),
+        (Squash::Root, Auth::Sys { uid, gid, gids, .. }) => {
+            let map = |gid: u32| if gid == 0 { rule.anon_gid } else { gid };
+            let uid = if *uid == 0 { rule.anon_uid } else { *uid };
+            Cred::new(uid, map(*gid), gids.iter().map(map).collect::<Arc<[u32]>>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::rpc::{parse_call, tests::call};
+    use super::*;
+
+    fn cred(squashed: Squash, caller: Option<(u32, u32, &[u32])>) -> Cred {
+        let rule = Rule { squash: squashed, ..Rule::read_write(vec![]) };
+        let bytes = call(1, 1, 1, 1, caller, &[]);
+        squash(&rule, &parse_call(&bytes).unwrap().auth)
+    }
+
+    #[test]
+    fn squashing() {
+        let (root, user) = (Some((0, 0, &[0u32, 4][..])), Some((1000, 100, &[0u32, 4][..])));
+        assert_eq!(cred(Squash::Root, root), Cred::new(ANON_ID, ANON_ID, [ANON_ID, 4]));
+        assert_eq!(cred(Squash::Root, user), Cred::new(1000, 100, [ANON_ID, 4]));
+        assert_eq!(cred(Squash::None, root), Cred::new(0, 0, [0, 4]));
+        assert_eq!(cred(Squash::All { uid: 5, gid: 6 }, root), Cred::new(5, 6, []));
+        assert_eq!(cred(Squash::All { uid: 5, gid: 6 }, None), Cred::new(5, 6, []));
+        assert_eq!(cred(Squash::None, None), Cred::new(ANON_ID, ANON_ID, []));
+    }
+
+    #[test]
+    fn networks() {
+        let check = |network: &str, client: &str| network.parse::<Network>().unwrap().contains(client.parse().unwrap());
+        assert!(check("192.168.1.0/24", "192.168.1.77"));
+        assert!(check("192.168.1.0/24", "::ffff:192.168.1.77"));
+        assert!(!check("192.168.1.0/24", "192.168.2.1"));
+        assert!(check("0.0.0.0/0", "8.8.8.8") && !check("0.0.0.0/0", "::1"));
+        assert!(check("::/0", "::1") && check("fd00::/8", "fd12::1") && !check("fd00::/8", "fe80::1"));
+        assert!(check("127.0.0.1", "127.0.0.1") && !check("127.0.0.1", "127.0.0.2"));
+        for bad in ["", "1.2.3.4/33", "::/129", "1.2.3/8", "1.2.3.4/", "host"] {
+            assert!(bad.parse::<Network>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn paths() {
+        assert_eq!([normal_path(""), normal_path("//a//b/"), normal_path("a")], ["/", "/a/b", "/a"]);
+    }
+}

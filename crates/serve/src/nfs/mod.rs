@@ -1,0 +1,222 @@
+//! The NFS version 3 server (RFC 1813) with MOUNT on the same TCP port, and a portmapper on request.
+//!
+//! Layers, each a file or folder: `xdr` and `rpc` are the pure codec, `record` and `outbox` the two
+//! directions of a byte stream, `conn` one connection, `session` decides who may call what, `ops` carries out
+//! the procedures on a [`larder_volume::Volume`], `drc` remembers answers that must not be given twice.
+//!
+//! N1. No reply leaves before the volume has answered; so a reply's durability is the volume's contract.
+//! N2. Everything from the network is untrusted: nothing panics, no length is believed, all memory is bounded.
+//! N3. The server keeps no state about clients that matters: handles, cookies and exclusive creates
+//!     survive a restart, and only the write verifier tells that unstable writes may be lost.
+
+mod conn;
+mod drc;
+mod export;
+mod handle;
+mod mount;
+mod ops;
+mod outbox;
+mod portmap;
+mod proto;
+mod record;
+mod rpc;
+mod session;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod xdr;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use conn::End;
+use session::{Next, Service, Session};
+use shared::Shared;
+
+pub use export::{ANON_ID, BadNetwork, Export, Network, Rule, Squash};
+pub use shared::{NfsConfig, NfsStats, ProcStats};
+
+/// A server that is bound and not yet serving.
+pub struct NfsServer {
+    listener: TcpListener,
+    portmapper: Option<(TcpListener, UdpSocket)>,
+    shared: Arc<Shared>,
+    local_addr: SocketAddr,
+}
+
+/// A running server's controls.
+#[derive(Clone)]
+pub struct NfsHandle {
+    shared: Arc<Shared>,
+}
+
+impl NfsHandle {
+    /// Replaces all exports; connections go on, handles of exports that remain stay valid.
+    pub fn set_exports(&self, exports: Vec<Export>) {
+        self.shared.set_exports(exports);
+    }
+
+    pub fn stats(&self) -> NfsStats {
+        self.shared.stats.snapshot()
+    }
+}
+
+impl NfsServer {
+    pub async fn bind(addr: SocketAddr, config: NfsConfig) -> io::Result<Self> {
+        let listener = TcpListener::bind(addr).await?;
+        let portmapper = match config.portmapper {
+            None => None,
+            Some(addr) => {
+                let tcp = TcpListener::bind(addr).await?;
+                let udp = UdpSocket::bind(tcp.local_addr()?).await?;
+                Some((tcp, udp))
+            }
+        };
+        let local_addr = listener.local_addr()?;
+        let shared = Arc::new(Shared::new(config, local_addr.port()));
+        Ok(Self { listener, portmapper, shared, local_addr })
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Where the portmapper answers, if there is one.
+    pub fn portmapper_addr(&self) -> Option<SocketAddr> {
+        self.portmapper.as_ref().and_then(|(tcp, _)| tcp.local_addr().ok())
+    }
+
+    pub fn set_exports(&self, exports: Vec<Export>) {
+        self.shared.set_exports(exports);
+    }
+
+    /// Controls that stay valid while [`NfsServer::serve`] runs.
+    pub fn handle(&self) -> NfsHandle {
+        NfsHandle { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Serves until `shutdown`; then stops accepting, lets calls under way finish and closes.
+    pub async fn serve(self, shutdown: CancellationToken) {
+        let tracker = TaskTracker::new();
+        let accept = |listener, service| {
+            accept_loop(listener, Arc::clone(&self.shared), service, tracker.clone(), shutdown.clone())
+        };
+        match self.portmapper {
+            None => accept(self.listener, Service::Files).await,
+            Some((tcp, udp)) => {
+                tokio::join!(
+                    accept(self.listener, Service::Files),
+                    accept(tcp, Service::Portmapper),
+                    portmap_udp(udp, Arc::clone(&self.shared), shutdown.clone()),
+                );
+            }
+        }
+        tracker.close();
+        let drain = Duration::from_secs(self.shared.config.drain_secs);
+        if tokio::time::timeout(drain, tracker.wait()).await.is_err() {
+            tracing::warn!(calls = tracker.len(), "NFS calls or connections did not end in time");
+        }
+    }
+}
+
+async fn accept_loop(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    service: Service,
+    tracker: TaskTracker,
+    shutdown: CancellationToken,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shutdown.cancelled() => return,
+        };
+        match accepted {
+            Ok((socket, peer)) => admit(socket, peer, &shared, service, &tracker, &shutdown),
+            Err(error) => {
+                // Out of file descriptors, or a client that was gone already: neither is helped by haste.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn admit(
+    socket: TcpStream,
+    peer: SocketAddr,
+    shared: &Arc<Shared>,
+    service: Service,
+    tracker: &TaskTracker,
+    shutdown: &CancellationToken,
+) {
+    let stats = &shared.stats;
+    stats.connections_accepted.fetch_add(1, Relaxed);
+    if stats.connections_open.load(Relaxed) >= shared.config.connections_max as u64 {
+        stats.connections_refused.fetch_add(1, Relaxed);
+        return;
+    }
+    if let Err(error) = prepare(&socket) {
+        tracing::debug!(%error, %peer, "socket options");
+    }
+    stats.connections_open.fetch_add(1, Relaxed);
+    let open = Open(Arc::clone(shared));
+    let (tasks, stop) = (tracker.clone(), shutdown.clone());
+    tracker.spawn(async move {
+        let end = conn::serve(Arc::clone(&open.0), socket, peer.ip(), service, tasks, stop).await;
+        if !matches!(end, End::Closed | End::Shutdown) {
+            open.0.stats.connections_dropped.fetch_add(1, Relaxed);
+            tracing::debug!(%peer, reason = %end, "NFS connection dropped");
+        }
+    });
+}
+
+/// Counts a connection while it is open, whatever ends it.
+struct Open(Arc<Shared>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.stats.connections_open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Buffer sizes are left to the kernel: it grows both to what the path needs (4 MiB and more), whereas a size
+/// set by hand is capped far below and switches that off. Keep-alive finds clients that vanished.
+fn prepare(socket: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    socket.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(300))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(30))?;
+    sockopt::set_tcp_keepcnt(socket, 4)?;
+    Ok(())
+}
+
+async fn portmap_udp(socket: UdpSocket, shared: Arc<Shared>, shutdown: CancellationToken) {
+    /// A call of the portmapper is far smaller.
+    const DATAGRAM_BYTES_MAX: usize = 2048;
+    let mut buf = [0; DATAGRAM_BYTES_MAX];
+    loop {
+        let received = tokio::select! {
+            received = socket.recv_from(&mut buf) => received,
+            () = shutdown.cancelled() => return,
+        };
+        let Ok((len, peer)) = received else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let head = bytes::Bytes::copy_from_slice(buf.get(..len).unwrap_or_default());
+        let mut session = Session::new(Arc::clone(&shared), peer.ip(), Service::Portmapper);
+        if let Next::Reply(reply) = session.next(record::Message { head, tail: None }, Vec::new()) {
+            // A datagram has no record mark.
+            let _ = socket.send_to(reply.head.get(4..).unwrap_or_default(), peer).await;
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Procedures about one object and about the file system: GETATTR, SETATTR, LOOKUP, ACCESS, READLINK,
+//! FSSTAT, FSINFO, PATHCONF.
+
+use larder_volume::{
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, Cred, FILE_BYTES_MAX, FileKind, LINKS_MAX,
+    NAME_BYTES_MAX, NameMatch,
+};
+
+use super::super::proto::{Fail, Status, check_name};
+use super::data::{IO_BYTES_MAX, LISTING_BYTES_PREFERRED};
+use super::{Answer, Call};
+
+/// RFC 1813 3.3.4.
+const ACCESS3_READ: u32 = 0x01;
+const ACCESS3_LOOKUP: u32 = 0x02;
+const ACCESS3_MODIFY: u32 = 0x04;
+const ACCESS3_EXTEND: u32 = 0x08;
+const ACCESS3_DELETE: u32 = 0x10;
+const ACCESS3_EXECUTE: u32 = 0x20;
+
+/// FSF3_LINK, FSF3_SYMLINK, FSF3_HOMOGENEOUS, FSF3_CANSETTIME (3.3.19).
+const FSF3_ALL: u32 = 0x01 | 0x02 | 0x08 | 0x10;
+
+/// The permission bits that POSIX grants `cred` on an object.
+pub fn granted(attr: &Attr, cred: &Cred) -> AccessMask {
+    if cred.uid == 0 {
+        let executes = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
+        return ACCESS_READ | ACCESS_WRITE | if executes { ACCESS_EXECUTE } else { 0 };
+    }
+    let class = if cred.uid == attr.uid {
+        attr.mode >> 6
+    } else if cred.in_group(attr.gid) {
+        attr.mode >> 3
+    } else {
+        attr.mode
+    };
+    class & 7
+}
+
+impl Call {
+    /// 3.3.1
+    pub(super) async fn get_attr(&self, out: &mut Answer) -> Result<(), Fail> {
+        let attr = self.resolve().await?;
+        out.w.status(Status::Ok);
+        out.w.attr(&attr, self.fsid());
+        Ok(())
+    }
+
+    /// 3.3.2
+    pub(super) async fn set_attr(&self, out: &mut Answer) -> Result<(), Fail> {
+        let mut args = self.args();
+        let mut set = args.set_attr()?;
+        set.guard_ctime = if args.bool()? { Some(args.time()?) } else { None };
+        if set.size.is_some_and(|size| size > FILE_BYTES_MAX) {
+            return Err(Status::FBig.into());
+        }
+        let attr = self.resolve().await?;
+        let mut cred = self.cred.clone();
+        // A client may truncate what its user opened for writing before the mode forbade it: the
+        // owner's right to write is not asked for again. All else here an owner may do anyway.
+        cred.checked |= set.size.is_some() && cred.uid == attr.uid && set.uid.is_none() && set.gid.is_none();
+        let changed = self.volume().setattr(&cred, self.id.ino, set).await?;
+        out.w.status(Status::Ok);
+        out.w.wcc(&changed, self.fsid());
+        Ok(())
+    }
+
+    /// 3.3.3
+    pub(super) async fn lookup(&self, out: &mut Answer) -> Result<(), Fail> {
+        let name = self.args().name()?;
+        check_name(name)?;
+        let dir = self.resolve().await?;
+        let found = self.volume().lookup(&self.cred, self.id.ino, name, NameMatch::Exact).await?;
+        out.w.status(Status::Ok);
+        out.w.opaque(&self.handle(found.id));
+        out.w.post_attr(Some(&found), self.fsid());
+        out.w.post_attr(Some(&dir), self.fsid());
+        Ok(())
+    }
+
+    /// 3.3.4
+    pub(super) async fn access(&self, out: &mut Answer) -> Result<(), Fail> {
+        let wanted = self.args().u32()?;
+        let attr = self.resolve().await?;
+        let bits = granted(&attr, &self.cred);
+        let has = |mask| bits & mask == mask;
+        let mut allowed = if has(ACCESS_READ) { ACCESS3_READ } else { 0 };
+        let writes = ACCESS3_MODIFY | ACCESS3_EXTEND;
+        if attr.kind == FileKind::Directory {
+            allowed |= if has(ACCESS_EXECUTE) { ACCESS3_LOOKUP } else { 0 };
+            allowed |= if has(ACCESS_WRITE | ACCESS_EXECUTE) { writes | ACCESS3_DELETE } else { 0 };
+        } else {
+            allowed |= if has(ACCESS_EXECUTE) { ACCESS3_EXECUTE } else { 0 };
+            allowed |= if has(ACCESS_WRITE) { writes } else { 0 };
+        }
+        if self.read_only {
+            allowed &= !(writes | ACCESS3_DELETE);
+        }
+        out.w.status(Status::Ok);
+        out.w.post_attr(Some(&attr), self.fsid());
+        out.w.u32(allowed & wanted);
+        Ok(())
+    }
+
+    /// 3.3.5
+    pub(super) async fn read_link(&self, out: &mut Answer) -> Result<(), Fail> {
+        let attr = self.resolve().await?;
+        if attr.kind != FileKind::Symlink {
+            return Err(Status::Inval.into());
+        }
+        let target = self.volume().readlink(self.id.ino).await?;
+        out.w.status(Status::Ok);
+        out.w.post_attr(Some(&attr), self.fsid());
+        out.w.opaque(&target);
+        Ok(())
+    }
+
+    /// 3.3.18
+    pub(super) async fn fs_stat(&self, out: &mut Answer) -> Result<(), Fail> {
+        let attr = self.resolve().await?;
+        let room = self.volume().statfs();
+        out.w.status(Status::Ok);
+        out.w.post_attr(Some(&attr), self.fsid());
+        for value in [room.total_bytes, room.free_bytes, room.available_bytes] {
+            out.w.u64(value);
+        }
+        for value in [room.total_files, room.free_files, room.free_files] {
+            out.w.u64(value);
+        }
+        // invarsec: it may change at any time.
+        out.w.u32(0);
+        Ok(())
+    }
+
+    /// 3.3.19
+    pub(super) async fn fs_info(&self, out: &mut Answer) -> Result<(), Fail> {
+        /// A good multiple for requests (rtmult, wtmult).
+        const MULTIPLE: u32 = 4096;
+        let attr = self.resolve().await?;
+        out.w.status(Status::Ok);
+        out.w.post_attr(Some(&attr), self.fsid());
+        for word in [IO_BYTES_MAX, IO_BYTES_MAX, MULTIPLE, IO_BYTES_MAX, IO_BYTES_MAX, MULTIPLE] {
+            out.w.u32(word);
+        }
+        out.w.u32(LISTING_BYTES_PREFERRED);
+        out.w.u64(FILE_BYTES_MAX);
+        // time_delta: one nanosecond.
+        out.w.u32(0);
+        out.w.u32(1);
+        out.w.u32(FSF3_ALL);
+        Ok(())
+    }
+
+    /// 3.3.20
+    pub(super) async fn path_conf(&self, out: &mut Answer) -> Result<(), Fail> {
+        let attr = self.resolve().await?;
+        out.w.status(Status::Ok);
+        out.w.post_attr(Some(&attr), self.fsid());
+        out.w.u32(LINKS_MAX);
+        out.w.length(NAME_BYTES_MAX);
+        // no_trunc, chown_restricted; not case_insensitive; case_preserving.
+        for flag in [true, true, false, true] {
+            out.w.bool(flag);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::proto::tests::attr;
+    use super::*;
+
+    #[test]
+    fn permission_bits() {
+        let with = |mode| Attr { mode, ..attr() };
+        let (owner, group, other) = (Cred::new(1000, 5, []), Cred::new(7, 5, [100]), Cred::new(7, 5, [6]));
+        assert_eq!([&owner, &group, &other].map(|cred| granted(&with(0o741), cred)), [7, 4, 1]);
+        assert_eq!(granted(&with(0o077), &owner), 0, "the owner's bits alone count for the owner");
+        assert_eq!(granted(&with(0o000), &Cred::root()), 6);
+        assert_eq!(granted(&with(0o001), &Cred::root()), 7);
+    }
+}

@@ -1,0 +1,52 @@
+//! As much of a portmapper (RFC 1833 3, program 100000 version 2) as clients without port options need:
+//! NULL, GETPORT, DUMP. Nobody may register anything.
+
+use super::mount::{MOUNT_PROGRAM, MOUNT_V3};
+use super::proto::{NFS_PROGRAM, NFS_V3};
+use super::rpc::{AcceptStat, CallHeader, begin_accepted, prog_mismatch};
+use super::xdr::Writer;
+
+pub const PORTMAP_PROGRAM: u32 = 100_000;
+const PORTMAP_V2: u32 = 2;
+const TCP: u32 = 6;
+const SERVICES: [(u32, u32); 4] =
+    [(NFS_PROGRAM, NFS_V3), (MOUNT_PROGRAM, MOUNT_V3), (MOUNT_PROGRAM, 1), (MOUNT_PROGRAM, 2)];
+
+/// Answers a call, where NFS and MOUNT are at `port`.
+pub fn answer(call: &CallHeader<'_>, port: u16, w: &mut Writer) {
+    if call.vers != PORTMAP_V2 {
+        return prog_mismatch(w, call.xid, PORTMAP_V2, PORTMAP_V2);
+    }
+    begin_accepted(w, call.xid, AcceptStat::Success);
+    match call.proc_num {
+        0 => {}
+        // SET and UNSET: refused.
+        1 | 2 => w.bool(false),
+        3 => get_port(call, port, w),
+        4 => {
+            for (prog, vers) in SERVICES {
+                w.bool(true);
+                for word in [prog, vers, TCP, port.into()] {
+                    w.u32(word);
+                }
+            }
+            w.bool(false);
+        }
+        _ => {
+            w.truncate(0);
+            begin_accepted(w, call.xid, AcceptStat::ProcUnavail);
+        }
+    }
+}
+
+/// The port of a program, 0 if there is none. A version that we lack still gets it: the program itself
+/// says better which it has.
+fn get_port(call: &CallHeader<'_>, port: u16, w: &mut Writer) {
+    let mut args = call.args;
+    let (Ok(prog), Ok(_), Ok(protocol), Ok(_)) = (args.u32(), args.u32(), args.u32(), args.u32()) else {
+        w.truncate(0);
+        return begin_accepted(w, call.xid, AcceptStat::GarbageArgs);
+    };
+    let known = protocol == TCP && SERVICES.iter().any(|&(program, _)| program == prog);
+    w.u32(if known { port.into() } else { 0 });
+}

@@ -1,0 +1,364 @@
+//! Record marking (RFC 5531 section 11), the receiving side: a byte stream in, messages out.
+//!
+//! Small messages are cut from one shared buffer. The payload of a large WRITE is recognised while it
+//! arrives and received straight into a buffer of exactly its size, which becomes the `Bytes` that
+//! the volume keeps: no copy, no growth, nothing filled with zeros first.
+//!
+//! T1. Memory follows what was received, not what was announced; but for the payload buffer of a
+//!     WRITE, which is reserved once its whole header was read and is bounded by the limits.
+//! T2. No message is larger than [`Limits::message_bytes_max`], in however many fragments it comes.
+//! T3. A message kept by the volume never pins the shared buffer for less than a quarter of it
+//!     ([`payload`] copies small ones).
+#![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
+
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::rpc::{LAST_FRAGMENT, parse_call};
+use super::xdr::padding;
+
+/// What the shared buffer holds.
+pub const BUFFER_BYTES: usize = 64 << 10;
+/// Messages above this which are not complete yet are looked at for a payload.
+const LARGE_BYTES: usize = 16 << 10;
+/// The header of any WRITE fits: RPC header (24), credential and verifier (408 + 408), handle (68),
+/// offset, count, stable_how and length (20).
+const HEAD_BYTES_MAX: usize = 1024;
+/// How much is read at a time between large payloads: headers, but little of the next payload.
+const BETWEEN_BYTES: usize = 4 << 10;
+/// Fragments without data in one message: legal, but a stream of them is not a client's.
+const EMPTY_FRAGMENTS_MAX: u32 = 16;
+
+const _: () =
+    assert!(HEAD_BYTES_MAX < LARGE_BYTES && LARGE_BYTES + 4 <= BUFFER_BYTES && BETWEEN_BYTES > HEAD_BYTES_MAX);
+
+/// One call as it came. `tail`, where there is one, is the opaque data that ends it.
+#[derive(Debug)]
+pub struct Message {
+    pub head: Bytes,
+    pub tail: Option<Bytes>,
+}
+
+/// A payload that the volume may keep: a slice of the message where it is most of the buffer that
+/// it would pin, a copy where it is not (T3).
+pub fn payload(message: &Bytes, data: &[u8]) -> Bytes {
+    if data.len() < BUFFER_BYTES / 4 { Bytes::copy_from_slice(data) } else { message.slice_ref(data) }
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum RecordError {
+    #[error("a message of more than {0} bytes")]
+    TooLong(usize),
+    #[error("fragments without data")]
+    EmptyFragments,
+}
+
+/// A message in the making.
+enum Partial {
+    None,
+    /// The payload of a WRITE, then `pad` bytes of padding.
+    Payload {
+        head: Bytes,
+        data: Vec<u8>,
+        size: usize,
+        pad: usize,
+    },
+    /// Anything else that is large or comes in several fragments.
+    Assembled {
+        data: Vec<u8>,
+        fragment_left: usize,
+        last: bool,
+        empty: u32,
+    },
+}
+
+pub struct Receiver {
+    buf: BytesMut,
+    partial: Partial,
+    /// The last message had a payload of its own; so will the next.
+    after_payload: bool,
+    message_bytes_max: usize,
+}
+
+impl Receiver {
+    pub fn new(message_bytes_max: usize) -> Self {
+        Self { buf: BytesMut::new(), partial: Partial::None, after_payload: false, message_bytes_max }
+    }
+
+    /// Between messages: nothing is half received.
+    pub fn is_idle(&self) -> bool {
+        self.buf.is_empty() && matches!(self.partial, Partial::None)
+    }
+
+    pub fn has_buffer(&self) -> bool {
+        self.buf.capacity() != 0
+    }
+
+    pub fn give_buffer(&mut self, buf: BytesMut) {
+        self.buf = buf;
+    }
+
+    /// The shared buffer, when nothing is in it or refers to it.
+    pub fn take_buffer(&mut self) -> Option<BytesMut> {
+        (self.is_idle() && self.buf.try_reclaim(BUFFER_BYTES)).then(|| std::mem::take(&mut self.buf))
+    }
+
+    /// Reads once from the socket to where the bytes belong.
+    pub fn poll_fill<R: AsyncRead + Unpin>(&mut self, socket: &mut R, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Partial::Payload { data, size, .. } = &mut self.partial
+            && data.len() < *size
+        {
+            let left = *size - data.len();
+            let mut space = data.limit(left);
+            return pin!(socket.read_buf(&mut space)).poll(cx);
+        }
+        if self.buf.capacity() - self.buf.len() < BETWEEN_BYTES {
+            self.buf.reserve(BUFFER_BYTES);
+        }
+        let room = self.buf.capacity() - self.buf.len();
+        let mut space = (&mut self.buf).limit(if self.after_payload { BETWEEN_BYTES } else { room });
+        pin!(socket.read_buf(&mut space)).poll(cx)
+    }
+
+    /// The next complete message, or `None` until more was received.
+    pub fn next(&mut self) -> Result<Option<Message>, RecordError> {
+        loop {
+            match &mut self.partial {
+                Partial::None => {
+                    if let Some(message) = self.start()? {
+                        self.after_payload = false;
+                        return Ok(Some(message));
+                    }
+                    if matches!(self.partial, Partial::None) {
+                        return Ok(None);
+                    }
+                }
+                Partial::Payload { head, data, size, pad } => {
+                    let here = self.buf.split_to(self.buf.len().min(*size - data.len()));
+                    data.extend_from_slice(&here);
+                    if data.len() < *size || self.buf.len() < *pad {
+                        return Ok(None);
+                    }
+                    self.buf.advance(*pad);
+                    let (head, tail) = (std::mem::take(head), Some(Bytes::from(std::mem::take(data))));
+                    self.partial = Partial::None;
+                    self.after_payload = true;
+                    return Ok(Some(Message { head, tail }));
+                }
+                Partial::Assembled { .. } => return self.assemble(),
+            }
+        }
+    }
+
+    /// Looks at the front of the buffer: a complete message is cut out, a large one is begun.
+    fn start(&mut self) -> Result<Option<Message>, RecordError> {
+        let Some((mark, rest)) = self.buf.split_first_chunk::<4>() else { return Ok(None) };
+        let (len, last) = self.parse_mark(u32::from_be_bytes(*mark), 0)?;
+        if last && rest.len() >= len {
+            self.buf.advance(4);
+            return Ok(Some(Message { head: self.buf.split_to(len).freeze(), tail: None }));
+        }
+        if last && len <= LARGE_BYTES {
+            let missing = len + 4 - self.buf.len();
+            self.buf.reserve(missing);
+            return Ok(None);
+        }
+        if last && rest.len() < HEAD_BYTES_MAX {
+            return Ok(None);
+        }
+        match if last { write_payload(rest, len) } else { None } {
+            Some((head_bytes, size)) => {
+                self.buf.advance(4);
+                let head = self.buf.split_to(head_bytes).freeze();
+                self.partial = Partial::Payload { head, data: Vec::with_capacity(size), size, pad: padding(size) };
+            }
+            None => {
+                self.buf.advance(4);
+                let empty = u32::from(len == 0);
+                self.partial = Partial::Assembled { data: Vec::new(), fragment_left: len, last, empty };
+            }
+        }
+        Ok(None)
+    }
+
+    /// Length and last-fragment bit, where `before` bytes of the message came in earlier fragments.
+    fn parse_mark(&self, mark: u32, before: usize) -> Result<(usize, bool), RecordError> {
+        let too_long = RecordError::TooLong(self.message_bytes_max);
+        let len = usize::try_from(mark & !LAST_FRAGMENT).unwrap_or(usize::MAX);
+        if len > self.message_bytes_max.saturating_sub(before) {
+            return Err(too_long);
+        }
+        Ok((len, mark & LAST_FRAGMENT != 0))
+    }
+
+    fn assemble(&mut self) -> Result<Option<Message>, RecordError> {
+        loop {
+            let Partial::Assembled { data, fragment_left, last, empty } = &mut self.partial else { return Ok(None) };
+            let here = self.buf.split_to(self.buf.len().min(*fragment_left));
+            data.extend_from_slice(&here);
+            *fragment_left -= here.len();
+            if *fragment_left > 0 {
+                return Ok(None);
+            }
+            if *last {
+                let head = Bytes::from(std::mem::take(data));
+                self.partial = Partial::None;
+                return Ok(Some(Message { head, tail: None }));
+            }
+            if *empty > EMPTY_FRAGMENTS_MAX {
+                return Err(RecordError::EmptyFragments);
+            }
+            let (before, empty_before) = (data.len(), *empty);
+            let Some(mark) = self.buf.first_chunk::<4>().copied() else { return Ok(None) };
+            let (len, is_last) = self.parse_mark(u32::from_be_bytes(mark), before)?;
+            self.buf.advance(4);
+            if let Partial::Assembled { fragment_left, last, empty, .. } = &mut self.partial {
+                (*fragment_left, *last, *empty) = (len, is_last, empty_before + u32::from(len == 0));
+            }
+        }
+    }
+}
+
+const NFS_PROGRAM: u32 = 100_003;
+const NFS_V3: u32 = 3;
+const PROC_WRITE: u32 = 7;
+
+/// Of a message of `len` bytes that begins with `start`: where its payload begins and how long it is,
+/// if it is a WRITE (RFC 1813 3.3.7) whose payload ends it.
+fn write_payload(start: &[u8], len: usize) -> Option<(usize, usize)> {
+    let call = parse_call(start).ok()?;
+    if (call.prog, call.vers, call.proc_num) != (NFS_PROGRAM, NFS_V3, PROC_WRITE) {
+        return None;
+    }
+    let mut args = call.args;
+    args.opaque(64).ok()?;
+    args.skip(8 + 4 + 4).ok()?;
+    let size = args.length(len).ok()?;
+    let head_bytes = start.len().checked_sub(args.remaining())?;
+    (head_bytes.checked_add(size)?.checked_add(padding(size))? == len).then_some((head_bytes, size))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::cast_possible_truncation)]
+    use super::super::rpc::tests::call;
+    use super::super::xdr::Writer;
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAX: usize = 1 << 20;
+
+    fn write_call(xid: u32, size: usize) -> Vec<u8> {
+        let mut args = Writer::default();
+        args.opaque(&[5; 52]);
+        args.u64(0);
+        args.u32(size as u32);
+        args.u32(0);
+        args.opaque(&(0..size).map(|i| i as u8).collect::<Vec<_>>());
+        call(xid, NFS_PROGRAM, NFS_V3, PROC_WRITE, Some((1, 1, &[1, 2])), &args.into_inner())
+    }
+
+    /// `message` in fragments of at most `fragment` bytes.
+    fn marked(message: &[u8], fragment: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut parts = message.chunks(fragment.max(1)).peekable();
+        while let Some(part) = parts.next() {
+            let last = if parts.peek().is_none() { LAST_FRAGMENT } else { 0 };
+            out.extend_from_slice(&(part.len() as u32 | last).to_be_bytes());
+            out.extend_from_slice(part);
+        }
+        out
+    }
+
+    /// Feeds `stream` in reads of at most `step` bytes.
+    fn receive(stream: &[u8], step: usize) -> Result<Vec<Message>, RecordError> {
+        let mut receiver = Receiver::new(MAX);
+        let mut messages = Vec::new();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut at = 0;
+        while at < stream.len() {
+            let mut part = &stream[at..stream.len().min(at + step)];
+            let Poll::Ready(Ok(n)) = receiver.poll_fill(&mut part, &mut cx) else {
+                panic!("reads from memory are ready")
+            };
+            assert!(n > 0);
+            at += n;
+            while let Some(message) = receiver.next()? {
+                messages.push(message);
+            }
+        }
+        assert!(receiver.is_idle());
+        Ok(messages)
+    }
+
+    fn whole(message: &Message) -> Vec<u8> {
+        let mut all = message.head.to_vec();
+        if let Some(tail) = &message.tail {
+            all.extend_from_slice(tail);
+            all.resize(all.len() + padding(tail.len()), 0);
+        }
+        all
+    }
+
+    #[test]
+    fn messages_come_out_as_they_went_in() {
+        let sent: Vec<Vec<u8>> = [0, 5, 4096, 70_001, 300_000, 16, 20_000, 32_768]
+            .iter()
+            .enumerate()
+            .map(|(xid, &size)| write_call(xid as u32, size))
+            .collect();
+        for fragment in [usize::MAX, 1000, 65_536] {
+            let stream: Vec<u8> = sent.iter().flat_map(|message| marked(message, fragment)).collect();
+            for step in [1, 7, 1500, 65_536, usize::MAX >> 1] {
+                if step < 100 && fragment < 2000 {
+                    continue;
+                }
+                let got = receive(&stream, step).unwrap();
+                assert_eq!(got.len(), sent.len());
+                for (got, sent) in got.iter().zip(&sent) {
+                    let mut padded = whole(got);
+                    padded.truncate(sent.len());
+                    assert!(padded == *sent, "step {step}, fragment {fragment}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_payloads_have_their_own_buffer() {
+        let got = receive(&marked(&write_call(1, 1 << 19), usize::MAX), 100_000).unwrap();
+        let tail = got[0].tail.as_ref().unwrap();
+        assert_eq!(tail.len(), 1 << 19);
+        assert!(tail.iter().enumerate().all(|(i, &byte)| byte == i as u8));
+    }
+
+    #[test]
+    fn lengths_are_bounded() {
+        let mark = |len: u32| len.to_be_bytes().to_vec();
+        assert_eq!(receive(&mark(LAST_FRAGMENT | (MAX as u32 + 1)), 9).err(), Some(RecordError::TooLong(MAX)));
+        assert_eq!(receive(b"GET / HTTP/1.1\r\n\r\n", 99).err(), Some(RecordError::TooLong(MAX)));
+        assert_eq!(receive(&mark(0).repeat(100), 9).err(), Some(RecordError::EmptyFragments));
+        let mut many = mark(1 << 19);
+        many.resize(4 + (1 << 19), 0);
+        many.extend(mark(1 << 19));
+        many.resize(8 + (2 << 19), 0);
+        many.extend(mark(LAST_FRAGMENT | 1));
+        assert_eq!(receive(&many, 99_999).err(), Some(RecordError::TooLong(MAX)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_stream_panics(stream in proptest::collection::vec(any::<u8>(), 0..2000), step in 1usize..500) {
+            let mut receiver = Receiver::new(MAX);
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            for mut part in stream.chunks(step) {
+                let _ = receiver.poll_fill(&mut part, &mut cx);
+                while let Ok(Some(_)) = receiver.next() {}
+            }
+        }
+    }
+}

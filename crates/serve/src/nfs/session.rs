@@ -1,0 +1,240 @@
+//! From a message to what is to be done about it: programs and versions, exports, access, squashing.
+//! Everything here is decided in place; only what needs a volume becomes [`Work`].
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use larder_volume::Cred;
+
+use super::drc;
+use super::export::{ExportState, Exports, squash};
+use super::handle::{self, ExportKey, HANDLE_BYTES_MAX};
+use super::mount::{self, MOUNT_PROGRAM};
+use super::ops::{self, Call, IO_BYTES_MAX, encode_fail};
+use super::outbox::Reply;
+use super::portmap::{self, PORTMAP_PROGRAM};
+use super::proto::{Fail, NFS_PROGRAM, NFS_V3, Proc, Status};
+use super::record::Message;
+use super::rpc::{
+    AcceptStat, Auth, BadCall, CallHeader, begin_accepted, deny, parse_call, prog_mismatch, set_record_mark,
+};
+use super::shared::Shared;
+use super::xdr::{Reader, Writer};
+
+/// Callers of one connection whose credentials are kept decoded. A client machine has few users at a time.
+const CREDS_MAX: usize = 8;
+
+/// Which programs a connection may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    Files,
+    Portmapper,
+}
+
+/// What needs a volume.
+pub enum Work {
+    Nfs(Call),
+    Mnt(mount::Mnt),
+}
+
+impl Work {
+    pub async fn run(self) -> Reply {
+        match self {
+            Work::Nfs(call) => ops::run(call).await,
+            Work::Mnt(mnt) => Box::pin(mount::run(mnt)).await,
+        }
+    }
+
+    /// File data that the call holds or will hold in memory.
+    pub fn data_bytes(&self) -> usize {
+        let Work::Nfs(call) = self else { return 0 };
+        match call.proc {
+            Proc::Write => call.message.len() + call.tail.as_ref().map_or(0, |tail| tail.len()),
+            Proc::Read => {
+                let mut args = Reader::new(call.message.get(call.args_at..).unwrap_or_default());
+                let count = args.skip(8).and_then(|()| args.u32()).unwrap_or(0);
+                count.min(IO_BYTES_MAX) as usize
+            }
+            Proc::ReadDir | Proc::ReadDirPlus => 64 << 10,
+            _ => 0,
+        }
+    }
+
+    /// Whether a call that did not finish at once should go on in a task of its own: what computes or
+    /// fetches may then use another core. What merely waits for its group commit stays with the
+    /// connection, where one wake-up answers the whole group.
+    pub fn deserves_task(&self) -> bool {
+        use Proc::*;
+        let Work::Nfs(call) = self else { return false };
+        match call.proc {
+            Read | GetAttr | Lookup | Access | ReadLink | ReadDir | ReadDirPlus => true,
+            Write => call.tail.is_some(),
+            _ => false,
+        }
+    }
+}
+
+pub enum Next {
+    Reply(Reply),
+    Work(Work),
+    /// Nothing to answer; the scratch buffer comes back.
+    Ignore(Vec<u8>),
+    /// Not a client of ours.
+    Close,
+}
+
+struct Known {
+    raw: Vec<u8>,
+    export: Arc<ExportState>,
+    cred: Cred,
+    read_only: bool,
+}
+
+pub struct Session {
+    shared: Arc<Shared>,
+    client: IpAddr,
+    service: Service,
+    exports: Arc<Exports>,
+    known: Vec<Known>,
+    /// Which of `known` is replaced next.
+    replace: usize,
+}
+
+impl Session {
+    pub fn new(shared: Arc<Shared>, client: IpAddr, service: Service) -> Self {
+        let exports = shared.exports();
+        Self { shared, client: client.to_canonical(), service, exports, known: Vec::new(), replace: 0 }
+    }
+
+    /// Decides about one message. `scratch` is room for the reply.
+    pub fn next(&mut self, message: Message, scratch: Vec<u8>) -> Next {
+        let mut w = Writer::new(scratch);
+        w.truncate(0);
+        let call = match parse_call(&message.head) {
+            Ok(call) => call,
+            Err(bad) => return self.bad_call(bad, w),
+        };
+        match (self.service, call.prog) {
+            (Service::Files, NFS_PROGRAM) => return self.nfs(&call, &message, w),
+            (Service::Files, MOUNT_PROGRAM) => {
+                self.refresh();
+                match mount::answer(&call, &self.exports, &self.shared.mounts, self.client, w.into_inner()) {
+                    mount::Answered::Mnt(mnt) => return Next::Work(Work::Mnt(mnt)),
+                    mount::Answered::Now(written) => w = written,
+                }
+            }
+            (Service::Portmapper, PORTMAP_PROGRAM) => portmap::answer(&call, self.shared.port, &mut w),
+            _ => {
+                self.shared.stats.rejected.fetch_add(1, Relaxed);
+                begin_accepted(&mut w, call.xid, AcceptStat::ProgUnavail);
+            }
+        }
+        reply(w)
+    }
+
+    fn bad_call(&self, bad: BadCall, mut w: Writer) -> Next {
+        self.shared.stats.rejected.fetch_add(1, Relaxed);
+        match bad {
+            BadCall::Malformed => Next::Close,
+            _ if deny(&mut w, bad).is_some() => reply(w),
+            _ => Next::Ignore(w.into_inner()),
+        }
+    }
+
+    fn refresh(&mut self) {
+        if self.shared.refresh(&mut self.exports) {
+            self.known.clear();
+        }
+    }
+
+    fn nfs(&mut self, call: &CallHeader<'_>, message: &Message, mut w: Writer) -> Next {
+        if call.vers != NFS_V3 {
+            prog_mismatch(&mut w, call.xid, NFS_V3, NFS_V3);
+            return reply(w);
+        }
+        let Some(proc) = Proc::from_number(call.proc_num) else {
+            begin_accepted(&mut w, call.xid, AcceptStat::ProcUnavail);
+            return reply(w);
+        };
+        if proc == Proc::Null {
+            self.shared.stats.count(proc, false);
+            begin_accepted(&mut w, call.xid, AcceptStat::Success);
+            return reply(w);
+        }
+        match self.admit(call, message, proc) {
+            Ok(mut admitted) => {
+                admitted.scratch = w.into_inner();
+                Next::Work(Work::Nfs(admitted))
+            }
+            Err(fail) => {
+                self.shared.stats.count(proc, true);
+                encode_fail(&mut w, call.xid, proc, &fail, None, 0);
+                reply(w)
+            }
+        }
+    }
+
+    /// Every procedure but NULL begins with a handle: it says which export, the export who may do what.
+    fn admit(&mut self, header: &CallHeader<'_>, message: &Message, proc: Proc) -> Result<Call, Fail> {
+        let mut args = header.args;
+        let handle = args.opaque(HANDLE_BYTES_MAX)?;
+        let (key, id) = handle::decode(handle).ok_or(Status::BadHandle)?;
+        self.refresh();
+        let (export, cred, read_only) = self.who(&key, &header.auth)?;
+        if read_only && proc.modifies() {
+            return Err(Status::RoFs.into());
+        }
+        let once = proc.once().then(|| self.once_key(header, message));
+        Ok(Call {
+            shared: Arc::clone(&self.shared),
+            export,
+            cred,
+            id,
+            read_only,
+            proc,
+            xid: header.xid,
+            args_at: message.head.len() - args.remaining(),
+            message: message.head.clone(),
+            tail: message.tail.clone(),
+            once,
+            scratch: Vec::new(),
+        })
+    }
+
+    fn once_key(&self, header: &CallHeader<'_>, message: &Message) -> drc::Key {
+        let caller = match &header.auth {
+            Auth::None => &[],
+            Auth::Sys { raw, .. } => *raw,
+        };
+        let args = message.head.get(message.head.len() - header.args.remaining()..).unwrap_or_default();
+        drc::Key::new(self.client, header.xid, header.proc_num, caller, args, message.tail.as_deref())
+    }
+
+    /// The export of a handle and the caller in it, decoded once per caller.
+    fn who(&mut self, key: &ExportKey, auth: &Auth<'_>) -> Result<(Arc<ExportState>, Cred, bool), Fail> {
+        let raw = match auth {
+            Auth::None => &[],
+            Auth::Sys { raw, .. } => *raw,
+        };
+        if let Some(known) = self.known.iter().find(|known| known.export.key == *key && known.raw == raw) {
+            return Ok((Arc::clone(&known.export), known.cred.clone(), known.read_only));
+        }
+        let export = self.exports.by_key(key).ok_or(Status::Stale)?;
+        let rule = export.rule(self.client).ok_or(Status::Acces)?;
+        let (cred, read_only) = (squash(rule, auth), rule.read_only);
+        let known = Known { raw: raw.to_vec(), export: Arc::clone(export), cred: cred.clone(), read_only };
+        let export = Arc::clone(export);
+        match self.known.get_mut(self.replace) {
+            Some(place) => *place = known,
+            None => self.known.push(known),
+        }
+        self.replace = (self.replace + 1) % CREDS_MAX;
+        Ok((export, cred, read_only))
+    }
+}
+
+fn reply(mut w: Writer) -> Next {
+    set_record_mark(&mut w, 0);
+    Next::Reply(Reply { head: w.into_inner(), ..Reply::default() })
+}

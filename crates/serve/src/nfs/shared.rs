@@ -1,0 +1,211 @@
+//! What all connections of a server have in common: configuration, exports, caches, counters.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use bytes::BytesMut;
+use parking_lot::{Mutex, RwLock};
+
+use super::drc;
+use super::export::{Export, Exports};
+use super::mount::Mounts;
+use super::proto::{PROCS, Proc};
+use super::record::BUFFER_BYTES;
+
+/// Limits, all of them bounds on memory.
+#[derive(Clone, Debug)]
+pub struct NfsConfig {
+    pub connections_max: usize,
+    /// Calls of one connection that may be under way.
+    pub requests_max: usize,
+    /// File data of one connection under way, and replies it has not read yet.
+    pub connection_bytes_max: usize,
+    /// File data of all connections under way. A connection may always have one call beyond it, so
+    /// that none starves because others do not read.
+    pub total_bytes_max: usize,
+    /// Where to answer as a portmapper (program 100000), over TCP and UDP; usually port 111.
+    pub portmapper: Option<SocketAddr>,
+    /// How long calls under way may take to finish at shutdown.
+    pub drain_secs: u64,
+}
+
+impl Default for NfsConfig {
+    fn default() -> Self {
+        Self {
+            connections_max: 4096,
+            requests_max: 256,
+            connection_bytes_max: 16 << 20,
+            total_bytes_max: 256 << 20,
+            portmapper: None,
+            drain_secs: 10,
+        }
+    }
+}
+
+pub struct Shared {
+    pub config: NfsConfig,
+    exports: RwLock<Arc<Exports>>,
+    exports_version: AtomicU64,
+    pub drc: drc::Cache,
+    pub stats: Stats,
+    pub buffers: Buffers,
+    pub mounts: Mounts,
+    /// See [`NfsConfig::total_bytes_max`].
+    pub bytes_under_way: AtomicUsize,
+    /// The port that MOUNT and NFS answer on.
+    pub port: u16,
+}
+
+impl Shared {
+    pub fn new(config: NfsConfig, port: u16) -> Self {
+        Self {
+            config,
+            exports: RwLock::default(),
+            exports_version: AtomicU64::new(0),
+            drc: drc::Cache::default(),
+            stats: Stats::default(),
+            buffers: Buffers::default(),
+            mounts: Mounts::default(),
+            bytes_under_way: AtomicUsize::new(0),
+            port,
+        }
+    }
+
+    pub fn set_exports(&self, exports: Vec<Export>) {
+        let mut current = self.exports.write();
+        let version = current.version + 1;
+        *current = Arc::new(Exports::new(exports, version));
+        self.exports_version.store(version, Relaxed);
+    }
+
+    pub fn exports(&self) -> Arc<Exports> {
+        Arc::clone(&self.exports.read())
+    }
+
+    /// Brings `exports` up to date; true when they changed.
+    pub fn refresh(&self, exports: &mut Arc<Exports>) -> bool {
+        let stale = exports.version != self.exports_version.load(Relaxed);
+        if stale {
+            *exports = self.exports();
+        }
+        stale
+    }
+}
+
+/// Room for file data under way, given back when dropped.
+pub struct Charge {
+    shared: Arc<Shared>,
+    pub bytes: usize,
+}
+
+impl Charge {
+    pub fn new(shared: &Arc<Shared>, bytes: usize) -> Self {
+        shared.bytes_under_way.fetch_add(bytes, Relaxed);
+        Self { shared: Arc::clone(shared), bytes }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.shared.bytes_under_way.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// Receive and send buffers that no connection needs at the moment: an idle connection holds none.
+#[derive(Default)]
+pub struct Buffers {
+    spare: Mutex<Vec<BytesMut>>,
+}
+
+impl Buffers {
+    const SPARE_MAX: usize = 64;
+
+    pub fn take(&self) -> BytesMut {
+        let spare = self.spare.lock().pop();
+        spare.unwrap_or_else(|| BytesMut::with_capacity(BUFFER_BYTES))
+    }
+
+    pub fn give(&self, mut buf: BytesMut) {
+        buf.clear();
+        let mut spare = self.spare.lock();
+        if spare.len() < Self::SPARE_MAX {
+            spare.push(buf);
+        }
+    }
+}
+
+/// Counters since the server started.
+#[derive(Default)]
+pub struct Stats {
+    calls: [AtomicU64; PROCS],
+    failed: [AtomicU64; PROCS],
+    pub read_bytes: AtomicU64,
+    pub written_bytes: AtomicU64,
+    /// Answered from the duplicate request cache.
+    pub replayed: AtomicU64,
+    /// Messages that were no calls, or calls to nothing we have.
+    pub rejected: AtomicU64,
+    pub connections_open: AtomicU64,
+    pub connections_accepted: AtomicU64,
+    /// Closed at once because there were too many.
+    pub connections_refused: AtomicU64,
+    /// Closed for what they sent, or for not reading.
+    pub connections_dropped: AtomicU64,
+}
+
+/// One procedure's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcStats {
+    pub name: &'static str,
+    pub calls: u64,
+    /// Answered with an error status.
+    pub failed: u64,
+}
+
+/// [`Stats`] at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NfsStats {
+    pub procedures: Vec<ProcStats>,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub replayed: u64,
+    pub rejected: u64,
+    pub connections_open: u64,
+    pub connections_accepted: u64,
+    pub connections_refused: u64,
+    pub connections_dropped: u64,
+}
+
+impl Stats {
+    pub fn count(&self, proc: Proc, failed: bool) {
+        // A procedure's number is its index.
+        if let Some(counter) = self.calls.get(proc as usize) {
+            counter.fetch_add(1, Relaxed);
+        }
+        if failed && let Some(counter) = self.failed.get(proc as usize) {
+            counter.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub fn snapshot(&self) -> NfsStats {
+        let counters = Proc::ALL.iter().zip(self.calls.iter().zip(&self.failed));
+        NfsStats {
+            procedures: counters
+                .map(|(proc, (calls, failed))| ProcStats {
+                    name: proc.name(),
+                    calls: calls.load(Relaxed),
+                    failed: failed.load(Relaxed),
+                })
+                .collect(),
+            read_bytes: self.read_bytes.load(Relaxed),
+            written_bytes: self.written_bytes.load(Relaxed),
+            replayed: self.replayed.load(Relaxed),
+            rejected: self.rejected.load(Relaxed),
+            connections_open: self.connections_open.load(Relaxed),
+            connections_accepted: self.connections_accepted.load(Relaxed),
+            connections_refused: self.connections_refused.load(Relaxed),
+            connections_dropped: self.connections_dropped.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What other protocols change, told to SMB clients.
+//!
+//! The library reports what its own clients do. What NFS, the mount or another SMB share over the same
+//! volume does arrives here as events of the volume, and becomes two things: entries of change
+//! notifications, and broken leases, so that clients drop what they cache of a file.
+//!
+//! F1: events with the share's own origin are left out; the library has reported them already.
+//! F2: the feed listens only while the share has opens or watches. A lease lives no longer than an open
+//! and an open takes its [`FeedHold`] before it is answered, so no change is missed; and a share that
+//! nobody uses costs the other protocols nothing.
+//! F3: every queue is bounded; what does not fit is answered with "list again".
+//!
+//! Writes and attribute changes are not reported to watchers: an event of that kind names the inode, not
+//! the directories that it is in. They do break leases.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use larder_volume::{Event, FileKind, Ino, Volume};
+use parking_lot::Mutex;
+use smb_server::{ConfigHandle, DirChange, DirChangeKind, DirWatch};
+use tokio::sync::Notify;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::names;
+
+/// Changes that one watch may have waiting; a client takes at most 64 KiB of them at once.
+const QUEUED_MAX: usize = 4096;
+/// How long the feed goes on after the last open closed, so that a client that opens and closes one file
+/// after another does not start it each time.
+const LINGER: Duration = Duration::from_secs(5);
+
+pub struct Feed {
+    volume: Volume,
+    share: String,
+    state: Mutex<State>,
+    server: OnceLock<ConfigHandle>,
+}
+
+#[derive(Default)]
+struct State {
+    holds: usize,
+    running: bool,
+    released: Option<Instant>,
+    watchers: HashMap<Ino, Vec<Weak<Watcher>>>,
+}
+
+#[derive(Default)]
+struct Watcher {
+    queue: Mutex<Queue>,
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    changes: VecDeque<DirChange>,
+    ended: bool,
+}
+
+/// Keeps the feed listening.
+pub struct FeedHold(Arc<Feed>);
+
+impl Drop for FeedHold {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.holds -= 1;
+        if state.holds == 0 {
+            state.released = Some(Instant::now());
+        }
+    }
+}
+
+impl Feed {
+    pub fn new(volume: Volume, share: String) -> Arc<Self> {
+        Arc::new(Self { volume, share, state: Mutex::default(), server: OnceLock::new() })
+    }
+
+    /// From now on, leases of this server are broken too.
+    pub fn attach(&self, server: ConfigHandle) {
+        let _ = self.server.set(server);
+    }
+
+    pub fn hold(self: &Arc<Self>) -> FeedHold {
+        let mut state = self.state.lock();
+        state.holds += 1;
+        if !state.running {
+            state.running = true;
+            tokio::spawn(Self::run(Arc::downgrade(self), self.volume.events(), self.volume.origin()));
+        }
+        FeedHold(Arc::clone(self))
+    }
+
+    pub fn watch(self: &Arc<Self>, dir: Ino) -> impl DirWatch + use<> {
+        let watcher = Arc::new(Watcher::default());
+        let hold = self.hold();
+        let mut state = self.state.lock();
+        let of_dir = state.watchers.entry(dir).or_default();
+        of_dir.retain(|w| w.strong_count() > 0);
+        of_dir.push(Arc::downgrade(&watcher));
+        Watch { watcher, _hold: hold, feed: Arc::clone(self), dir }
+    }
+
+    async fn run(feed: Weak<Self>, mut events: tokio::sync::broadcast::Receiver<Event>, own: u32) {
+        loop {
+            let event = events.recv().await;
+            let Some(feed) = feed.upgrade() else { return };
+            if feed.stop_if_idle() {
+                return;
+            }
+            match event {
+                Ok(event) if origin(&event) == own => {}
+                Ok(event) => feed.tell(event).await,
+                Err(RecvError::Lagged(_)) => feed.lost().await,
+                Err(RecvError::Closed) => return feed.closed(),
+            }
+        }
+    }
+
+    fn stop_if_idle(&self) -> bool {
+        let mut state = self.state.lock();
+        let idle = state.holds == 0 && state.released.is_none_or(|at| at.elapsed() > LINGER);
+        if idle {
+            state.running = false;
+        }
+        idle
+    }
+
+    fn closed(&self) {
+        let mut state = self.state.lock();
+        state.running = false;
+        for watcher in state.watchers.drain().flat_map(|(_, w)| w).filter_map(|w| w.upgrade()) {
+            watcher.end();
+        }
+    }
+
+    async fn lost(&self) {
+        let watchers: Vec<_> = self.state.lock().watchers.values().flatten().filter_map(Weak::upgrade).collect();
+        for watcher in watchers {
+            watcher.push(DirChange::new("", DirChangeKind::Lost, false));
+        }
+        self.break_leases(None).await;
+    }
+
+    async fn tell(&self, event: Event) {
+        match event {
+            Event::Attr { ino, .. } | Event::Data { ino, .. } => self.break_leases(Some(ino)).await,
+            Event::Added { dir, name, kind, .. } => self.push(dir, &name, DirChangeKind::Added, kind),
+            Event::Removed { dir, name, ino, kind, .. } => {
+                self.push(dir, &name, DirChangeKind::Removed, kind);
+                if kind == FileKind::Directory {
+                    self.push(ino, b"", DirChangeKind::Deleted, kind);
+                }
+                self.break_leases(Some(ino)).await;
+            }
+            Event::Renamed { from, from_name, to, to_name, kind, .. } if from == to => {
+                let old = DirChangeKind::Renamed { from: names::shown(&from_name) };
+                self.push(to, &to_name, old, kind);
+            }
+            Event::Renamed { from, from_name, to, to_name, kind, .. } => {
+                self.push(from, &from_name, DirChangeKind::Removed, kind);
+                self.push(to, &to_name, DirChangeKind::Added, kind);
+            }
+        }
+    }
+
+    fn push(&self, dir: Ino, name: &[u8], what: DirChangeKind, kind: FileKind) {
+        let watchers: Vec<_> = match self.state.lock().watchers.get(&dir) {
+            Some(of_dir) => of_dir.iter().filter_map(Weak::upgrade).collect(),
+            None => return,
+        };
+        let change = DirChange::new(names::shown(name), what, kind == FileKind::Directory);
+        for watcher in watchers {
+            watcher.push(change.clone());
+        }
+    }
+
+    async fn break_leases(&self, ino: Option<Ino>) {
+        if let Some(server) = self.server.get() {
+            server.changed_outside(&self.share, ino.map(|i| i.0)).await;
+        }
+    }
+}
+
+impl Watcher {
+    fn push(&self, change: DirChange) {
+        let mut queue = self.queue.lock();
+        if queue.changes.len() >= QUEUED_MAX {
+            queue.changes.clear();
+            queue.changes.push_back(DirChange::new("", DirChangeKind::Lost, false));
+        }
+        queue.ended |= change.kind == DirChangeKind::Deleted;
+        queue.changes.push_back(change);
+        drop(queue);
+        self.wake.notify_one();
+    }
+
+    fn end(&self) {
+        self.queue.lock().ended = true;
+        self.wake.notify_one();
+    }
+}
+
+struct Watch {
+    watcher: Arc<Watcher>,
+    feed: Arc<Feed>,
+    dir: Ino,
+    _hold: FeedHold,
+}
+
+#[async_trait]
+impl DirWatch for Watch {
+    async fn next(&mut self) -> Option<Vec<DirChange>> {
+        loop {
+            {
+                let mut queue = self.watcher.queue.lock();
+                if !queue.changes.is_empty() {
+                    return Some(queue.changes.drain(..).collect());
+                }
+                if queue.ended {
+                    return None;
+                }
+            }
+            self.watcher.wake.notified().await;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut state = self.feed.state.lock();
+        if let Some(of_dir) = state.watchers.get_mut(&self.dir) {
+            of_dir.retain(|w| !std::ptr::eq(w.as_ptr(), Arc::as_ptr(&self.watcher)));
+            if of_dir.is_empty() {
+                state.watchers.remove(&self.dir);
+            }
+        }
+    }
+}
+
+fn origin(event: &Event) -> u32 {
+    match event {
+        Event::Attr { origin, .. }
+        | Event::Data { origin, .. }
+        | Event::Added { origin, .. }
+        | Event::Removed { origin, .. }
+        | Event::Renamed { origin, .. } => *origin,
+    }
+}

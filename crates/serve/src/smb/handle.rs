@@ -1,0 +1,211 @@
+//! One open file or directory.
+//!
+//! H1: rights were checked when it was opened; from then on, as in POSIX, they are the open's: later
+//! operations run with a checked [`Cred`], and a chmod does not cut an open off.
+//! H2: the inode is held open, so it can be read and written after its last name is gone.
+//! H3: data moves as `Bytes`: a read hands out the volume's own chunks, a write hands over the frame.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use larder_volume::{
+    Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, OpenFile, ReadData, SetAttr, SetTime, Stability,
+};
+use smb_server::{DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SmbError, SmbResult};
+
+use super::feed::FeedHold;
+use super::status::OrStatus;
+use super::tree::Core;
+use super::{names, rights, times};
+
+/// Entries that one page of a listing asks the volume for: about as many as fit one answer.
+const PAGE_ENTRIES: usize = 1024;
+/// Allocation sizes are told in these units, as `volume_info` says.
+pub const ALLOCATION_BYTES: u64 = 4096;
+
+pub struct FileHandle {
+    pub core: Arc<Core>,
+    pub who: Cred,
+    pub ino: Ino,
+    pub name: String,
+    pub rights: u32,
+    pub _open: OpenFile,
+    pub _hold: FeedHold,
+}
+
+#[async_trait]
+impl Handle for FileHandle {
+    async fn read(&self, offset: u64, len: u32) -> SmbResult<Bytes> {
+        let mut data = self.read_data(offset, len).await?;
+        if data.chunks.len() == 1 {
+            return Ok(data.chunks.swap_remove(0));
+        }
+        let mut joined = BytesMut::with_capacity(data.len());
+        data.chunks.iter().for_each(|chunk| joined.extend_from_slice(chunk));
+        Ok(joined.freeze())
+    }
+
+    async fn read_chunks(&self, offset: u64, len: u32) -> SmbResult<Vec<Bytes>> {
+        Ok(self.read_data(offset, len).await?.chunks)
+    }
+
+    async fn write(&self, offset: u64, data: &[u8]) -> SmbResult<u32> {
+        self.write_bytes(offset, Bytes::copy_from_slice(data)).await
+    }
+
+    async fn write_bytes(&self, offset: u64, data: Bytes) -> SmbResult<u32> {
+        let len = data.len() as u32;
+        self.core.volume.write(&self.who, self.ino, offset, vec![data], Stability::Unstable).await.or_status()?;
+        Ok(len)
+    }
+
+    async fn flush(&self) -> SmbResult<()> {
+        self.core.volume.commit(self.ino).await.or_status()?;
+        Ok(())
+    }
+
+    async fn stat(&self) -> SmbResult<FileInfo> {
+        let attr = self.core.volume.getattr(self.ino).await.or_status()?;
+        Ok(info(self.name.clone(), &attr))
+    }
+
+    async fn set_times(&self, times: FileTimes) -> SmbResult<()> {
+        let to = |time: Option<u64>| time.map(times::timestamp);
+        let set = SetAttr {
+            atime: to(times.last_access_time).map(SetTime::To),
+            mtime: to(times.last_write_time).map(SetTime::To),
+            btime: to(times.creation_time),
+            ..SetAttr::default()
+        };
+        if set == SetAttr::default() {
+            return Ok(());
+        }
+        self.set(set).await
+    }
+
+    async fn set_attributes(&self, attributes: u32) -> SmbResult<()> {
+        self.set(SetAttr { dos: Some(attributes & rights::DOS_SETTABLE), ..SetAttr::default() }).await
+    }
+
+    async fn truncate(&self, len: u64) -> SmbResult<()> {
+        self.set(SetAttr { size: Some(len), ..SetAttr::default() }).await
+    }
+
+    /// Whole listings are for patterns without wildcards, which name at most one entry, and for callers
+    /// that cannot do with pages.
+    async fn list_dir(&self, pattern: Option<&str>) -> SmbResult<Vec<DirEntry>> {
+        if let Some(name) = pattern.filter(|p| !p.contains(['*', '?', '<', '>', '"'])) {
+            return self.list_one(name).await;
+        }
+        let matcher = pattern.map(|p| Pattern::new(p, true));
+        let mut entries = Vec::new();
+        let mut after = 0;
+        loop {
+            let page = self.page(after).await?;
+            entries
+                .extend(page.entries.into_iter().filter(|e| matcher.as_ref().is_none_or(|m| m.matches(&e.info.name))));
+            if page.end {
+                return Ok(entries);
+            }
+            after = page.next;
+        }
+    }
+
+    async fn list_dir_page(&self, after: u64) -> SmbResult<Option<DirPage>> {
+        self.page(after).await.map(Some)
+    }
+
+    async fn close(self: Box<Self>) -> SmbResult<()> {
+        Ok(())
+    }
+
+    fn maximal_access(&self) -> u32 {
+        self.rights
+    }
+
+    /// Windows counts names; a directory has one, whatever POSIX counts.
+    async fn link_count(&self) -> SmbResult<u32> {
+        let attr = self.core.volume.getattr(self.ino).await.or_status()?;
+        Ok(if attr.kind == FileKind::Directory { attr.nlink.min(1) } else { attr.nlink })
+    }
+
+    async fn dir_is_empty(&self) -> SmbResult<bool> {
+        let listing = self.core.volume.readdir(&Cred::root(), self.ino, 0, 1, false).await.or_status()?;
+        Ok(listing.entries.is_empty())
+    }
+
+    async fn watch(&self) -> SmbResult<Option<Box<dyn DirWatch>>> {
+        Ok(Some(Box::new(self.core.feed.watch(self.ino))))
+    }
+}
+
+impl FileHandle {
+    async fn read_data(&self, offset: u64, len: u32) -> SmbResult<ReadData> {
+        self.core.volume.read(self.ino, offset, (len as usize).min(IO_BYTES_MAX)).await.or_status()
+    }
+
+    async fn set(&self, set: SetAttr) -> SmbResult<()> {
+        self.core.volume.setattr(&self.who, self.ino, set).await.or_status()?;
+        Ok(())
+    }
+
+    async fn list_one(&self, name: &str) -> SmbResult<Vec<DirEntry>> {
+        let (attr, stored) = match self.core.find_stored(&self.who, self.ino, name).await {
+            Ok(found) => found,
+            Err(FsError::NotFound | FsError::NameTooLong) => return Ok(Vec::new()),
+            Err(e) => return Err(super::status::status(e)),
+        };
+        Ok(self.entry(&stored, attr).await.into_iter().collect())
+    }
+
+    async fn page(&self, after: u64) -> SmbResult<DirPage> {
+        let listing = self.core.volume.readdir(&self.who, self.ino, after, PAGE_ENTRIES, true).await.or_status()?;
+        let next = listing.entries.last().map_or(after, |last| last.cookie);
+        let mut entries = Vec::with_capacity(listing.entries.len());
+        for entry in listing.entries {
+            let attr = match entry.attr {
+                Some(attr) => Some(attr),
+                None => self.core.volume.getattr(entry.ino).await.ok(),
+            };
+            if let Some(attr) = attr {
+                entries.extend(self.entry(&entry.name, attr).await);
+            }
+        }
+        if next == after && !listing.eof {
+            // A page that does not move on would be asked for again for ever.
+            return Err(SmbError::Io(std::io::Error::other("a listing stands still")));
+        }
+        Ok(DirPage { entries, next, end: listing.eof })
+    }
+
+    /// A symbolic link is shown as what it leads to; one that leads nowhere is not shown.
+    async fn entry(&self, name: &[u8], attr: Attr) -> Option<DirEntry> {
+        let attr = match attr.kind {
+            FileKind::Symlink => self.core.follow(&self.who, self.ino, attr).await.ok()?,
+            _ => attr,
+        };
+        Some(DirEntry { info: info(names::shown(name), &attr) })
+    }
+}
+
+pub fn info(name: String, attr: &Attr) -> FileInfo {
+    let mut info = FileInfo::new(name);
+    info.is_directory = attr.kind == FileKind::Directory;
+    if !info.is_directory {
+        info.end_of_file = if attr.kind == FileKind::File { attr.size } else { 0 };
+        info.allocation_size = attr.allocated.next_multiple_of(ALLOCATION_BYTES);
+    }
+    info.creation_time = times::filetime(attr.btime);
+    info.last_access_time = times::filetime(attr.atime);
+    info.last_write_time = times::filetime(attr.mtime);
+    // As Samba has it: a client that sets all four times reads all four back, and ctime cannot be set.
+    info.change_time = info.last_write_time;
+    info.read_only = attr.dos & rights::DOS_READONLY != 0;
+    info.stored_attributes = attr.dos;
+    info.file_index = attr.id.ino.0;
+    info
+}
+
+/// How SMB looks names up.
+pub const MATCH: NameMatch = NameMatch::Folded;

@@ -1,0 +1,288 @@
+//! SMB 2 and 3.
+//!
+//! The protocol is the library `smb-server` (patched: see `docs/smb.md`); what is here is its storage, a
+//! volume, and its users. The library keeps what MS-SMB2 wants kept per open and per file: share modes,
+//! byte-range locks, leases, durable handles, delete-on-close, change notification. The volume keeps
+//! everything else.
+//!
+//! ```text
+//!   client -> smb-server -> Tree (one per user and share)  -> Volume
+//!                    ^         `-> FileHandle (one per open) -> Volume
+//!                    `---- Feed <- events of the volume, from other protocols
+//! ```
+//!
+//! S1: nothing is answered before the volume's contract holds: creates, deletes, renames and attributes
+//! when the volume says so, FLUSH and write-through when committed. A plain WRITE is unstable, and CLOSE
+//! flushes nothing, as with every SMB server.
+//! S2: an open is checked twice: what the share lets the user do, then what POSIX does. See [`rights`].
+//! S3: a password is known by its NT hash alone, and that lies on disk sealed. See [`secret`].
+
+mod feed;
+mod handle;
+mod names;
+mod people;
+mod rights;
+pub mod secret;
+mod status;
+#[cfg(test)]
+mod tests;
+mod times;
+mod tree;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use larder_volume::{Cred, Volume};
+use smb_server::{ConfigError, ConfigHandle, Share};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use feed::Feed;
+use people::{Directory, People};
+use tree::{Core, Tree};
+
+/// Requests may carry this much data; clients ask for less where they like.
+const IO_BYTES: u32 = 4 << 20;
+const CONNECTIONS_MAX: usize = 4096;
+
+/// Events of the volume carry who caused them: each share is somebody else, so that two shares over one
+/// volume hear of each other.
+static NEXT_ORIGIN: AtomicU32 = AtomicU32::new(u32::from_be_bytes(*b"SMB\0"));
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct SmbUser {
+    pub name: String,
+    /// Unsealed: see [`secret`].
+    pub nt_hash: [u8; 16],
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+}
+
+impl std::fmt::Debug for SmbUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, uid, gid, groups, .. } = self;
+        write!(f, "SmbUser {{ {name:?}, uid {uid}, gid {gid}, groups {groups:?} }}")
+    }
+}
+
+impl SmbUser {
+    fn cred(&self) -> Cred {
+        Cred::new(self.uid, self.gid, self.groups.clone())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    ReadWrite,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encryption {
+    /// A client that asks for it gets it.
+    Offered,
+    /// A client that cannot is refused.
+    Required,
+}
+
+#[derive(Clone)]
+pub struct SmbShare {
+    pub name: String,
+    pub volume: Volume,
+    pub users: Vec<(String, Access)>,
+    pub read_only: bool,
+    pub encryption: Encryption,
+    /// Anybody may read, and write unless `read_only`, without a password; unsigned and not encrypted.
+    pub guest: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct SmbConfig {
+    pub listen: SocketAddr,
+    /// Refuse sessions of users that do not sign (guests never do).
+    pub require_signing: bool,
+    /// What the server calls itself; the host's name if `None`.
+    pub netbios_name: Option<String>,
+}
+
+impl SmbConfig {
+    pub fn new(listen: SocketAddr) -> Self {
+        Self { listen, require_signing: true, netbios_name: None }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SmbError {
+    #[error("SMB cannot listen on {addr}: {source}")]
+    Listen { addr: SocketAddr, source: std::io::Error },
+    #[error("SMB configuration: {0}")]
+    Build(#[from] smb_server::BuildError),
+    #[error("SMB configuration: {0}")]
+    Config(#[from] ConfigError),
+    #[error("the SMB server stopped: {0}")]
+    Serve(std::io::Error),
+    #[error("the SMB server runs already")]
+    Running,
+}
+
+/// A server that listens. It answers while [`SmbServer::serve`] runs; users and shares can be changed at
+/// any time.
+pub struct SmbServer {
+    addr: SocketAddr,
+    config: ConfigHandle,
+    directory: Directory,
+    server: Mutex<Option<smb_server::SmbServer>>,
+    applied: Mutex<Applied>,
+}
+
+/// What the library was told last.
+#[derive(Default)]
+struct Applied {
+    users: HashMap<String, SmbUser>,
+    shares: HashMap<String, SmbShare>,
+}
+
+impl SmbServer {
+    /// Binds the address, so that a port in use is reported here.
+    pub async fn start(config: SmbConfig, users: Vec<SmbUser>, shares: Vec<SmbShare>) -> Result<SmbServer, SmbError> {
+        let mut builder = smb_server::SmbServer::builder()
+            .listen(config.listen)
+            .require_signing(config.require_signing)
+            .max_read_size(IO_BYTES)
+            .max_write_size(IO_BYTES)
+            .max_connections(CONNECTIONS_MAX);
+        if let Some(name) = config.netbios_name {
+            builder = builder.netbios_name(name);
+        }
+        let server = builder.build()?;
+        let addr = server.bind().await.map_err(|source| SmbError::Listen { addr: config.listen, source })?;
+        let this = SmbServer {
+            addr,
+            config: server.config_handle(),
+            directory: Directory::default(),
+            server: Mutex::new(Some(server)),
+            applied: Mutex::default(),
+        };
+        this.set_users(users).await?;
+        this.set_shares(shares).await?;
+        Ok(this)
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Serves until `shutdown`, then lets every connection finish the request it is at.
+    pub async fn serve(&self, shutdown: CancellationToken) -> Result<(), SmbError> {
+        let server = self.server.lock().await.take().ok_or(SmbError::Running)?;
+        let stop = server.shutdown_handle();
+        let stopper = async {
+            shutdown.cancelled().await;
+            stop.shutdown();
+            std::future::pending::<()>().await
+        };
+        tokio::select! {
+            served = server.serve() => served.map_err(SmbError::Serve),
+            () = stopper => Ok(()),
+        }
+    }
+
+    /// Makes these the users. One whose password or ids changed has its sessions ended.
+    pub async fn set_users(&self, users: Vec<SmbUser>) -> Result<(), SmbError> {
+        let mut applied = self.applied.lock().await;
+        self.directory.set(&users);
+        let new: HashMap<String, SmbUser> = users.into_iter().map(|u| (u.name.clone(), u)).collect();
+        for (name, old) in &applied.users {
+            if new.get(name) != Some(old) {
+                self.config.remove_user(name).await?;
+            }
+        }
+        for (name, user) in &new {
+            if applied.users.get(name) != Some(user) {
+                self.config.add_user_nt_hash(name, user.nt_hash).await?;
+                self.grant(&applied.shares, name).await?;
+            }
+        }
+        applied.users = new;
+        Ok(())
+    }
+
+    /// Gives `user`, just added, what the shares grant it.
+    async fn grant(&self, shares: &HashMap<String, SmbShare>, user: &str) -> Result<(), SmbError> {
+        for share in shares.values().filter(|share| !share.guest) {
+            if let Some((_, access)) = share.users.iter().find(|(name, _)| name == user) {
+                self.config.grant_share_user(&share.name, user, library_access(*access)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes these the shares. One that changed has its connections ended; files stay as they are.
+    pub async fn set_shares(&self, shares: Vec<SmbShare>) -> Result<(), SmbError> {
+        let mut applied = self.applied.lock().await;
+        let new: HashMap<String, SmbShare> = shares.into_iter().map(|s| (s.name.clone(), s)).collect();
+        let gone: Vec<String> = applied
+            .shares
+            .iter()
+            .filter(|(name, old)| !new.get(*name).is_some_and(|new| same_share(old, new)))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            self.config.remove_share(&name).await?;
+            applied.shares.remove(&name);
+        }
+        for (name, share) in new {
+            if !applied.shares.contains_key(&name) {
+                self.add_share(&share, &applied.users).await?;
+                applied.shares.insert(name, share);
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_share(&self, share: &SmbShare, users: &HashMap<String, SmbUser>) -> Result<(), SmbError> {
+        let volume = share.volume.with_origin(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
+        let feed = Feed::new(volume.clone(), share.name.clone());
+        feed.attach(self.config.clone());
+        let people = People {
+            directory: self.directory.clone(),
+            access: share.users.iter().cloned().collect(),
+            guest: share.guest,
+        };
+        let core = Arc::new(Core { volume, read_only: share.read_only, people, feed });
+        let mut public = Share::new(&share.name, Tree::new(core, Cred::root(), !share.read_only));
+        public = match (share.guest, share.read_only) {
+            (true, false) => public.public(),
+            (true, true) => public.public_read_only(),
+            // A user who is not there (yet) is granted access when it comes.
+            (false, _) => share
+                .users
+                .iter()
+                .filter(|(name, _)| users.contains_key(name))
+                .fold(public, |public, (name, access)| public.user(name, library_access(*access))),
+        };
+        if share.encryption == Encryption::Required {
+            public = public.encrypt_data();
+        }
+        self.config.add_share(public).await?;
+        Ok(())
+    }
+}
+
+fn library_access(access: Access) -> smb_server::Access {
+    match access {
+        Access::Read => smb_server::Access::Read,
+        Access::ReadWrite => smb_server::Access::ReadWrite,
+    }
+}
+
+fn same_share(a: &SmbShare, b: &SmbShare) -> bool {
+    a.users == b.users
+        && a.read_only == b.read_only
+        && a.encryption == b.encryption
+        && a.guest == b.guest
+        && a.volume.id() == b.volume.id()
+}

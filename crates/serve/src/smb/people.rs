@@ -1,0 +1,41 @@
+//! Who a session's user is on a share: POSIX ids, and reading or writing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use larder_volume::Cred;
+use parking_lot::RwLock;
+
+use super::{Access, SmbUser};
+
+/// The ids of a guest, and of a user who is not known (any more).
+const NOBODY: u32 = 65534;
+
+/// All users of the server; shared by its shares.
+#[derive(Clone, Default)]
+pub struct Directory(Arc<RwLock<HashMap<String, Cred>>>);
+
+impl Directory {
+    pub fn set(&self, users: &[SmbUser]) {
+        let creds = users.iter().map(|u| (u.name.clone(), u.cred()));
+        *self.0.write() = creds.collect();
+    }
+}
+
+/// The users of one share.
+pub struct People {
+    pub directory: Directory,
+    pub access: HashMap<String, Access>,
+    /// Anybody may come in, and write.
+    pub guest: bool,
+}
+
+impl People {
+    /// The credentials of `user`, and whether the share lets it write.
+    pub fn find(&self, user: Option<&str>) -> (Cred, bool) {
+        let known = user.and_then(|user| self.directory.0.read().get(user).cloned());
+        let access = user.and_then(|user| self.access.get(user).copied());
+        let writes = access.map_or(self.guest, |access| access == Access::ReadWrite);
+        (known.unwrap_or_else(|| Cred::new(NOBODY, NOBODY, [])), writes)
+    }
+}

@@ -1,0 +1,191 @@
+//! Passwords of SMB users: their NT hashes, sealed.
+//!
+//! NTLMv2 needs the NT hash (MD4 of the password in UTF-16LE) itself, and whoever has it can log in: it
+//! is as good as the password. So it never lies on disk in clear. A key file of 32 random bytes, readable
+//! by its owner alone, seals each hash with AES-256-GCM; the user's name is bound to it, so that one
+//! user's hash cannot be copied over another's. A users file that leaks without its key file gives
+//! nothing away. Neither does `Debug`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use aes_gcm::aead::{Aead, KeyInit, Payload};
+use aes_gcm::{Aes256Gcm, Nonce};
+use md4::{Digest, Md4};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+
+const KEY_BYTES: usize = 32;
+const NONCE_BYTES: usize = 12;
+const TAG_BYTES: usize = 16;
+const HASH_BYTES: usize = 16;
+/// Format and version of a sealed hash: this, then nonce, ciphertext and tag in hexadecimal.
+const PREFIX: &str = "nt1:";
+
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    #[error("key file {path}: {source}")]
+    KeyFile { path: PathBuf, source: io::Error },
+    #[error("key file {path} is readable by others (mode {mode:o}): chmod 600 it, and change the passwords")]
+    Exposed { path: PathBuf, mode: u32 },
+    #[error("key file {path} is not {KEY_BYTES} bytes long")]
+    KeyLength { path: PathBuf },
+    #[error("the stored password of user {user} is damaged, or was sealed with another key file: set it anew")]
+    Unsealable { user: String },
+    #[error("no random numbers: {0}")]
+    Random(String),
+}
+
+/// The NT hash of a password (MS-NLMP 3.3.1, NTOWFv1).
+pub fn nt_hash(password: &str) -> [u8; HASH_BYTES] {
+    let mut md4 = Md4::new();
+    for unit in password.encode_utf16() {
+        md4.update(unit.to_le_bytes());
+    }
+    md4.finalize().into()
+}
+
+/// Seals and unseals NT hashes with the key of one key file.
+pub struct SealKey(Aes256Gcm);
+
+impl std::fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SealKey")
+    }
+}
+
+impl SealKey {
+    /// Reads the key file; makes it, with mode 0600, where there is none.
+    pub fn load_or_create(path: &Path) -> Result<SealKey, SecretError> {
+        let failed = |source| SecretError::KeyFile { path: path.to_owned(), source };
+        match File::open(path) {
+            Ok(file) => Self::read(file, path),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => match Self::create(path) {
+                // Another process was first.
+                Err(SecretError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+                    Self::read(File::open(path).map_err(failed)?, path)
+                }
+                made => made,
+            },
+            Err(e) => Err(failed(e)),
+        }
+    }
+
+    pub fn seal(&self, user: &str, hash: &[u8; HASH_BYTES]) -> Result<String, SecretError> {
+        let mut nonce = [0; NONCE_BYTES];
+        random(&mut nonce)?;
+        let sealed = self
+            .0
+            .encrypt(Nonce::from_slice(&nonce), Payload { msg: hash, aad: user.as_bytes() })
+            .map_err(|_| SecretError::Unsealable { user: user.to_owned() })?;
+        Ok(nonce.iter().chain(&sealed).fold(PREFIX.to_owned(), |hex, byte| hex + &format!("{byte:02x}")))
+    }
+
+    pub fn unseal(&self, user: &str, sealed: &str) -> Result<[u8; HASH_BYTES], SecretError> {
+        self.try_unseal(user, sealed).ok_or_else(|| SecretError::Unsealable { user: user.to_owned() })
+    }
+
+    fn try_unseal(&self, user: &str, sealed: &str) -> Option<[u8; HASH_BYTES]> {
+        let bytes = from_hex(sealed.strip_prefix(PREFIX)?)?;
+        if bytes.len() != NONCE_BYTES + HASH_BYTES + TAG_BYTES {
+            return None;
+        }
+        let (nonce, msg) = bytes.split_at_checked(NONCE_BYTES)?;
+        let hash = self.0.decrypt(Nonce::from_slice(nonce), Payload { msg, aad: user.as_bytes() }).ok()?;
+        hash.try_into().ok()
+    }
+
+    fn read(mut file: File, path: &Path) -> Result<SealKey, SecretError> {
+        let failed = |source| SecretError::KeyFile { path: path.to_owned(), source };
+        let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(SecretError::Exposed { path: path.to_owned(), mode });
+        }
+        let mut key = Vec::with_capacity(KEY_BYTES + 1);
+        Read::take(&mut file, KEY_BYTES as u64 + 1).read_to_end(&mut key).map_err(failed)?;
+        match Aes256Gcm::new_from_slice(&key) {
+            Ok(cipher) => Ok(SealKey(cipher)),
+            Err(_) => Err(SecretError::KeyLength { path: path.to_owned() }),
+        }
+    }
+
+    fn create(path: &Path) -> Result<SealKey, SecretError> {
+        let failed = |source| SecretError::KeyFile { path: path.to_owned(), source };
+        let mut key = [0; KEY_BYTES];
+        random(&mut key)?;
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .and_then(|mut file| file.write_all(&key).and_then(|()| file.sync_all()))
+            .and_then(|()| sync_parent(path));
+        written.map_err(failed)?;
+        Ok(SealKey(Aes256Gcm::new(&key.into())))
+    }
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(dir) if dir != Path::new("") => File::open(dir)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+fn random(out: &mut [u8]) -> Result<(), SecretError> {
+    OsRng.try_fill_bytes(out).map_err(|e| SecretError::Random(e.to_string()))
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    let digits = digits.filter(|d| d.len() % 2 == 0)?;
+    digits.chunks_exact(2).map(|pair| u8::try_from(pair.iter().fold(0, |n, d| n << 4 | d)).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_nt_hash_is_that_of_the_specification() {
+        // MS-NLMP 4.2.2.1.2: the password "Password".
+        let expected = [0xa4, 0xf4, 0x9c, 0x40, 0x65, 0x10, 0xbd, 0xca, 0xb6, 0x82, 0x4e, 0xe7, 0xc3, 0x0f, 0xd8, 0x52];
+        assert_eq!(nt_hash("Password"), expected);
+    }
+
+    #[test]
+    fn a_sealed_hash_opens_for_its_user_and_key_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let key = SealKey::load_or_create(&path).unwrap();
+        let hash = nt_hash("secret");
+        let sealed = key.seal("ann", &hash).unwrap();
+        assert_ne!(sealed, key.seal("ann", &hash).unwrap());
+
+        let again = SealKey::load_or_create(&path).unwrap();
+        assert_eq!(again.unseal("ann", &sealed).unwrap(), hash);
+        assert!(again.unseal("bob", &sealed).is_err());
+        let other = SealKey::load_or_create(&dir.path().join("other")).unwrap();
+        assert!(other.unseal("ann", &sealed).is_err());
+        for damaged in ["", "nt1:", "nt1:zz", "nt1:abc", "ünt1:", &sealed[..sealed.len() - 2], &sealed[4..]] {
+            assert!(again.unseal("ann", damaged).is_err());
+        }
+    }
+
+    #[test]
+    fn a_key_file_that_others_can_read_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        SealKey::load_or_create(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(matches!(SealKey::load_or_create(&path), Err(SecretError::Exposed { mode: 0o640, .. })));
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::write(&path, b"short").unwrap();
+        assert!(matches!(SealKey::load_or_create(&path), Err(SecretError::KeyLength { .. })));
+    }
+}

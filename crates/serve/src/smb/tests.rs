@@ -1,0 +1,272 @@
+#![allow(clippy::unwrap_used)]
+
+//! The backend as the library calls it, over a volume in memory.
+
+use larder_base::SystemClock;
+use larder_volume::{Backing, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Stability, SyncMode};
+use object_store::memory::InMemory;
+use smb_server::{
+    Bytes, DirChangeKind, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
+};
+
+use super::*;
+
+struct Plenty;
+
+impl Space for Plenty {
+    fn space(&self) -> (u64, u64) {
+        (1 << 40, 1 << 39)
+    }
+}
+
+struct Fixture {
+    volume: Volume,
+    share: Tree,
+    _registry: Registry,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let backing = Backing {
+            store: Arc::new(InMemory::new()),
+            log: None,
+            space: Arc::new(Plenty),
+            clock: Arc::new(SystemClock::default()),
+        };
+        let registry = Registry::open(backing, MemoryBudget { total_bytes: 64 << 20 }).await.unwrap();
+        registry.create("v", Properties { sync: SyncMode::Relaxed, ..Properties::default() }).await.unwrap();
+        let volume = registry.volume("v").await.unwrap();
+        let open_to_all = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+        volume.setattr(&Cred::root(), Ino::ROOT, open_to_all).await.unwrap();
+        let directory = Directory::default();
+        directory.set(&[user("ann", 1000), user("bob", 1001)]);
+        let access = [("ann".to_owned(), Access::ReadWrite), ("bob".to_owned(), Access::ReadWrite)].into();
+        let own = volume.with_origin(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
+        let feed = Feed::new(own.clone(), "s".to_owned());
+        let people = People { directory, access, guest: false };
+        let core = Arc::new(Core { volume: own, read_only: false, people, feed });
+        Self { volume, share: Tree::new(core, Cred::root(), true), _registry: registry }
+    }
+
+    fn tree(&self, user: &str) -> Arc<dyn ShareBackend> {
+        self.share.for_user(Some(user)).unwrap()
+    }
+}
+
+fn user(name: &str, id: u32) -> SmbUser {
+    SmbUser { name: name.to_owned(), nt_hash: [0; 16], uid: id, gid: id, groups: Vec::new() }
+}
+
+fn path(text: &str) -> SmbPath {
+    text.parse().unwrap()
+}
+
+fn opts(intent: OpenIntent, access: u32) -> OpenOptions {
+    OpenOptions { intent, access, ..OpenOptions::default() }
+}
+
+type Opened = SmbResult<(Box<dyn Handle>, OpenAction)>;
+
+async fn open(tree: &Arc<dyn ShareBackend>, name: &str, intent: OpenIntent, access: u32) -> Opened {
+    tree.open(&path(name), opts(intent, access)).await
+}
+
+async fn make(tree: &Arc<dyn ShareBackend>, name: &str, data: &str) -> u64 {
+    let (handle, action) = open(tree, name, OpenIntent::Create, rights::WRITE_DATA).await.unwrap();
+    assert_eq!(action, OpenAction::Created);
+    handle.write_bytes(0, Bytes::copy_from_slice(data.as_bytes())).await.unwrap();
+    handle.stat().await.unwrap().file_index
+}
+
+async fn mkdir(tree: &Arc<dyn ShareBackend>, name: &str) -> Box<dyn Handle> {
+    let opts = OpenOptions { directory: true, ..opts(OpenIntent::OpenOrCreate, 0) };
+    tree.open(&path(name), opts).await.unwrap().0
+}
+
+async fn content(tree: &Arc<dyn ShareBackend>, name: &str) -> String {
+    let (handle, _) = open(tree, name, OpenIntent::Open, rights::READ_DATA).await.unwrap();
+    String::from_utf8(handle.read(0, 100).await.unwrap().to_vec()).unwrap()
+}
+
+async fn listing(dir: &dyn Handle) -> Vec<String> {
+    dir.list_dir(None).await.unwrap().into_iter().map(|e| e.info.name).collect()
+}
+
+#[track_caller]
+fn refused(opened: Opened, status: SmbError) {
+    match opened {
+        Ok(_) => panic!("opened, not {status:?}"),
+        Err(e) => assert_eq!(e.to_nt_status(), status.to_nt_status()),
+    }
+}
+
+#[tokio::test]
+async fn names_match_in_any_case_and_are_kept_as_made() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    let dir = mkdir(&ann, "Photos").await;
+    make(&ann, "photos\\Été.JPG", "x").await;
+    assert_eq!(content(&ann, "PHOTOS\\éTÉ.jpg").await, "x");
+    assert_eq!(listing(&*dir).await, ["Été.JPG"]);
+    refused(open(&ann, "photos\\ÉTÉ.jpg", OpenIntent::Create, 0).await, SmbError::Exists);
+    refused(open(&ann, "photos\\no", OpenIntent::Open, 0).await, SmbError::NotFound);
+    refused(open(&ann, "no\\no", OpenIntent::Open, 0).await, SmbError::PathNotFound);
+    refused(open(&ann, "photos\\été.jpg\\no", OpenIntent::Open, 0).await, SmbError::PathNotFound);
+    let one = dir.list_dir(Some("éTÉ.jpg")).await.unwrap();
+    assert_eq!(one.len(), 1);
+}
+
+#[tokio::test]
+async fn posix_names_are_shown_in_windows_letters_and_found_again() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    for name in [&b"a:b"[..], b"tail.", b"\xff\xfe", "kept \u{f022}".as_bytes()] {
+        let set = SetAttr { mode: Some(0o666), ..SetAttr::default() };
+        let made = f.volume.create(&Cred::root(), Ino::ROOT, name, larder_volume::CreateMode::Guarded, set).await;
+        let ino = made.unwrap().0.id.ino;
+        let data = vec![Bytes::copy_from_slice(name)];
+        f.volume.write(&Cred::root(), ino, 0, data, Stability::Unstable).await.unwrap();
+    }
+    let root = mkdir(&ann, "").await;
+    let shown = listing(&*root).await;
+    assert_eq!(shown.len(), 4);
+    for name in shown {
+        let (handle, _) = open(&ann, &name, OpenIntent::Open, rights::READ_DATA).await.unwrap();
+        let stored = handle.read(0, 100).await.unwrap();
+        assert_eq!(names::shown(&stored), name);
+    }
+}
+
+#[tokio::test]
+async fn permissions_are_those_of_posix() {
+    let f = Fixture::new().await;
+    let (ann, bob) = (f.tree("ann"), f.tree("bob"));
+    make(&ann, "file", "x").await;
+    assert_eq!(content(&bob, "file").await, "x");
+    refused(open(&bob, "file", OpenIntent::Open, rights::WRITE_DATA).await, SmbError::AccessDenied);
+    refused(open(&bob, "file", OpenIntent::OverwriteOrCreate, 0).await, SmbError::AccessDenied);
+    let (handle, _) = open(&bob, "file", OpenIntent::Open, rights::READ_DATA).await.unwrap();
+    assert_eq!(handle.maximal_access() & rights::WRITE_DATA, 0);
+    let dir = mkdir(&ann, "private").await;
+    drop(dir);
+    refused(open(&bob, "private\\new", OpenIntent::Create, 0).await, SmbError::AccessDenied);
+    refused(open(&f.share.for_user(None).unwrap(), "x", OpenIntent::Create, 0).await, SmbError::AccessDenied);
+}
+
+#[tokio::test]
+async fn new_files_carry_archive_and_attributes_and_times_are_kept() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    let (handle, _) = open(&ann, "f", OpenIntent::Create, rights::WRITE_DATA).await.unwrap();
+    assert_eq!(handle.stat().await.unwrap().attributes(), rights::DOS_ARCHIVE);
+    handle.set_attributes(0x7).await.unwrap();
+    let times = smb_server::FileTimes { creation_time: Some(123_456_789_012_345_678), ..Default::default() };
+    handle.set_times(times).await.unwrap();
+    let info = handle.stat().await.unwrap();
+    assert_eq!((info.attributes(), info.creation_time), (0x7, 123_456_789_012_345_678));
+    refused(open(&ann, "f", OpenIntent::Open, rights::WRITE_DATA).await, SmbError::AccessDenied);
+    handle.write_bytes(0, Bytes::from_static(b"an open keeps its rights")).await.unwrap();
+}
+
+#[tokio::test]
+async fn renames_replace_only_when_told_and_change_case() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    make(&ann, "a", "a").await;
+    make(&ann, "B", "b").await;
+    let root = mkdir(&ann, "").await;
+    assert!(matches!(ann.rename(&path("a"), &path("b"), false).await, Err(SmbError::Exists)));
+    ann.rename(&path("a"), &path("A"), false).await.unwrap();
+    assert_eq!(listing(&*root).await.len(), 2);
+    assert!(listing(&*root).await.contains(&"A".to_owned()));
+    ann.rename(&path("A"), &path("b"), true).await.unwrap();
+    assert_eq!(listing(&*root).await, ["b"]);
+    assert_eq!(content(&ann, "b").await, "a");
+    mkdir(&ann, "dir").await;
+    assert!(matches!(ann.rename(&path("b"), &path("DIR"), true).await, Err(SmbError::AccessDenied)));
+    let (handle, _) = open(&ann, "b", OpenIntent::Open, 0).await.unwrap();
+    let ino = Ino(handle.stat().await.unwrap().file_index);
+    f.volume.link(&Cred::root(), ino, Ino::ROOT, b"c").await.unwrap();
+    ann.rename(&path("b"), &path("c"), true).await.unwrap();
+    assert!(!listing(&*root).await.contains(&"b".to_owned()));
+}
+
+#[tokio::test]
+async fn a_delete_spares_another_file_that_took_the_name() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    let opened = make(&ann, "f", "old").await;
+    f.volume.rename(&Cred::root(), Ino::ROOT, b"f", Ino::ROOT, b"g", larder_volume::RenameMode::Replace).await.unwrap();
+    make(&ann, "f", "new").await;
+    assert!(f.share.unlink_opened(&path("f"), opened).await.is_err());
+    assert_eq!(content(&ann, "f").await, "new");
+    f.share.unlink_opened(&path("g"), opened).await.unwrap();
+}
+
+#[tokio::test]
+async fn links_are_followed_within_the_volume() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    mkdir(&ann, "d").await;
+    make(&ann, "d\\f", "x").await;
+    for (name, target) in
+        [("l", "d/f"), ("up", "../../d/./f"), ("dir", "d"), ("loop", "loop"), ("out", "/d/f"), ("gone", "nothing")]
+    {
+        let root = Cred::root();
+        f.volume.symlink(&root, Ino::ROOT, name.as_bytes(), target.as_bytes(), SetAttr::default()).await.unwrap();
+    }
+    assert_eq!(content(&ann, "l").await, "x");
+    assert_eq!(content(&ann, "up").await, "x");
+    assert_eq!(content(&ann, "dir\\F").await, "x");
+    for name in ["loop", "out", "gone"] {
+        refused(open(&ann, name, OpenIntent::Open, 0).await, SmbError::NotFound);
+    }
+    let mut shown = listing(&*mkdir(&ann, "").await).await;
+    shown.sort();
+    assert_eq!(shown, ["d", "dir", "l", "up"]);
+}
+
+#[tokio::test]
+async fn large_directories_come_in_pages() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    let dir = mkdir(&ann, "many").await;
+    let ino = Ino(dir.stat().await.unwrap().file_index);
+    for n in 0..2500 {
+        let name = format!("file{n:04}");
+        f.volume
+            .create(&Cred::root(), ino, name.as_bytes(), larder_volume::CreateMode::Guarded, SetAttr::default())
+            .await
+            .unwrap();
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let (mut after, mut pages) = (0, 0);
+    loop {
+        let page = dir.list_dir_page(after).await.unwrap().unwrap();
+        assert!(page.entries.len() <= 1024);
+        pages += 1;
+        seen.extend(page.entries.into_iter().map(|e| e.info.name));
+        if page.end {
+            break;
+        }
+        after = page.next;
+    }
+    assert_eq!(seen.len(), 2500);
+    assert!(pages >= 3);
+    assert_eq!(dir.list_dir(Some("FILE24??")).await.unwrap().len(), 100);
+    assert!(!dir.dir_is_empty().await.unwrap());
+}
+
+#[tokio::test]
+async fn watchers_hear_of_others_but_not_of_the_share_itself() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    let root = mkdir(&ann, "").await;
+    let mut watch = root.watch().await.unwrap().unwrap();
+    make(&ann, "own", "").await;
+    let guarded = larder_volume::CreateMode::Guarded;
+    f.volume.create(&Cred::root(), Ino::ROOT, b"other", guarded, SetAttr::default()).await.unwrap();
+    let changes = tokio::time::timeout(std::time::Duration::from_secs(5), watch.next()).await.unwrap().unwrap();
+    let heard: Vec<_> = changes.into_iter().map(|c| (c.name, c.kind)).collect();
+    assert_eq!(heard, [("other".to_owned(), DirChangeKind::Added)]);
+}

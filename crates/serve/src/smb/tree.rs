@@ -1,0 +1,382 @@
+//! A share: paths to inodes, opens, deletes, renames.
+//!
+//! One [`Core`] per share; one [`Tree`] per user on it, which carries the user's [`Cred`]. The library asks
+//! for the user's tree at TREE_CONNECT, so an open costs no look-up of users.
+//!
+//! T1: every component is looked up by its folded name, in O(log n), with the user's permissions.
+//! T2: symbolic links are followed on the server, as Samba does, within the volume: `..` stops at its root
+//! and absolute targets, which mean something on the client that made them, lead nowhere.
+//! T3: what is created carries FILE_ATTRIBUTE_ARCHIVE and belongs to the user.
+//! T4: deletes run as root: they were allowed when the open was granted DELETE (the share's own tree is
+//! used for nothing else).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr, Volume};
+use smb_server::{
+    BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
+    VolumeInfo,
+};
+
+use super::feed::Feed;
+use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
+use super::people::People;
+use super::status::{OrStatus, path_status, status};
+use super::{names, rights};
+
+const FILE_MODE: u32 = 0o644;
+const DIRECTORY_MODE: u32 = 0o755;
+/// Links followed for one path, as Linux has it.
+const LINKS_MAX: usize = 40;
+/// Components of link targets that wait to be walked.
+const PENDING_MAX: usize = 4096;
+/// How often an open starts over because the name came or went meanwhile.
+const RACES_MAX: usize = 8;
+const SECTOR_BYTES: u32 = 512;
+
+/// What all users of a share have in common.
+pub struct Core {
+    pub volume: Volume,
+    pub read_only: bool,
+    pub people: People,
+    pub feed: Arc<Feed>,
+}
+
+/// The share as one user sees it.
+#[derive(Clone)]
+pub struct Tree {
+    core: Arc<Core>,
+    who: Cred,
+    writable: bool,
+}
+
+impl Core {
+    /// The entry that a client calls `name`, whichever way it is spelled.
+    async fn find(&self, who: &Cred, dir: Ino, name: &str) -> FsResult<Attr> {
+        match self.volume.lookup(who, dir, &names::stored(name), MATCH).await {
+            Err(FsError::NotFound) => match names::verbatim(name) {
+                Some(verbatim) => self.volume.lookup(who, dir, verbatim, MATCH).await,
+                None => Err(FsError::NotFound),
+            },
+            found => found,
+        }
+    }
+
+    /// The same, with its name as stored; a symbolic link is not followed.
+    pub async fn find_stored(&self, who: &Cred, dir: Ino, name: &str) -> FsResult<(Attr, Bytes)> {
+        let attr = self.find(who, dir, name).await?;
+        let stored = match self.volume.stored_name(dir, &names::stored(name)).await {
+            Err(FsError::NotFound) => match names::verbatim(name) {
+                Some(verbatim) => self.volume.stored_name(dir, verbatim).await?,
+                None => return Err(FsError::NotFound),
+            },
+            found => found?,
+        };
+        Ok((attr, stored))
+    }
+
+    /// What the symbolic link `link` in `dir` leads to (T2).
+    pub async fn follow(&self, who: &Cred, dir: Ino, link: Attr) -> FsResult<Attr> {
+        let mut at = dir;
+        let mut pending: Vec<Bytes> = Vec::new();
+        let mut next = Some(link);
+        for _ in 0..LINKS_MAX {
+            match next.take() {
+                Some(link) => self.push_target(link.id.ino, &mut pending).await?,
+                None => break,
+            }
+            while let Some(name) = pending.pop() {
+                let attr = self.volume.lookup(who, at, &name, MATCH).await?;
+                match attr.kind {
+                    FileKind::Symlink => {
+                        next = Some(attr);
+                        break;
+                    }
+                    _ if pending.is_empty() => return Ok(attr),
+                    _ => at = attr.id.ino,
+                }
+            }
+            if next.is_none() {
+                return self.volume.getattr(at).await;
+            }
+        }
+        Err(FsError::NotFound)
+    }
+
+    async fn push_target(&self, link: Ino, pending: &mut Vec<Bytes>) -> FsResult<()> {
+        let target = self.volume.readlink(link).await?;
+        if target.first() == Some(&b'/') {
+            return Err(FsError::NotFound);
+        }
+        let parts = target.split(|&b| b == b'/').rev().filter(|part| !part.is_empty() && *part != b".");
+        pending.extend(parts.map(|part| target.slice_ref(part)));
+        if pending.len() > PENDING_MAX { Err(FsError::NotFound) } else { Ok(()) }
+    }
+}
+
+impl Tree {
+    pub fn new(core: Arc<Core>, who: Cred, writable: bool) -> Self {
+        Self { core, who, writable }
+    }
+
+    /// The directory that `components` lead to.
+    async fn walk(&self, components: &[String]) -> FsResult<Attr> {
+        let mut at = self.core.volume.getattr(Ino::ROOT).await?;
+        for name in components {
+            at = self.entry(&at, name).await?;
+            if at.kind != FileKind::Directory {
+                return Err(FsError::NotDirectory);
+            }
+        }
+        Ok(at)
+    }
+
+    /// The entry `name` of `dir`, links followed.
+    async fn entry(&self, dir: &Attr, name: &str) -> FsResult<Attr> {
+        let attr = self.core.find(&self.who, dir.id.ino, name).await?;
+        match attr.kind {
+            FileKind::Symlink => self.core.follow(&self.who, dir.id.ino, attr).await,
+            _ => Ok(attr),
+        }
+    }
+
+    /// The directory of `path` and the last component; `None` for the root itself.
+    async fn parent<'p>(&self, path: &'p SmbPath) -> SmbResult<Option<(Attr, &'p str)>> {
+        match path.components().split_last() {
+            Some((name, parents)) => Ok(Some((self.walk(parents).await.map_err(path_status)?, name))),
+            None => Ok(None),
+        }
+    }
+
+    async fn open_once(&self, path: &SmbPath, opts: &OpenOptions) -> SmbResult<Attempt> {
+        let Some((dir, name)) = self.parent(path).await? else {
+            let root = self.core.volume.getattr(Ino::ROOT).await.or_status()?;
+            return self.open_existing(root, None, "", opts).await;
+        };
+        match self.entry(&dir, name).await {
+            Ok(attr) => self.open_existing(attr, Some(&dir), name, opts).await,
+            Err(FsError::NotFound) => match opts.intent {
+                OpenIntent::Open | OpenIntent::Truncate => Err(SmbError::NotFound),
+                _ => self.create(&dir, name, opts).await,
+            },
+            Err(e) => Err(status(e)),
+        }
+    }
+
+    async fn open_existing(
+        &self,
+        attr: Attr,
+        dir: Option<&Attr>,
+        name: &str,
+        opts: &OpenOptions,
+    ) -> SmbResult<Attempt> {
+        let directory = attr.kind == FileKind::Directory;
+        if opts.intent == OpenIntent::Create {
+            return Err(SmbError::Exists);
+        }
+        if opts.directory && !directory {
+            return Err(SmbError::NotADirectory);
+        }
+        if opts.non_directory && directory {
+            return Err(SmbError::IsDirectory);
+        }
+        let truncates = matches!(opts.intent, OpenIntent::Truncate | OpenIntent::OverwriteOrCreate);
+        if truncates && directory {
+            return Err(SmbError::IsDirectory);
+        }
+        let rights = self.rights(&attr, dir);
+        let needed = opts.access | if truncates { rights::WRITE_DATA } else { 0 };
+        if needed & !rights != 0 {
+            return Err(SmbError::AccessDenied);
+        }
+        let Some(handle) = self.handle(attr.id.ino, name, rights).await? else { return Ok(Attempt::Raced) };
+        if !truncates {
+            return Ok(Attempt::Opened(handle, OpenAction::Opened));
+        }
+        // MS-FSA 2.1.5.1.2: an overwrite also resets the attributes; the library then sets those asked for.
+        let set = SetAttr { size: Some(0), dos: Some(rights::DOS_ARCHIVE), ..SetAttr::default() };
+        self.core.volume.setattr(&handle.who, handle.ino, set).await.or_status()?;
+        Ok(Attempt::Opened(handle, OpenAction::Overwritten))
+    }
+
+    async fn create(&self, dir: &Attr, name: &str, opts: &OpenOptions) -> SmbResult<Attempt> {
+        if !self.writable {
+            return Err(SmbError::AccessDenied);
+        }
+        let stored = names::stored(name);
+        let volume = &self.core.volume;
+        let made = if opts.directory {
+            let set = SetAttr { mode: Some(DIRECTORY_MODE), ..SetAttr::default() };
+            volume.mkdir(&self.who, dir.id.ino, &stored, set).await.map(|(attr, _)| attr)
+        } else {
+            let set = SetAttr { mode: Some(FILE_MODE), dos: Some(rights::DOS_ARCHIVE), ..SetAttr::default() };
+            volume.create(&self.who, dir.id.ino, &stored, CreateMode::Guarded, set).await.map(|(attr, ..)| attr)
+        };
+        let attr = match made {
+            Ok(attr) => attr,
+            // Made by another in between, or a link that leads nowhere has the name.
+            Err(FsError::Exists) if opts.intent != OpenIntent::Create => return Ok(Attempt::Raced),
+            Err(e) => return Err(status(e)),
+        };
+        // Who makes a file may use what it asked for, whatever mode it came to have.
+        let rights = self.rights(&attr, Some(dir)) | opts.access;
+        match self.handle(attr.id.ino, name, rights).await? {
+            Some(handle) => Ok(Attempt::Opened(handle, OpenAction::Created)),
+            None => Ok(Attempt::Raced),
+        }
+    }
+
+    fn rights(&self, attr: &Attr, dir: Option<&Attr>) -> u32 {
+        let rights = rights::granted(&self.who, attr, dir);
+        let special = !matches!(attr.kind, FileKind::File | FileKind::Directory);
+        let mut denied = 0;
+        if special {
+            denied |= rights::READ_DATA;
+        }
+        if special || !self.writable {
+            denied |= rights::WRITE_DATA | rights::APPEND_DATA;
+        }
+        if !self.writable {
+            denied |= rights::DELETE | rights::WRITE_ATTRIBUTES;
+        }
+        rights & !denied
+    }
+
+    /// `None` when the inode went away since it was looked up.
+    async fn handle(&self, ino: Ino, name: &str, rights: u32) -> SmbResult<Option<Box<FileHandle>>> {
+        let hold = self.core.feed.hold();
+        let open = match self.core.volume.open(ino).await {
+            Ok(open) => open,
+            Err(FsError::Stale | FsError::NotFound) => return Ok(None),
+            Err(e) => return Err(status(e)),
+        };
+        let who = Cred { checked: true, ..self.who.clone() };
+        let core = Arc::clone(&self.core);
+        Ok(Some(Box::new(FileHandle { core, who, ino, name: name.to_owned(), rights, _open: open, _hold: hold })))
+    }
+
+    /// Removes a name; where `opened` is given, only while it leads to that inode.
+    async fn remove(&self, path: &SmbPath, opened: Option<Ino>) -> SmbResult<()> {
+        let Some((dir, name)) = self.parent(path).await? else { return Err(SmbError::AccessDenied) };
+        let (attr, stored) = self.core.find_stored(&self.who, dir.id.ino, name).await.or_status()?;
+        if let Some(opened) = opened {
+            let target = match attr.kind {
+                FileKind::Symlink => self.core.follow(&self.who, dir.id.ino, attr).await.or_status()?,
+                _ => attr,
+            };
+            if target.id.ino != opened {
+                return Err(SmbError::NotFound);
+            }
+        }
+        match attr.kind {
+            FileKind::Directory => self.core.volume.rmdir(&self.who, dir.id.ino, &stored).await.map(drop),
+            _ => self.core.volume.unlink(&self.who, dir.id.ino, &stored).await.map(drop),
+        }
+        .or_status()
+    }
+
+    /// Renames onto a name that may be taken, by the source itself (its case changes) or by another.
+    async fn rename_onto(&self, from: (Ino, Bytes, Attr), to: (Ino, &str), replace: bool) -> SmbResult<()> {
+        let (from_dir, from_name, source) = from;
+        let (to_dir, to_name) = to;
+        let volume = &self.core.volume;
+        let wanted = names::stored(to_name);
+        let mode = match self.core.find_stored(&self.who, to_dir, to_name).await {
+            Err(FsError::NotFound) => RenameMode::NoReplace,
+            Err(e) => return Err(status(e)),
+            Ok((_, stored)) if to_dir == from_dir && stored == from_name => {
+                if *stored == *wanted {
+                    return Ok(());
+                }
+                RenameMode::NoReplace
+            }
+            Ok((target, _)) if target.kind == FileKind::Directory => return Err(SmbError::AccessDenied),
+            Ok(_) if !replace => return Err(SmbError::Exists),
+            Ok((target, stored)) => {
+                if target.id == source.id {
+                    // POSIX does nothing when both are links to one inode; SMB wants the source's name gone.
+                    volume.unlink(&self.who, from_dir, &from_name).await.or_status()?;
+                    return Ok(());
+                }
+                if *stored != *wanted {
+                    // Another case of the name is taken: it goes under its own name, atomically.
+                    volume
+                        .rename(&self.who, from_dir, &from_name, to_dir, &stored, RenameMode::Replace)
+                        .await
+                        .or_status()?;
+                    volume
+                        .rename(&self.who, to_dir, &stored, to_dir, &wanted, RenameMode::NoReplace)
+                        .await
+                        .or_status()?;
+                    return Ok(());
+                }
+                RenameMode::Replace
+            }
+        };
+        volume.rename(&self.who, from_dir, &from_name, to_dir, &wanted, mode).await.or_status()?;
+        Ok(())
+    }
+}
+
+enum Attempt {
+    Opened(Box<FileHandle>, OpenAction),
+    /// The name came or went between two steps.
+    Raced,
+}
+
+#[async_trait]
+impl ShareBackend for Tree {
+    async fn open(&self, path: &SmbPath, opts: OpenOptions) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
+        for _ in 0..RACES_MAX {
+            if let Attempt::Opened(handle, action) = self.open_once(path, &opts).await? {
+                return Ok((handle, action));
+            }
+        }
+        Err(SmbError::AccessDenied)
+    }
+
+    async fn unlink(&self, path: &SmbPath) -> SmbResult<()> {
+        self.remove(path, None).await
+    }
+
+    async fn unlink_opened(&self, path: &SmbPath, file_index: u64) -> SmbResult<()> {
+        self.remove(path, Some(Ino(file_index))).await
+    }
+
+    async fn rename(&self, from: &SmbPath, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
+        let (Some((from_dir, from_name)), Some((to_dir, to_name))) = (self.parent(from).await?, self.parent(to).await?)
+        else {
+            return Err(SmbError::AccessDenied);
+        };
+        let (attr, stored) = self.core.find_stored(&self.who, from_dir.id.ino, from_name).await.or_status()?;
+        self.rename_onto((from_dir.id.ino, stored, attr), (to_dir.id.ino, to_name), replace_if_exists).await
+    }
+
+    fn for_user(&self, user: Option<&str>) -> Option<Arc<dyn ShareBackend>> {
+        let (who, may_write) = self.core.people.find(user);
+        let writable = may_write && !self.core.read_only;
+        Some(Arc::new(Tree { core: Arc::clone(&self.core), who, writable }))
+    }
+
+    fn capabilities(&self) -> BackendCapabilities {
+        let mut capabilities = BackendCapabilities::default();
+        capabilities.is_read_only = self.core.read_only;
+        capabilities.case_sensitive = false;
+        capabilities
+    }
+
+    async fn volume_info(&self) -> SmbResult<VolumeInfo> {
+        let space = self.core.volume.statfs();
+        let id = self.core.volume.id();
+        let mut info = VolumeInfo::default();
+        info.total_allocation_units = space.total_bytes / ALLOCATION_BYTES;
+        info.caller_available_allocation_units = space.available_bytes / ALLOCATION_BYTES;
+        info.actual_available_allocation_units = space.free_bytes / ALLOCATION_BYTES;
+        info.sectors_per_allocation_unit = (ALLOCATION_BYTES / u64::from(SECTOR_BYTES)) as u32;
+        info.bytes_per_sector = SECTOR_BYTES;
+        info.serial_number = id.as_fields().0;
+        Ok(info)
+    }
+}
