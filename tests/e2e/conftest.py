@@ -1,0 +1,129 @@
+"""Fixtures of the end-to-end tests. A missing tool is a failure: nothing here skips."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from larderd import Larder, binary  # noqa: E402
+from nfs3 import Nfs3  # noqa: E402
+
+
+def pytest_report_header():
+    return f"larder: {binary()}, seed {seed()}"
+
+
+def seed():
+    return int(os.environ.get("LARDER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+
+
+@pytest.fixture(scope="session")
+def session_seed():
+    value = seed()
+    print(f"LARDER_SEED={value}")
+    return value
+
+
+@pytest.fixture
+def folder():
+    """A folder of the test's own, removed after it."""
+    path = Path(tempfile.mkdtemp(prefix="larder-e2e-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def make(folder, count=3, layout="raidz1", **options):
+    return Larder([folder / f"disk{n}" for n in range(1, count + 1)], folder / "data", layout=layout, **options)
+
+
+@pytest.fixture
+def fresh(folder):
+    """A larder of the test's own on three folders, running."""
+    larder = make(folder).start()
+    yield larder
+    larder.end()
+
+
+@pytest.fixture(scope="module")
+def larder():
+    """One larder for the tests of a module that leave it running; each works in a directory of its own.
+
+    Root is root on it, so that a test can make files of any owner.
+    """
+    path = Path(tempfile.mkdtemp(prefix="larder-e2e-"))
+    daemon = make(path, extra=["--squash", "none"]).start()
+    yield daemon
+    code = daemon.stop()
+    log = daemon.log()
+    shutil.rmtree(path, ignore_errors=True)
+    assert code == 0, log[-4000:]
+    assert "panicked" not in log, log[-4000:]
+
+
+def client(daemon, **options):
+    return Nfs3.mount("127.0.0.1", daemon.nfs_port, daemon.export, **options)
+
+
+@pytest.fixture
+def nfs(larder):
+    with client(larder) as connection:
+        yield connection
+
+
+@pytest.fixture
+def home(nfs, request):
+    """The handle of a new directory for this test."""
+    return nfs.mkdir(nfs.root, request.node.name[:200], mode=0o777).handle
+
+
+def payload(size, seed=1):
+    """Bytes that do not compress, different for each seed."""
+    return random.Random(seed).randbytes(size)
+
+
+class LoopDisk:
+    """A small ext4 filesystem of its own: it can fill up, and fail."""
+
+    def __init__(self, image, mount, size_mib):
+        self.image, self.mount = Path(image), Path(mount)
+        self.mount.mkdir(parents=True)
+        with open(self.image, "wb") as f:
+            f.truncate(size_mib << 20)
+        # No blocks kept back for root, so that "full" means the same to everybody.
+        subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,nodiscard", str(self.image)], check=True)
+        done = subprocess.run(["losetup", "--find", "--show", str(self.image)], check=True, text=True, capture_output=True)
+        self.device = done.stdout.strip()
+        subprocess.run(["mount", "-o", "errors=remount-ro", self.device, str(self.mount)], check=True)
+        self.folder = self.mount / "larder"
+
+    def fail_read_only(self):
+        """What ext4 does on an I/O error of its metadata: from now on nobody can write, whatever was open."""
+        Path(f"/sys/fs/ext4/{Path(self.device).name}/trigger_fs_error").write_text("end-to-end test")
+        options = next(l.split()[3] for l in open("/proc/mounts") if l.split()[1] == str(self.mount))
+        assert {"ro", "emergency_ro"} & set(options.split(",")), options
+
+    def close(self):
+        subprocess.run(["umount", "-l", str(self.mount)], check=False)
+        subprocess.run(["losetup", "-d", self.device], check=False)
+
+
+@pytest.fixture
+def loop_disks(folder):
+    """Makes filesystems of the sizes asked for, in MiB."""
+    made = []
+
+    def make_disks(*sizes_mib):
+        for size in sizes_mib:
+            n = len(made)
+            made.append(LoopDisk(folder / f"image{n}", folder / f"mount{n}", size))
+        return list(made)
+
+    yield make_disks
+    for disk in made:
+        disk.close()

@@ -1,0 +1,259 @@
+"""Large files, large directories, full disks, long runs, and idleness.
+
+LARDER_ENTRIES sets the size of the large directory (100,000), LARDER_SOAK_S the length of the soak (60 s).
+"""
+
+import json
+import os
+import random
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import nfs3
+from conftest import client, payload
+from larderd import Larder
+from nfs3 import CREATE, DQUOT, FILE_SYNC, NOSPC, REMOVE, NfsError, opaque, sattr, u32
+
+ENTRIES = int(os.environ.get("LARDER_ENTRIES", "100000"))
+SOAK_S = float(os.environ.get("LARDER_SOAK_S", "60"))
+
+
+def test_a_sparse_file_of_100_gb(fresh):
+    size, rng = 100_000_000_000, random.Random(5)
+    with client(fresh) as nfs:
+        free = nfs.fsstat(nfs.root).free_bytes
+        file = nfs.create(nfs.root, "sparse").handle
+        nfs.setattr(file, size=size)
+        marks = {rng.randrange(0, size - 70_000): rng.randbytes(rng.choice((1, 4096, 65_536))) for _ in range(40)}
+        for at, data in marks.items():
+            nfs.write(file, at, data)
+        nfs.commit(file)
+    assert fresh.stop() == 0
+    fresh.start()
+    with client(fresh) as nfs:
+        a = nfs.getattr(file)
+        assert a.size == size and a.used < 64 << 20, f"{a.used >> 20} MiB used"
+        assert free - nfs.fsstat(nfs.root).free_bytes < 256 << 20
+        for at, data in marks.items():
+            assert nfs.read(file, at, len(data)).data == data, f"at {at}"
+        assert nfs.read(file, size - 10, 100).eof and nfs.read(file, size // 3, 1 << 20).data.count(0) >= (1 << 20) - 70_000
+        started = time.monotonic()
+        nfs.setattr(file, size=0)
+        nfs.remove(nfs.root, "sparse")
+        assert time.monotonic() - started < 10
+
+
+def smb_count(daemon, folder):
+    """Entries of a folder as smbclient lists them."""
+    done = subprocess.run(
+        ["smbclient", f"//127.0.0.1/{daemon.share}", "-p", str(daemon.smb_port), "-U", f"{daemon.user}%{daemon.password}",
+         "-m", "SMB3", "-c", f"ls {folder}\\*"],
+        capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return sum(1 for line in done.stdout.splitlines() if line.startswith("  entry-"))
+
+
+def test_a_large_directory(fresh):
+    with client(fresh, timeout_s=300) as nfs:
+        home = nfs.mkdir(nfs.root, "large").handle
+        create = lambda n: (CREATE, opaque(home) + opaque(f"entry-{n:07}") + u32(0) + sattr(mode=0o644))
+        started = time.monotonic()
+        for first in range(0, ENTRIES, 10_000):
+            assert set(nfs.pipeline([create(n) for n in range(first, min(first + 10_000, ENTRIES))], depth=128)) == {0}
+        made_s = time.monotonic() - started
+        started = time.monotonic()
+        names = [e.name for e in nfs.list(home)]
+        listed_s = time.monotonic() - started
+        assert len(names) == len(set(names)) == ENTRIES
+        assert sum(1 for _ in nfs.list(home, plus=True)) == ENTRIES
+        for n in random.Random(3).sample(range(ENTRIES), 200):
+            nfs.lookup(home, f"entry-{n:07}")
+        started = time.monotonic()
+        for n in range(100):
+            nfs.create(home, f"late-{n}")
+        assert time.monotonic() - started < 10, "creating is slow in a large directory"
+        for n in range(100):
+            nfs.remove(home, f"late-{n}")
+    assert smb_count(fresh, "large") == ENTRIES
+    print(f"{ENTRIES} entries made in {made_s:.1f} s, listed in {listed_s:.1f} s, {fresh.rss_bytes() >> 20} MiB resident")
+    assert fresh.stop() == 0
+    fresh.start()
+    with client(fresh, timeout_s=300) as nfs:
+        assert len(nfs.list(home)) == ENTRIES
+        remove = lambda n: (REMOVE, opaque(home) + opaque(f"entry-{n:07}"))
+        assert set(nfs.pipeline([remove(n) for n in range(min(ENTRIES, 20_000))], depth=128)) == {0}
+
+
+def fill(nfs, home, seed, kept, limit=2000):
+    """Files of 1 MiB until there is no room; `kept` gets what was committed. Returns the status of the refusal."""
+    for n in range(limit):
+        name, data = f"fill{seed}-{n}", payload(1 << 20, seed * 10_000 + n)
+        try:
+            nfs.write(nfs.create(home, name).handle, 0, data, FILE_SYNC)
+        except NfsError as error:
+            return error.status
+        kept[name] = data
+    raise AssertionError(f"{limit} MiB written and still not full")
+
+
+def assert_kept(nfs, home, kept):
+    for name, data in kept.items():
+        assert nfs.read_all(nfs.lookup(home, name).handle) == data, f"{name} differs"
+
+
+def test_disk_full(loop_disks, folder):
+    """Full in the middle of writing: a clean NOSPC, nothing lost, and room again after deleting."""
+    disks = loop_disks(320, 320, 320)
+    daemon = Larder([d.folder for d in disks], folder / "data").start()
+    kept = {}
+    try:
+        with client(daemon, timeout_s=120) as nfs:
+            home = nfs.mkdir(nfs.root, "d").handle
+            promised = nfs.fsstat(nfs.root).available_bytes
+            assert fill(nfs, home, 1, kept) == NOSPC
+            assert len(kept) << 20 > promised * 0.6, f"full after {len(kept)} MiB of {promised >> 20} MiB promised"
+            assert_kept(nfs, home, kept)
+            # An unstable write may be taken and refused at COMMIT; either way it says so.
+            try:
+                file = nfs.create(home, "unstable").handle
+                nfs.write_all(file, payload(8 << 20, 9))
+            except NfsError as error:
+                assert error.status == NOSPC
+        assert daemon.stop() == 0
+        daemon.start()
+        with client(daemon, timeout_s=120) as nfs:
+            assert_kept(nfs, home, kept)
+            for name in sorted(kept)[: len(kept) // 2]:
+                nfs.remove(home, name)
+                del kept[name]
+            end = time.monotonic() + 60
+            while nfs.fsstat(nfs.root).available_bytes < 20 << 20 and time.monotonic() < end:
+                time.sleep(0.5)
+            data = payload(10 << 20, 77)
+            nfs.write_all(nfs.create(home, "room-again").handle, data)
+            assert nfs.read_all(nfs.lookup(home, "room-again").handle) == data
+            assert_kept(nfs, home, kept)
+        assert daemon.stop() == 0
+        assert daemon.check().returncode == 0
+    finally:
+        daemon.end()
+
+
+def test_unequal_disks_are_used_to_the_full(loop_disks, folder):
+    """Mirrored 1 : 2 : 3 holds as much as the largest disk: 3."""
+    disks = loop_disks(300, 600, 900)
+    daemon = Larder([d.folder for d in disks], folder / "data", layout="mirror").start()
+    kept = {}
+    try:
+        with client(daemon, timeout_s=120) as nfs:
+            home = nfs.mkdir(nfs.root, "d").handle
+            promised = nfs.fsstat(nfs.root).available_bytes
+            assert promised > 600 << 20, f"{promised >> 20} MiB promised of 900"
+            assert fill(nfs, home, 2, kept) == NOSPC
+            assert len(kept) << 20 > promised * 0.8, f"full after {len(kept)} MiB of {promised >> 20} MiB promised"
+        assert daemon.stop() == 0
+        daemon.start()
+        with client(daemon, timeout_s=120) as nfs:
+            assert_kept(nfs, home, kept)
+    finally:
+        daemon.end()
+
+
+def test_quota(fresh):
+    volume = fresh.run("volume", "list", "--json", check=True)
+    name = json.loads(volume.stdout)[0]["name"]
+    fresh.run("volume", "set", name, "--quota", "40M", check=True)
+    kept = {}
+    with client(fresh) as nfs:
+        home = nfs.mkdir(nfs.root, "d").handle
+        assert fill(nfs, home, 3, kept, limit=80) in (DQUOT, NOSPC)
+        assert 20 <= len(kept) <= 42
+        assert_kept(nfs, home, kept)
+    fresh.run("volume", "set", name, "--quota", "none", check=True)
+    with client(fresh) as nfs:
+        nfs.write_all(nfs.create(nfs.root, "after").handle, payload(4 << 20))
+
+
+def process_figures(pid):
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    written = next(int(l.split()[1]) for l in Path(f"/proc/{pid}/io").read_text().splitlines() if l.startswith("write_bytes"))
+    return {
+        "rss_mib": int(status["VmRSS"].split()[0]) / 1024, "threads": int(status["Threads"]),
+        "fds": len(os.listdir(f"/proc/{pid}/fd")), "cpu_s": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+        "written_bytes": written,
+    }
+
+
+def test_soak_with_stable_memory(folder, session_seed):
+    """A day's kinds of work, compressed: create, overwrite, read, rename, list, delete by four clients."""
+    # A small budget, so that caches are full well before the first half is over.
+    daemon = Larder([folder / f"disk{n}" for n in (1, 2, 3)], folder / "data", extra=["--memory", "256M"]).start()
+    stop, failures, operations = threading.Event(), [], [0] * 4
+
+    def work(n):
+        rng, model = random.Random(f"{session_seed}-{n}"), {}
+        try:
+            with client(daemon) as nfs:
+                home = nfs.mkdir(nfs.root, f"client{n}").handle
+                while not stop.is_set():
+                    operations[n] += 1
+                    name = f"f{rng.randrange(200)}"
+                    kind = rng.random()
+                    if kind < 0.5 or name not in model:
+                        data = rng.randbytes(rng.choice((100, 4096, 60_000, 700_000)))
+                        file = nfs.create(home, name, size=0).handle
+                        nfs.write_all(file, data, chunk=131_072)
+                        model[name] = data
+                    elif kind < 0.8:
+                        assert nfs.read_all(nfs.lookup(home, name).handle) == model[name], name
+                    elif kind < 0.9:
+                        nfs.remove(home, name)
+                        del model[name]
+                    elif kind < 0.95:
+                        nfs.rename(home, name, home, "renamed")
+                        nfs.rename(home, "renamed", home, name)
+                    else:
+                        assert {e.name.decode() for e in nfs.list(home)} == set(model)
+        except Exception as error:  # told below
+            failures.append(f"client {n}: {error!r}")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    samples = []
+    try:
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + SOAK_S
+        while time.monotonic() < end and not failures:
+            time.sleep(0.5)
+            samples.append(process_figures(daemon.pid))
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        assert not failures, (failures, session_seed)
+        half = len(samples) // 2
+        early, late = (max(s["rss_mib"] for s in part) for part in (samples[:half], samples[half:]))
+        print(f"{sum(operations)} operations, resident {early:.0f} then {late:.0f} MiB, {samples[-1]['fds']} files open")
+        assert late < early * 1.25 + 48, f"resident memory grew from {early:.0f} to {late:.0f} MiB"
+        assert late < 900, f"{late:.0f} MiB resident with a budget of 256 MiB"
+        # Shard files are kept open for reading, up to some hundreds.
+        assert samples[-1]["fds"] < 700 and samples[-1]["threads"] < samples[half]["threads"] + 50
+        assert daemon.stop() == 0
+        assert daemon.check().returncode == 0
+    finally:
+        stop.set()
+        daemon.end()
+
+
+def test_idle_is_idle(fresh):
+    """Nobody asks for anything: no disk writes and next to no CPU, so that disks can sleep."""
+    with client(fresh) as nfs:
+        nfs.write_all(nfs.create(nfs.root, "a").handle, payload(8 << 20))
+        time.sleep(12)  # what was put off may be done now
+        before = process_figures(fresh.pid)
+        time.sleep(10)
+        after = process_figures(fresh.pid)
+    assert after["written_bytes"] == before["written_bytes"], f"{after['written_bytes'] - before['written_bytes']} bytes written"
+    assert after["cpu_s"] - before["cpu_s"] <= 0.1, f"{after['cpu_s'] - before['cpu_s']:.2f} s of CPU in 10 s"

@@ -1,0 +1,216 @@
+"""SMB as smbclient sees it: trees, encryption, passwords, names, and that NFS sees the same files."""
+
+import os
+import random
+import socket
+import subprocess
+
+import pytest
+
+from conftest import client, make, payload
+from test_cli import restart_with, share_option
+
+
+class Failed(Exception):
+    """smbclient's output; NT_STATUS names are in it."""
+
+
+def smb(daemon, commands, *options, user=None, password=None, share=None, cwd=None, check=True, timeout_s=120):
+    login = f"{user or daemon.user}%{daemon.password if password is None else password}"
+    done = subprocess.run(
+        ["smbclient", f"//127.0.0.1/{share or daemon.share}", "-p", str(daemon.smb_port), "-U", login, "-m", "SMB3", *options,
+         "-c", commands],
+        capture_output=True, text=True, timeout=timeout_s, cwd=cwd, check=False)
+    text = done.stdout + done.stderr
+    if check and (done.returncode != 0 or "NT_STATUS_" in text):
+        raise Failed(text)
+    return text
+
+
+@pytest.fixture
+def here(larder, request):
+    """A folder of the share for this test: its name."""
+    name = request.node.name.split("[")[0]
+    smb(larder, f"mkdir {name}")
+    return name
+
+
+def test_put_and_get(larder, here, folder):
+    data = payload(24 << 20)
+    (folder / "up").write_bytes(data)
+    smb(larder, f"put up {here}/file; get {here}/file down", cwd=folder)
+    assert (folder / "down").read_bytes() == data
+    for size in (0, 1, 4095, 65_537):
+        (folder / "small").write_bytes(data[:size])
+        smb(larder, f"put small {here}/s{size}; get {here}/s{size} back", cwd=folder)
+        assert (folder / "back").read_bytes() == data[:size]
+
+
+def test_trees_there_and_back(larder, here, folder):
+    rng, tree = random.Random(11), {}
+    for n in range(60):
+        path = "/".join([f"dir {n % 4}", f"sub{n % 3}"][: n % 3] + [f"file ä {n}.bin"])
+        tree[path] = rng.randbytes(rng.choice((0, 10, 5000, 200_000)))
+        (folder / "out" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "out" / path).write_bytes(tree[path])
+    (folder / "in").mkdir()
+    smb(larder, f"cd {here}; lcd {folder}/out; recurse on; prompt off; mput *")
+    smb(larder, f"cd {here}; lcd {folder}/in; recurse on; prompt off; mget *")
+    found = {str(p.relative_to(folder / "in")): p.read_bytes() for p in (folder / "in").rglob("*") if p.is_file()}
+    assert found == tree
+    smb(larder, f"deltree {here}/dir*")
+    listing = smb(larder, f"ls {here}\\*")
+    assert "dir 1" not in listing and "file" in listing
+
+
+def test_rename_delete_allinfo(larder, here, folder):
+    (folder / "f").write_bytes(b"hello")
+    smb(larder, f"cd {here}; put f one; mkdir d; rename one d\\two; put f three", cwd=folder)
+    info = smb(larder, f"allinfo {here}\\three")
+    attributes = next(line for line in info.splitlines() if line.startswith("attributes:"))
+    assert "A" in attributes.split(":")[1].split("(")[0], "a new file carries the archive bit"
+    for field in ("create_time", "write_time", "change_time"):
+        assert field in info
+    assert "two" in smb(larder, f"ls {here}\\d\\*")
+    smb(larder, f"cd {here}; rename three THREE")
+    assert "THREE" in smb(larder, f"ls {here}\\*"), "a rename that changes only the case"
+    text = smb(larder, f"cd {here}; put f x; rename d\\two x", cwd=folder, check=False)
+    assert "COLLISION" in text, text
+    assert "NT_STATUS_DIRECTORY_NOT_EMPTY" in smb(larder, f"rmdir {here}\\d", check=False)
+    smb(larder, f"cd {here}; del d\\two; rmdir d; del THREE; del x")
+    assert "NT_STATUS_NO_SUCH_FILE" in smb(larder, f"ls {here}\\t*", check=False)
+    assert "NOT_FOUND" in smb(larder, f"get {here}\\three", check=False, cwd=folder)
+
+
+def test_names_ignore_case(larder, here, folder):
+    (folder / "f").write_bytes(b"case")
+    smb(larder, f"cd {here}; put f ReadMe.TXT; mkdir Folder; put f Folder\\Ünïcode", cwd=folder)
+    smb(larder, f"get {here}\\readme.txt a; get {here.upper()}\\README.txt b; get {here}\\FOLDER\\üNÏCODE c", cwd=folder)
+    assert (folder / "c").read_bytes() == b"case"
+    assert "COLLISION" in smb(larder, f"mkdir {here}\\FOLDER", check=False)
+    assert "ReadMe.TXT" in smb(larder, f"ls {here}\\readme.*")
+
+
+def test_nfs_and_smb_see_the_same_files(larder, here, folder, nfs):
+    data = payload(3 << 20)
+    (folder / "f").write_bytes(data)
+    smb(larder, f"put f {here}/by-smb", cwd=folder)
+    home = nfs.walk(here)
+    assert nfs.read_all(nfs.lookup(home, "by-smb").handle) == data
+    nfs.setattr(home, mode=0o777)
+    file = nfs.create(home, "by-nfs", mode=0o666).handle
+    nfs.write_all(file, data[::-1])
+    smb(larder, f"get {here}/by-nfs g; del {here}/by-smb", cwd=folder)
+    assert (folder / "g").read_bytes() == data[::-1]
+    assert [e.name for e in nfs.list(home)] == [b"by-nfs"]
+    nfs.write(file, 0, b"CHANGED", 2)
+    smb(larder, f"get {here}/by-nfs g", cwd=folder)
+    assert (folder / "g").read_bytes()[:7] == b"CHANGED"
+
+
+def test_names_that_windows_cannot_write(larder, here, nfs, folder):
+    """A name with : or ? made over NFS is listed, and what is listed can be read."""
+    home = nfs.walk(here)
+    nfs.setattr(home, mode=0o777)
+    for name in ("a:b", "what?", "star*", "trailing."):
+        nfs.write_all(nfs.create(home, name, mode=0o666).handle, name.encode())
+    (folder / "in").mkdir()
+    smb(larder, f"cd {here}; lcd {folder}/in; prompt off; mget *")
+    contents = sorted(p.read_bytes() for p in (folder / "in").iterdir())
+    assert contents == sorted([b"a:b", b"what?", b"star*", b"trailing."])
+
+
+def test_encryption(larder, here, folder):
+    data = payload(2 << 20)
+    (folder / "f").write_bytes(data)
+    smb(larder, f"put f {here}/f; get {here}/f g", "--client-protection=encrypt", cwd=folder)
+    assert (folder / "g").read_bytes() == data
+    smb(larder, f"ls {here}\\*", "--client-protection=sign")
+
+
+def test_encryption_required_by_the_server(folder):
+    larder = make(folder).start()
+    assert larder.stop() == 0
+    daemon = restart_with(larder, share_option('encrypt = "required"'))
+    try:
+        (folder / "f").write_bytes(b"secret")
+        smb(daemon, "put f f; get f g", cwd=folder)
+        assert (folder / "g").read_bytes() == b"secret"
+        refused = smb(daemon, "ls", "-m", "SMB2_02", "--option=client min protocol=SMB2_02", check=False)
+        assert "NT_STATUS_" in refused, refused
+    finally:
+        daemon.end()
+
+
+def test_wrong_password_guest_and_unknown_share(larder):
+    assert "NT_STATUS_LOGON_FAILURE" in smb(larder, "ls", password="wrong", check=False)
+    assert "NT_STATUS_LOGON_FAILURE" in smb(larder, "ls", user="nobody-here", check=False)
+    for guest in (("", ""), ("guest", "")):
+        text = smb(larder, "ls", user=guest[0] or "%", password=guest[1], check=False)
+        assert "NT_STATUS_" in text, f"a guest got in: {text}"
+    anonymous = subprocess.run(
+        ["smbclient", f"//127.0.0.1/{larder.share}", "-p", str(larder.smb_port), "-N", "-c", "ls"],
+        capture_output=True, text=True, timeout=60, check=False)
+    assert "NT_STATUS_" in anonymous.stdout + anonymous.stderr
+    assert "NT_STATUS_BAD_NETWORK_NAME" in smb(larder, "ls", share="no-such-share", check=False)
+    shares = subprocess.run(
+        ["smbclient", "-L", "127.0.0.1", "-p", str(larder.smb_port), "-U", f"{larder.user}%{larder.password}", "-m", "SMB3"],
+        capture_output=True, text=True, timeout=60, check=False)
+    assert larder.share in shares.stdout, shares.stdout + shares.stderr
+
+
+def test_read_only_share(folder):
+    larder = make(folder).start()
+    (folder / "f").write_bytes(b"content")
+    smb(larder, "put f f", cwd=folder)
+    assert larder.stop() == 0
+    daemon = restart_with(larder, share_option("read_only = true"))
+    try:
+        smb(daemon, "get f g", cwd=folder)
+        assert (folder / "g").read_bytes() == b"content"
+        for command in ("put f new", "del f", "mkdir d", "rename f x"):
+            text = smb(daemon, command, cwd=folder, check=False)
+            assert "NT_STATUS_ACCESS_DENIED" in text or "NT_STATUS_MEDIA_WRITE_PROTECTED" in text, text
+    finally:
+        daemon.end()
+
+
+def test_data_survives_a_kill_after_the_client_flushed(fresh, folder):
+    data = payload(6 << 20)
+    (folder / "f").write_bytes(data)
+    smb(fresh, "put f f", cwd=folder)
+    with client(fresh) as nfs:
+        nfs.commit(nfs.walk("f"))
+    fresh.kill()
+    fresh.start()
+    smb(fresh, "get f g", cwd=folder)
+    assert (folder / "g").read_bytes() == data
+
+
+def test_garbage_on_the_port(larder, session_seed):
+    rng = random.Random(session_seed)
+    before = larder.rss_bytes()
+    negotiate = b"\xfeSMB" + b"\x40\0" + b"\0" * 58
+    for n in range(400):
+        junk = rng.choice((
+            rng.randbytes(rng.randrange(1, 3000)),
+            (len(negotiate) + 300).to_bytes(4, "big") + negotiate + rng.randbytes(300),
+            b"\x00\xff\xff\xff" + b"x" * 500,
+            b"\0\0\0\0" * 500,
+            b"\x00\x00\x00\x54\xffSMBr" + rng.randbytes(79),
+        ))
+        with socket.create_connection(("127.0.0.1", larder.smb_port), 10) as s:
+            try:
+                s.sendall(junk)
+                s.settimeout(0.02)
+                s.recv(4096)
+            except (TimeoutError, ConnectionError):
+                pass
+    idle = [socket.create_connection(("127.0.0.1", larder.smb_port), 10) for _ in range(500)]
+    try:
+        smb(larder, "ls")
+        assert larder.rss_bytes() - before < 96 << 20
+    finally:
+        for s in idle:
+            s.close()
+    assert larder.alive() and "panicked" not in larder.log(), larder.log()[-3000:]

@@ -1,0 +1,193 @@
+"""The mount as a mount: coherent with other protocols, unmounted cleanly, dead without a hang."""
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def nfs(daemon):
+    if daemon is None:
+        pytest.fail("needs a larder: run without POSIX_DIR")
+    from nfs3 import Nfs3
+
+    client = Nfs3.mount("127.0.0.1", daemon.nfs_port, daemon.export)
+    yield client
+    client.close()
+
+
+def handle_of(nfs, path):
+    """By a path below the mount."""
+    handle = nfs.root
+    for part in path.parts:
+        handle = nfs.lookup(handle, part.encode()).handle
+    return handle
+
+
+def until(condition, seconds=2.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the mount did not see it in time"
+        time.sleep(0.005)
+
+
+def error_of(action):
+    try:
+        action()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def test_what_nfs_changes_is_seen_at_once(here, mount, nfs):
+    top = handle_of(nfs, here.relative_to(mount))
+    assert not (here / "a").exists()  # the absence is cached now
+    handle = nfs.create(top, b"a", mode=0o644).handle
+    until((here / "a").exists)
+    assert (here / "a").read_bytes() == b""
+    nfs.write(handle, 0, b"one", stable=2)
+    until(lambda: (here / "a").read_bytes() == b"one")
+    nfs.write(handle, 0, b"TWO", stable=2)
+    until(lambda: (here / "a").read_bytes() == b"TWO")
+    nfs.setattr(handle, mode=0o600)
+    until(lambda: (here / "a").stat().st_mode & 0o777 == 0o600)
+    nfs.setattr(handle, size=1)
+    until(lambda: (here / "a").read_bytes() == b"T")
+    nfs.rename(top, b"a", top, b"b")
+    until(lambda: not (here / "a").exists() and (here / "b").exists())
+    assert sorted(os.listdir(here)) == ["b"]
+    nfs.remove(top, b"b")
+    until(lambda: not (here / "b").exists())
+
+
+def test_pages_of_an_open_file_follow_nfs(here, mount, nfs):
+    data = bytearray(random.Random(1).randbytes(1 << 20))
+    (here / "f").write_bytes(data)
+    handle = handle_of(nfs, (here / "f").relative_to(mount))
+    with open(here / "f", "rb", buffering=0) as f:
+        assert os.pread(f.fileno(), len(data), 0) == data
+        for offset in (0, 5000, 777_777, len(data) - 10):
+            nfs.write(handle, offset, b"from nfs", stable=0)
+            data[offset : offset + 8] = b"from nfs"
+            until(lambda: os.pread(f.fileno(), len(data), 0) == data)
+
+
+def test_nfs_sees_what_the_mount_wrote(here, mount, nfs):
+    (here / "f").write_bytes(b"through the kernel")
+    handle = handle_of(nfs, (here / "f").relative_to(mount))
+    assert nfs.read(handle, 0, 100).data == b"through the kernel"
+
+
+def test_appends_of_the_mount_and_of_nfs_do_not_overwrite(here, mount, nfs):
+    fd = os.open(here / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    handle = handle_of(nfs, (here / "log").relative_to(mount))
+    expected = b""
+    for n in range(100):
+        line = f"mount {n}\n".encode()
+        os.write(fd, line)
+        expected += line
+        line = f"nfs {n}\n".encode()
+        nfs.write(handle, len(expected), line, stable=0)
+        expected += line
+    os.close(fd)
+    until(lambda: (here / "log").read_bytes() == expected)
+
+
+# From here on each test has a daemon of its own.
+@pytest.fixture
+def own(daemon, tmp_path):
+    if daemon is None:
+        pytest.fail("needs a larder: run without POSIX_DIR")
+    from larderd import Larder
+
+    (tmp_path / "mnt").mkdir()
+    disks = [tmp_path / f"disk{n}" for n in (1, 2, 3)]
+    larder = Larder(disks, tmp_path / "data", extra=["--mount", str(tmp_path / "mnt"), "--squash", "none"]).start()
+    larder.mnt = tmp_path / "mnt"
+    yield larder
+    larder.end()
+    subprocess.run(["umount", "-l", str(larder.mnt)], stderr=subprocess.DEVNULL)
+
+
+def test_a_killed_server_does_not_hang_its_users(own):
+    fd = os.open(own.mnt / "f", os.O_RDWR | os.O_CREAT)
+    os.write(fd, b"kept")
+    os.fsync(fd)
+    stuck = []
+
+    def busy():
+        while True:
+            error = error_of(lambda: (own.mnt / "g").write_bytes(b"x" * 100_000))
+            if error:
+                stuck.append(error)
+                return
+
+    worker = threading.Thread(target=busy, daemon=True)
+    worker.start()
+    time.sleep(0.3)
+    own.kill()
+    worker.join(10)
+    assert not worker.is_alive(), "a write hangs after the server died"
+    dead = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
+    assert stuck[0] in dead
+    assert error_of(lambda: os.fsync(fd) or os.pread(fd, 10, 0)) in dead
+    assert error_of(lambda: os.stat(own.mnt / "f")) in dead
+    assert error_of(lambda: os.close(fd)) in (None, *dead)
+    own.start()
+    assert (own.mnt / "f").read_bytes() == b"kept", "the next start mounts there again"
+
+
+def test_a_clean_stop_unmounts_and_keeps_everything(own):
+    (own.mnt / "f").write_bytes(b"unsynced " * 1000)
+    assert own.stop() == 0
+    assert not os.path.ismount(own.mnt) and os.listdir(own.mnt) == []
+    own.start()
+    assert (own.mnt / "f").read_bytes() == b"unsynced " * 1000
+
+
+def test_a_clean_stop_does_not_wait_for_open_files(own):
+    fd = os.open(own.mnt / "f", os.O_RDWR | os.O_CREAT)
+    os.write(fd, b"held open")
+    started = time.monotonic()
+    assert own.stop() == 0
+    assert time.monotonic() - started < 25
+    assert not os.path.ismount(own.mnt)
+    assert error_of(lambda: os.pread(fd, 10, 0) and os.fstat(fd) and os.write(fd, b"x")) is not None
+    assert error_of(lambda: os.close(fd)) in (None, errno.ENOTCONN, errno.ECONNABORTED)
+    own.start()
+    assert (own.mnt / "f").read_bytes() == b"held open"
+
+
+def test_umount_by_hand(own):
+    (own.mnt / "f").write_bytes(b"x")
+    subprocess.run(["umount", str(own.mnt)], check=True)
+    assert not os.path.ismount(own.mnt)
+    assert own.stop() == 0
+
+
+def test_fsynced_data_survives_kill(own):
+    expected = {}
+    for n in range(40):
+        path = own.mnt / f"f{n}"
+        data = random.Random(n).randbytes(1000 + n * 3000)
+        with open(path, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        expected[path.name] = data
+    os.mkdir(own.mnt / "dir")
+    os.rename(own.mnt / "f0", own.mnt / "dir" / "moved")
+    expected.pop("f0")
+    own.process.send_signal(signal.SIGKILL)
+    own.kill()
+    own.start()
+    assert os.listdir(own.mnt / "dir") == ["moved"]
+    for name, data in expected.items():
+        assert Path(own.mnt / name).read_bytes() == data, name
