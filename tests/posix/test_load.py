@@ -15,6 +15,8 @@ import pytest
 
 def run(*command, **options):
     options.setdefault("timeout", 150)
+    # A make that `make test` runs is a user's make, not that one's child, which would report folders entered and left.
+    options.setdefault("env", {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")})
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
     assert done.returncode == 0, f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout[-4000:]}"
     return done.stdout
