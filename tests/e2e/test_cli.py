@@ -234,6 +234,22 @@ def test_create_status_list_export_import(folder):
     fails(*at, "pool", "status", "no-such-pool", contains=["no-such-pool"])
 
 
+def test_a_daemon_that_hangs_holds_up_nobody_else(folder):
+    """Commands on other disks go on; on its own disks they say who holds them."""
+    larder, disks = make(folder).start(), [folder / "other"]
+    disks[0].mkdir()
+    run("pool", "create", "shelf", *disks, "--layout", "stripe", check=True)
+    try:
+        os.kill(larder.pid, signal.SIGSTOP)
+        before = time.monotonic()
+        assert "shelf" in run("pool", "status", *disks, check=True).stdout
+        fails("pool", "status", *larder.disks, contains=[larder.pid])
+        assert time.monotonic() - before < 30
+    finally:
+        os.kill(larder.pid, signal.SIGCONT)
+        assert larder.stop() == 0
+
+
 def test_volumes(folder):
     larder = make(folder).start()
     try:

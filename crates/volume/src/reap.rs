@@ -1,4 +1,4 @@
-//! The end of inodes that outlived their last name: data, attributes, record, in this order and in bounded batches.
+//! The end of inodes that outlived their last name: attributes, then data, then the record, in bounded batches.
 //!
 //! The orphan mark is the last to go, so that a crash at any point leaves a mark that the next opening finds (N3).
 
@@ -80,7 +80,6 @@ impl State {
 
     async fn reap(&self, inode: &Arc<Inode>) -> FsResult<()> {
         let ino = inode.id.ino;
-        self.data.reap(inode).await?;
         let (from, to) = keys::range_of(keys::tag::XATTR, ino);
         while inode.core.lock().xattrs > 0 {
             let pairs = self.meta.scan(&from, &to, XATTR_PAGE).await?;
@@ -97,7 +96,7 @@ impl State {
         batch.delete(keys::inode_key(ino));
         batch.delete(keys::orphan_key(ino));
         batch.usage.inodes = -1;
-        self.meta.write(batch).await?;
+        self.data.reap(inode, batch).await?;
         self.inodes.remove(ino);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! `larder pool ...`
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use larder_api::{Done, Failure, PoolImport, PoolListed, PoolStatus, VolumeStatus};
 use larder_base::units::ByteSize;
@@ -14,6 +15,9 @@ use crate::daemon::{default_share, open_pool, translate};
 use crate::folder::{self, DataFolder};
 use crate::out;
 use crate::render::{self, Paint};
+
+/// How long each running daemon has for saying which disks it serves.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<(), Failure> {
     match command {
@@ -156,7 +160,9 @@ async fn held_by_daemon(dirs: &[PathBuf]) -> Option<(larder_api::Client, String)
     let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     let wanted: Vec<PathBuf> = dirs.iter().map(real).collect();
     for (_, client) in super::running().await {
-        let Ok(pools) = client.get::<Vec<PoolListed>>("/v1/pools/list").await else { continue };
+        // One that hangs must not hold up a question about other disks; its own disks are locked, which says so.
+        let asked = tokio::time::timeout(PROBE_TIMEOUT, client.get::<Vec<PoolListed>>("/v1/pools/list")).await;
+        let Ok(Ok(pools)) = asked else { continue };
         let of = |pool: &PoolListed| pool.disks.iter().any(|d| wanted.contains(&real(d)));
         if let Some(pool) = pools.iter().find(|pool| of(pool)) {
             return Some((client, pool.name.clone()));

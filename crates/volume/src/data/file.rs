@@ -112,9 +112,4 @@ impl State {
         inode.file.traces.store(true, Ordering::SeqCst);
         !self.gone && !inode.core.lock().gone
     }
-
-    /// There is nothing of it in the engine and nothing on the way there.
-    pub(super) fn is_traceless(&self) -> bool {
-        self.extents.is_complete() && self.extents.len() == 0 && self.intents.is_empty() && self.in_flight == 0
-    }
 }

@@ -148,12 +148,15 @@ pub(super) struct Intents {
 }
 
 impl Intents {
-    pub(super) fn is_empty(&self) -> bool {
-        self.map.is_empty()
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
     }
 
-    fn len(&self) -> usize {
-        self.map.len()
+    /// Removes the keys of all of them.
+    pub(super) fn delete_all(&self, ino: Ino, batch: &mut Batch) {
+        for (&(seq, offset), standing) in &self.map {
+            delete(ino, seq, offset, standing.rest.is_some(), batch);
+        }
     }
 
     pub(super) fn has_zeros(&self) -> bool {

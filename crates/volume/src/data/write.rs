@@ -116,15 +116,21 @@ impl Data {
         !inode.file.traces.load(Ordering::SeqCst)
     }
 
-    /// Removes every data key of an inode in bounded batches (and forgets it first). The caller then removes its
-    /// record and its orphan mark.
-    pub(crate) async fn reap(&self, inode: &Arc<Inode>) -> FsResult<()> {
-        self.0.drop_dirty(&mut inode.file.state.lock());
+    /// Removes what the engine holds of an inode's data in bounded batches, the last together with `end`, which removes
+    /// its record and its orphan mark.
+    pub(crate) async fn reap(&self, inode: &Arc<Inode>, mut end: Batch) -> FsResult<()> {
+        let inner = &self.0;
+        inner.drop_dirty(&mut inode.file.state.lock());
         let _changing = inode.file.extents_lock.write().await;
-        if inode.file.state.lock().is_traceless() {
-            return Ok(());
+        let mut tally = Tally::default();
+        // One scan makes a small file known. What cannot be decoded is removed by its key, below.
+        let loaded = inner.ensure_loaded(inode, 0..1).await.is_ok();
+        if !loaded || !remove_known(inode, &mut end, &mut tally) {
+            inode.file.state.lock().extents.forget();
+            while inner.reap_some(inode).await? {}
         }
-        while self.0.reap_some(inode).await? {}
+        inner.parts.meta.admit().await?;
+        inner.submit(end, tally)?;
         let mut state = inode.file.state.lock();
         state.intents.clear();
         state.extents.forget();
@@ -332,6 +338,20 @@ impl Inner {
         self.submit(batch, tally)?;
         Ok(true)
     }
+}
+
+/// Removes the data keys of an inode whose extents are all in memory, if they are few. The caller holds `extents_lock`.
+fn remove_known(inode: &Inode, batch: &mut Batch, tally: &mut Tally) -> bool {
+    let state = inode.file.state.lock();
+    if !state.extents.is_complete() || state.extents.len() + state.intents.len() > REAP_KEYS_MAX {
+        return false;
+    }
+    for (_, _, at, extent) in state.extents.view(0..u64::MAX) {
+        tally.count(extent, false);
+        batch.delete(extents::extent_key(inode.id.ino, at));
+    }
+    state.intents.delete_all(inode.id.ino, batch);
+    true
 }
 
 /// `attr.allocated` is what is stored and what will be.

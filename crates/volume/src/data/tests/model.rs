@@ -190,7 +190,7 @@ async fn run(seed: u64, steps: usize) {
     world.check(true).await;
     for ino in 0..files.len() {
         let inode = world.inode(ino as u64 + 2).await;
-        world.data.reap(&inode).await.unwrap();
+        world.data.reap(&inode, Batch::default()).await.unwrap();
     }
     world.data.0.collect_garbage_now().await.unwrap();
     for tag in [extents::EXTENT_TAG, intents::INTENT_TAG, segments::SEGMENT_TAG] {
