@@ -16,9 +16,10 @@ use bytes::Bytes;
 use larder_base::{Clock, LogStore};
 use object_store::ObjectStore;
 use object_store::path::Path;
+use slatedb::admin::{Admin, AdminBuilder};
 use slatedb::config::{ScanOptions, Settings};
 use slatedb::db_cache::DbCache;
-use slatedb::{Db, DbIterator, IterationOrder, WriteBatch};
+use slatedb::{Db, DbIterator, DbStatus, IterationOrder, WriteBatch};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -67,7 +68,7 @@ pub(crate) struct SlateMeta {
     durability: Arc<Durability>,
     carrier: parking_lot::Mutex<Option<JoinHandle<()>>>,
     tasks: Vec<JoinHandle<()>>,
-    log: Option<(Arc<dyn LogStore>, String)>,
+    log: Option<Arc<TrimmedLog>>,
 }
 
 impl SlateMeta {
@@ -97,18 +98,24 @@ impl SlateMeta {
         let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
         let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
         let own_wal = parts.log.is_none();
+        let log = parts.log.map(|(log, stream)| {
+            let admin = AdminBuilder::new(parts.path.clone(), Arc::clone(&parts.store)).build();
+            Arc::new(TrimmedLog { admin, log, stream })
+        });
         let maintenance = Maintenance { db: db.clone(), store: parts.store, path: parts.path, clock, own_wal };
         let mut tasks = vec![
             tokio::spawn(maintenance.run()),
-            tokio::spawn(watch_status(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), parts.log.clone())),
+            tokio::spawn(watch_status(db.clone(), Arc::clone(&overlay), Arc::clone(&durability))),
         ];
-        if own_wal {
-            tasks.push(tokio::spawn(coordinate_flushes(db.clone(), Arc::clone(&durability))));
-        } else {
-            tasks.push(tokio::spawn(maintain::relieve(db.clone(), Arc::clone(&parts.engine.pressure))));
+        match &log {
+            None => tasks.push(tokio::spawn(coordinate_flushes(db.clone(), Arc::clone(&durability)))),
+            Some(log) => {
+                tasks.push(tokio::spawn(maintain::relieve(db.clone(), Arc::clone(&parts.engine.pressure))));
+                tasks.push(tokio::spawn(keep_trimmed(db.clone(), Arc::clone(log))));
+            }
         }
         let carrier = parking_lot::Mutex::new(Some(carrier));
-        Ok(Arc::new(Self { db, overlay, durability, carrier, tasks, log: parts.log }))
+        Ok(Arc::new(Self { db, overlay, durability, carrier, tasks, log }))
     }
 }
 
@@ -196,36 +203,61 @@ fn poison(overlay: &Overlay, durability: &Durability, why: &str) {
     durability.fail(error);
 }
 
-/// Trims the log as the tree takes over (W3) and notices the end of the database (S3).
-async fn watch_status(
-    db: Db,
-    overlay: Arc<Overlay>,
-    durability: Arc<Durability>,
-    log: Option<(Arc<dyn LogStore>, String)>,
-) {
+/// Notices what is durable, and the end of the database (S3).
+async fn watch_status(db: Db, overlay: Arc<Overlay>, durability: Arc<Durability>) {
     let mut status = db.subscribe();
-    let mut trimmed = 0;
     loop {
-        let (durable_seq, replay_after, closed) = {
+        let (durable_seq, closed) = {
             let status = status.borrow_and_update();
-            (status.durable_seq, status.current_manifest.replay_after_wal_id(), status.close_reason)
+            (status.durable_seq, status.close_reason)
         };
         durability.flushed(durable_seq);
         if let Some(reason) = closed {
             return poison(&overlay, &durability, &format!("the metadata engine closed: {reason:?}"));
         }
-        if let Some((log, stream)) = &log
-            && replay_after > trimmed
-        {
-            trimmed = replay_after;
-            // The replay point itself is kept: ids must go on increasing after a restart.
-            if let Err(error) = log.trim(stream, replay_after.saturating_sub(1)).await {
-                tracing::warn!(%stream, %error, "the metadata log could not be trimmed");
-            }
-        }
         if status.changed().await.is_err() {
             return poison(&overlay, &durability, "the metadata engine is gone");
         }
+    }
+}
+
+/// The log and the name of the volume's stream in it, trimmed as the tree takes over.
+struct TrimmedLog {
+    admin: Admin,
+    log: Arc<dyn LogStore>,
+    stream: String,
+}
+
+impl TrimmedLog {
+    /// Trims up to the replay point of the stored manifest, and returns that point (W3).
+    async fn trim(&self) -> FsResult<u64> {
+        let manifest = self.admin.read_manifest(None).await.map_err(engine_error)?;
+        let replay_after = manifest.map_or(0, |manifest| manifest.replay_after_wal_id());
+        // The replay point itself is kept: ids must go on increasing after a restart.
+        let trimmed = self.log.trim(&self.stream, replay_after.saturating_sub(1)).await;
+        trimmed.map_err(|error| FsError::Io(error.to_string().into()))?;
+        Ok(replay_after)
+    }
+}
+
+/// The engine tells of a table before the manifest that has it is stored: look again after this time.
+const TRIM_POLL: Duration = Duration::from_millis(50);
+
+/// Trims the log when the replay point moves.
+async fn keep_trimmed(db: Db, log: Arc<TrimmedLog>) {
+    let mut status = db.subscribe();
+    let mut trimmed = 0;
+    loop {
+        let moved = |s: &DbStatus| s.close_reason.is_some() || s.current_manifest.replay_after_wal_id() > trimmed;
+        match status.wait_for(moved).await {
+            Ok(status) if status.close_reason.is_none() => {}
+            _ => return,
+        }
+        match log.trim().await {
+            Ok(replay_after) => trimmed = replay_after,
+            Err(error) => tracing::warn!(stream = %log.stream, %error, "the metadata log could not be trimmed"),
+        }
+        tokio::time::sleep(TRIM_POLL).await;
     }
 }
 
@@ -379,9 +411,9 @@ impl Meta for SlateMeta {
             task.abort();
         }
         let closed = self.db.close().await.map_err(engine_error);
-        if let (Some((log, stream)), Ok(())) = (&self.log, &closed) {
-            let replay_after = self.db.manifest().replay_after_wal_id();
-            let _ = log.trim(stream, replay_after.saturating_sub(1)).await;
+        if let (Some(log), Ok(())) = (&self.log, &closed) {
+            // Untrimmed it is only longer.
+            let _ = log.trim().await;
         }
         self.durability.fail(FsError::Poisoned("the volume is closed".into()));
         durable.and(closed)

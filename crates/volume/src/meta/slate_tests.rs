@@ -1,13 +1,18 @@
 #![allow(clippy::unwrap_used)]
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use futures::stream::BoxStream;
 use larder_base::{LogError, MemLog, SystemClock, Timestamp, log::LogEntry};
 use object_store::memory::InMemory;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult,
+};
 
 use super::*;
 
 struct Place {
-    store: Arc<InMemory>,
+    store: Arc<dyn ObjectStore>,
     log: Option<Arc<dyn LogStore>>,
     clock: Arc<dyn Clock>,
 }
@@ -22,7 +27,7 @@ impl Place {
         let engine = Engine::new(8 << 20, 1 << 20);
         SlateMeta::open(SlateParts {
             engine: &engine,
-            store: Arc::clone(&self.store) as Arc<_>,
+            store: Arc::clone(&self.store),
             path: Path::from("meta"),
             log: self.log.clone().map(|log| (log, "s".to_owned())),
             clock: Arc::clone(&self.clock),
@@ -212,6 +217,100 @@ async fn a_failed_log_poisons() {
     for i in 0..acknowledged {
         assert_eq!(meta.get(&key(i)).await.unwrap().unwrap(), "v");
     }
+}
+
+/// A store that does not finish writing manifests while they are held.
+#[derive(Debug)]
+struct Held {
+    store: InMemory,
+    held: tokio::sync::watch::Sender<bool>,
+}
+
+impl std::fmt::Display for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Held")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Held {
+    async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> object_store::Result<PutResult> {
+        if at.as_ref().contains("/manifest/") {
+            let _ = self.held.subscribe().wait_for(|held| !held).await;
+        }
+        self.store.put_opts(at, payload, options).await
+    }
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        options: PutMultipartOptions,
+    ) -> object_store::Result<Box<dyn MultipartUpload>> {
+        self.store.put_multipart_opts(at, options).await
+    }
+    async fn get_opts(&self, at: &Path, options: GetOptions) -> object_store::Result<GetResult> {
+        self.store.get_opts(at, options).await
+    }
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, object_store::Result<Path>>,
+    ) -> BoxStream<'static, object_store::Result<Path>> {
+        self.store.delete_stream(locations)
+    }
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        self.store.list(prefix)
+    }
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
+        self.store.list_with_delimiter(prefix).await
+    }
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> object_store::Result<()> {
+        self.store.copy_opts(from, to, options).await
+    }
+}
+
+/// The crash comes when a table is in the store and the manifest that names it is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_is_kept_until_the_manifest_is_stored() {
+    let mut place = Place::new();
+    let held = Arc::new(Held { store: InMemory::new(), held: tokio::sync::watch::Sender::new(false) });
+    place.store = Arc::clone(&held) as Arc<_>;
+    let meta = place.open().await.unwrap();
+    held.held.send_replace(true);
+    let mut durable = Vec::new();
+    // Flushes of the memtable are asked for and hang; the log goes on.
+    let flush = slatedb::config::FlushOptions { flush_type: slatedb::config::FlushType::MemTable };
+    for i in 0..40 {
+        let ticket = meta.submit(put(i, b"v")).unwrap();
+        meta.durable(ticket).await.unwrap();
+        durable.push(key(i));
+        if i == 20 {
+            let db = meta.db.clone();
+            let flush = flush.clone();
+            tokio::spawn(async move { db.flush_with_options(flush).await });
+            let told = |s: &DbStatus| s.current_manifest.replay_after_wal_id() >= 20;
+            let mut status = meta.db.subscribe();
+            tokio::time::timeout(Duration::from_secs(10), status.wait_for(told)).await.unwrap().unwrap();
+        }
+    }
+    drop(meta);
+    held.held.send_replace(false);
+    // What was stored before the crash, and nothing that the dropped engine still does.
+    let meta = place.open().await.unwrap();
+    assert_eq!(keys_of(&*meta, 1000).await, durable);
+    meta.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_in_the_log_is_refused() {
+    let place = Place::new();
+    let meta = place.open().await.unwrap();
+    for i in 0..5 {
+        let ticket = meta.submit(put(i, b"v")).unwrap();
+        meta.durable(ticket).await.unwrap();
+    }
+    drop(meta);
+    place.log.as_ref().unwrap().trim("s", 3).await.unwrap();
+    let error = place.open().await.err().unwrap().to_string();
+    assert!(error.contains("are lost"), "{error}");
 }
 
 /// Wall time that a test sets; it never elapses.

@@ -6,13 +6,16 @@
 //! W1. One entry in flight per volume, ids without gaps: replay sees a prefix of what was appended.
 //! W2. Opening appends a fence entry (no rows). A writer from before then fails with an id out of order,
 //!     so nothing of it follows what the new writer has replayed.
-//! W3. Entries are trimmed only up to the manifest's replay point: what the tree has.
+//! W3. Entries are trimmed only up to the replay point of the manifest *in the store*: what the tree has. The engine's own
+//!     status is ahead of it, and a crash before that manifest is written needs the entries. Replay refuses a gap.
 //! W4. The log is shared and bounded. From [`PRESSURE_USED`] of it on every volume moves its memtable
 //!     to the tree, and new batches wait above [`HOLD_USED`]; those that the engine has are appended all the same.
+//! W5. Clients that work at once would split into two halves, each waiting for the other's entry: half the work per flush. So
+//!     the committer gives those it has just answered a moment to come back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -37,6 +40,8 @@ pub(crate) const BATCH_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - (1 << 20);
 /// Percent of the log in use.
 pub(crate) const PRESSURE_USED: u64 = 50;
 const HOLD_USED: u64 = 85;
+/// How long an entry waits for company at most (W5).
+const GATHER_MAX: Duration = Duration::from_millis(1);
 const HOLD_POLL: Duration = Duration::from_millis(20);
 /// A log that stays full this long fails the volume instead of hanging it.
 const HOLD_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -153,6 +158,11 @@ impl WriterInit for LogWal {
         self.clock.not_before(manifest.manifest().last_l0_clock_tick());
         for _ in 0..FENCE_TRIES {
             let entries = self.log.replay(&self.stream, after).await.map_err(wal_error)?;
+            if let Some((expected, entry)) = (after + 1..).zip(&entries).find(|(expected, entry)| *expected != entry.id)
+            {
+                let why = format!("entries {expected} to {} of log stream {} are lost", entry.id - 1, self.stream);
+                return Err(data_error(&why));
+            }
             let last = entries.last().map_or(after, |entry| entry.id);
             let fence = last + 1;
             let payload = self.payload(fence, Vec::new());
@@ -357,10 +367,34 @@ pub(crate) async fn hold(log: &dyn LogStore, pressure: &Notify) -> Result<(), Lo
     }
 }
 
+/// Keeps clients together that work at once (W5).
+#[derive(Default)]
+struct Pace {
+    /// How long the last entry took.
+    took: Duration,
+    /// How many waited when it was durable: for it, or for the next.
+    crowd: usize,
+}
+
+impl Pace {
+    /// Waits for those whom the last entry released, until they are back or a quarter of what an entry takes is over.
+    async fn gather(&self, durability: &Durability) {
+        let patience = (self.took / 4).min(GATHER_MAX);
+        let begun = Instant::now();
+        while self.crowd > 1 && !durability.has_gathered(self.crowd) && begun.elapsed() < patience {
+            // No timer is as fine. With nothing else to do this looks for what came in on the sockets.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 /// The committer: one per writer, ends when the writer is closed and nothing is buffered, or with the first failure.
 async fn commit(shared: Arc<Shared>) {
+    let mut pace = Pace::default();
     loop {
+        pace.gather(&shared.wal.durability).await;
         let Some((id, rows, last_seq)) = shared.take() else {
+            pace = Pace::default();
             if shared.status().is_err() {
                 return;
             }
@@ -369,7 +403,10 @@ async fn commit(shared: Arc<Shared>) {
         };
         let bytes = rows.iter().map(Bytes::len).sum();
         let payload = shared.wal.payload(id, rows);
-        match shared.wal.log.append(&shared.wal.stream, id, payload).await {
+        let begun = Instant::now();
+        let appended = shared.wal.log.append(&shared.wal.stream, id, payload).await;
+        pace = Pace { took: begun.elapsed(), crowd: shared.wal.durability.waiting() };
+        match appended {
             Ok(()) => shared.committed(id, bytes, last_seq),
             Err(error) => return shared.fail(wal_error(error)),
         }
