@@ -83,10 +83,11 @@ impl Inner {
         let mut futile = 0;
         let mut last = (u64::MAX, u64::MAX);
         loop {
+            // Before the room: what is garbage no more by now is room then, and must not be missing in both.
+            let (garbage, dirty) = (self.garbage_bytes(), self.parts.memory.dirty_used());
             let Some(no_space) = self.missing_room(bytes) else { return Ok(()) };
             self.check_poison()?;
             let (total, available) = self.room(0);
-            let (garbage, dirty) = (self.garbage_bytes(), self.parts.memory.dirty_used());
             let reachable = available.saturating_add(garbage - garbage / 8);
             let hope = reachable >= dirty + bytes + self.margin(total) && garbage > SEGMENT_MIN_GARBAGE;
             if dirty == 0 && !hope {
