@@ -10,6 +10,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
+use crate::buffer::Buffers;
 use crate::disk::{DiskFile, DiskOpener};
 use crate::error::PoolError;
 use crate::index::{Graveyard, Index};
@@ -26,7 +27,7 @@ pub const WRITERS_MAX: usize = 16;
 const READERS_MAX: usize = 64;
 /// Locks that order commits of one path.
 const COMMIT_LOCKS: usize = 64;
-/// Files kept open for reading.
+/// Files kept open for reading; each may hold two descriptors, with and without the kernel's cache.
 const OPEN_FILES_MAX: usize = 384;
 
 /// How often absent disks are looked for.
@@ -49,6 +50,7 @@ pub struct Core {
     label: Mutex<Label>,
     version_next: AtomicU64,
     pub files: Cache<FileKey, Arc<dyn DiskFile>>,
+    pub buffers: Arc<Buffers>,
     pub writers: Semaphore,
     pub readers: Semaphore,
     pub commits: Vec<tokio::sync::Mutex<()>>,
@@ -95,6 +97,7 @@ impl Core {
             version_next: AtomicU64::new(0),
             label: Mutex::new(label),
             files: Cache::new(OPEN_FILES_MAX),
+            buffers: Arc::default(),
             writers: Semaphore::new(WRITERS_MAX),
             readers: Semaphore::new(READERS_MAX),
             commits: (0..COMMIT_LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),

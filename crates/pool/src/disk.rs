@@ -8,6 +8,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::path::Path;
 use std::sync::Arc;
 
+/// What direct I/O is aligned to: offset, length and place in memory. No block of a disk or filesystem page is longer
+/// where larder runs; a filesystem that wants more refuses, and is served through the cache.
+pub const DIRECT_ALIGN: usize = 4096;
+
 /// Room on a disk. Disks with the same `filesystem` share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskSpace {
@@ -48,6 +52,11 @@ pub trait DiskFile: Send + Sync + 'static {
     fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize>;
     /// Writes all buffers.
     fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
+    /// As `read_at`, past the kernel's cache where the filesystem can: for long reads of what is not needed again soon.
+    /// `buffer` and `offset` are aligned to [`DIRECT_ALIGN`].
+    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(&mut [IoSliceMut::new(buffer)], offset)
+    }
     /// Makes contents and length durable.
     fn sync(&self) -> io::Result<()>;
     /// Hint: begin writing this range to the device now.

@@ -2,18 +2,23 @@
 //!
 //! The directory is held open and every name is resolved from it, so that when somebody unmounts
 //! the filesystem nothing is ever written to the directory below the mount point.
+//!
+//! Long reads go past the kernel's cache (`O_DIRECT`): it would keep a second copy of what the volume keeps. A file is
+//! opened a second time for that. Where the filesystem refuses, at opening (tmpfs of old kernels, FUSE) or at the
+//! first read, the disk goes on through the cache.
 
 use std::any::Any;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::{DiskFile, DiskIo, DiskOpener, DiskSpace};
+use crate::disk::{DIRECT_ALIGN, DiskFile, DiskIo, DiskOpener, DiskSpace};
 
 const LOCK_NAME: &str = "larder.lock";
 /// `IOV_MAX` of Linux.
@@ -30,7 +35,7 @@ impl DiskOpener for FileDisks {
 
     fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>> {
         let root = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Arc::new(FileDisk { root }))
+        Ok(Arc::new(FileDisk { root, direct_refused: Arc::default() }))
     }
 }
 
@@ -44,6 +49,7 @@ pub fn host() -> (String, String) {
 #[derive(Debug)]
 struct FileDisk {
     root: OwnedFd,
+    direct_refused: Arc<AtomicBool>,
 }
 
 impl FileDisk {
@@ -52,17 +58,27 @@ impl FileDisk {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         Ok(rustix::fs::openat(&self.root, name, flags, Mode::from_raw_mode(0o600))?)
     }
+
+    fn file(&self, fd: OwnedFd, mode: OFlags) -> OpenFile {
+        OpenFile {
+            file: File::from(fd),
+            mode,
+            direct: OnceLock::new(),
+            direct_refused: Arc::clone(&self.direct_refused),
+        }
+    }
 }
 
 impl DiskIo for FileDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let fd = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
-        Ok(Arc::new(OpenFile(File::from(fd))))
+        Ok(Arc::new(self.file(fd, OFlags::RDWR)))
     }
 
     fn open(&self, name: &str, writable: bool) -> io::Result<Arc<dyn DiskFile>> {
-        let fd = self.open_at(name, if writable { OFlags::RDWR } else { OFlags::RDONLY })?;
-        Ok(Arc::new(OpenFile(File::from(fd))))
+        let mode = if writable { OFlags::RDWR } else { OFlags::RDONLY };
+        let fd = self.open_at(name, mode)?;
+        Ok(Arc::new(self.file(fd, mode)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -117,8 +133,8 @@ impl DiskIo for FileDisk {
         let fd = self
             .open_at(LOCK_NAME, OFlags::RDWR | OFlags::CREATE)
             .or_else(|error| self.open_at(LOCK_NAME, OFlags::RDONLY).map_err(|_| error))?;
-        let file = OpenFile(File::from(fd));
-        if let Err(error) = rustix::fs::flock(&file.0, FlockOperation::NonBlockingLockExclusive) {
+        let file = self.file(fd, OFlags::RDWR);
+        if let Err(error) = rustix::fs::flock(&file.file, FlockOperation::NonBlockingLockExclusive) {
             if error != Errno::WOULDBLOCK {
                 return Err(error.into());
             }
@@ -128,8 +144,8 @@ impl DiskIo for FileDisk {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, holder));
         }
         // Who holds it is for people only; the lock holds without.
-        let _ = file.0.set_len(0).and_then(|()| file.write_at(&mut [IoSlice::new(owner.as_bytes())], 0));
-        Ok(Box::new(file.0))
+        let _ = file.file.set_len(0).and_then(|()| file.write_at(&mut [IoSlice::new(owner.as_bytes())], 0));
+        Ok(Box::new(file.file))
     }
 
     fn identity(&self) -> io::Result<(u64, u64)> {
@@ -138,7 +154,42 @@ impl DiskIo for FileDisk {
     }
 }
 
-struct OpenFile(File);
+struct OpenFile {
+    file: File,
+    mode: OFlags,
+    /// The same file past the cache, opened when it is first needed; `None` if that is not possible.
+    direct: OnceLock<Option<File>>,
+    /// The filesystem of this disk takes no direct I/O.
+    direct_refused: Arc<AtomicBool>,
+}
+
+impl OpenFile {
+    fn direct(&self) -> Option<&File> {
+        if self.direct_refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let open = || {
+            // By descriptor: the name may lead elsewhere by now.
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let flags = self.mode | OFlags::DIRECT | OFlags::CLOEXEC;
+            match rustix::fs::open(path, flags, Mode::empty()) {
+                Ok(fd) => Some(File::from(fd)),
+                Err(error) => {
+                    self.refuse_direct(error);
+                    None
+                }
+            }
+        };
+        self.direct.get_or_init(open).as_ref()
+    }
+
+    /// `EINVAL` is how a filesystem says that it cannot, or not with this alignment. Anything else concerns this file alone.
+    fn refuse_direct(&self, error: Errno) {
+        if error == Errno::INVAL && !self.direct_refused.swap(true, Ordering::Relaxed) {
+            tracing::debug!("the filesystem takes no direct I/O; going through its cache");
+        }
+    }
+}
 
 /// Calls `read` until the buffers are full or it returns 0.
 fn read_fully(
@@ -168,12 +219,12 @@ fn read_fully(
 
 impl DiskFile for OpenFile {
     fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
-        read_fully(buffers, offset, |buffers, offset| rustix::io::preadv(&self.0, buffers, offset))
+        read_fully(buffers, offset, |buffers, offset| rustix::io::preadv(&self.file, buffers, offset))
     }
 
     fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         let flags = rustix::io::ReadWriteFlags::NOWAIT;
-        read_fully(buffers, offset, |buffers, offset| match rustix::io::preadv2(&self.0, buffers, offset, flags) {
+        read_fully(buffers, offset, |buffers, offset| match rustix::io::preadv2(&self.file, buffers, offset, flags) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Err(Errno::WOULDBLOCK),
             other => other,
         })
@@ -186,7 +237,7 @@ impl DiskFile for OpenFile {
                 return Ok(());
             }
             let batch = buffers.len().min(BUFFERS_MAX);
-            match rustix::io::pwritev(&self.0, &buffers[..batch], offset) {
+            match rustix::io::pwritev(&self.file, &buffers[..batch], offset) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     offset += count as u64;
@@ -198,17 +249,38 @@ impl DiskFile for OpenFile {
         }
     }
 
+    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(direct) = self.direct().filter(|_| done < buffer.len()) {
+            match rustix::io::pread(direct, &mut buffer[done..], offset + done as u64) {
+                Ok(0) => return Ok(done),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL) => {
+                    self.refuse_direct(Errno::INVAL);
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            // Only the end of the file is not aligned.
+            if !done.is_multiple_of(DIRECT_ALIGN) {
+                return Ok(done);
+            }
+        }
+        Ok(done + self.read_at(&mut [IoSliceMut::new(&mut buffer[done..])], offset + done as u64)?)
+    }
+
     fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::fdatasync(&self.0)?)
+        Ok(rustix::fs::fdatasync(&self.file)?)
     }
 
     fn start_writeback(&self, offset: u64, length: u64) {
         // On Linux this starts the write-back of dirty pages without waiting for it. A hint: failure changes nothing.
         let length = std::num::NonZeroU64::new(length);
-        let _ = rustix::fs::fadvise(&self.0, offset, length, rustix::fs::Advice::DontNeed);
+        let _ = rustix::fs::fadvise(&self.file, offset, length, rustix::fs::Advice::DontNeed);
     }
 
     fn length(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 }

@@ -11,6 +11,7 @@
 
 mod adopt;
 mod attributes;
+mod buffer;
 mod core;
 mod create;
 pub mod disk;

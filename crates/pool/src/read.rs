@@ -5,8 +5,11 @@
 //!     that did.
 //! R2. A shard that failed is counted on its disk and queued for repair, once per reader.
 //!
-//! The common case costs one `preadv` per shard straight into the result: data land in place,
+//! A short range costs one `preadv` per shard straight into the result: data land in place,
 //! checksums beside. What the kernel has cached is read without leaving the calling thread.
+//!
+//! A long range goes past the kernel's cache: one aligned read per shard brings blocks and checksums as they lie in
+//! the file, and the result is slices between the checksums. Nothing is copied.
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -17,9 +20,9 @@ use bytes::{Bytes, BytesMut};
 use larder_base::checksum::checksum;
 
 use crate::core::Core;
-use crate::disk::DiskFile;
+use crate::disk::{DIRECT_ALIGN, DiskFile};
 use crate::error::PoolError;
-use crate::geometry::{BLOCK_BYTES, block_offset};
+use crate::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, Geometry, Piece, block_offset};
 use crate::index::Object;
 use crate::member::ErrorKind;
 use crate::shard::{self, Header};
@@ -27,8 +30,16 @@ use crate::{attributes, parity};
 
 /// The longest range read at once; longer ones are streamed in such chunks.
 pub const READ_BYTES_MAX: u64 = 8 << 20;
-/// Ranges up to this size are tried on the calling thread first.
-const INLINE_BYTES_MAX: u64 = 1 << 20;
+/// Ranges from this size on are read past the kernel's cache. Shorter ones are perhaps wanted again (metadata), and
+/// gain by what the kernel reads ahead.
+const DIRECT_BYTES_MIN: u64 = 256 << 10;
+const _: () = assert!(DIRECT_BYTES_MIN < READ_BYTES_MAX);
+
+/// A block in its file.
+const STORED_BLOCK_BYTES: usize = (BLOCK_BYTES + CHECKSUM_BYTES) as usize;
+/// What is verified with one read.
+const VERIFY_BYTES: u64 = 2 << 20;
+const _: () = assert!(VERIFY_BYTES.is_multiple_of(BLOCK_BYTES));
 
 /// Why a shard's blocks could not be read.
 #[derive(Debug)]
@@ -49,33 +60,116 @@ struct Run {
 }
 
 impl Core {
-    /// Reads `range` of an object, at most [`READ_BYTES_MAX`] of it.
+    /// Reads `range` of an object, at most [`READ_BYTES_MAX`] of it, into one piece.
     pub async fn read(self: &Arc<Self>, object: &Arc<Object>, range: Range<u64>) -> Result<Bytes, PoolError> {
-        self.check_open()?;
-        if range.is_empty() {
-            return Ok(Bytes::new());
+        let length = range.end.saturating_sub(range.start) as usize;
+        let mut chunks = self.read_chunks(object, range).await?;
+        if chunks.len() == 1 {
+            return Ok(chunks.swap_remove(0));
         }
+        let mut whole = BytesMut::with_capacity(length);
+        chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+        Ok(whole.freeze())
+    }
+
+    /// As [`Core::read`], uncopied: in as many pieces as the blocks it lies in.
+    pub async fn read_chunks(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        range: Range<u64>,
+    ) -> Result<Vec<Bytes>, PoolError> {
+        self.check_open()?;
+        match range.end.saturating_sub(range.start) {
+            0 => Ok(Vec::new()),
+            1..DIRECT_BYTES_MIN => Ok(vec![self.read_short(object, range).await?]),
+            _ => self.read_long(object, range).await,
+        }
+    }
+
+    async fn read_short(self: &Arc<Self>, object: &Arc<Object>, range: Range<u64>) -> Result<Bytes, PoolError> {
         let length = (range.end - range.start) as usize;
         let (runs, skip) = self.runs(object, range);
-        let mut groups = group_by_shard(runs);
-        if length as u64 <= INLINE_BYTES_MAX {
-            let mut done = Vec::with_capacity(groups.len());
-            let mut cold = Vec::new();
-            for mut group in groups {
-                match self.read_group(object, &mut group, true) {
-                    Ok(()) => done.push(group),
-                    Err(ShardError::WouldBlock) => cold.push(group),
-                    Err(error) => done.push(self.rescue(object, group, error).await?),
-                }
+        let groups = group_by_shard(runs);
+        let mut done = Vec::with_capacity(groups.len());
+        let mut cold = Vec::new();
+        for mut group in groups {
+            match self.read_group(object, &mut group, true) {
+                Ok(()) => done.push(group),
+                Err(ShardError::WouldBlock) => cold.push(group),
+                Err(error) => done.push(self.rescue_group(object, group, error).await?),
             }
-            if !cold.is_empty() {
-                done.extend(self.read_groups(object, cold).await?);
-            }
-            groups = done;
-        } else {
-            groups = self.read_groups(object, groups).await?;
         }
-        Ok(join(groups, skip, length))
+        if !cold.is_empty() {
+            done.extend(self.read_groups(object, cold).await?);
+        }
+        Ok(join(done, skip, length))
+    }
+
+    async fn read_long(self: &Arc<Self>, object: &Arc<Object>, range: Range<u64>) -> Result<Vec<Bytes>, PoolError> {
+        let geometry = object.geometry;
+        let copy = if geometry.k == 1 { self.choose_copy(object, range.start) } else { 0 };
+        let mut pieces = geometry.pieces(range);
+        if geometry.k == 1 {
+            pieces.iter_mut().for_each(|piece| piece.shard = copy);
+        }
+        let spans = spans_of(geometry, &pieces);
+        let reads = spans.iter().map(|(shard, local)| self.read_span(object, *shard, local.clone()));
+        let contents = futures::future::try_join_all(reads).await?;
+        let mut chunks = Vec::new();
+        for piece in &pieces {
+            let within =
+                |(shard, local): &&(u8, Range<u64>)| *shard == piece.shard && local.contains(&piece.local.start);
+            if let Some((span, content)) = spans.iter().zip(&contents).find(|(span, _)| within(span)) {
+                content.slices(piece.local.start - span.1.start..piece.local.end - span.1.start, &mut chunks);
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// Blocks of one shard, from its disk or else from the others.
+    async fn read_span(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        shard: u8,
+        local: Range<u64>,
+    ) -> Result<Content, PoolError> {
+        let Ok(permit) = self.readers.acquire().await else { return Err(PoolError::Closed(self.name.clone())) };
+        let (of_task, wanted) = (object.clone(), local.clone());
+        let read = self.blocking(move |core| core.read_direct(&of_task, shard, &wanted)).await?;
+        drop(permit);
+        match read {
+            Ok(content) => Ok(content),
+            Err(error) => Ok(Content::Plain(self.rescue(object, shard, local, error).await?.into())),
+        }
+    }
+
+    /// Reads and verifies whole blocks of a shard, past the kernel's cache.
+    fn read_direct(&self, object: &Object, index: u8, local: &Range<u64>) -> Result<Content, ShardError> {
+        let slot = object.slot(index).ok_or(ShardError::Absent)?;
+        let member = self.member(slot).filter(|member| member.is_readable()).ok_or(ShardError::Absent)?;
+        let file = self.shard_file(object, index, slot, false)?;
+        let length = local.end - local.start;
+        let first = local.start / BLOCK_BYTES;
+        let start = block_offset(u64::from(object.header_bytes), first);
+        let end = start + length + length.div_ceil(BLOCK_BYTES) * CHECKSUM_BYTES;
+        let aligned = start - start % DIRECT_ALIGN as u64..end.next_multiple_of(DIRECT_ALIGN as u64);
+        let mut buffer = self.buffers.take((aligned.end - aligned.start) as usize);
+        member.reading.fetch_add(1, Ordering::Relaxed);
+        let read = file.read_direct_at(buffer.bytes_mut(), aligned.start);
+        member.reading.fetch_sub(1, Ordering::Relaxed);
+        let count = read.map_err(ShardError::Io)?;
+        if aligned.start + (count as u64) < end {
+            // The file was cut short: as wrong as flipped bits.
+            return Err(ShardError::Checksum);
+        }
+        let raw = buffer.freeze().slice((start - aligned.start) as usize..(end - aligned.start) as usize);
+        let seed = shard::shard_seed(self.id, object.version, index);
+        let intact = raw.chunks(STORED_BLOCK_BYTES).zip(first..).all(|(block, at)| {
+            block
+                .split_last_chunk()
+                .is_some_and(|(data, sum)| checksum(shard::block_seed(seed, at), data).to_le_bytes() == *sum)
+        });
+        if intact { Ok(Content::Stored(raw)) } else { Err(ShardError::Checksum) }
     }
 
     /// The runs that cover `range`, in object order, and how many bytes before it they begin.
@@ -139,7 +233,7 @@ impl Core {
                 drop(permit);
                 match result {
                     Ok(()) => Ok(group),
-                    Err(error) => self.rescue(&object, group, error).await,
+                    Err(error) => self.rescue_group(&object, group, error).await,
                 }
             }
         });
@@ -222,28 +316,35 @@ impl Core {
     async fn rescue(
         self: &Arc<Self>,
         object: &Arc<Object>,
-        group: Group,
+        index: u8,
+        local: Range<u64>,
         error: ShardError,
-    ) -> Result<Group, PoolError> {
+    ) -> Result<Vec<u8>, PoolError> {
         let object = object.clone();
         self.blocking(move |core| {
-            let mut group = group;
-            let Some((_, first)) = group.runs.first() else { return Ok(group) };
-            let index = first.shard;
             core.shard_failed(&object, index, &error);
-            let start = first.local.start;
-            let end = group.runs.last().map_or(start, |(_, run)| run.local.end);
-            // Whole blocks keep the demand on memory small however long the range.
-            let bytes = core.reconstruct(&object, index, start..end)?;
-            let mut at = 0;
-            for (_, run) in &mut group.runs {
-                let length = run.buffer.len();
-                run.buffer.copy_from_slice(&bytes[at..at + length]);
-                at += length;
-            }
-            Ok(group)
+            core.reconstruct(&object, index, local)
         })
         .await?
+    }
+
+    async fn rescue_group(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        mut group: Group,
+        error: ShardError,
+    ) -> Result<Group, PoolError> {
+        let Some((_, first)) = group.runs.first() else { return Ok(group) };
+        let (index, start) = (first.shard, first.local.start);
+        let end = group.runs.last().map_or(start, |(_, run)| run.local.end);
+        let bytes = self.rescue(object, index, start..end, error).await?;
+        let mut at = 0;
+        for (_, run) in &mut group.runs {
+            let length = run.buffer.len();
+            run.buffer.copy_from_slice(&bytes[at..at + length]);
+            at += length;
+        }
+        Ok(group)
     }
 
     /// Counts the failure of a shard and queues its repair (R2).
@@ -394,18 +495,59 @@ impl Core {
     /// Reads all blocks of one shard and its header; `false` when any is damaged. Blocks.
     pub fn verify_shard(&self, object: &Object, index: u8) -> bool {
         let length = object.geometry.shard_bytes(index);
-        let mut buffer = vec![0; READ_BYTES_MAX.min(length) as usize];
         let mut at = 0;
         while at < length {
-            let bytes = (length - at).min(READ_BYTES_MAX) as usize;
-            if let Err(error) = self.read_blocks(object, index, at, &mut [&mut buffer[..bytes]], false) {
+            let end = (at + VERIFY_BYTES).min(length);
+            if let Err(error) = self.read_direct(object, index, &(at..end)) {
                 self.shard_failed(object, index, &error);
                 return false;
             }
-            at += bytes as u64;
+            at = end;
         }
         self.header_intact(object, index)
     }
+}
+
+/// Verified blocks of one shard.
+enum Content {
+    /// As they lie in the file: each block followed by its checksum.
+    Stored(Bytes),
+    /// Computed from other shards.
+    Plain(Bytes),
+}
+
+impl Content {
+    /// Appends `range`, which counts data bytes, uncopied.
+    fn slices(&self, range: Range<u64>, out: &mut Vec<Bytes>) {
+        let (start, end) = (range.start as usize, range.end as usize);
+        match self {
+            Self::Plain(bytes) => out.push(bytes.slice(start..end)),
+            Self::Stored(raw) => {
+                let mut at = start;
+                while at < end {
+                    let block = at / BLOCK_BYTES as usize;
+                    let until = ((block + 1) * BLOCK_BYTES as usize).min(end);
+                    let sums = block * CHECKSUM_BYTES as usize;
+                    out.push(raw.slice(at + sums..until + sums));
+                    at = until;
+                }
+            }
+        }
+    }
+}
+
+/// The whole blocks that hold `pieces`, neighbours in one shard together.
+fn spans_of(geometry: Geometry, pieces: &[Piece]) -> Vec<(u8, Range<u64>)> {
+    let mut spans: Vec<(u8, Range<u64>)> = Vec::new();
+    for piece in pieces {
+        let known = spans.iter_mut().find(|(shard, local)| *shard == piece.shard && local.end == piece.local.start);
+        match known {
+            Some((_, local)) => local.end = piece.local.end,
+            None => spans.push((piece.shard, piece.local.clone())),
+        }
+    }
+    spans.iter_mut().for_each(|(shard, local)| *local = geometry.whole_blocks(*shard, local));
+    spans
 }
 
 /// The runs of one shard, with their order in the object.

@@ -2,6 +2,11 @@
 //!
 //! Puts, completions and deletes run as tasks of their own: a caller that goes away half-way leaves
 //! either the old or the new state, never a half-written one, and no litter.
+//!
+//! Two more traits of object_store are left out on purpose. `MultipartStore` names an upload by an id that any process may
+//! go on with later: the pool would have to keep parts of uploads that nobody finishes, across restarts, while a pool has
+//! one user, who holds its [`Upload`]. `PaginatedListStore` hands out pages by token for callers without a connection;
+//! listings here come from the index in memory, in order, and `list_with_offset` continues anywhere.
 
 use std::fmt;
 use std::ops::Range;
@@ -125,7 +130,8 @@ impl PoolStore {
         result.map(|object| put_result(&object)).map_err(|error| refused(&path, error))
     }
 
-    fn stream(&self, object: Arc<Object>, range: Range<u64>) -> BoxStream<'static, Result<Bytes>> {
+    /// Each item is what was read at once, in pieces.
+    fn stream(&self, object: Arc<Object>, range: Range<u64>) -> BoxStream<'static, Result<Vec<Bytes>>> {
         let core = self.core.clone();
         // Chunks are whole stripes, so that no block is read twice.
         let stripe = object.geometry.stripe_bytes();
@@ -136,7 +142,7 @@ impl PoolStore {
             .map(move |at| {
                 let (core, object) = (core.clone(), object.clone());
                 let part = (at * chunk).max(range.start)..((at + 1) * chunk).min(range.end);
-                async move { Ok(core.read(&object, part).await?) }
+                async move { Result::Ok(core.read_chunks(&object, part).await?) }
             })
             .buffered(READ_AHEAD)
             .boxed()
@@ -238,10 +244,11 @@ impl ObjectStore for PoolStore {
         let payload = if options.head {
             stream::empty().boxed()
         } else if range.end - range.start <= READ_BYTES_MAX {
-            let bytes = self.core.read(&object, range.clone()).await?;
-            stream::once(async move { Ok(bytes) }).boxed()
+            let chunks = self.core.read_chunks(&object, range.clone()).await?;
+            stream::iter(chunks.into_iter().map(Ok)).boxed()
         } else {
-            self.stream(object, range.clone())
+            let pieces = |chunks: Vec<Bytes>| stream::iter(chunks.into_iter().map(Ok));
+            self.stream(object, range.clone()).map_ok(pieces).try_flatten().boxed()
         };
         let payload = GetResultPayload::Stream(payload);
         Ok(GetResult { payload, meta, range, attributes, extensions: Default::default() })
@@ -324,7 +331,7 @@ impl ObjectStore for PoolStore {
         let mut upload = Upload::new(self.core.clone(), request);
         let mut parts = self.stream(object, 0..size);
         while let Some(part) = parts.try_next().await? {
-            upload.put_part(part.into()).await?;
+            upload.put_part(part.into_iter().collect()).await?;
         }
         upload.complete().await.map(|_| ())
     }
@@ -339,7 +346,7 @@ impl PoolStore {
         let mut whole = bytes::BytesMut::with_capacity((range.end - range.start) as usize);
         let mut parts = self.stream(object, range);
         while let Some(part) = parts.try_next().await? {
-            whole.extend_from_slice(&part);
+            part.iter().for_each(|piece| whole.extend_from_slice(piece));
         }
         Ok(whole.freeze())
     }

@@ -21,6 +21,8 @@ pub struct Faults {
     pub write_error: AtomicBool,
     pub read_only: AtomicBool,
     pub quota_bytes: AtomicU64,
+    /// The filesystem takes no direct I/O.
+    pub no_direct: AtomicBool,
     sizes: Mutex<HashMap<String, u64>>,
     filesystem: u64,
 }
@@ -51,6 +53,7 @@ impl FaultyDisks {
                     write_error: false.into(),
                     read_only: false.into(),
                     quota_bytes: AtomicU64::new(1 << 30),
+                    no_direct: false.into(),
                     sizes: Mutex::default(),
                     filesystem: number,
                 })
@@ -204,6 +207,14 @@ impl DiskFile for FaultyFile {
             *size = (*size).max(end);
         }
         self.file.write_at(buffers, offset)
+    }
+
+    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.disk.may_read()?;
+        if self.disk.faults.no_direct.load(SeqCst) {
+            return self.file.read_at(&mut [IoSliceMut::new(buffer)], offset);
+        }
+        self.file.read_direct_at(buffer, offset)
     }
 
     fn sync(&self) -> io::Result<()> {

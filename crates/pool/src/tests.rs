@@ -4,6 +4,7 @@
 mod conformance;
 mod crash;
 mod degraded;
+mod long_reads;
 mod membership;
 mod returning;
 mod speed;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use larder_base::checksum::checksum_slices;
 use object_store::{Attributes, PutMode};
 
 use crate::core::{Core, Placed};
@@ -329,7 +330,7 @@ impl ShardGroup {
             while at < range.end {
                 let end = (at + BLOCK_BYTES).min(range.end);
                 let seed = shard::block_seed(shard.seed, first + sums.len() as u64);
-                sums.push(checksum(seed, data.slices(at - base, end - base)).to_le_bytes());
+                sums.push(checksum_slices(seed, data.slices(at - base, end - base)).to_le_bytes());
                 at = end;
             }
             let mut buffers = Vec::with_capacity(sums.len() * 3);
@@ -368,7 +369,9 @@ impl ShardGroup {
             let sums: Vec<[u8; 8]> = row
                 .chunks(BLOCK_BYTES as usize)
                 .zip(first..)
-                .map(|(block, at)| checksum(shard::block_seed(shard.seed, at), std::iter::once(block)).to_le_bytes())
+                .map(|(block, at)| {
+                    checksum_slices(shard::block_seed(shard.seed, at), std::iter::once(block)).to_le_bytes()
+                })
                 .collect();
             let mut buffers = Vec::with_capacity(sums.len() * 2);
             for (block, sum) in row.chunks(BLOCK_BYTES as usize).zip(&sums) {
@@ -454,15 +457,4 @@ impl OpenShard {
         }
         Ok(())
     }
-}
-
-/// As `larder_base::checksum`, over slices.
-fn checksum<'a>(seed: u64, mut slices: impl Iterator<Item = &'a [u8]>) -> u64 {
-    let first = slices.next().unwrap_or_default();
-    let Some(second) = slices.next() else { return larder_base::checksum::checksum(seed, first) };
-    let mut hasher = xxhash_rust::xxh3::Xxh3::with_seed(seed);
-    hasher.update(first);
-    hasher.update(second);
-    slices.for_each(|slice| hasher.update(slice));
-    hasher.digest()
 }

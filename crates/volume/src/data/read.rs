@@ -12,9 +12,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
-use larder_base::checksum::checksum;
-use object_store::ObjectStoreExt;
+use bytes::{Bytes, BytesMut};
+use object_store::{GetOptions, ObjectStoreExt};
 use tokio::sync::Notify;
 
 use super::compress::decompress;
@@ -22,7 +21,7 @@ use super::dirty::Payload;
 use super::extents::{Codec, RecordRef, SegmentId};
 use super::file::{State, Stream};
 use super::memory::{Record, RecordKey};
-use super::segment::{object_path, place_seed};
+use super::segment::{checksum_chunks, object_path, place_seed};
 use super::{Data, Inner, store_error};
 use crate::inode::Inode;
 use crate::types::*;
@@ -38,6 +37,8 @@ const WINDOW_MAX: u64 = 8 << 20;
 const PLANS_MAX: usize = 64;
 /// Smaller records are copied out of what was fetched with them, so that they do not keep it in memory.
 const SHARED_RECORD_FRACTION: usize = 8;
+/// Records whose pieces are smaller than this on average are joined.
+const SHARED_CHUNK_BYTES_MIN: usize = 8 << 10;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -333,6 +334,21 @@ impl Inner {
         Ok(got)
     }
 
+    /// As `get_segment`, in the pieces in which the store has them: a pool does not copy blocks together.
+    async fn get_chunks(&self, id: SegmentId, range: Range<u64>) -> FsResult<Vec<Bytes>> {
+        use futures::TryStreamExt;
+        let path = object_path(&self.parts.prefix, id);
+        let want = range.end - range.start;
+        let failed = |error| store_error(&format!("reading segment {:016x}", id.0), &error);
+        let options = GetOptions { range: Some(range.into()), ..GetOptions::default() };
+        let got = self.parts.store.get_opts(&path, options).await.map_err(failed)?;
+        let chunks: Vec<Bytes> = got.into_stream().try_collect().await.map_err(failed)?;
+        if chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>() != want {
+            return Err(FsError::Io(format!("segment {:016x} is shorter than it should be", id.0).into()));
+        }
+        Ok(chunks)
+    }
+
     /// Reads one record again after its first reading failed (R2).
     async fn fetch_again(&self, record: &RecordRef) -> FsResult<Record> {
         let start = u64::from(record.position);
@@ -374,7 +390,7 @@ impl FetchRun {
         let start = self.records.iter().map(|(r, _)| u64::from(r.position)).min().unwrap_or(0);
         let end = self.records.iter().map(|(r, _)| u64::from(r.position) + u64::from(r.stored_len)).max().unwrap_or(0);
         let Some(segment) = self.records.first().map(|(record, _)| record.segment) else { return };
-        let stored = self.inner.get_segment(segment, start..end).await.ok();
+        let stored = self.inner.get_chunks(segment, start..end).await.ok();
         let unpacked = match stored {
             Some(stored) => self.unpack(stored, start).await,
             None => vec![None; self.records.len()],
@@ -394,15 +410,19 @@ impl FetchRun {
     }
 
     /// Verifies and decompresses, on another thread if it is much.
-    async fn unpack(&self, stored: Bytes, start: u64) -> Vec<Option<Record>> {
+    async fn unpack(&self, stored: Vec<Bytes>, start: u64) -> Vec<Option<Record>> {
         let records: Vec<RecordRef> = self.records.iter().map(|(record, _)| *record).collect();
         let packed = records.iter().filter(|r| r.codec != Codec::Raw).map(|r| u64::from(r.raw_len)).sum::<u64>();
+        let stored = Record::from_chunks(&stored);
         let work = move || {
             let one = |record: &RecordRef| {
+                let mut chunks = Vec::new();
                 let at = (u64::from(record.position) - start) as usize;
-                verify_and_unpack(record, &stored.slice(at..at + record.stored_len as usize))
+                stored.slice_into(at, record.stored_len as usize, &mut chunks);
+                let content = verify_and_unpack_chunks(record, &chunks)?;
+                Some(own_if_small(content, record, stored.len()))
             };
-            records.iter().map(|record| own_if_small(one(record)?, record, stored.len()).into()).collect()
+            records.iter().map(one).collect()
         };
         if packed < 256 << 10 {
             return work();
@@ -425,20 +445,39 @@ impl Drop for FetchRun {
 }
 
 pub(super) fn verify_and_unpack(record: &RecordRef, stored: &Bytes) -> Option<Record> {
-    if checksum(place_seed(record.segment, record.position), stored) != record.checksum {
-        return None;
-    }
-    decompress(record.codec, stored, record.raw_len as usize).map(Record::One)
+    verify_and_unpack_chunks(record, std::slice::from_ref(stored))
 }
 
-/// A small slice of a large buffer would keep all of it in memory.
-fn own_if_small(content: Record, record: &RecordRef, buffer_len: usize) -> Record {
-    match content {
-        Record::One(bytes) if record.codec == Codec::Raw && bytes.len() * SHARED_RECORD_FRACTION < buffer_len => {
-            Record::One(Bytes::copy_from_slice(&bytes))
-        }
-        content => content,
+fn verify_and_unpack_chunks(record: &RecordRef, stored: &[Bytes]) -> Option<Record> {
+    if checksum_chunks(place_seed(record.segment, record.position), stored) != record.checksum {
+        return None;
     }
+    match (record.codec, stored) {
+        (Codec::Raw, _) => {
+            let content = Record::from_chunks(stored);
+            (content.len() == record.raw_len as usize).then_some(content)
+        }
+        (codec, [one]) => decompress(codec, one, record.raw_len as usize).map(Record::One),
+        (codec, _) => decompress(codec, &joined(stored), record.raw_len as usize).map(Record::One),
+    }
+}
+
+/// A small slice of a large buffer would keep all of it in memory, and many tiny ones cost more than one copy.
+fn own_if_small(content: Record, record: &RecordRef, buffer_len: usize) -> Record {
+    let chunks = match &content {
+        Record::One(bytes) => std::slice::from_ref(bytes),
+        Record::Rope(chunks) => chunks,
+    };
+    let small = content.len() * SHARED_RECORD_FRACTION < buffer_len;
+    let crumbs = chunks.len() > 1 && content.len() / chunks.len() < SHARED_CHUNK_BYTES_MIN;
+    // What was unpacked is its own already.
+    if record.codec == Codec::Raw && (small || crumbs) { Record::One(joined(chunks)) } else { content }
+}
+
+fn joined(chunks: &[Bytes]) -> Bytes {
+    let mut whole = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
+    chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+    whole.freeze()
 }
 
 fn push_zeros(mut len: u64, chunks: &mut Vec<Bytes>) {
@@ -477,7 +516,52 @@ fn advance_streams(streams: &mut Vec<Stream>, range: Range<u64>, window_max: u64
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn record(stored: &Bytes, codec: Codec, raw_len: u32) -> RecordRef {
+        let (segment, position) = (SegmentId(7), 640);
+        let checksum = checksum_chunks(place_seed(segment, position), std::slice::from_ref(stored));
+        RecordRef { segment, position, stored_len: stored.len() as u32, raw_len, codec, checksum }
+    }
+
+    #[test]
+    fn records_that_come_in_pieces_are_what_they_would_be_in_one() {
+        let raw: Bytes = b"pantry shelf ".repeat(9000).into();
+        let packed: Bytes = lz4_flex::block::compress(&raw).into();
+        for (stored, codec) in [(&raw, Codec::Raw), (&packed, Codec::Lz4)] {
+            let record = record(stored, codec, raw.len() as u32);
+            let pieces = [stored.slice(..100), stored.slice(100..101), stored.slice(101..)];
+            let content = verify_and_unpack_chunks(&record, &pieces).unwrap();
+            for content in [content.clone(), own_if_small(content, &record, raw.len())] {
+                let mut out = Vec::new();
+                content.slice_into(0, content.len(), &mut out);
+                assert_eq!(out.concat(), raw);
+            }
+            let mut bad = stored.to_vec();
+            bad[100] ^= 1;
+            let bad = Bytes::from(bad);
+            assert!(verify_and_unpack_chunks(&record, &[bad.slice(..100), bad.slice(100..)]).is_none());
+            assert!(verify_and_unpack_chunks(&record, &pieces[..2]).is_none());
+        }
+    }
+
+    #[test]
+    fn small_records_and_crumbs_let_go_of_what_they_came_in() {
+        let buffer = Bytes::from(vec![5u8; 1 << 20]);
+        let is_shared = |len: usize, pieces: usize| {
+            let chunks: Vec<Bytes> =
+                (0..pieces).map(|n| buffer.slice(n * len / pieces..(n + 1) * len / pieces)).collect();
+            let record = record(&buffer.slice(..len), Codec::Raw, len as u32);
+            let owned = own_if_small(Record::from_chunks(&chunks), &record, buffer.len());
+            let mut out = Vec::new();
+            owned.slice_into(0, len, &mut out);
+            buffer.as_ptr_range().contains(&out[0].as_ptr())
+        };
+        assert!(is_shared(128 << 10, 5));
+        assert!(!is_shared(64 << 10, 2), "a sixteenth of the buffer");
+        assert!(!is_shared(128 << 10, 30), "pieces of 4 KiB");
+    }
 
     #[test]
     fn sequential_readers_get_a_growing_window_and_random_ones_nothing() {

@@ -11,9 +11,8 @@
 //! S4. Integers are big-endian, as in keys.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use larder_base::checksum::{checksum, seed};
+use larder_base::checksum::{checksum, checksum_slices, seed};
 use object_store::path::Path;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::extents::{Codec, RecordRef, SegmentId, WINDOW_BYTES};
 use crate::types::Ino;
@@ -142,14 +141,7 @@ impl Builder {
 }
 
 pub(crate) fn checksum_chunks(seed: u64, chunks: &[Bytes]) -> u64 {
-    match chunks {
-        [one] => checksum(seed, one),
-        _ => {
-            let mut hash = Xxh3::with_seed(seed);
-            chunks.iter().for_each(|chunk| hash.update(chunk));
-            hash.digest()
-        }
-    }
+    checksum_slices(seed, chunks.iter().map(|chunk| &chunk[..]))
 }
 
 fn put_entry(out: &mut BytesMut, entry: &IndexEntry) {

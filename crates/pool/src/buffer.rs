@@ -1,0 +1,146 @@
+//! Memory for reads and writes past the kernel's cache: page-aligned, and used again.
+//!
+//! A fresh page costs a fault and a clearing, more than the checksum of what is read into it. So a buffer goes back
+//! to its [`Buffers`] when the last [`Bytes`] that looks into it is dropped, and the next read gets it as it is.
+//!
+//! U1. A buffer may hold bytes of an earlier read: nobody may see more of it than was read or written since it was taken.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::disk::DIRECT_ALIGN;
+
+/// Buffers are a multiple of this long, so that what one read frees fits another.
+const CLASS_BYTES: usize = 64 << 10;
+/// Free memory that is kept for the next read. More would be memory that nobody else can use.
+const FREE_BYTES_MAX: usize = 64 << 20;
+
+/// Free buffers of one pool.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    free: Mutex<Free>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    /// By length. No list is empty.
+    by_class: BTreeMap<usize, Vec<Vec<u8>>>,
+    bytes: usize,
+}
+
+/// Aligned memory, at least as long as was asked for. Goes back when dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    memory: Vec<u8>,
+    /// Bytes before the first aligned one.
+    skip: usize,
+    length: usize,
+    home: Weak<Buffers>,
+}
+
+impl Buffers {
+    /// `length` aligned bytes with whatever is in them (U1).
+    pub fn take(self: &Arc<Self>, length: usize) -> Buffer {
+        let class = length.next_multiple_of(CLASS_BYTES);
+        let memory = self.free.lock().take(class).unwrap_or_else(|| vec![0; class + DIRECT_ALIGN]);
+        let skip = memory.as_ptr().align_offset(DIRECT_ALIGN).min(DIRECT_ALIGN);
+        Buffer { memory, skip, length, home: Arc::downgrade(self) }
+    }
+
+    #[cfg(test)]
+    fn free_bytes(&self) -> usize {
+        self.free.lock().bytes
+    }
+}
+
+impl Free {
+    /// A buffer of `class` bytes or up to a quarter more.
+    fn take(&mut self, class: usize) -> Option<Vec<u8>> {
+        let (&found, list) = self.by_class.range_mut(class..=class + class / 4).next()?;
+        let memory = list.pop()?;
+        if list.is_empty() {
+            self.by_class.remove(&found);
+        }
+        self.bytes -= found;
+        Some(memory)
+    }
+
+    /// Gives the memory back to the caller when enough is free.
+    fn put(&mut self, memory: Vec<u8>) -> Option<Vec<u8>> {
+        let class = memory.len() - DIRECT_ALIGN;
+        if self.bytes + class > FREE_BYTES_MAX {
+            return Some(memory);
+        }
+        self.bytes += class;
+        self.by_class.entry(class).or_default().push(memory);
+        None
+    }
+}
+
+impl Buffer {
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.skip..self.skip + self.length]
+    }
+
+    /// The bytes, shared; the memory goes back with the last of them.
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.memory[self.skip..self.skip + self.length]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let memory = std::mem::take(&mut self.memory);
+        if let Some(home) = self.home.upgrade() {
+            // What is too much is freed after the lock.
+            let _rest = home.free.lock().put(memory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_come_back_with_the_last_slice() {
+        let buffers = Arc::new(Buffers::default());
+        let mut buffer = buffers.take(100_000);
+        assert_eq!(buffer.bytes_mut().len(), 100_000);
+        let at = buffer.bytes_mut().as_ptr();
+        assert!(at.is_aligned() && (at as usize).is_multiple_of(DIRECT_ALIGN));
+        buffer.bytes_mut()[7] = 9;
+        let bytes = buffer.freeze();
+        let slice = bytes.slice(7..8);
+        drop(bytes);
+        assert_eq!(buffers.free_bytes(), 0);
+        assert_eq!(&slice[..], [9]);
+        drop(slice);
+        assert_eq!(buffers.free_bytes(), 128 << 10);
+        assert_eq!(buffers.take(128 << 10).bytes_mut().as_ptr(), at, "used again");
+    }
+
+    #[test]
+    fn what_is_free_is_bounded_and_never_much_too_large() {
+        let buffers = Arc::new(Buffers::default());
+        let many: Vec<Buffer> = (0..80).map(|_| buffers.take(1 << 20)).collect();
+        drop(many);
+        assert_eq!(buffers.free_bytes(), FREE_BYTES_MAX);
+        let small = buffers.take(700_000);
+        assert_eq!(buffers.free_bytes(), FREE_BYTES_MAX, "a buffer of a MiB is wasted on 700 kB");
+        drop(small);
+        let close = buffers.take(960 << 10);
+        assert_eq!(buffers.free_bytes(), FREE_BYTES_MAX - (1 << 20));
+        drop(buffers);
+        drop(close);
+    }
+}
