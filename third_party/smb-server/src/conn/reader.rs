@@ -156,7 +156,7 @@ impl Overlap {
                 if conn.disconnect_requested() {
                     conn.outbound.kill();
                 } else if let Some(out) = response
-                    && conn.outbound.send(out.bytes).await.is_ok()
+                    && conn.outbound.send(out.message).await.is_ok()
                 {
                     sent(out.after_send, out.continuation, &server, &conn);
                 }
@@ -270,7 +270,7 @@ pub async fn reader_task(
             return Ok(());
         }
         if let Some(out) = response {
-            if tx.send(out.bytes).await.is_err() {
+            if tx.send(out.message).await.is_err() {
                 debug!("writer channel closed; reader exiting");
                 return Ok(());
             }
