@@ -148,12 +148,18 @@ impl ResponseQueue {
 impl ResponseReceiver {
     /// The next queued message, if one is waiting.
     pub(crate) fn try_recv(&mut self) -> Option<Vec<u8>> {
-        self.rx.try_recv().ok().map(|payload| payload.message.head.clone())
+        self.rx
+            .try_recv()
+            .ok()
+            .map(|payload| payload.message.head.clone())
     }
 
     /// The next queued message, waiting for one.
     pub(crate) async fn recv(&mut self) -> Option<Vec<u8>> {
-        self.rx.recv().await.map(|payload| payload.message.head.clone())
+        self.rx
+            .recv()
+            .await
+            .map(|payload| payload.message.head.clone())
     }
 }
 

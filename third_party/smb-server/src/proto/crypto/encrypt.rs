@@ -304,14 +304,19 @@ mod tests {
     fn rejects_tampering() {
         for cipher in CIPHERS {
             let (server, client) = pair(cipher);
-            let frame = server.encrypt(7, &[&b"payload"[..], &b" bytes"[..]]).unwrap();
+            let frame = server
+                .encrypt(7, &[&b"payload"[..], &b" bytes"[..]])
+                .unwrap();
             // Tag, nonce, size, flags, session id and ciphertext.
             for at in [4, 20, 36, 42, 44, TRANSFORM_HEADER_LEN] {
                 let mut bad = frame.clone();
                 bad[at] ^= 0x01;
                 assert!(client.decrypt(bad.into()).is_err(), "{cipher:?} byte {at}");
             }
-            assert_eq!(client.decrypt(frame.clone().into()).unwrap(), "payload bytes");
+            assert_eq!(
+                client.decrypt(frame.clone().into()).unwrap(),
+                "payload bytes"
+            );
             // Memory that somebody else holds is left alone.
             let shared = Bytes::from(frame.clone());
             assert!(client.decrypt(shared.clone()).is_ok());
@@ -319,7 +324,11 @@ mod tests {
             let mut short = frame.clone();
             short.pop();
             assert!(client.decrypt(short.into()).is_err());
-            assert!(client.decrypt(Bytes::copy_from_slice(&frame[..TRANSFORM_HEADER_LEN])).is_err());
+            assert!(
+                client
+                    .decrypt(Bytes::copy_from_slice(&frame[..TRANSFORM_HEADER_LEN]))
+                    .is_err()
+            );
         }
     }
 
@@ -333,9 +342,17 @@ mod tests {
         let client = SessionCipher::new(cipher, &server_in, &server_out);
         let message = b"FE534D42 message";
         let sealed = server.encrypt(1, &[message]).unwrap();
-        assert_eq!(client.decrypt(sealed.into()).unwrap(), message, "{cipher:?} out");
+        assert_eq!(
+            client.decrypt(sealed.into()).unwrap(),
+            message[..],
+            "{cipher:?} out"
+        );
         let sealed = client.encrypt(1, &[message]).unwrap();
-        assert_eq!(server.decrypt(sealed.into()).unwrap(), message, "{cipher:?} in");
+        assert_eq!(
+            server.decrypt(sealed.into()).unwrap(),
+            message[..],
+            "{cipher:?} in"
+        );
     }
 
     /// Reference keys from Python:

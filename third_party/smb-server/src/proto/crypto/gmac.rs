@@ -65,8 +65,7 @@ impl Gmac {
         let mut written: c_int = 0;
         // SAFETY: the context is live; GCM has no last block to write, and
         // any cipher's would fit `rest`.
-        let ok =
-            unsafe { EVP_EncryptFinal_ex(self.0.as_ptr(), rest.as_mut_ptr(), &mut written) };
+        let ok = unsafe { EVP_EncryptFinal_ex(self.0.as_ptr(), rest.as_mut_ptr(), &mut written) };
         if ok != 1 {
             return None;
         }

@@ -231,7 +231,11 @@ mod tests {
                 let (start, rest) = message.split_at(head);
                 let mut start = start.to_vec();
                 sign_pieces(&mut start, rest.chunks(piece), &key, algo).expect("sign ok");
-                assert_eq!(start[SIG_OFF..64], whole[SIG_OFF..64], "{algo:?} {head} {piece}");
+                assert_eq!(
+                    start[SIG_OFF..64],
+                    whole[SIG_OFF..64],
+                    "{algo:?} {head} {piece}"
+                );
             }
         }
     }
