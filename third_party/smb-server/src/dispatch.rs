@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::proto::auth::ntlm::Identity;
 use crate::proto::crypto::encrypt::{is_transform, transform_session_id};
-use crate::proto::crypto::{PreauthIntegrity, SessionCipher, TRANSFORM_HEADER_LEN, sign};
-use crate::proto::framing::MAX_FRAME_PAYLOAD;
+use crate::proto::crypto::{PreauthIntegrity, SessionCipher, TRANSFORM_HEADER_LEN, sign_pieces};
+use crate::proto::framing::{MAX_FRAME_PAYLOAD, Message};
 use crate::proto::header::{
     Command, HeaderTail, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS,
     SMB2_FLAGS_SERVER_TO_REDIR, SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header,
@@ -31,7 +31,7 @@ pub struct HandlerResponse {
     /// Bytes after the SMB2 header - the body. The handler owns body
     /// construction.
     pub body: Vec<u8>,
-    /// Bulk data after the body, in order: copied once, into the frame.
+    /// Bulk data after the body, in order: sent from where it lies.
     pub payload: Vec<Bytes>,
     /// NTSTATUS for the response header.
     pub status: u32,
@@ -86,7 +86,9 @@ impl HandlerResponse {
 
 /// One response of a frame, before the responses are joined.
 struct Reply {
+    /// The response up to its bulk data.
     bytes: Vec<u8>,
+    payload: Vec<Bytes>,
     /// The key the response is signed with.
     signing_key: Option<[u8; 16]>,
     /// The session the response is encrypted for and its keys, when it
@@ -94,6 +96,12 @@ struct Reply {
     cipher: Option<(u64, Arc<SessionCipher>)>,
     after_send: Vec<AfterSend>,
     form: ReplyForm,
+}
+
+impl Reply {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.payload.iter().map(Bytes::len).sum::<usize>()
+    }
 }
 
 /// How a response header is formed: a response sent at once, the interim
@@ -142,6 +150,7 @@ impl ReplyCtx {
         resp.skip_signing |=
             self.cipher.is_some() || self.encrypted || matches!(form, ReplyForm::Interim(_));
         let after_send = std::mem::take(&mut resp.after_send);
+        let payload = std::mem::take(&mut resp.payload);
         let granted = match form {
             ReplyForm::Final(_) => 0,
             ReplyForm::Sync | ReplyForm::Interim(_) => grant_credits(conn, &self.hdr),
@@ -150,6 +159,7 @@ impl ReplyCtx {
             build_response_bytes(conn, &self.hdr, resp, self.session.as_ref(), granted, form).await;
         Reply {
             bytes,
+            payload,
             signing_key,
             cipher: self.cipher.clone().map(|c| (self.hdr.session_id, c)),
             after_send,
@@ -160,19 +170,19 @@ impl ReplyCtx {
 
 /// The frame answering a request frame.
 pub(crate) struct Outgoing {
-    pub bytes: Vec<u8>,
-    /// Dropped once `bytes` is queued, which sends the lease breaks held
+    pub message: Message,
+    /// Dropped once `message` is queued, which sends the lease breaks held
     /// back until then.
     pub after_send: Vec<AfterSend>,
     /// The rest of the chain, after a request that went asynchronous; runs
-    /// once `bytes`, which ends with its interim response, is queued.
+    /// once `message`, which ends with its interim response, is queued.
     pub continuation: Option<Continuation>,
 }
 
 impl Outgoing {
     fn plain(bytes: Vec<u8>) -> Self {
         Self {
-            bytes,
+            message: bytes.into(),
             after_send: Vec::new(),
             continuation: None,
         }
@@ -281,8 +291,8 @@ impl Continuation {
             chain.related.update(ctx.hdr.command, &request, pushed);
             let next = run_chain(&server, &conn, &mut chain, &mut replies).await;
             match finish_frame(&conn, replies, transform.clone()).await {
-                Some((bytes, after_send)) => {
-                    if conn.outbound.send(bytes).await.is_err() {
+                Some((message, after_send)) => {
+                    if conn.outbound.send(message).await.is_err() {
                         return;
                     }
                     drop(after_send);
@@ -378,14 +388,14 @@ impl Requests {
         } = self;
         let mut replies = Vec::new();
         let suspended = run_chain(server, conn, &mut chain, &mut replies).await;
-        let (bytes, after_send) = finish_frame(conn, replies, transform.clone()).await?;
+        let (message, after_send) = finish_frame(conn, replies, transform.clone()).await?;
         let continuation = suspended.map(|suspended| Continuation {
             chain: chain.rest(),
             transform,
             suspended,
         });
         Some(Outgoing {
-            bytes,
+            message,
             after_send,
             continuation,
         })
@@ -419,10 +429,8 @@ pub(crate) async fn receive_frame(
         });
     }
     let (frame, transform) = if is_transform(&frame) {
-        match decrypt_frame(conn, &frame).await {
-            Ok((message, session_id, cipher)) => {
-                (Bytes::from(message), Some((session_id, cipher)))
-            }
+        match decrypt_frame(conn, frame).await {
+            Ok((message, session_id, cipher)) => (message, Some((session_id, cipher))),
             Err(reason) => {
                 warn!(%reason, "encrypted message refused; closing connection");
                 conn.request_disconnect();
@@ -623,7 +631,7 @@ async fn take_cancels(server: &Arc<ServerState>, conn: &Arc<Connection>, chain: 
 fn fits(replies: &[Reply], len: usize, remaining: usize) -> bool {
     let response_len = replies
         .iter()
-        .fold(0, |sum, r| align_8(sum) + r.bytes.len());
+        .fold(0, |sum, r| align_8(sum) + r.len());
     align_8(response_len) + len + remaining * ERROR_RESPONSE_ROOM + TRANSFORM_HEADER_LEN
         <= MAX_FRAME_PAYLOAD as usize
 }
@@ -640,9 +648,9 @@ async fn push_reply(
     remaining: usize,
     encrypted: bool,
 ) {
-    if !fits(replies, reply.bytes.len(), remaining) {
+    if !fits(replies, reply.len(), remaining) {
         warn!(
-            len = reply.bytes.len(),
+            len = reply.len(),
             "response does not fit in one frame"
         );
         if req_hdr.command == Command::Create
@@ -658,6 +666,7 @@ async fn push_reply(
         let (bytes, signing_key) =
             build_response_bytes(conn, req_hdr, error, None, granted, reply.form).await;
         reply.bytes = bytes;
+        reply.payload = Vec::new();
         reply.signing_key = signing_key;
     }
     replies.push(reply);
@@ -693,7 +702,7 @@ async fn finish_frame(
     conn: &Connection,
     mut replies: Vec<Reply>,
     transform: Option<(u64, Arc<SessionCipher>)>,
-) -> Option<(Vec<u8>, Vec<AfterSend>)> {
+) -> Option<(Message, Vec<AfterSend>)> {
     if replies.is_empty() {
         return None;
     }
@@ -705,12 +714,12 @@ async fn finish_frame(
         .iter_mut()
         .flat_map(|r| std::mem::take(&mut r.after_send))
         .collect();
-    let out = stitch_responses(conn, replies).await;
+    let message = stitch_responses(conn, replies).await;
     let Some((session_id, cipher)) = cipher else {
-        return Some((out, after_send));
+        return Some((message, after_send));
     };
-    match cipher.encrypt(session_id, &out) {
-        Ok(encrypted) => Some((encrypted, after_send)),
+    match cipher.encrypt(session_id, &message.pieces().collect::<Vec<_>>()) {
+        Ok(encrypted) => Some((encrypted.into(), after_send)),
         Err(e) => {
             error!(error = %e, "cannot encrypt response; closing connection");
             conn.request_disconnect();
@@ -731,12 +740,12 @@ enum Dispatched {
 /// Every failure closes the connection.
 async fn decrypt_frame(
     conn: &Connection,
-    frame: &[u8],
-) -> Result<(Vec<u8>, u64, Arc<SessionCipher>), String> {
+    frame: Bytes,
+) -> Result<(Bytes, u64, Arc<SessionCipher>), String> {
     if conn.cipher.read().await.is_none() {
         return Err("encryption is not negotiated".into());
     }
-    let session_id = transform_session_id(frame).ok_or("message shorter than its header")?;
+    let session_id = transform_session_id(&frame).ok_or("message shorter than its header")?;
     let session = conn
         .sessions
         .read()
@@ -795,41 +804,48 @@ fn grant_credits(conn: &Connection, req_hdr: &Smb2Header) -> u16 {
     )
 }
 
-/// Joins compound responses into one frame. Each response but the last is
-/// padded to 8 bytes and signed over its padding (MS-SMB2 3.1.4.1).
-async fn stitch_responses(conn: &Connection, responses: Vec<Reply>) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut signed = Vec::with_capacity(responses.len());
-    let response_count = responses.len();
-
-    for (index, reply) in responses.into_iter().enumerate() {
-        let mut response = reply.bytes;
-        let start = out.len();
-        let mut len = response.len();
-        if index + 1 < response_count {
-            len = align_8(len);
-            response[0x14..0x18].copy_from_slice(&(len as u32).to_le_bytes());
-        }
-        // A frame of one response needs no joining.
-        if start == 0 {
-            out = response;
-        } else {
-            out.extend_from_slice(&response);
-        }
-        out.resize(start + len, 0);
+/// Joins and signs the responses of a frame. One response alone is signed
+/// in pieces, its bulk data where it lies. Of compound responses, each but
+/// the last is padded to 8 bytes and signed over its padding (MS-SMB2
+/// 3.1.4.1).
+async fn stitch_responses(conn: &Connection, mut responses: Vec<Reply>) -> Message {
+    let algo = *conn.signing_algo.read().await;
+    let last = responses.len().saturating_sub(1);
+    if last == 0
+        && let Some(reply) = responses.pop()
+    {
+        let mut message = Message {
+            head: reply.bytes,
+            tail: reply.payload,
+        };
         if let Some(key) = reply.signing_key {
-            signed.push((start, len, key));
+            let rest = message.tail.iter().map(|piece| &piece[..]);
+            if let Err(e) = sign_pieces(&mut message.head, rest, &key, algo) {
+                error!(error = %e, "failed to sign response");
+            }
         }
+        return message;
     }
 
-    let algo = *conn.signing_algo.read().await;
-    for (start, len, key) in signed {
-        if let Err(e) = sign(&mut out[start..start + len], &key, algo) {
+    let mut out = Vec::with_capacity(responses.iter().map(|r| align_8(r.len())).sum());
+    for (index, reply) in responses.into_iter().enumerate() {
+        let start = out.len();
+        out.extend_from_slice(&reply.bytes);
+        for piece in &reply.payload {
+            out.extend_from_slice(piece);
+        }
+        if index < last {
+            out.resize(align_8(out.len()), 0);
+            let next = (out.len() - start) as u32;
+            out[start + 0x14..start + 0x18].copy_from_slice(&next.to_le_bytes());
+        }
+        if let Some(key) = reply.signing_key
+            && let Err(e) = sign_pieces(&mut out[start..], std::iter::empty(), &key, algo)
+        {
             error!(error = %e, "failed to sign compound response");
         }
     }
-
-    out
+    out.into()
 }
 
 /// Bytes an error response takes in a compound response: the header, the
@@ -1217,10 +1233,10 @@ async fn verify_request_signature(
     Ok(())
 }
 
-/// Build the final on-the-wire bytes: header + body, granting `granted`
-/// credits, with signing applied when the session has a key.
-/// `request_session` is used when LOGOFF has already removed the session
-/// from the table. Returns the bytes and the signing key used.
+/// Build the on-the-wire bytes up to the bulk data: header + body, granting
+/// `granted` credits. `request_session` is used when LOGOFF has already
+/// removed the session from the table. Returns the bytes and the key to
+/// sign with when the session has one.
 async fn build_response_bytes(
     conn: &Connection,
     req_hdr: &Smb2Header,
@@ -1284,16 +1300,12 @@ async fn build_response_bytes(
     } else {
         hdr.flags &= !SMB2_FLAGS_SIGNED;
     }
-    let payload_len: usize = handler_resp.payload.iter().map(Bytes::len).sum();
-    let mut out = Vec::with_capacity(SMB2_HEADER_LEN + handler_resp.body.len() + payload_len);
+    let mut out = Vec::with_capacity(SMB2_HEADER_LEN + handler_resp.body.len());
     if let Err(e) = hdr.write(&mut out) {
         error!(error = %e, "failed to encode response header");
         return (Vec::new(), None);
     }
     out.extend_from_slice(&handler_resp.body);
-    for chunk in &handler_resp.payload {
-        out.extend_from_slice(chunk);
-    }
     // Signed when the frame is joined, once its padding is known.
     (out, should_sign.then_some(key))
 }
@@ -1393,7 +1405,7 @@ fn is_smb1_negotiate(frame: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::conn::state::{Session, TreeConnect};
-    use crate::proto::crypto::{SigningAlgo, verify};
+    use crate::proto::crypto::{SigningAlgo, sign, verify};
     use crate::proto::messages::{
         CloseRequest, CreateRequest, Dialect, FileId, LogoffRequest, QueryInfoRequest,
     };
@@ -1563,7 +1575,8 @@ mod tests {
         let frame = dispatch_frame(&state, &conn, &create_query_close())
             .await
             .expect("response")
-            .bytes;
+            .message
+            .head;
         let statuses: Vec<u32> = split_responses(&frame).iter().map(|r| r.0).collect();
         assert_eq!(statuses, [ntstatus::STATUS_SUCCESS; 3]);
     }
@@ -1574,7 +1587,8 @@ mod tests {
         let frame = dispatch_frame(&state, &conn, &create_query_close())
             .await
             .expect("response")
-            .bytes;
+            .message
+            .head;
         for (index, (_, response)) in split_responses(&frame).into_iter().enumerate() {
             assert_ne!(read_u32(response, 0x10) & SMB2_FLAGS_SIGNED, 0);
             assert!(
@@ -1595,7 +1609,8 @@ mod tests {
         let response = dispatch_frame(&state, &conn, &request)
             .await
             .expect("response")
-            .bytes;
+            .message
+            .head;
         assert_eq!(read_u32(&response, 0x08), ntstatus::STATUS_SUCCESS);
         assert_ne!(read_u32(&response, 0x10) & SMB2_FLAGS_SIGNED, 0);
         assert!(verify(&response, &KEY, SigningAlgo::AesCmac).is_ok());

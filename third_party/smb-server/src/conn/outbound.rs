@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 
 use crate::conn::writer::{NoticeError, ResponseQueue};
+use crate::proto::framing::Message;
 
 /// Unsolicited-message handle of one connection. File state refers to it
 /// only weakly, and [`Outbound::close`] drops its queue, so neither keeps
@@ -43,14 +44,14 @@ impl Outbound {
 
     /// Queues a response to a request completed after its interim
     /// response, waiting while the queue is full.
-    pub(crate) async fn send(&self, bytes: Vec<u8>) -> Result<(), ()> {
+    pub(crate) async fn send(&self, message: Message) -> Result<(), ()> {
         let queue = self
             .queue
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         match queue {
-            Some(queue) => queue.send(bytes).await,
+            Some(queue) => queue.send(message).await,
             None => Err(()),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::proto::framing::{FRAME_HEADER_LEN, decode_frame_header};
 use tokio::io::{AsyncReadExt, ReadHalf};
@@ -22,48 +22,91 @@ use crate::dispatch::{Continuation, Outgoing, Received, Requests, receive_frame}
 use crate::files::AfterSend;
 use crate::server::ServerState;
 
-/// Reads the rest of a frame whose first `filled` prefix bytes are already
-/// in `prefix`, and returns its payload (without the 4-byte length prefix).
-/// A frame longer than the connection accepts fails before its payload is
-/// read; the payload buffer grows with the bytes that arrive.
-async fn read_frame_rest(
-    reader: &mut ReadHalf<TcpStream>,
-    conn: &Connection,
-    prefix: &mut [u8; FRAME_HEADER_LEN],
-    filled: usize,
-    trusted: bool,
-) -> io::Result<Bytes> {
-    reader.read_exact(&mut prefix[filled..]).await?;
-    let len = match decode_frame_header(prefix) {
-        Ok(n) => n as usize,
-        Err(e) => {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, e.to_string()));
-        }
-    };
-    let limit = max_request_frame(
-        *conn.dialect.read().await,
-        *conn.max_read_size.read().await,
-        *conn.max_write_size.read().await,
-    );
-    if len > limit {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("frame of {len} bytes exceeds the {limit}-byte limit"),
-        ));
-    }
-    let initial = if trusted {
-        len
-    } else {
-        len.min(INITIAL_FRAME_BUFFER)
-    };
-    let mut payload = BytesMut::with_capacity(initial);
-    while payload.len() < len {
-        let room = len - payload.len();
-        if reader.read_buf(&mut (&mut payload).limit(room)).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+/// Bytes read ahead of the frame they belong to: several small requests
+/// come with one system call, and no more than this of a large one is
+/// copied.
+const READ_AHEAD: usize = 8 * 1024;
+
+/// Takes frames off a socket.
+struct FrameReader {
+    socket: ReadHalf<TcpStream>,
+    /// What has come and belongs to no frame yet.
+    ahead: BytesMut,
+}
+
+impl FrameReader {
+    fn new(socket: ReadHalf<TcpStream>) -> Self {
+        Self {
+            socket,
+            ahead: BytesMut::with_capacity(READ_AHEAD),
         }
     }
-    Ok(payload.freeze())
+
+    /// Whether a frame has begun to arrive.
+    fn has_begun(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// Waits for bytes; 0 at the end of the stream. Nothing is lost when the
+    /// caller stops waiting.
+    async fn fill(&mut self) -> io::Result<usize> {
+        let room = READ_AHEAD.saturating_sub(self.ahead.len());
+        self.ahead.reserve(room);
+        self.socket
+            .read_buf(&mut (&mut self.ahead).limit(room))
+            .await
+    }
+
+    /// Reads the frame that has begun to arrive and returns its payload
+    /// (without the 4-byte length prefix). A frame longer than the
+    /// connection accepts fails before its payload is read. The payload of
+    /// a large one is read to where it stays; before a client has logged on
+    /// (`trusted`) its buffer grows with the bytes that arrive.
+    async fn frame(&mut self, conn: &Connection, trusted: bool) -> io::Result<Bytes> {
+        let prefix = loop {
+            if let Some(prefix) = self.ahead.first_chunk::<FRAME_HEADER_LEN>() {
+                break *prefix;
+            }
+            if self.fill().await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        };
+        let len = decode_frame_header(&prefix)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?
+            as usize;
+        let limit = max_request_frame(
+            *conn.dialect.read().await,
+            *conn.max_read_size.read().await,
+            *conn.max_write_size.read().await,
+        );
+        if len > limit {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("frame of {len} bytes exceeds the {limit}-byte limit"),
+            ));
+        }
+        self.ahead.advance(FRAME_HEADER_LEN);
+        let initial = if trusted {
+            len
+        } else {
+            len.min(INITIAL_FRAME_BUFFER)
+        };
+        let here = len.min(self.ahead.len());
+        let mut payload = BytesMut::with_capacity(initial);
+        payload.extend_from_slice(&self.ahead[..here]);
+        self.ahead.advance(here);
+        while payload.len() < len {
+            let room = len - payload.len();
+            let read = self
+                .socket
+                .read_buf(&mut (&mut payload).limit(room))
+                .await?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(payload.freeze())
+    }
 }
 
 /// Initial payload buffer before a client has logged on; larger frames
@@ -156,7 +199,7 @@ impl Overlap {
                 if conn.disconnect_requested() {
                     conn.outbound.kill();
                 } else if let Some(out) = response
-                    && conn.outbound.send(out.bytes).await.is_ok()
+                    && conn.outbound.send(out.message).await.is_ok()
                 {
                     sent(out.after_send, out.continuation, &server, &conn);
                 }
@@ -181,63 +224,77 @@ fn is_hangup(e: &io::Error) -> bool {
 /// the writer. Returns between frames once the server
 /// shuts down; a frame that has started to arrive is still answered.
 pub async fn reader_task(
-    mut reader: ReadHalf<TcpStream>,
+    socket: ReadHalf<TcpStream>,
     server: Arc<ServerState>,
     conn: Arc<Connection>,
     tx: crate::conn::writer::ResponseQueue,
 ) -> io::Result<()> {
     let limits = &server.config.limits;
+    let mut reader = FrameReader::new(socket);
     // Until a session exists this is the handshake deadline; after that it
-    // is the idle deadline.
+    // is the idle deadline, which counts from the last frame.
     let mut deadline = Instant::now() + limits.handshake_timeout;
+    let alarm = tokio::time::sleep_until(deadline);
+    tokio::pin!(alarm);
     let mut has_session = false;
     let overlap = Overlap::new();
     loop {
-        let stopped = server.shutdown.notified();
-        tokio::pin!(stopped);
-        stopped.as_mut().enable();
         if server.shutting_down.load(Ordering::Acquire) {
             debug!("server shutting down; closing connection");
             return Ok(());
         }
-
-        let mut prefix = [0u8; FRAME_HEADER_LEN];
-        let filled = tokio::select! {
-            biased;
-            read = reader.read(&mut prefix) => read,
-            _ = &mut stopped => {
-                debug!("server shutting down; closing connection");
-                return Ok(());
-            }
-            _ = tx.closed() => {
-                debug!("writer closed; reader exiting");
-                return Ok(());
-            }
-            _ = conn.outbound.killed() => {
-                info!("client stopped reading lease breaks; closing connection");
-                return Ok(());
-            }
-            _ = tokio::time::sleep_until(deadline) => {
-                if !has_session {
-                    info!("no session established in time; closing connection");
-                    return Ok(());
-                }
-                if !has_open_files(&conn).await {
-                    info!("closing idle connection");
-                    return Ok(());
-                }
-                deadline = Instant::now() + limits.idle_timeout;
+        let mut begun = Ok(1);
+        if !reader.has_begun() {
+            let stopped = server.shutdown.notified();
+            tokio::pin!(stopped);
+            stopped.as_mut().enable();
+            // It may have begun before the notice was asked for.
+            if server.shutting_down.load(Ordering::Acquire) {
                 continue;
             }
-        };
-        let frame = match filled {
+            begun = tokio::select! {
+                biased;
+                read = reader.fill() => read,
+                _ = &mut stopped => {
+                    debug!("server shutting down; closing connection");
+                    return Ok(());
+                }
+                _ = tx.closed() => {
+                    debug!("writer closed; reader exiting");
+                    return Ok(());
+                }
+                _ = conn.outbound.killed() => {
+                    info!("client stopped reading lease breaks; closing connection");
+                    return Ok(());
+                }
+                // Set again only when it rings: frames merely move the deadline.
+                _ = &mut alarm => {
+                    if Instant::now() < deadline {
+                        alarm.as_mut().reset(deadline);
+                        continue;
+                    }
+                    if !has_session {
+                        info!("no session established in time; closing connection");
+                        return Ok(());
+                    }
+                    if !has_open_files(&conn).await {
+                        info!("closing idle connection");
+                        return Ok(());
+                    }
+                    deadline = Instant::now() + limits.idle_timeout;
+                    alarm.as_mut().reset(deadline);
+                    continue;
+                }
+            };
+        }
+        let frame = match begun {
             Ok(0) => {
                 debug!("client closed connection");
                 return Ok(());
             }
-            Ok(filled) => {
-                let rest = read_frame_rest(&mut reader, &conn, &mut prefix, filled, has_session);
-                match tokio::time::timeout(limits.io_timeout, rest).await {
+            Ok(_) => {
+                let frame = reader.frame(&conn, has_session);
+                match tokio::time::timeout(limits.io_timeout, frame).await {
                     Ok(frame) => frame,
                     Err(_) => Err(io::Error::new(
                         io::ErrorKind::TimedOut,
@@ -270,15 +327,19 @@ pub async fn reader_task(
             return Ok(());
         }
         if let Some(out) = response {
-            if tx.send(out.bytes).await.is_err() {
+            if tx.send(out.message).await.is_err() {
                 debug!("writer channel closed; reader exiting");
                 return Ok(());
             }
             sent(out.after_send, out.continuation, &server, &conn);
         }
+        let had_session = has_session;
         has_session = has_session || !conn.sessions.read().await.is_empty();
         if has_session {
             deadline = Instant::now() + limits.idle_timeout;
+        }
+        if has_session && !had_session {
+            alarm.as_mut().reset(deadline);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::proto::framing::frame_header;
+use crate::proto::framing::{FRAME_HEADER_LEN, Message, frame_header};
 use tokio::io::{AsyncWriteExt, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -27,7 +27,7 @@ pub const QUEUED_NOTICE_BYTES: usize = 1024 * 1024;
 /// One message to send: the final SMB2 header and body, *with signing
 /// already applied if required*, and its share of the queue limits.
 pub struct FramePayload {
-    bytes: Vec<u8>,
+    message: Message,
     _budget: Option<OwnedSemaphorePermit>,
     _slot: Option<OwnedSemaphorePermit>,
     _notice: Option<NoticeBytes>,
@@ -96,9 +96,10 @@ pub fn response_queue() -> (ResponseQueue, ResponseReceiver) {
 impl ResponseQueue {
     /// Queues a response, waiting while the queue is full. Fails once the
     /// writer is gone.
-    pub async fn send(&self, bytes: Vec<u8>) -> Result<(), ()> {
+    pub async fn send(&self, message: impl Into<Message>) -> Result<(), ()> {
+        let message = message.into();
         let slot = self.slots.clone().acquire_owned().await.map_err(|_| ())?;
-        let cost = bytes.len().clamp(1, QUEUED_RESPONSE_BYTES) as u32;
+        let cost = message.len().clamp(1, QUEUED_RESPONSE_BYTES) as u32;
         let budget = self
             .budget
             .clone()
@@ -107,7 +108,7 @@ impl ResponseQueue {
             .map_err(|_| ())?;
         self.tx
             .send(FramePayload {
-                bytes,
+                message,
                 _budget: Some(budget),
                 _slot: Some(slot),
                 _notice: None,
@@ -129,7 +130,7 @@ impl ResponseQueue {
         };
         self.tx
             .send(FramePayload {
-                bytes,
+                message: bytes.into(),
                 _budget: None,
                 _slot: None,
                 _notice: Some(notice),
@@ -147,12 +148,18 @@ impl ResponseQueue {
 impl ResponseReceiver {
     /// The next queued message, if one is waiting.
     pub(crate) fn try_recv(&mut self) -> Option<Vec<u8>> {
-        self.rx.try_recv().ok().map(|payload| payload.bytes.clone())
+        self.rx
+            .try_recv()
+            .ok()
+            .map(|payload| payload.message.head.clone())
     }
 
     /// The next queued message, waiting for one.
     pub(crate) async fn recv(&mut self) -> Option<Vec<u8>> {
-        self.rx.recv().await.map(|payload| payload.bytes.clone())
+        self.rx
+            .recv()
+            .await
+            .map(|payload| payload.message.head.clone())
     }
 }
 
@@ -163,34 +170,48 @@ impl Drop for ResponseReceiver {
     }
 }
 
-/// Writes each response, giving up on the connection when one takes longer
-/// than `io_timeout` to send.
+/// Bytes of waiting messages after which no more join the one being sent.
+const BATCH_BYTES: usize = 128 * 1024;
+
+/// Most messages sent at once: with their prefixes and heads, and few
+/// pieces of bulk data each, within what one system call takes.
+const BATCH_MESSAGES: usize = 32;
+
+/// Writes the responses in order, those that wait together at once, giving
+/// up on the connection when that takes longer than `io_timeout`.
 pub async fn writer_task(
     mut writer: WriteHalf<TcpStream>,
     mut queue: ResponseReceiver,
     io_timeout: Duration,
 ) {
+    let mut batch = Vec::with_capacity(BATCH_MESSAGES);
     while let Some(payload) = queue.rx.recv().await {
-        let len = payload.bytes.len();
-        let prefix = match frame_header(len) {
-            Ok(prefix) => prefix,
-            Err(e) => {
-                error!(error = %e, len, "cannot frame response; closing connection");
+        let mut len = payload.message.len();
+        batch.push(payload);
+        while len < BATCH_BYTES
+            && batch.len() < BATCH_MESSAGES
+            && let Ok(payload) = queue.rx.try_recv()
+        {
+            len += payload.message.len();
+            batch.push(payload);
+        }
+        let sent = write_frames(&mut writer, &batch);
+        match tokio::time::timeout(io_timeout, sent).await {
+            Ok(Ok(())) => debug!(len, frames = batch.len(), "wrote frames"),
+            Ok(Err(e)) if e.kind() == std::io::ErrorKind::InvalidData => {
+                error!(error = %e, "cannot frame response; closing connection");
                 return;
             }
-        };
-        let sent = write_frame(&mut writer, &prefix, &payload.bytes);
-        match tokio::time::timeout(io_timeout, sent).await {
-            Ok(Ok(())) => debug!(len, "wrote frame"),
             Ok(Err(e)) => {
                 debug!(error = %e, "writer task: socket write failed");
                 return;
             }
             Err(_) => {
-                warn!(len, "response not sent in time; closing connection");
+                warn!(len, "responses not sent in time; closing connection");
                 return;
             }
         }
+        batch.clear();
     }
     // Channel closed: flush and bail.
     if let Err(e) = writer.shutdown().await {
@@ -198,13 +219,24 @@ pub async fn writer_task(
     }
 }
 
-/// Writes a frame's prefix and payload from where they lie.
-async fn write_frame(
+/// Writes frames, prefixes and pieces, from where they lie.
+async fn write_frames(
     writer: &mut WriteHalf<TcpStream>,
-    prefix: &[u8],
-    payload: &[u8],
+    frames: &[FramePayload],
 ) -> std::io::Result<()> {
-    let mut slices = [IoSlice::new(prefix), IoSlice::new(payload)];
+    let mut prefixes = Vec::<[u8; FRAME_HEADER_LEN]>::with_capacity(frames.len());
+    for frame in frames {
+        let prefix = frame_header(frame.message.len())
+            .map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e.to_string()))?;
+        prefixes.push(prefix);
+    }
+    let mut slices: Vec<IoSlice<'_>> = prefixes
+        .iter()
+        .zip(frames)
+        .flat_map(|(prefix, frame)| std::iter::once(&prefix[..]).chain(frame.message.pieces()))
+        .filter(|piece| !piece.is_empty())
+        .map(IoSlice::new)
+        .collect();
     let mut left = &mut slices[..];
     while !left.is_empty() {
         let n = writer.write_vectored(left).await?;
@@ -230,9 +262,9 @@ mod tests {
         assert!(blocked.is_err(), "the response limit holds");
         tx.try_send_notice(vec![0xAA]).unwrap();
         for n in 0..WRITER_CHANNEL {
-            assert_eq!(rx.rx.recv().await.unwrap().bytes, [n as u8]);
+            assert_eq!(rx.rx.recv().await.unwrap().message.head, [n as u8]);
         }
-        assert_eq!(rx.rx.recv().await.unwrap().bytes, [0xAA]);
+        assert_eq!(rx.rx.recv().await.unwrap().message.head, [0xAA]);
     }
 
     #[tokio::test]

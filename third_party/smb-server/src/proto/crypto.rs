@@ -11,6 +11,7 @@
 //!   (MS-SMB2 §3.1.4.3).
 
 pub mod encrypt;
+mod gmac;
 pub mod kdf;
 pub mod preauth;
 pub mod sign;
@@ -18,4 +19,6 @@ pub mod sign;
 pub use encrypt::{Cipher, SessionCipher, TRANSFORM_HEADER_LEN};
 pub use kdf::{signing_key_30, signing_key_311};
 pub use preauth::PreauthIntegrity;
-pub use sign::{SigningAlgo, sign, verify};
+#[cfg(test)]
+pub use sign::sign;
+pub use sign::{SigningAlgo, sign_pieces, verify};

@@ -18,6 +18,8 @@
 //! The helpers here are sync and work on byte slices; the connection reader
 //! and writer wrap them with tokio I/O.
 
+use bytes::Bytes;
+
 use crate::proto::error::{ProtoError, ProtoResult};
 
 /// Length of the Direct-TCP frame header (4 bytes).
@@ -27,6 +29,33 @@ pub const FRAME_HEADER_LEN: usize = 4;
 ///
 /// MS-SMB2 §2.1 - `2^24 - 1 = 16_777_215` bytes.
 pub const MAX_FRAME_PAYLOAD: u32 = 0x00FF_FFFF;
+
+/// The payload of a frame to send: `head`, then the pieces of `tail`, which
+/// are sent from where they lie.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Message {
+    pub head: Vec<u8>,
+    pub tail: Vec<Bytes>,
+}
+
+impl Message {
+    pub fn len(&self) -> usize {
+        self.pieces().map(<[u8]>::len).sum()
+    }
+
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&self.head[..]).chain(self.tail.iter().map(|piece| &piece[..]))
+    }
+}
+
+impl From<Vec<u8>> for Message {
+    fn from(head: Vec<u8>) -> Self {
+        Self {
+            head,
+            tail: Vec::new(),
+        }
+    }
+}
 
 /// Encode a single Direct-TCP frame: 4-byte header + payload.
 ///

@@ -18,10 +18,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aes::{Aes128, Aes256};
-use aes_gcm::aead::generic_array::GenericArray;
-use aes_gcm::aead::{AeadInPlace, KeyInit};
-use aes_gcm::{Aes128Gcm, Aes256Gcm};
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use bytes::{Bytes, BytesMut};
 use ccm::Ccm;
+use ccm::aead::generic_array::GenericArray;
+use ccm::aead::{AeadInPlace, KeyInit};
 use ccm::consts::{U11, U16};
 
 use crate::proto::crypto::kdf::smb2_kdf_into;
@@ -89,9 +90,8 @@ impl Cipher {
 /// An AEAD keyed for one direction of a session.
 enum Aead {
     Aes128Ccm(Box<Aes128Ccm>),
-    Aes128Gcm(Box<Aes128Gcm>),
     Aes256Ccm(Box<Aes256Ccm>),
-    Aes256Gcm(Box<Aes256Gcm>),
+    Gcm(LessSafeKey),
 }
 
 impl Aead {
@@ -102,14 +102,18 @@ impl Aead {
             Cipher::Aes128Ccm => {
                 Self::Aes128Ccm(Box::new(Aes128Ccm::new_from_slice(key).expect(KEY_LEN)))
             }
-            Cipher::Aes128Gcm => {
-                Self::Aes128Gcm(Box::new(Aes128Gcm::new_from_slice(key).expect(KEY_LEN)))
-            }
             Cipher::Aes256Ccm => {
                 Self::Aes256Ccm(Box::new(Aes256Ccm::new_from_slice(key).expect(KEY_LEN)))
             }
-            Cipher::Aes256Gcm => {
-                Self::Aes256Gcm(Box::new(Aes256Gcm::new_from_slice(key).expect(KEY_LEN)))
+            Cipher::Aes128Gcm | Cipher::Aes256Gcm => {
+                let algorithm = if cipher == Cipher::Aes128Gcm {
+                    &AES_128_GCM
+                } else {
+                    &AES_256_GCM
+                };
+                Self::Gcm(LessSafeKey::new(
+                    UnboundKey::new(algorithm, key).expect(KEY_LEN),
+                ))
             }
         }
     }
@@ -119,23 +123,32 @@ impl Aead {
     fn seal(&self, nonce: &[u8], aad: &[u8], buf: &mut [u8]) -> Option<[u8; 16]> {
         let tag = match self {
             Self::Aes128Ccm(a) => a.encrypt_in_place_detached(nonce.into(), aad, buf),
-            Self::Aes128Gcm(a) => a.encrypt_in_place_detached(nonce.into(), aad, buf),
             Self::Aes256Ccm(a) => a.encrypt_in_place_detached(nonce.into(), aad, buf),
-            Self::Aes256Gcm(a) => a.encrypt_in_place_detached(nonce.into(), aad, buf),
+            Self::Gcm(key) => {
+                let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+                let tag = key.seal_in_place_separate_tag(nonce, Aad::from(aad), buf);
+                return tag.ok()?.as_ref().try_into().ok();
+            }
         };
         tag.ok().map(Into::into)
     }
 
-    /// Decrypts `buf` in place if `tag` matches.
+    /// Decrypts `buf` in place if `tag` matches. If it does not, `buf` holds
+    /// nothing that may be used.
     fn open(&self, nonce: &[u8], aad: &[u8], buf: &mut [u8], tag: &[u8]) -> bool {
-        let tag = GenericArray::from_slice(tag);
+        let ccm_tag = GenericArray::from_slice(tag);
         match self {
-            Self::Aes128Ccm(a) => a.decrypt_in_place_detached(nonce.into(), aad, buf, tag),
-            Self::Aes128Gcm(a) => a.decrypt_in_place_detached(nonce.into(), aad, buf, tag),
-            Self::Aes256Ccm(a) => a.decrypt_in_place_detached(nonce.into(), aad, buf, tag),
-            Self::Aes256Gcm(a) => a.decrypt_in_place_detached(nonce.into(), aad, buf, tag),
+            Self::Aes128Ccm(a) => a
+                .decrypt_in_place_detached(nonce.into(), aad, buf, ccm_tag)
+                .is_ok(),
+            Self::Aes256Ccm(a) => a
+                .decrypt_in_place_detached(nonce.into(), aad, buf, ccm_tag)
+                .is_ok(),
+            Self::Gcm(key) => Nonce::try_assume_unique_for_key(nonce).is_ok_and(|nonce| {
+                key.open_in_place_separate_tag(nonce, Aad::from(aad), tag, buf)
+                    .is_ok()
+            }),
         }
-        .is_ok()
     }
 }
 
@@ -192,15 +205,16 @@ impl SessionCipher {
         Self::new(cipher, &encryption_key[..len], &decryption_key[..len])
     }
 
-    /// Encrypts `message` for `session_id` and returns the TRANSFORM_HEADER
-    /// and ciphertext. Each call takes the next nonce of the session, so no
-    /// nonce repeats under one key.
-    pub fn encrypt(&self, session_id: u64, message: &[u8]) -> ProtoResult<Vec<u8>> {
-        let size = u32::try_from(message.len())
-            .map_err(|_| ProtoError::Crypto("message too large to encrypt"))?;
+    /// Encrypts the message that lies in `pieces` for `session_id` and
+    /// returns the TRANSFORM_HEADER and ciphertext. Each call takes the next
+    /// nonce of the session, so no nonce repeats under one key.
+    pub fn encrypt<P: AsRef<[u8]>>(&self, session_id: u64, pieces: &[P]) -> ProtoResult<Vec<u8>> {
+        let len: usize = pieces.iter().map(|piece| piece.as_ref().len()).sum();
+        let size =
+            u32::try_from(len).map_err(|_| ProtoError::Crypto("message too large to encrypt"))?;
         let counter = self.next_nonce.fetch_add(1, Ordering::Relaxed);
 
-        let mut out = Vec::with_capacity(TRANSFORM_HEADER_LEN + message.len());
+        let mut out = Vec::with_capacity(TRANSFORM_HEADER_LEN + len);
         out.extend_from_slice(&TRANSFORM_PROTOCOL_ID);
         out.extend_from_slice(&[0; 16]);
         let mut nonce = [0u8; 16];
@@ -210,7 +224,9 @@ impl SessionCipher {
         out.extend_from_slice(&0u16.to_le_bytes());
         out.extend_from_slice(&FLAG_ENCRYPTED.to_le_bytes());
         out.extend_from_slice(&session_id.to_le_bytes());
-        out.extend_from_slice(message);
+        for piece in pieces {
+            out.extend_from_slice(piece.as_ref());
+        }
 
         let (header, body) = out.split_at_mut(TRANSFORM_HEADER_LEN);
         let nonce = &header[NONCE][..self.cipher.nonce_len()];
@@ -223,12 +239,16 @@ impl SessionCipher {
     }
 
     /// Checks and decrypts an encrypted message, returning the SMB2
-    /// message inside. The caller matches the SessionId to this session.
-    pub fn decrypt(&self, frame: &[u8]) -> ProtoResult<Vec<u8>> {
-        if frame.len() <= TRANSFORM_HEADER_LEN || !is_transform(frame) {
+    /// message inside, in the memory of `frame` when nobody else holds it.
+    /// The caller matches the SessionId to this session.
+    pub fn decrypt(&self, frame: Bytes) -> ProtoResult<Bytes> {
+        if frame.len() <= TRANSFORM_HEADER_LEN || !is_transform(&frame) {
             return Err(ProtoError::Crypto("not an encrypted message"));
         }
-        let (header, body) = frame.split_at(TRANSFORM_HEADER_LEN);
+        let mut header = frame
+            .try_into_mut()
+            .unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        let mut body = header.split_off(TRANSFORM_HEADER_LEN);
         let size = u32::from_le_bytes(header[36..40].try_into().expect("4 bytes"));
         if size as usize != body.len() {
             return Err(ProtoError::Crypto("OriginalMessageSize does not match"));
@@ -236,17 +256,14 @@ impl SessionCipher {
         if u16::from_le_bytes([header[42], header[43]]) != FLAG_ENCRYPTED {
             return Err(ProtoError::Crypto("transform flags are not 0x0001"));
         }
-        let mut message = body.to_vec();
         let nonce = &header[NONCE][..self.cipher.nonce_len()];
-        if !self.decrypt.open(
-            nonce,
-            &header[AAD_START..],
-            &mut message,
-            &header[SIGNATURE],
-        ) {
+        if !self
+            .decrypt
+            .open(nonce, &header[AAD_START..], &mut body, &header[SIGNATURE])
+        {
             return Err(ProtoError::Crypto("decryption failed"));
         }
-        Ok(message)
+        Ok(body.freeze())
     }
 }
 
@@ -277,7 +294,7 @@ mod tests {
         for cipher in CIPHERS {
             let (server, _) = pair(cipher);
             for _ in 0..3 {
-                let frame = server.encrypt(1, b"x").unwrap();
+                let frame = server.encrypt(1, &[b"x"]).unwrap();
                 assert!(frame[NONCE][cipher.nonce_len()..].iter().all(|&b| b == 0));
             }
         }
@@ -287,17 +304,31 @@ mod tests {
     fn rejects_tampering() {
         for cipher in CIPHERS {
             let (server, client) = pair(cipher);
-            let frame = server.encrypt(7, b"payload bytes").unwrap();
+            let frame = server
+                .encrypt(7, &[&b"payload"[..], &b" bytes"[..]])
+                .unwrap();
             // Tag, nonce, size, flags, session id and ciphertext.
             for at in [4, 20, 36, 42, 44, TRANSFORM_HEADER_LEN] {
                 let mut bad = frame.clone();
                 bad[at] ^= 0x01;
-                assert!(client.decrypt(&bad).is_err(), "{cipher:?} byte {at}");
+                assert!(client.decrypt(bad.into()).is_err(), "{cipher:?} byte {at}");
             }
+            assert_eq!(
+                client.decrypt(frame.clone().into()).unwrap(),
+                "payload bytes"
+            );
+            // Memory that somebody else holds is left alone.
+            let shared = Bytes::from(frame.clone());
+            assert!(client.decrypt(shared.clone()).is_ok());
+            assert_eq!(shared, frame);
             let mut short = frame.clone();
             short.pop();
-            assert!(client.decrypt(&short).is_err());
-            assert!(client.decrypt(&frame[..TRANSFORM_HEADER_LEN]).is_err());
+            assert!(client.decrypt(short.into()).is_err());
+            assert!(
+                client
+                    .decrypt(Bytes::copy_from_slice(&frame[..TRANSFORM_HEADER_LEN]))
+                    .is_err()
+            );
         }
     }
 
@@ -310,10 +341,18 @@ mod tests {
         let server_in = hex::decode(server_in).unwrap();
         let client = SessionCipher::new(cipher, &server_in, &server_out);
         let message = b"FE534D42 message";
-        let sealed = server.encrypt(1, message).unwrap();
-        assert_eq!(client.decrypt(&sealed).unwrap(), message, "{cipher:?} out");
-        let sealed = client.encrypt(1, message).unwrap();
-        assert_eq!(server.decrypt(&sealed).unwrap(), message, "{cipher:?} in");
+        let sealed = server.encrypt(1, &[message]).unwrap();
+        assert_eq!(
+            client.decrypt(sealed.into()).unwrap(),
+            message[..],
+            "{cipher:?} out"
+        );
+        let sealed = client.encrypt(1, &[message]).unwrap();
+        assert_eq!(
+            server.decrypt(sealed.into()).unwrap(),
+            message[..],
+            "{cipher:?} in"
+        );
     }
 
     /// Reference keys from Python:

@@ -14,19 +14,14 @@
 //! 2. Compute MAC over the **entire** message (header + body).
 //! 3. Place the first 16 bytes of MAC at bytes 48..64.
 
-use aes::Aes128;
-use aes::Block;
-use aes::cipher::{BlockEncrypt, KeyInit};
-use cmac::Cmac;
-use ghash::GHash;
-use ghash::universal_hash::UniversalHash;
+use aws_lc_rs::cmac as aes_cmac;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
+use crate::proto::crypto::gmac::Gmac;
 use crate::proto::error::{ProtoError, ProtoResult};
 
 type HmacSha256 = Hmac<Sha256>;
-type CmacAes128 = Cmac<Aes128>;
 
 /// SMB2 header is 64 bytes; the 16-byte signature field starts at offset 48.
 const SIG_OFF: usize = 48;
@@ -44,89 +39,78 @@ pub enum SigningAlgo {
     AesGmac,
 }
 
-/// AES-128-GMAC (NIST SP 800-38D) of a message whose signature field counts
-/// as zero, under the nonce of MS-SMB2 3.1.4.1.
-fn gmac(msg: &[u8], key: &[u8; 16]) -> [u8; SIG_LEN] {
-    let cipher = Aes128::new(key.into());
-    let mut hash_key = Block::default();
-    cipher.encrypt_block(&mut hash_key);
-    let mut ghash = GHash::new(&<[u8; 16]>::from(hash_key).into());
-
-    let (header, rest) = msg.split_at(SMB2_HEADER_LEN);
-    let mut unsigned = [0u8; SMB2_HEADER_LEN];
-    unsigned[..SIG_OFF].copy_from_slice(&header[..SIG_OFF]);
-    ghash.update_padded(&unsigned);
-    ghash.update_padded(rest);
-    let mut lengths = ghash::Block::default();
-    lengths[..8].copy_from_slice(&(msg.len() as u64 * 8).to_be_bytes());
-    ghash.update(&[lengths]);
-
-    let mut tag = Block::from(gmac_nonce(header));
-    cipher.encrypt_block(&mut tag);
-    let hash = ghash.finalize();
-    std::array::from_fn(|i| tag[i] ^ hash[i])
-}
-
-/// The nonce as the first counter block: MessageId, whether the server
-/// sent the message, whether it is a CANCEL, and the counter 1.
-fn gmac_nonce(header: &[u8]) -> [u8; 16] {
+/// The GMAC nonce of MS-SMB2 3.1.4.1: MessageId, whether the server sent the
+/// message, and whether it is a CANCEL.
+fn gmac_nonce(header: &[u8]) -> [u8; 12] {
     const CANCEL: u8 = 0x0C;
-    let mut block = [0u8; 16];
-    block[..8].copy_from_slice(&header[24..32]);
-    block[8] = (header[16] & 1) | u8::from(header[12] == CANCEL) << 1;
-    block[15] = 1;
-    block
+    let mut nonce = [0u8; 12];
+    nonce[..8].copy_from_slice(&header[24..32]);
+    nonce[8] = (header[16] & 1) | u8::from(header[12] == CANCEL) << 1;
+    nonce
 }
 
-/// Compute the 16-byte MAC over `msg` as if the SMB2 signature field were
-/// zeroed, without copying the whole message.
-fn compute_mac_zeroed_signature(msg: &[u8], key: &[u8; 16], algo: SigningAlgo) -> [u8; SIG_LEN] {
-    let mut out = [0u8; SIG_LEN];
-    let zero_signature = [0u8; SIG_LEN];
-    let prefix = &msg[..SIG_OFF];
-    let suffix = &msg[SIG_OFF + SIG_LEN..];
-
+/// The MAC over a message in pieces: `head`, which holds the whole SMB2
+/// header and whose signature field counts as zero, then `rest`. `None` when
+/// the cryptographic library fails.
+fn compute_mac<'a>(
+    head: &[u8],
+    rest: impl Iterator<Item = &'a [u8]>,
+    key: &[u8; 16],
+    algo: SigningAlgo,
+) -> Option<[u8; SIG_LEN]> {
+    const UNSIGNED: [u8; SIG_LEN] = [0; SIG_LEN];
+    let pieces = [&head[..SIG_OFF], &UNSIGNED, &head[SIG_OFF + SIG_LEN..]]
+        .into_iter()
+        .chain(rest.map(|piece| &piece[..]));
     match algo {
         SigningAlgo::HmacSha256 => {
-            let mut mac = <HmacSha256 as Mac>::new_from_slice(key)
-                .expect("HMAC-SHA-256 accepts keys of any length");
-            mac.update(prefix);
-            mac.update(&zero_signature);
-            mac.update(suffix);
-            let full = mac.finalize().into_bytes();
-            out.copy_from_slice(&full[..SIG_LEN]);
+            let mut mac = <HmacSha256 as Mac>::new_from_slice(key).ok()?;
+            pieces.for_each(|piece| mac.update(piece));
+            mac.finalize().into_bytes()[..SIG_LEN].try_into().ok()
         }
         SigningAlgo::AesCmac => {
-            let mut mac = <CmacAes128 as Mac>::new_from_slice(key)
-                .expect("AES-128-CMAC requires a 16-byte key, which we have");
-            mac.update(prefix);
-            mac.update(&zero_signature);
-            mac.update(suffix);
-            let full = mac.finalize().into_bytes();
-            out.copy_from_slice(&full[..SIG_LEN]);
+            let key = aes_cmac::Key::new(aes_cmac::AES_128, key).ok()?;
+            let mut mac = aes_cmac::Context::with_key(&key);
+            for piece in pieces {
+                mac.update(piece).ok()?;
+            }
+            mac.sign().ok()?.as_ref().try_into().ok()
         }
-        SigningAlgo::AesGmac => out = gmac(msg, key),
+        SigningAlgo::AesGmac => {
+            let mut mac = Gmac::new(key, &gmac_nonce(head))?;
+            for piece in pieces {
+                mac.update(piece)?;
+            }
+            mac.finish()
+        }
     }
-    out
 }
 
-/// Compute and embed a signature in `msg`. Mutates `msg` in place.
+/// Compute the signature of the message that begins with `head` and goes on
+/// with `rest`, and embed it in `head`.
 ///
 /// The caller is responsible for setting the SMB2 SIGNED flag (`0x00000008`)
 /// on the header *before* calling - it is part of the bytes that get MAC'd.
 ///
-/// Errors if `msg` is too short to contain an SMB2 header (< 64 bytes).
-pub fn sign(msg: &mut [u8], key: &[u8; 16], algo: SigningAlgo) -> ProtoResult<()> {
-    if msg.len() < SMB2_HEADER_LEN {
+/// Errors if `head` is too short to contain an SMB2 header (< 64 bytes).
+pub fn sign_pieces<'a>(
+    head: &mut [u8],
+    rest: impl Iterator<Item = &'a [u8]>,
+    key: &[u8; 16],
+    algo: SigningAlgo,
+) -> ProtoResult<()> {
+    if head.len() < SMB2_HEADER_LEN {
         return Err(ProtoError::Crypto("message too short to sign"));
     }
-
-    // Compute MAC over the whole message with the signature field treated as
-    // zero, then place the MAC into the signature field.
-    let mac = compute_mac_zeroed_signature(msg, key, algo);
-    msg[SIG_OFF..SIG_OFF + SIG_LEN].copy_from_slice(&mac);
-
+    let mac = compute_mac(head, rest, key, algo).ok_or(ProtoError::Crypto("signing failed"))?;
+    head[SIG_OFF..SIG_OFF + SIG_LEN].copy_from_slice(&mac);
     Ok(())
+}
+
+/// Like [`sign_pieces`], for a message in one piece.
+#[cfg(test)]
+pub fn sign(msg: &mut [u8], key: &[u8; 16], algo: SigningAlgo) -> ProtoResult<()> {
+    sign_pieces(msg, std::iter::empty(), key, algo)
 }
 
 /// Verify the signature in `msg`. Does **not** modify `msg`.
@@ -142,7 +126,8 @@ pub fn verify(msg: &[u8], key: &[u8; 16], algo: SigningAlgo) -> ProtoResult<()> 
     let mut embedded = [0u8; SIG_LEN];
     embedded.copy_from_slice(&msg[SIG_OFF..SIG_OFF + SIG_LEN]);
 
-    let computed = compute_mac_zeroed_signature(msg, key, algo);
+    let computed = compute_mac(msg, std::iter::empty(), key, algo)
+        .ok_or(ProtoError::Crypto("signature not computed"))?;
 
     if constant_time_eq(&embedded, &computed) {
         Ok(())
@@ -227,6 +212,46 @@ mod tests {
             sign(&mut msg, &key, SigningAlgo::AesGmac).expect("sign ok");
             assert_eq!(msg[48..64], tag[..]);
             verify(&msg, &key, SigningAlgo::AesGmac).expect("verify ok");
+        }
+    }
+
+    /// Where a message is cut does not show in its signature.
+    #[test]
+    fn pieces_sign_as_the_whole_does() {
+        let key = [0x5Au8; 16];
+        let message: Vec<u8> = fixture_message().into_iter().cycle().take(5000).collect();
+        for algo in [
+            SigningAlgo::HmacSha256,
+            SigningAlgo::AesCmac,
+            SigningAlgo::AesGmac,
+        ] {
+            let mut whole = message.clone();
+            sign(&mut whole, &key, algo).expect("sign ok");
+            for (head, piece) in [(64, 1), (64, 16), (80, 4096), (77, 333), (5000, 1)] {
+                let (start, rest) = message.split_at(head);
+                let mut start = start.to_vec();
+                sign_pieces(&mut start, rest.chunks(piece), &key, algo).expect("sign ok");
+                assert_eq!(
+                    start[SIG_OFF..64],
+                    whole[SIG_OFF..64],
+                    "{algo:?} {head} {piece}"
+                );
+            }
+        }
+    }
+
+    /// AES-CMAC as another implementation has it (RFC 4493's is in `cmac`).
+    #[test]
+    fn cmac_agrees_with_another() {
+        use cmac::Mac;
+        let key = [0x5Au8; 16];
+        for len in [64, 65, 80, 1000] {
+            let mut msg: Vec<u8> = fixture_message().into_iter().cycle().take(len).collect();
+            msg[SIG_OFF..64].fill(0);
+            let mut mac = <cmac::Cmac<aes::Aes128> as Mac>::new_from_slice(&key).expect("key");
+            mac.update(&msg);
+            sign(&mut msg, &key, SigningAlgo::AesCmac).expect("sign ok");
+            assert_eq!(msg[SIG_OFF..64], mac.finalize().into_bytes()[..]);
         }
     }
 
