@@ -377,9 +377,9 @@ struct Pace {
 }
 
 impl Pace {
-    /// Waits for those whom the last entry released, until they are back or a quarter of what an entry takes is over.
+    /// Waits for those whom the last entry released, until they are back or half of what an entry takes is over.
     async fn gather(&self, durability: &Durability) {
-        let patience = (self.took / 4).min(GATHER_MAX);
+        let patience = (self.took / 2).min(GATHER_MAX);
         let begun = Instant::now();
         while self.crowd > 1 && !durability.has_gathered(self.crowd) && begun.elapsed() < patience {
             // No timer is as fine. With nothing else to do this looks for what came in on the sockets.
