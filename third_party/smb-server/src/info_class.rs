@@ -413,6 +413,7 @@ mod tests {
             change_time: 0x01D9_0000_0000_0000,
             is_directory: false,
             read_only: false,
+            stored_attributes: 0,
             file_index: 1,
         }
     }

@@ -114,7 +114,9 @@ struct Entry {
     /// Open.DurableOwner: the configured name of the user who opened it.
     owner: String,
     share: Weak<ShareBindings>,
-    /// The lease the open holds. Its key never changes.
+    /// Open.ClientGuid.
+    client: Uuid,
+    /// The lease or oplock the open holds. Its key never changes.
     lease: LeaseId,
     lease_version: LeaseVersion,
     durability: Durability,
@@ -299,13 +301,13 @@ impl DurableTable {
         self.max_detached.div_ceil(4)
     }
 
-    /// Registers a durable open of `owner` on `share` holding `lease` of
-    /// `lease_version`, granted with `durability`, in a session on `conn`,
+    /// Registers a durable open of `owner` of `client` on `share` holding
+    /// `lease` of `lease_version`, granted with `durability`, in a session on `conn`,
     /// under a random DurableFileId that is neither 0 nor all ones and that
     /// no other durable open has. `None` when the system has no randomness.
     pub(crate) fn register(
         self: &Arc<Self>,
-        owner: &str,
+        (owner, client): (&str, Uuid),
         share: &Arc<ShareBindings>,
         (lease, lease_version): (LeaseId, LeaseVersion),
         durability: Durability,
@@ -325,6 +327,7 @@ impl DurableTable {
             Entry {
                 owner: owner.to_string(),
                 share: Arc::downgrade(share),
+                client,
                 lease,
                 lease_version,
                 durability,
@@ -516,7 +519,11 @@ impl DurableTable {
         let not_found = || Unclaimed::Status(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
         let mut inner = self.inner();
         let entry = inner.entries.get(&id).ok_or_else(not_found)?;
-        if entry.lease.client != claim.client {
+        // The client, the name and the lease are compared for an open with a
+        // lease. One with a batch oplock may be taken back without them, but
+        // not by a request that names a lease (MS-SMB2 3.3.5.9.7).
+        let leased = entry.lease_version != LeaseVersion::Oplock;
+        if leased && entry.client != claim.client {
             return Err(not_found());
         }
         // MS-SMB2 3.3.5.9.12: a version 2 reconnect names the CreateGuid of
@@ -533,22 +540,19 @@ impl DurableTable {
         // compares the name next, with a status of its own; 3.3.5.9.12 just
         // before the owner.
         let name_matches = match &entry.state {
-            State::Detached { open, .. } => Some(self.name_matches(open, claim)?),
+            State::Detached { open, .. } if leased => Some(self.name_matches(open, claim)?),
             _ => None,
         };
         if !v2 && name_matches == Some(false) {
             return Err(Unclaimed::Status(ntstatus::STATUS_INVALID_PARAMETER));
         }
-        let Some((lease, version)) = claim.lease else {
-            return Err(not_found());
-        };
         let closing = match &entry.state {
             State::Detached { .. } => false,
             State::Attached { conn } if conn.upgrade().is_none_or(|c| c.is_closing()) => true,
             _ => return Err(not_found()),
         };
-        if lease != entry.lease
-            || version != entry.lease_version
+        let held = leased.then_some((entry.lease, entry.lease_version));
+        if claim.lease != held
             || !std::ptr::eq(entry.share.as_ptr(), Arc::as_ptr(claim.share))
             || name_matches == Some(false)
         {
@@ -602,7 +606,7 @@ impl DurableTable {
     /// name has `create_guid` (MS-SMB2 3.3.5.9.10, Open.IsReplayEligible).
     pub(crate) fn create_guid_in_use(&self, client: Uuid, create_guid: [u8; 16]) -> bool {
         self.inner().entries.values().any(|e| {
-            e.lease.client == client
+            e.client == client
                 && e.durability.replay_eligible
                 && e.durability.create_guid == Some(create_guid)
                 && !matches!(e.state, State::Closing)
@@ -813,7 +817,7 @@ mod tests {
             let leased = (lease(n), LeaseVersion::V2);
             let reg = self
                 .table
-                .register(owner, &self.share, leased, V1, &self.conn)
+                .register((owner, lease(1).client), &self.share, leased, V1, &self.conn)
                 .unwrap();
             file.mark_durable(&self.table, reg.id());
             Arc::new(RwLock::new(Open {
@@ -863,7 +867,7 @@ mod tests {
             .map(|n| {
                 let leased = (lease(n), LeaseVersion::V2);
                 f.table
-                    .register("alice", &f.share, leased, V1, &f.conn)
+                    .register(("alice", lease(1).client), &f.share, leased, V1, &f.conn)
                     .unwrap()
             })
             .collect();

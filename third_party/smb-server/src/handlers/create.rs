@@ -269,6 +269,9 @@ fn lease_request(
     if (ctx.v2 && dialect == Dialect::Smb210) || ctx.key == [0; 16] {
         return Ok(None);
     }
+    let Some(id) = LeaseId::of_client(client, ctx.key) else {
+        return Ok(None);
+    };
     let mut state = LeaseState::requested(ctx.state);
     let (version, parent) = if ctx.v2 {
         let parent =
@@ -281,10 +284,7 @@ fn lease_request(
         (LeaseVersion::V1, None)
     };
     Ok(Some(LeaseRequest {
-        id: LeaseId {
-            client,
-            key: ctx.key,
-        },
+        id,
         state,
         version,
         epoch: ctx.epoch,
@@ -292,9 +292,34 @@ fn lease_request(
     }))
 }
 
+/// The oplock a CREATE asks for with `level` (MS-SMB2 2.2.13
+/// RequestedOplockLevel), as a lease of the open's own.
+fn oplock_request(level: u8) -> Option<LeaseRequest> {
+    let state = LeaseState::of_oplock(level);
+    (state != LeaseState::NONE).then(|| LeaseRequest {
+        id: LeaseId::new_oplock(),
+        state,
+        version: LeaseVersion::Oplock,
+        epoch: 0,
+        parent: None,
+    })
+}
+
+/// The OplockLevel of a CREATE response and its lease context, if any, for
+/// an open that was granted `granted` (MS-SMB2 2.2.14).
+pub(super) fn caching_response(granted: Option<&Granted>) -> (OplockLevel, Option<CreateContext>) {
+    match granted {
+        None => (OplockLevel::None, None),
+        Some(granted) if granted.version == LeaseVersion::Oplock => {
+            (granted.state.oplock_level(), None)
+        }
+        Some(granted) => (OplockLevel::Lease, Some(lease_response(granted))),
+    }
+}
+
 /// The response lease context for `granted`, in the lease's version
 /// (MS-SMB2 2.2.14.2.10, 2.2.14.2.11).
-pub(super) fn lease_response(granted: &Granted) -> CreateContext {
+fn lease_response(granted: &Granted) -> CreateContext {
     let v2 = granted.version == LeaseVersion::V2;
     let mut flags = 0;
     if granted.breaking {
@@ -337,6 +362,8 @@ struct CreateArgs {
     lease: Option<LeaseRequest>,
     /// The configured name of the session's user; `None` for anonymous.
     owner: Option<String>,
+    /// Connection.ClientGuid.
+    client: Uuid,
 }
 
 /// What a CREATE asks for.
@@ -426,18 +453,21 @@ impl CreateArgs {
         if queries.ea_buffer {
             return Err(ntstatus::STATUS_EAS_NOT_SUPPORTED);
         }
-        // Directories get no lease, and neither do shares that turn leases off.
-        let lease = if req.requested_oplock_level == OplockLevel::Lease as u8 && share.leases {
+        // Directories get no lease or oplock, and neither do shares that turn
+        // leases off.
+        let lease = if !share.leases {
+            None
+        } else if req.requested_oplock_level == OplockLevel::Lease as u8 {
             lease_request(
                 queries.lease.as_deref(),
                 dialect,
                 client,
                 req.file_attributes,
             )?
-            .filter(|_| !directory)
         } else {
-            None
-        };
+            oplock_request(req.requested_oplock_level)
+        }
+        .filter(|_| !directory);
 
         let maximal = maximal_access(tree_access);
         let delete_on_close = options & FILE_DELETE_ON_CLOSE != 0;
@@ -512,6 +542,7 @@ impl CreateArgs {
             queries,
             lease,
             owner,
+            client,
         }))
     }
 }
@@ -870,7 +901,7 @@ async fn attempt(
         }
     }
     // MS-SMB2 3.3.5.9.6, 3.3.5.9.10: an open asking for a durable handle
-    // gets one when its lease caches handles; any other open gets none and
+    // gets one when its lease or oplock caches handles; any other open gets none and
     // no durable context in the response. Anonymous sessions get none,
     // since they all count as one user, and neither does a client without a
     // ClientGuid. The PERSISTENT flag of a version 2 request is ignored:
@@ -892,12 +923,12 @@ async fn attempt(
         (Some(lease), Some(owner), Some(durability))
             if lease.state.contains(LeaseState::H)
                 && share.durable_handles
-                && !lease.id.client.is_nil() =>
+                && !args.client.is_nil() =>
         {
             let lease = (lease.id, lease.version);
             server
                 .durable
-                .register(owner, &share, lease, durability, conn)
+                .register((owner, args.client), &share, lease, durability, conn)
                 .map(|reg| (reg, durability))
         }
         _ => None,
@@ -957,6 +988,7 @@ async fn attempt(
         Some((reg, _)) => FileId::new(reg.id(), tree.alloc_volatile()),
         None => tree.alloc_file_id(),
     };
+    file.set_file_id(file_id);
     let (durable, durability) = durable.unzip();
     let open = Open {
         file_id,
@@ -986,9 +1018,8 @@ async fn attempt(
         OpenAction::Overwritten => FILE_OVERWRITTEN,
     };
     let mut answers = args.queries.answer(&info, args.maximal & allowed, volume_serial);
-    if let Some(granted) = &granted {
-        answers.push(lease_response(granted));
-    }
+    let (oplock_level, lease_context) = caching_response(granted.as_ref());
+    answers.extend(lease_context);
     if let Some(durability) = durability {
         debug!(
             id = file_id.persistent,
@@ -1011,7 +1042,7 @@ async fn attempt(
             },
         });
     }
-    let buf = encode_response(&info, file_id, granted.is_some(), create_action, &answers);
+    let buf = encode_response(&info, file_id, oplock_level, create_action, &answers);
     let mut response = HandlerResponse::ok(buf);
     if let Some(guard) = after_send {
         response.after_send.push(Box::new(guard));
@@ -1058,12 +1089,12 @@ async fn open_reported(
     opened
 }
 
-/// The CREATE response body for an open of a file with `info`, holding a
-/// lease when `leased`, with the response contexts `answers`.
+/// The CREATE response body for an open of a file with `info`, granted
+/// `oplock_level`, with the response contexts `answers`.
 pub(super) fn encode_response(
     info: &FileInfo,
     file_id: FileId,
-    leased: bool,
+    oplock_level: OplockLevel,
     create_action: u32,
     answers: &[CreateContext],
 ) -> Vec<u8> {
@@ -1071,11 +1102,7 @@ pub(super) fn encode_response(
     CreateContext::encode_chain(answers, &mut contexts).expect("encoding into a Vec cannot fail");
     let resp = CreateResponse {
         structure_size: 89,
-        oplock_level: if leased {
-            OplockLevel::Lease as u8
-        } else {
-            OplockLevel::None as u8
-        },
+        oplock_level: oplock_level as u8,
         flags: 0,
         create_action,
         creation_time: info.creation_time,

@@ -18,7 +18,7 @@ use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::dispatch::HandlerResponse;
 use crate::files::{Claim, LeaseRequest, OpenSlot, Unclaimed, close_open};
-use crate::handlers::create::{ContextQueries, FILE_OPENED, encode_response, lease_response};
+use crate::handlers::create::{ContextQueries, FILE_OPENED, caching_response, encode_response};
 use crate::handlers::shared::lookup_session_tree;
 use crate::handlers::{Outcome, Pending};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
@@ -217,6 +217,9 @@ async fn take_back(
         return Err(not_found);
     };
     open.file_id = file_id;
+    if let Some(file) = &open.file {
+        file.set_file_id(file_id);
+    }
     open.slot = Some(slot);
     drop(open);
     server.durable.attached(id, conn);
@@ -245,8 +248,9 @@ async fn take_back(
     drop(tree_lock);
 
     let mut answers = r.queries.answer(&info, maximal, VOLUME_SERIAL_NUMBER);
-    answers.push(lease_response(&granted));
-    let body = encode_response(&info, file_id, true, FILE_OPENED, &answers);
+    let (oplock_level, lease_context) = caching_response(Some(&granted));
+    answers.extend(lease_context);
+    let body = encode_response(&info, file_id, oplock_level, FILE_OPENED, &answers);
     let mut response = HandlerResponse::ok(body);
     response.after_send.push(Box::new(guard));
     Ok(response)
