@@ -20,6 +20,7 @@ use crate::server::ServerState;
 
 mod change_notify;
 mod close;
+mod copychunk;
 pub(crate) mod create;
 mod echo;
 mod flush;
@@ -36,6 +37,7 @@ mod reconnect;
 mod session_setup;
 mod set_info;
 pub(crate) mod shared;
+mod sparse;
 mod tree_connect;
 mod tree_disconnect;
 mod write;

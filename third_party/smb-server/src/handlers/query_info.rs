@@ -19,6 +19,7 @@ const FILE_REMOTE_DEVICE: u32 = 0x0000_0010;
 const FILE_CASE_SENSITIVE_SEARCH: u32 = 0x0000_0001;
 const FILE_CASE_PRESERVED_NAMES: u32 = 0x0000_0002;
 const FILE_UNICODE_ON_DISK: u32 = 0x0000_0004;
+const FILE_SUPPORTS_SPARSE_FILES: u32 = 0x0000_0040;
 
 // Access mask bits (MS-SMB2 2.2.13.1.1)
 const FILE_READ_EA: u32 = 0x0000_0008;
@@ -236,13 +237,16 @@ async fn query_filesystem(open: &Open, share: &ShareBindings, class: u8, cap: us
             volume.bytes_per_sector,
         ),
         ic::FS_ATTRIBUTE_INFORMATION => {
-            let case_sensitive = if share.backend.capabilities().case_sensitive {
-                FILE_CASE_SENSITIVE_SEARCH
-            } else {
-                0
-            };
+            let capabilities = share.backend.capabilities();
+            let mut attributes = FILE_CASE_PRESERVED_NAMES | FILE_UNICODE_ON_DISK;
+            if capabilities.case_sensitive {
+                attributes |= FILE_CASE_SENSITIVE_SEARCH;
+            }
+            if capabilities.sparse_files {
+                attributes |= FILE_SUPPORTS_SPARSE_FILES;
+            }
             ic::encode_fs_attribute_information(
-                case_sensitive | FILE_CASE_PRESERVED_NAMES | FILE_UNICODE_ON_DISK,
+                attributes,
                 volume.max_name_length,
                 "NTFS",
             )
