@@ -16,7 +16,7 @@ use crate::builder::Access;
 use crate::conn::outbound::Outbound;
 use crate::conn::pending::{PendingOps, Stop};
 use crate::files::{
-    Closing, DurableReg, DurableTable, FileRef, NotifyBudget, OpenSlot, WatchReg, close_opens,
+    Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot, WatchReg, close_opens,
     end_opens, finish_close,
 };
 use crate::path::SmbPath;
@@ -460,6 +460,8 @@ pub struct Open {
     /// for deletion (MS-FSA Open.ChangeNotifyDirectoryMarkedDeleted). It
     /// stays set when the mark is cleared.
     pub(crate) marked_deleted: AtomicBool,
+    /// The LOCK requests that were carried out.
+    pub(crate) lock_sequences: LockSequences,
 }
 
 impl Open {

@@ -3,6 +3,7 @@
 mod durable;
 mod lease;
 mod leases;
+mod sequences;
 mod table;
 mod watch;
 
@@ -25,6 +26,7 @@ pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion,
 #[cfg(test)]
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
 pub(crate) use leases::{AfterSend, BreakWait, LeaseRef, LeaseTable, MAX_BREAK_WAIT, Notices};
+pub(crate) use sequences::LockSequences;
 pub(crate) use table::{FileRef, FileTable, OpenRequest, Refused, Sharing};
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;
@@ -314,6 +316,7 @@ mod tests {
             wrote: Default::default(),
             created: false,
             marked_deleted: Default::default(),
+            lock_sequences: Default::default(),
         });
         let in_table = || {
             share.files.path_is_open(&path, false) || share.files.delete_pending_at(&path, false)

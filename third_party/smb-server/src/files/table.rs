@@ -123,7 +123,8 @@ struct FileState {
     /// Leases held by the opens, one per LeaseId.
     leases: Vec<FileLease>,
     /// Counts changes that can unblock an operation waiting on the file: a
-    /// lease break that completed, a lease that ended, an open that left.
+    /// lease break that completed, a lease that ended, a range unlocked, an
+    /// open that left.
     changed: tokio::sync::watch::Sender<u64>,
 }
 
@@ -1262,7 +1263,7 @@ impl FileRef {
         // no lease can be granted between the two. While another lease
         // still caches writes, which only an attribute-only open allows,
         // the lock is refused: a lock taken now would keep that client from
-        // writing back. Lock requests do not wait, so the client retries.
+        // writing back. A request that may wait tries again after that.
         let exempt = state.entry(self.id).and_then(|e| e.lease);
         let caching_writes = state
             .leases
@@ -1303,7 +1304,14 @@ impl FileRef {
             .or_else(|| state.locks.iter().position(|l| matches(l, false)))
             .ok_or(ntstatus::STATUS_RANGE_NOT_LOCKED)?;
         state.locks.remove(at);
+        state.bump();
         Ok(())
+    }
+
+    /// Changes whenever something on the file does that may let a lock
+    /// through: a range unlocked, an open or a lease gone.
+    pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.node.state().changed.subscribe()
     }
 
     /// Releases the lock [`FileRef::lock_range`] took last with these
@@ -1317,6 +1325,7 @@ impl FileRef {
                 && l.exclusive == exclusive
         }) {
             state.locks.remove(at);
+            state.bump();
         }
     }
 
@@ -1682,6 +1691,22 @@ mod tests {
         assert!(a.release(false).is_none());
         b.lock_range(105, 10, true, CAP).unwrap_err();
         b.lock_range(0, 100, true, CAP).unwrap();
+    }
+
+    #[test]
+    fn what_may_let_a_lock_through_is_told() {
+        let s = share();
+        let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
+        let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
+        a.lock_range(0, 10, true, CAP).unwrap();
+        a.lock_range(10, 10, true, CAP).unwrap();
+        let changes = b.changes();
+        assert!(!changes.has_changed().unwrap());
+        a.unlock_range(0, 10).unwrap();
+        assert!(changes.has_changed().unwrap());
+        let changes = b.changes();
+        drop(a);
+        assert!(changes.has_changed().unwrap());
     }
 
     #[test]

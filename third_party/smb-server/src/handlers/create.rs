@@ -1006,6 +1006,7 @@ async fn attempt(
         wrote: Default::default(),
         created: action != OpenAction::Opened,
         marked_deleted: Default::default(),
+        lock_sequences: Default::default(),
     };
     let open_arc = Arc::new(tokio::sync::RwLock::new(open));
     tree.opens.get_mut().insert(file_id, open_arc);

@@ -79,6 +79,7 @@ pub(crate) async fn dispatch_command(
         Command::ChangeNotify => {
             return change_notify::handle(server, conn, hdr, body, retained).await;
         }
+        Command::Lock => return lock::handle(server, conn, hdr, body, retained).await,
         Command::Negotiate => negotiate::handle(server, conn, hdr, body).await,
         Command::SessionSetup => session_setup::handle(server, conn, hdr, body).await,
         Command::Logoff => logoff::handle(server, conn, hdr, body).await,
@@ -88,7 +89,6 @@ pub(crate) async fn dispatch_command(
         Command::Flush => flush::handle(server, conn, hdr, body).await,
         Command::Read => read::handle(server, conn, hdr, body).await,
         Command::Write => write::handle(server, conn, hdr, body).await,
-        Command::Lock => lock::handle(server, conn, hdr, body).await,
         Command::Ioctl => ioctl::handle(server, conn, hdr, body).await,
         Command::Echo => echo::handle(server, conn, hdr, body).await,
         Command::QueryDirectory => query_directory::handle(server, conn, hdr, body).await,

@@ -874,6 +874,7 @@ mod tests {
                 wrote: Default::default(),
                 created: false,
                 marked_deleted: Default::default(),
+                lock_sequences: Default::default(),
             };
             tree.opens
                 .write()
