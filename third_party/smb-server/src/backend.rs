@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use std::time::SystemTime;
 
 use crate::error::{SmbError, SmbResult};
+use crate::security::SecurityDescriptor;
 use crate::path::SmbPath;
 
 // ---------------------------------------------------------------------------
@@ -382,6 +383,19 @@ pub trait Handle: Send + Sync {
     /// Truncate (or extend) to `len` bytes. For directories: the protocol
     /// layer rejects this before reaching the backend.
     async fn truncate(&self, len: u64) -> SmbResult<()>;
+
+    /// The file's owner, group and DACL. The default returns
+    /// [`SmbError::NotSupported`](crate::SmbError::NotSupported): the store
+    /// keeps no security descriptors.
+    async fn security(&self) -> SmbResult<SecurityDescriptor> {
+        Err(SmbError::NotSupported)
+    }
+
+    /// Changes the parts that `descriptor` has. The open was granted
+    /// WRITE_OWNER for an owner or a group and WRITE_DAC for a DACL.
+    async fn set_security(&self, _descriptor: SecurityDescriptor) -> SmbResult<()> {
+        Err(SmbError::NotSupported)
+    }
 
     /// Marks a file as sparse (FILE_ATTRIBUTE_SPARSE_FILE, 0x200, in
     /// [`FileInfo::stored_attributes`]) or not. [`Handle::set_attributes`]

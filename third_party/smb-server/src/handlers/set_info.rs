@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{InfoType, SetInfoRequest, SetInfoResponse};
 
-use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA};
+use crate::access_mask::{
+    DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, WRITE_DAC, WRITE_OWNER,
+};
 use crate::backend::{
     FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, OpenOptions,
     ShareBackend, VALID_SET_ATTRIBUTES,
@@ -25,8 +27,9 @@ use crate::proto::messages::change_notify::{
     FILE_ACTION_ADDED, FILE_ACTION_MODIFIED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME,
     FILE_ACTION_RENAMED_OLD_NAME, FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION,
     FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME, FILE_NOTIFY_CHANGE_LAST_ACCESS,
-    FILE_NOTIFY_CHANGE_LAST_WRITE,
+    FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SECURITY,
 };
+use crate::security::{Parts, SecurityDescriptor};
 use crate::server::{ServerState, ShareBindings};
 use crate::utils::utf16le_to_units;
 use tokio::sync::RwLock;
@@ -86,6 +89,14 @@ async fn set(
         Some(t) => t,
         None => return Ok(HandlerResponse::err(ntstatus::STATUS_INVALID_INFO_CLASS)),
     };
+    if matches!(info_type, InfoType::Security) {
+        let parts = Parts(req.additional_information);
+        let result = set_security(&*open_arc.read().await, &req.buffer, parts).await;
+        if result.is_ok() {
+            report_modified(&share, &open_arc, FILE_NOTIFY_CHANGE_SECURITY).await;
+        }
+        return Ok(result.map_or_else(HandlerResponse::err, |()| set_info_ok()));
+    }
     if !matches!(info_type, InfoType::File) {
         return Ok(HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED));
     }
@@ -320,6 +331,27 @@ fn wait_for_rename(
         op,
         work: Box::pin(work),
     })
+}
+
+/// SMB2_0_INFO_SECURITY (MS-SMB2 3.3.5.21.3, MS-FSA 2.1.5.17).
+async fn set_security(open: &Open, buffer: &[u8], parts: Parts) -> Result<(), u32> {
+    let mut needed = 0;
+    if parts.has(Parts::OWNER | Parts::GROUP) {
+        needed |= WRITE_OWNER;
+    }
+    if parts.has(Parts::DACL) {
+        needed |= WRITE_DAC;
+    }
+    if parts.has(Parts::SACL) || open.granted_access & needed != needed {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    let descriptor =
+        SecurityDescriptor::parse(buffer, parts).ok_or(ntstatus::STATUS_INVALID_SECURITY_DESCR)?;
+    let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+    handle
+        .set_security(descriptor)
+        .await
+        .map_err(|e| e.to_nt_status())
 }
 
 fn set_info_ok() -> HandlerResponse {
