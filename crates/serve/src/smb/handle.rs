@@ -14,12 +14,14 @@ use larder_volume::{
     AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, OpenFile, ReadData, SeekTo, SetAttr,
     SetTime, Stability,
 };
-use smb_server::{DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SmbError, SmbResult};
+use smb_server::{
+    DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError, SmbResult,
+};
 
 use super::feed::FeedHold;
 use super::status::OrStatus;
 use super::tree::Core;
-use super::{names, rights, times};
+use super::{names, rights, security, times};
 
 /// Entries that one page of a listing asks the volume for: about as many as fit one answer.
 const PAGE_ENTRIES: usize = 1024;
@@ -91,16 +93,28 @@ impl Handle for FileHandle {
         self.set(SetAttr { dos: Some(attributes & rights::DOS_SETTABLE | kept), ..SetAttr::default() }).await
     }
 
+    async fn security(&self) -> SmbResult<SecurityDescriptor> {
+        Ok(security::descriptor(&self.attr().await?))
+    }
+
+    /// As the open's user, whom the volume lets change what is theirs to change.
+    async fn set_security(&self, descriptor: SecurityDescriptor) -> SmbResult<()> {
+        let set = security::changes(&descriptor, &self.attr().await?)?;
+        if set == SetAttr::default() {
+            return Ok(());
+        }
+        let who = Cred { checked: false, ..self.who.clone() };
+        self.core.volume.setattr(&who, self.ino, set).await.or_status()?;
+        Ok(())
+    }
+
     async fn set_sparse(&self, sparse: bool) -> SmbResult<()> {
         let dos = self.attr().await?.dos;
         let to = if sparse { dos | rights::DOS_SPARSE } else { dos & !rights::DOS_SPARSE };
         if to == dos {
             return Ok(());
         }
-        // Who may write the data may do this, as in Windows; the mode's owner need not be asked.
-        let set = SetAttr { dos: Some(to), ..SetAttr::default() };
-        self.core.volume.setattr(&Cred::root(), self.ino, set).await.or_status()?;
-        Ok(())
+        self.set(SetAttr { dos: Some(to), ..SetAttr::default() }).await
     }
 
     async fn zero_range(&self, range: Range<u64>) -> SmbResult<()> {
