@@ -202,6 +202,22 @@ pub(crate) struct Claim<'a> {
     pub name: Option<&'a SmbPath>,
 }
 
+/// An open that a replayed CREATE names.
+pub(crate) struct Replayable {
+    /// The DurableFileId.
+    pub id: u64,
+    /// Open.ClientGuid.
+    pub client: Uuid,
+    /// Open.DurableOwner.
+    pub owner: String,
+    /// Open.Lease; `None` for an oplock.
+    pub lease: Option<(LeaseId, LeaseVersion)>,
+    /// Open.DurableOpenTimeout.
+    pub timeout: Duration,
+    /// The open is in a session whose connection is not closing.
+    pub in_use: bool,
+}
+
 /// Why [`DurableTable::claim`] gave no open.
 #[derive(Debug)]
 pub(crate) enum Unclaimed {
@@ -528,7 +544,6 @@ impl DurableTable {
         }
         // MS-SMB2 3.3.5.9.12: a version 2 reconnect names the CreateGuid of
         // a version 2 open. A version 1 reconnect checks none.
-        let v2 = claim.create_guid.is_some();
         if claim
             .create_guid
             .is_some_and(|guid| entry.durability.create_guid != Some(guid))
@@ -536,16 +551,11 @@ impl DurableTable {
             return Err(not_found());
         }
         // The name is known only for a kept open; one in a session is
-        // refused, or waited on, before its name is compared. 3.3.5.9.7
-        // compares the name next, with a status of its own; 3.3.5.9.12 just
-        // before the owner.
+        // refused, or waited on, before its name is compared.
         let name_matches = match &entry.state {
             State::Detached { open, .. } if leased => Some(self.name_matches(open, claim)?),
             _ => None,
         };
-        if !v2 && name_matches == Some(false) {
-            return Err(Unclaimed::Status(ntstatus::STATUS_INVALID_PARAMETER));
-        }
         let closing = match &entry.state {
             State::Detached { .. } => false,
             State::Attached { conn } if conn.upgrade().is_none_or(|c| c.is_closing()) => true,
@@ -554,9 +564,12 @@ impl DurableTable {
         let held = leased.then_some((entry.lease, entry.lease_version));
         if claim.lease != held
             || !std::ptr::eq(entry.share.as_ptr(), Arc::as_ptr(claim.share))
-            || name_matches == Some(false)
         {
             return Err(not_found());
+        }
+        // As Windows answers reconnects of both versions.
+        if name_matches == Some(false) {
+            return Err(Unclaimed::Status(ntstatus::STATUS_INVALID_PARAMETER));
         }
         let owner = claim.user == Some(entry.owner.as_str());
         // Only a reconnect that would take the open waits for it.
@@ -602,14 +615,27 @@ impl DurableTable {
         }))
     }
 
-    /// Whether a durable open of `client` that a replayed CREATE could
-    /// name has `create_guid` (MS-SMB2 3.3.5.9.10, Open.IsReplayEligible).
-    pub(crate) fn create_guid_in_use(&self, client: Uuid, create_guid: [u8; 16]) -> bool {
-        self.inner().entries.values().any(|e| {
+    /// The durable open of `client` with `create_guid` that a replayed
+    /// CREATE may name (MS-SMB2 3.3.5.9.10, Open.IsReplayEligible).
+    pub(crate) fn replayable(&self, client: Uuid, create_guid: [u8; 16]) -> Option<Replayable> {
+        let inner = self.inner();
+        let (&id, entry) = inner.entries.iter().find(|(_, e)| {
             e.client == client
                 && e.durability.replay_eligible
                 && e.durability.create_guid == Some(create_guid)
                 && !matches!(e.state, State::Closing)
+        })?;
+        let leased = entry.lease_version != LeaseVersion::Oplock;
+        Some(Replayable {
+            id,
+            client,
+            owner: entry.owner.clone(),
+            lease: leased.then_some((entry.lease, entry.lease_version)),
+            timeout: entry.durability.timeout,
+            in_use: match &entry.state {
+                State::Attached { conn } => conn.upgrade().is_some_and(|c| !c.is_closing()),
+                _ => false,
+            },
         })
     }
 
@@ -835,7 +861,9 @@ mod tests {
                 watch: None,
                 wrote: Default::default(),
                 created: false,
+                create_action: 1,
                 marked_deleted: Default::default(),
+                position: Default::default(),
                 lock_sequences: Default::default(),
             }))
         }
@@ -1093,7 +1121,7 @@ mod tests {
         let open = f.open("a", "alice", 1, LeaseState::RH).await;
         let id = id_of(&open).await;
         let me = lease(1).client;
-        assert!(!f.table.create_guid_in_use(me, guid));
+        assert!(f.table.replayable(me, guid).is_none());
         let set = |eligible| {
             let mut inner = f.table.inner();
             let durability = &mut inner.entries.get_mut(&id).unwrap().durability;
@@ -1101,19 +1129,19 @@ mod tests {
             durability.replay_eligible = eligible;
         };
         set(false);
-        assert!(!f.table.create_guid_in_use(me, guid), "not eligible");
+        assert!(f.table.replayable(me, guid).is_none(), "not eligible");
         set(true);
-        assert!(f.table.create_guid_in_use(me, guid));
+        assert!(f.table.replayable(me, guid).is_some());
         assert!(
-            !f.table.create_guid_in_use(Uuid::nil(), guid),
+            f.table.replayable(Uuid::nil(), guid).is_none(),
             "another client"
         );
-        assert!(!f.table.create_guid_in_use(me, [8; 16]));
+        assert!(f.table.replayable(me, [8; 16]).is_none());
         // Kept opens count as well.
         assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
-        assert!(f.table.create_guid_in_use(me, guid));
+        assert!(f.table.replayable(me, guid).is_some());
         assert_eq!(f.table.take_for(None, None).len(), 1);
-        assert!(!f.table.create_guid_in_use(me, guid), "closing");
+        assert!(f.table.replayable(me, guid).is_none(), "closing");
     }
 
     /// The status a claim fails with, 0 for success and `u32::MAX` for a

@@ -20,7 +20,7 @@ use crate::handlers::shared::restore_fixed_times;
 use crate::ntstatus;
 use crate::proto::messages::change_notify::FILE_ACTION_MODIFIED;
 
-pub(crate) use durable::{Claim, Durability, DurableReg, DurableTable, Unclaimed, v2_timeout};
+pub(crate) use durable::{Claim, Durability, DurableReg, DurableTable, Replayable, Unclaimed, v2_timeout};
 pub use durable::{DEFAULT_DURABLE_HANDLE_TIMEOUT, DEFAULT_MAX_DISCONNECTED_OPENS};
 pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Trigger};
 #[cfg(test)]
@@ -315,7 +315,9 @@ mod tests {
             watch: None,
             wrote: Default::default(),
             created: false,
+            create_action: 1,
             marked_deleted: Default::default(),
+            position: Default::default(),
             lock_sequences: Default::default(),
         });
         let in_table = || {

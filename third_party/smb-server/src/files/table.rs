@@ -630,6 +630,18 @@ impl FileTable {
         })
     }
 
+    /// True if an open on the share that may delete what it opened currently
+    /// has `path` as its name.
+    pub(crate) fn open_for_delete(&self, path: &SmbPath, case_sensitive: bool) -> bool {
+        self.files().values().any(|node| {
+            node.state().opens.iter().any(|e| {
+                !e.waiting
+                    && e.sharing.access & DELETE != 0
+                    && same_path(&e.path, path, case_sensitive)
+            })
+        })
+    }
+
     /// For each of `paths`, whether an open on the share that may write
     /// the file's data or attributes currently has it as its name. The
     /// opens are looked at once for all of them.
@@ -1004,6 +1016,21 @@ impl FileRef {
     /// Keeps the lease binding for as long as this open lasts.
     pub(super) fn keep_lease(&mut self, lease: LeaseRef) {
         self.lease = Some(lease);
+    }
+
+    /// The lease or oplock this open holds, as a CREATE response reports it.
+    pub(crate) fn granted(&self) -> Option<Granted> {
+        let state = self.node.state();
+        let id = state.entry(self.id).and_then(|e| e.lease)?;
+        let lease = state.leases.iter().find(|l| l.id == id)?;
+        Some(Granted {
+            id,
+            state: lease.state,
+            breaking: lease.breaking.is_some(),
+            epoch: lease.epoch,
+            version: lease.version,
+            parent: lease.parent,
+        })
     }
 
     /// Records the open's FileId, which breaks of its oplock name. Called

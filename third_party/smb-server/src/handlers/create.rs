@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 use crate::proto::messages::change_notify::{
@@ -35,6 +36,7 @@ use crate::files::{
     Sharing, Trigger, v2_timeout,
 };
 use crate::handlers::reconnect::{self, Reconnect};
+use crate::handlers::replay::{self, Replay};
 use crate::handlers::shared::{lookup_session, lookup_session_tree};
 use crate::handlers::{Outcome, Pending};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
@@ -97,6 +99,9 @@ pub(super) const FILE_OPENED: u32 = 0x0000_0001;
 const FILE_CREATED: u32 = 0x0000_0002;
 const FILE_OVERWRITTEN: u32 = 0x0000_0003;
 
+/// The greatest ImpersonationLevel (MS-SMB2 2.2.13).
+const IMPERSONATION_DELEGATE: u32 = 3;
+
 /// Offset of the response create contexts from the start of the SMB2
 /// header: 64 + 88.
 const RESPONSE_CONTEXTS_OFFSET: u32 = 0x98;
@@ -111,6 +116,7 @@ const GRANTABLE_LEASE: LeaseState = LeaseState::RWH;
 
 /// Create contexts of a request that the response answers (MS-SMB2
 /// 3.3.5.9.5, 3.3.5.9.9) or that fail it. Other contexts are ignored.
+#[derive(Clone)]
 pub(super) struct ContextQueries {
     /// QUERY_MAXIMAL_ACCESS, with its timestamp if it has one.
     maximal_access: Option<Option<u64>>,
@@ -413,11 +419,20 @@ impl CreateArgs {
                 client,
                 lease,
                 queries,
+                replayed: None,
             }));
         }
 
+        // MS-SMB2 2.2.13: anonymous, identification, impersonation, delegate.
+        if req.impersonation_level > IMPERSONATION_DELEGATE {
+            return Err(ntstatus::STATUS_BAD_IMPERSONATION_LEVEL);
+        }
         // Decode path.
         let units = utf16le_to_units(&req.name).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
+        // MS-SMB2 3.3.5.9: names are relative to the share.
+        if units.first() == Some(&u16::from(b'\\')) {
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
         let path = SmbPath::from_utf16(&units).map_err(|_| ntstatus::STATUS_OBJECT_NAME_INVALID)?;
 
         // Translate disposition.
@@ -635,18 +650,22 @@ pub async fn handle(
     };
     // MS-SMB2 3.3.5.9.10: a version 2 request that repeats the CreateGuid of
     // a live durable open of the same client fails unless it is marked as a
-    // replay. A request marked as one is not answered from that open; it
-    // opens the file anew.
+    // replay, which that open answers.
     if let DurableAsk::V2(request) = args.queries.durable
-        && hdr.flags & SMB2_FLAGS_REPLAY_OPERATION == 0
+        && let Some(found) = server.durable.replayable(args.client, request.create_guid)
     {
-        let client = *conn.client_guid.read().await;
-        if server
-            .durable
-            .create_guid_in_use(client, request.create_guid)
-        {
+        if hdr.flags & SMB2_FLAGS_REPLAY_OPERATION == 0 {
             return Outcome::Done(HandlerResponse::err(ntstatus::STATUS_DUPLICATE_OBJECTID));
         }
+        let replay = Replay {
+            create_guid: request.create_guid,
+            path: &args.path,
+            owner: args.owner.as_deref(),
+            lease: args.lease,
+            queries: &args.queries,
+            maximal: args.maximal,
+        };
+        return replay::handle(server, conn, hdr, found, replay, retained).await;
     }
     let (wait, stage) = match attempt(server, conn, hdr, &args, Stage::Start).await {
         Step::Done(response) => return Outcome::Done(response),
@@ -990,6 +1009,12 @@ async fn attempt(
     };
     file.set_file_id(file_id);
     let (durable, durability) = durable.unzip();
+    let create_action = match action {
+        OpenAction::Opened => FILE_OPENED,
+        OpenAction::Created => FILE_CREATED,
+        OpenAction::Overwritten if args.create_disposition == FILE_SUPERSEDE => FILE_SUPERSEDED,
+        OpenAction::Overwritten => FILE_OVERWRITTEN,
+    };
     let open = Open {
         file_id,
         handle: Some(handle),
@@ -1005,19 +1030,15 @@ async fn attempt(
         watch: None,
         wrote: Default::default(),
         created: action != OpenAction::Opened,
+        create_action,
         marked_deleted: Default::default(),
+        position: Default::default(),
         lock_sequences: Default::default(),
     };
     let open_arc = Arc::new(tokio::sync::RwLock::new(open));
     tree.opens.get_mut().insert(file_id, open_arc);
     drop(tree);
 
-    let create_action = match action {
-        OpenAction::Opened => FILE_OPENED,
-        OpenAction::Created => FILE_CREATED,
-        OpenAction::Overwritten if args.create_disposition == FILE_SUPERSEDE => FILE_SUPERSEDED,
-        OpenAction::Overwritten => FILE_OVERWRITTEN,
-    };
     let mut answers = args.queries.answer(&info, args.maximal & allowed, volume_serial);
     let (oplock_level, lease_context) = caching_response(granted.as_ref());
     answers.extend(lease_context);
@@ -1033,14 +1054,7 @@ async fn attempt(
                 name: CreateContext::NAME_DHNQ.to_vec(),
                 data: DurableResponse.encode(),
             },
-            Some(_) => CreateContext {
-                name: CreateContext::NAME_DH2Q.to_vec(),
-                data: DurableResponseV2 {
-                    timeout_ms: u32::try_from(durability.timeout.as_millis()).unwrap_or(u32::MAX),
-                    flags: 0,
-                }
-                .encode(),
-            },
+            Some(_) => durable_v2_response(durability.timeout),
         });
     }
     let buf = encode_response(&info, file_id, oplock_level, create_action, &answers);
@@ -1049,6 +1063,18 @@ async fn attempt(
         response.after_send.push(Box::new(guard));
     }
     Step::Done(response)
+}
+
+/// The response context of a version 2 durable open kept for `timeout`.
+pub(super) fn durable_v2_response(timeout: Duration) -> CreateContext {
+    CreateContext {
+        name: CreateContext::NAME_DH2Q.to_vec(),
+        data: DurableResponseV2 {
+            timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+            flags: 0,
+        }
+        .encode(),
+    }
 }
 
 /// Opens `path` on the backend with `opts` and tells the watchers of

@@ -34,6 +34,7 @@ mod query_directory;
 mod query_info;
 mod read;
 mod reconnect;
+mod replay;
 mod session_setup;
 mod set_info;
 pub(crate) mod shared;

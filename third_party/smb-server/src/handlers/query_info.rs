@@ -1,6 +1,7 @@
 //! QUERY_INFO handler (MS-SMB2 3.3.5.20).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{Dialect, InfoType, QueryInfoRequest, QueryInfoResponse};
@@ -211,6 +212,7 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
     }
     let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
     let info = handle.stat().await.map_err(|e| e.to_nt_status())?;
+    let position = open.position.load(Ordering::Relaxed);
     let buf = match class {
         ic::FILE_BASIC_INFORMATION => ic::encode_file_basic_information(&info),
         ic::FILE_STANDARD_INFORMATION | ic::FILE_ALL_INFORMATION => {
@@ -223,13 +225,14 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
                     open.granted_access,
                     links,
                     open.delete_pending(),
+                    position,
                 )
             }
         }
         ic::FILE_INTERNAL_INFORMATION => ic::encode_file_internal_information(info.file_index),
         ic::FILE_EA_INFORMATION => ic::encode_file_ea_information(),
         ic::FILE_ACCESS_INFORMATION => ic::encode_file_access_information(open.granted_access),
-        ic::FILE_POSITION_INFORMATION => ic::encode_file_position_information(),
+        ic::FILE_POSITION_INFORMATION => ic::encode_file_position_information(position),
         ic::FILE_MODE_INFORMATION => ic::encode_file_mode_information(0),
         ic::FILE_ALIGNMENT_INFORMATION => ic::encode_file_alignment_information(),
         ic::FILE_NETWORK_OPEN_INFORMATION => ic::encode_file_network_open_information(&info),

@@ -25,7 +25,7 @@ use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::proto::header::Smb2Header;
-use crate::proto::messages::FileId;
+use crate::proto::messages::{CreateContext, FileId};
 use crate::server::ServerState;
 
 /// How long a reconnect waits for the connection that still holds the
@@ -48,6 +48,9 @@ pub(super) struct Reconnect {
     /// The lease context of the request.
     pub lease: Option<LeaseRequest>,
     pub queries: ContextQueries,
+    /// The durable handle context of the response, when the request is a
+    /// replayed CREATE, whose action is answered too.
+    pub replayed: Option<CreateContext>,
 }
 
 pub(super) async fn handle(
@@ -217,6 +220,10 @@ async fn take_back(
         return Err(not_found);
     };
     open.file_id = file_id;
+    let create_action = match r.replayed {
+        Some(_) => open.create_action,
+        None => FILE_OPENED,
+    };
     if let Some(file) = &open.file {
         file.set_file_id(file_id);
     }
@@ -250,7 +257,8 @@ async fn take_back(
     let mut answers = r.queries.answer(&info, maximal, VOLUME_SERIAL_NUMBER);
     let (oplock_level, lease_context) = caching_response(Some(&granted));
     answers.extend(lease_context);
-    let body = encode_response(&info, file_id, oplock_level, FILE_OPENED, &answers);
+    answers.extend(r.replayed.clone());
+    let body = encode_response(&info, file_id, oplock_level, create_action, &answers);
     let mut response = HandlerResponse::ok(body);
     response.after_send.push(Box::new(guard));
     Ok(response)

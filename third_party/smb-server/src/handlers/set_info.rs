@@ -110,6 +110,20 @@ async fn set(
         ic::FILE_RENAME_INFORMATION => (Class::Rename, DELETE),
         ic::FILE_END_OF_FILE_INFORMATION => (Class::EndOfFile, FILE_WRITE_DATA),
         ic::FILE_ALLOCATION_INFORMATION => (Class::Allocation, FILE_WRITE_DATA),
+        // MS-FSA 2.1.5.15.10: the position is the client's own; it is kept
+        // and told, and moves nothing.
+        ic::FILE_POSITION_INFORMATION => {
+            let position = req.buffer.first_chunk().map(|b| i64::from_le_bytes(*b));
+            return Ok(match position {
+                None => HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH),
+                Some(..0) => HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
+                Some(position) => {
+                    let open = open_arc.read().await;
+                    open.position.store(position as u64, Ordering::Relaxed);
+                    set_info_ok()
+                }
+            });
+        }
         class if SETTABLE_CLASSES.contains(&class) => {
             return Ok(HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED));
         }
@@ -421,6 +435,12 @@ async fn rename_attempt(
             return Renamed::Wait(wait);
         }
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
+    }
+    // Windows and Samba open the directory for a rename such that one that
+    // is open for DELETE refuses it.
+    let parent = from.parent().unwrap_or_default();
+    if share.files.open_for_delete(&parent, case_sensitive) {
+        return Renamed::Done(Err(ntstatus::STATUS_SHARING_VIOLATION));
     }
     // A target that names the source itself is the same file and skips
     // this.
@@ -905,7 +925,9 @@ mod tests {
                 watch: None,
                 wrote: Default::default(),
                 created: false,
+                create_action: 1,
                 marked_deleted: Default::default(),
+                position: Default::default(),
                 lock_sequences: Default::default(),
             };
             tree.opens
