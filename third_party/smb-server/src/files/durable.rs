@@ -226,6 +226,10 @@ pub(crate) enum Unclaimed {
     /// The open is still in a session on a connection that is closing; the
     /// receiver changes when an entry leaves a session.
     Wait(watch::Receiver<u64>),
+    /// The same, on a connection that is not known to be closing: its end
+    /// may be on the way here. A client that reconnects has often overtaken
+    /// it.
+    WaitBriefly(watch::Receiver<u64>),
 }
 
 impl Inner {
@@ -528,9 +532,8 @@ impl DurableTable {
     /// or [`DurableTable::release_claim`]; meanwhile neither its timer nor a
     /// break closes it. A refused request changes nothing.
     ///
-    /// An open still in a session gives STATUS_OBJECT_NAME_NOT_FOUND, unless
-    /// that session's connection is closing: then the caller may wait for
-    /// the open to be kept and try again.
+    /// An open still in a session is one the caller may wait for, until it
+    /// is kept, and then try again.
     pub(crate) fn claim(&self, id: u64, claim: &Claim<'_>) -> Result<Arc<RwLock<Open>>, Unclaimed> {
         let not_found = || Unclaimed::Status(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
         let mut inner = self.inner();
@@ -556,9 +559,12 @@ impl DurableTable {
             State::Detached { open, .. } if leased => Some(self.name_matches(open, claim)?),
             _ => None,
         };
-        let closing = match &entry.state {
-            State::Detached { .. } => false,
-            State::Attached { conn } if conn.upgrade().is_none_or(|c| c.is_closing()) => true,
+        let wait: Option<fn(_) -> _> = match &entry.state {
+            State::Detached { .. } => None,
+            State::Attached { conn } if conn.upgrade().is_none_or(|c| c.is_closing()) => {
+                Some(Unclaimed::Wait)
+            }
+            State::Attached { .. } => Some(Unclaimed::WaitBriefly),
             _ => return Err(not_found()),
         };
         let held = leased.then_some((entry.lease, entry.lease_version));
@@ -573,11 +579,10 @@ impl DurableTable {
         }
         let owner = claim.user == Some(entry.owner.as_str());
         // Only a reconnect that would take the open waits for it.
-        if closing {
-            return Err(if owner {
-                Unclaimed::Wait(self.changed.subscribe())
-            } else {
-                not_found()
+        if let Some(wait) = wait {
+            return Err(match owner {
+                true => wait(self.changed.subscribe()),
+                false => not_found(),
             });
         }
         if !owner {
@@ -1150,7 +1155,7 @@ mod tests {
         match claimed {
             Ok(_) => 0,
             Err(Unclaimed::Status(status)) => status,
-            Err(Unclaimed::Wait(_)) => u32::MAX,
+            Err(Unclaimed::Wait(_) | Unclaimed::WaitBriefly(_)) => u32::MAX,
         }
     }
 
@@ -1166,7 +1171,10 @@ mod tests {
         let alice = claim(&f.share, Some("alice"), me, v2);
 
         // Still in a session on a connection that is not closing.
-        assert_eq!(status(f.table.claim(id, &alice)), not_found);
+        assert!(matches!(
+            f.table.claim(id, &alice),
+            Err(Unclaimed::WaitBriefly(_))
+        ));
         assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
         assert_eq!(status(f.table.claim(id ^ 1, &alice)), not_found);
         for refused in [
@@ -1207,7 +1215,7 @@ mod tests {
         assert!(reattached.is_some());
         drop(reattached);
         f.table.attached(id, &f.conn);
-        assert_eq!(status(f.table.claim(id, &alice)), not_found, "attached");
+        assert_eq!(status(f.table.claim(id, &alice)), u32::MAX, "attached");
         // In a session again, it can be kept again.
         assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
         assert_eq!(f.counts().1, 1);

@@ -32,6 +32,10 @@ use crate::server::ServerState;
 /// open to finish closing.
 const TEARDOWN_WAIT: Duration = Duration::from_secs(5);
 
+/// How long it waits for a connection that still holds the open to turn out
+/// to be closing.
+const NOTICE_WAIT: Duration = Duration::from_millis(500);
+
 /// A request to reconnect a durable open.
 pub(super) struct Reconnect {
     /// The FileId the request names.
@@ -67,7 +71,8 @@ pub(super) async fn handle(
             debug!(id, status, "durable reconnect refused");
             return Outcome::Done(HandlerResponse::err(status));
         }
-        Err(Unclaimed::Wait(wait)) => wait,
+        Err(Unclaimed::Wait(wait)) => (wait, TEARDOWN_WAIT),
+        Err(Unclaimed::WaitBriefly(wait)) => (wait, NOTICE_WAIT),
     };
     // MS-SMB2 3.3.4.2: past its limits the connection gets no more
     // asynchronous requests.
@@ -78,13 +83,13 @@ pub(super) async fn handle(
         ));
     };
     let (server, conn, hdr) = (Arc::clone(server), Arc::clone(conn), *hdr);
-    // The connection that holds the open is closing; once its sessions end,
-    // the open is kept and the reconnect takes it. One that takes longer
-    // than TEARDOWN_WAIT leaves the open in a session (MS-SMB2 3.3.5.9.7
+    // The connection that holds the open is closing, or about to; once its
+    // sessions end, the open is kept and the reconnect takes it. One that
+    // takes longer than its wait leaves the open in a session (MS-SMB2 3.3.5.9.7
     // "Open.Session is not NULL").
     let work = async move {
-        let give_up = Instant::now() + TEARDOWN_WAIT;
-        let mut wait = wait;
+        let asked = Instant::now();
+        let (mut wait, mut longest) = wait;
         loop {
             tokio::select! {
                 biased;
@@ -94,7 +99,7 @@ pub(super) async fn handle(
                     }
                 }
                 _ = wait.changed() => {}
-                () = tokio::time::sleep_until(give_up) => {
+                () = tokio::time::sleep_until(asked + longest) => {
                     debug!(id, "durable reconnect refused: open still in a session");
                     return HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
                 }
@@ -105,7 +110,8 @@ pub(super) async fn handle(
                     debug!(id, status, "durable reconnect refused");
                     return HandlerResponse::err(status);
                 }
-                Err(Unclaimed::Wait(next)) => wait = next,
+                Err(Unclaimed::Wait(next)) => (wait, longest) = (next, TEARDOWN_WAIT),
+                Err(Unclaimed::WaitBriefly(next)) => wait = next,
             }
         }
     };
