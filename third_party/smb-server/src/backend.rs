@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use std::time::SystemTime;
 
 use crate::error::{SmbError, SmbResult};
+use crate::security::SecurityDescriptor;
 use crate::path::SmbPath;
 
 // ---------------------------------------------------------------------------
@@ -131,6 +132,7 @@ pub(crate) const FILE_ATTRIBUTE_DIRECTORY: u32 = 0x0000_0010;
 pub(crate) const FILE_ATTRIBUTE_ARCHIVE: u32 = 0x0000_0020;
 pub(crate) const FILE_ATTRIBUTE_NORMAL: u32 = 0x0000_0080;
 pub(crate) const FILE_ATTRIBUTE_TEMPORARY: u32 = 0x0000_0100;
+pub(crate) const FILE_ATTRIBUTE_SPARSE_FILE: u32 = 0x0000_0200;
 pub(crate) const FILE_ATTRIBUTE_OFFLINE: u32 = 0x0000_1000;
 pub(crate) const FILE_ATTRIBUTE_NOT_CONTENT_INDEXED: u32 = 0x0000_2000;
 
@@ -171,6 +173,8 @@ impl FileInfo {
             self.stored_attributes & VALID_SET_ATTRIBUTES & !FILE_ATTRIBUTE_READONLY;
         if self.is_directory {
             attributes |= FILE_ATTRIBUTE_DIRECTORY;
+        } else {
+            attributes |= self.stored_attributes & FILE_ATTRIBUTE_SPARSE_FILE;
         }
         if self.read_only {
             attributes |= FILE_ATTRIBUTE_READONLY;
@@ -235,6 +239,9 @@ pub struct BackendCapabilities {
     pub is_read_only: bool,
     /// True iff the backend treats names case-sensitively.
     pub case_sensitive: bool,
+    /// True iff files can be sparse: [`Handle::set_sparse`],
+    /// [`Handle::zero_range`] and [`Handle::allocated_ranges`] work.
+    pub sparse_files: bool,
 }
 
 // ---------------------------------------------------------------------------
@@ -376,6 +383,45 @@ pub trait Handle: Send + Sync {
     /// Truncate (or extend) to `len` bytes. For directories: the protocol
     /// layer rejects this before reaching the backend.
     async fn truncate(&self, len: u64) -> SmbResult<()>;
+
+    /// The file's owner, group and DACL. The default returns
+    /// [`SmbError::NotSupported`](crate::SmbError::NotSupported): the store
+    /// keeps no security descriptors.
+    async fn security(&self) -> SmbResult<SecurityDescriptor> {
+        Err(SmbError::NotSupported)
+    }
+
+    /// Changes the parts that `descriptor` has. The open was granted
+    /// WRITE_OWNER for an owner or a group and WRITE_DAC for a DACL.
+    async fn set_security(&self, _descriptor: SecurityDescriptor) -> SmbResult<()> {
+        Err(SmbError::NotSupported)
+    }
+
+    /// Marks a file as sparse (FILE_ATTRIBUTE_SPARSE_FILE, 0x200, in
+    /// [`FileInfo::stored_attributes`]) or not. [`Handle::set_attributes`]
+    /// leaves the mark alone. The default returns
+    /// [`SmbError::NotSupported`](crate::SmbError::NotSupported).
+    async fn set_sparse(&self, _sparse: bool) -> SmbResult<()> {
+        Err(SmbError::NotSupported)
+    }
+
+    /// Makes `range` read as zeros, giving up its storage where that is
+    /// possible. The file's size stays. The default returns
+    /// [`SmbError::NotSupported`](crate::SmbError::NotSupported).
+    async fn zero_range(&self, _range: std::ops::Range<u64>) -> SmbResult<()> {
+        Err(SmbError::NotSupported)
+    }
+
+    /// The parts of `range`, which lies within the file, that have storage,
+    /// in order, up to `max` of them. The default returns
+    /// [`SmbError::NotSupported`](crate::SmbError::NotSupported).
+    async fn allocated_ranges(
+        &self,
+        _range: std::ops::Range<u64>,
+        _max: usize,
+    ) -> SmbResult<Vec<std::ops::Range<u64>>> {
+        Err(SmbError::NotSupported)
+    }
 
     /// List directory entries matching the optional pattern. The pattern
     /// uses the wildcards of MS-FSA 2.1.4.4: `*` and `?`, and the DOS forms
@@ -519,6 +565,7 @@ impl ShareBackend for NotSupportedBackend {
         BackendCapabilities {
             is_read_only: true,
             case_sensitive: false,
+            sparse_files: false,
         }
     }
 }

@@ -108,8 +108,8 @@ impl Share {
         self
     }
 
-    /// Grant read, handle and write caching leases on this share's files. A
-    /// client holding one caches what it reads, keeps files open after its
+    /// Grant oplocks, and read, handle and write caching leases, on this
+    /// share's files. A client holding one caches what it reads, keeps files open after its
     /// applications close them, and caches what it writes while every other
     /// open of the file holds the same lease or is attribute-only.
     ///

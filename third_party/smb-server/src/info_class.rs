@@ -100,8 +100,8 @@ pub fn encode_file_access_information(access_mask: u32) -> Vec<u8> {
 // FilePositionInformation (MS-FSCC §2.4.32) - 8 bytes
 // ---------------------------------------------------------------------------
 
-pub fn encode_file_position_information() -> Vec<u8> {
-    0u64.to_le_bytes().to_vec()
+pub fn encode_file_position_information(position: u64) -> Vec<u8> {
+    position.to_le_bytes().to_vec()
 }
 
 // ---------------------------------------------------------------------------
@@ -132,6 +132,7 @@ pub fn encode_file_all_information(
     access_mask: u32,
     links: u32,
     delete_pending: bool,
+    position: u64,
 ) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&encode_file_basic_information(info));
@@ -143,7 +144,7 @@ pub fn encode_file_all_information(
     out.extend_from_slice(&encode_file_internal_information(info.file_index));
     out.extend_from_slice(&encode_file_ea_information());
     out.extend_from_slice(&encode_file_access_information(access_mask));
-    out.extend_from_slice(&encode_file_position_information());
+    out.extend_from_slice(&encode_file_position_information(position));
     out.extend_from_slice(&encode_file_mode_information(0));
     out.extend_from_slice(&encode_file_alignment_information());
     out.extend_from_slice(&0u32.to_le_bytes()); // FileNameLength
@@ -413,6 +414,7 @@ mod tests {
             change_time: 0x01D9_0000_0000_0000,
             is_directory: false,
             read_only: false,
+            stored_attributes: 0,
             file_index: 1,
         }
     }
@@ -453,7 +455,7 @@ mod tests {
 
     #[test]
     fn file_all_information_empty_name_keeps_linux_minimum_size() {
-        let bytes = encode_file_all_information(&fake_info(), 0x001F_01FF, 1, false);
+        let bytes = encode_file_all_information(&fake_info(), 0x001F_01FF, 1, false, 0);
         assert_eq!(bytes.len(), 101);
         // FileNameLength
         assert_eq!(bytes[96..100], [0; 4]);

@@ -329,6 +329,7 @@ pub mod ntstatus;
 mod path;
 mod proto;
 mod rpc;
+mod security;
 mod server;
 #[cfg(test)]
 mod tests {
@@ -361,6 +362,7 @@ pub use files::{
 #[cfg(feature = "localfs")]
 pub use fs::LocalFsBackend;
 pub use path::SmbPath;
+pub use security::{Ace, Dacl, SecurityDescriptor, Sid};
 pub use proto::auth::ntlm::Identity;
 pub use server::{ConfigError, ConfigHandle, ShareMode, ShutdownHandle, SmbServer};
 

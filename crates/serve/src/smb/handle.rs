@@ -5,19 +5,23 @@
 //! H2: the inode is held open, so it can be read and written after its last name is gone.
 //! H3: data moves as `Bytes`: a read hands out the volume's own chunks, a write hands over the frame.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use larder_volume::{
-    Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, OpenFile, ReadData, SetAttr, SetTime, Stability,
+    AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, OpenFile, ReadData, SeekTo, SetAttr,
+    SetTime, Stability,
 };
-use smb_server::{DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SmbError, SmbResult};
+use smb_server::{
+    DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError, SmbResult,
+};
 
 use super::feed::FeedHold;
 use super::status::OrStatus;
 use super::tree::Core;
-use super::{names, rights, times};
+use super::{names, rights, security, times};
 
 /// Entries that one page of a listing asks the volume for: about as many as fit one answer.
 const PAGE_ENTRIES: usize = 1024;
@@ -85,7 +89,58 @@ impl Handle for FileHandle {
     }
 
     async fn set_attributes(&self, attributes: u32) -> SmbResult<()> {
-        self.set(SetAttr { dos: Some(attributes & rights::DOS_SETTABLE), ..SetAttr::default() }).await
+        let kept = self.attr().await?.dos & rights::DOS_SPARSE;
+        self.set(SetAttr { dos: Some(attributes & rights::DOS_SETTABLE | kept), ..SetAttr::default() }).await
+    }
+
+    async fn security(&self) -> SmbResult<SecurityDescriptor> {
+        Ok(security::descriptor(&self.attr().await?))
+    }
+
+    /// As the open's user, whom the volume lets change what is theirs to change.
+    async fn set_security(&self, descriptor: SecurityDescriptor) -> SmbResult<()> {
+        let set = security::changes(&descriptor, &self.attr().await?)?;
+        if set == SetAttr::default() {
+            return Ok(());
+        }
+        let who = Cred { checked: false, ..self.who.clone() };
+        self.core.volume.setattr(&who, self.ino, set).await.or_status()?;
+        Ok(())
+    }
+
+    async fn set_sparse(&self, sparse: bool) -> SmbResult<()> {
+        let dos = self.attr().await?.dos;
+        let to = if sparse { dos | rights::DOS_SPARSE } else { dos & !rights::DOS_SPARSE };
+        if to == dos {
+            return Ok(());
+        }
+        self.set(SetAttr { dos: Some(to), ..SetAttr::default() }).await
+    }
+
+    async fn zero_range(&self, range: Range<u64>) -> SmbResult<()> {
+        let end = range.end.min(self.attr().await?.size);
+        if range.start >= end {
+            return Ok(());
+        }
+        let len = end - range.start;
+        self.core.volume.allocate(&self.who, self.ino, range.start, len, AllocateMode::PunchHole).await.or_status()?;
+        Ok(())
+    }
+
+    async fn allocated_ranges(&self, range: Range<u64>, max: usize) -> SmbResult<Vec<Range<u64>>> {
+        let mut ranges = Vec::new();
+        let mut at = range.start;
+        while at < range.end && ranges.len() < max {
+            let Some(start) = self.seek(at, SeekTo::Data).await?.filter(|&start| start < range.end) else { break };
+            let end = self.seek(start, SeekTo::Hole).await?.unwrap_or(range.end).min(range.end);
+            if end <= start {
+                // The file shrank or was punched between the two.
+                break;
+            }
+            ranges.push(start..end);
+            at = end;
+        }
+        Ok(ranges)
     }
 
     async fn truncate(&self, len: u64) -> SmbResult<()> {
@@ -143,6 +198,19 @@ impl Handle for FileHandle {
 impl FileHandle {
     async fn read_data(&self, offset: u64, len: u32) -> SmbResult<ReadData> {
         self.core.volume.read(self.ino, offset, (len as usize).min(IO_BYTES_MAX)).await.or_status()
+    }
+
+    async fn attr(&self) -> SmbResult<Attr> {
+        self.core.volume.getattr(self.ino).await.or_status()
+    }
+
+    /// `None` past the last data, or the end of the file.
+    async fn seek(&self, offset: u64, to: SeekTo) -> SmbResult<Option<u64>> {
+        match self.core.volume.seek(self.ino, offset, to).await {
+            Ok(at) => Ok(Some(at)),
+            Err(FsError::NotFound) => Ok(None),
+            Err(e) => Err(super::status::status(e)),
+        }
     }
 
     async fn set(&self, set: SetAttr) -> SmbResult<()> {

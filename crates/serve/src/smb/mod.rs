@@ -23,6 +23,7 @@ mod names;
 mod people;
 mod rights;
 pub mod secret;
+mod security;
 mod status;
 #[cfg(test)]
 mod tests;

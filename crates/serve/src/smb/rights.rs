@@ -2,7 +2,7 @@
 //!
 //! The share has its own say before (read or read and write, per user); what is computed here is the
 //! file's. Mode bits are the truth, as they are for every other protocol: there are no ACLs, and the
-//! security descriptor is not served. READONLY, kept for Windows, takes writing away as well.
+//! security descriptor is a view of them (`security.rs`). READONLY, kept for Windows, takes writing away as well.
 
 use larder_volume::{Attr, Cred, FileKind};
 
@@ -26,12 +26,14 @@ const ALWAYS: u32 = READ_EA | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE;
 const READING: u32 = READ_DATA | EXECUTE;
 const WRITING: u32 = WRITE_DATA | APPEND_DATA | WRITE_EA | WRITE_ATTRIBUTES;
 /// What the owner may whatever the mode says: change it.
-const OWNING: u32 = WRITE_ATTRIBUTES | WRITE_EA | WRITE_DAC | WRITE_OWNER;
+pub const OWNING: u32 = WRITE_ATTRIBUTES | WRITE_EA | WRITE_DAC | WRITE_OWNER;
 const EVERYTHING: u32 = 0x001f_01ff;
 
 /// MS-FSCC 2.6.
 pub const DOS_READONLY: u32 = 0x1;
 pub const DOS_ARCHIVE: u32 = 0x20;
+/// Set and cleared by a request of its own; nothing in the volume depends on it.
+pub const DOS_SPARSE: u32 = 0x200;
 /// READONLY, HIDDEN, SYSTEM, ARCHIVE, TEMPORARY, OFFLINE, NOT_CONTENT_INDEXED: what a client may set.
 pub const DOS_SETTABLE: u32 = 0x1 | 0x2 | 0x4 | 0x20 | 0x100 | 0x1000 | 0x2000;
 
@@ -72,6 +74,42 @@ pub fn granted(who: &Cred, attr: &Attr, parent: Option<&Attr>) -> u32 {
         rights &= !(WRITE_DATA | APPEND_DATA);
     }
     rights & EVERYTHING
+}
+
+/// What the mode bits of one class (rwx) say, in rights: what [`granted`] makes of them, and DELETE, which is
+/// the directory's to grant, with writing.
+pub fn of_bits(bits: u32, directory: bool) -> u32 {
+    let mut rights = ALWAYS;
+    if bits & 4 != 0 {
+        rights |= READING & !if directory { EXECUTE } else { 0 };
+    }
+    if bits & 2 != 0 {
+        rights |= WRITING | DELETE | DELETE_CHILD;
+    }
+    if bits & 1 != 0 && directory {
+        rights |= EXECUTE;
+    }
+    rights
+}
+
+/// The mode bits of one class that `rights` come to.
+pub fn to_bits(rights: u32, directory: bool) -> u32 {
+    let has = |wanted: u32| rights & wanted == wanted;
+    u32::from(has(READ_DATA)) << 2
+        | u32::from(has(WRITE_DATA | APPEND_DATA)) << 1
+        | u32::from(directory && has(EXECUTE))
+}
+
+/// A mask of a rule, its generic rights replaced by the file's (MS-SMB2 2.2.13.1.1).
+pub fn specific(mask: u32) -> u32 {
+    const GENERIC: [(u32, u32); 4] = [
+        (0x8000_0000, READ_DATA | READ_EA | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE),
+        (0x4000_0000, WRITING | READ_CONTROL | SYNCHRONIZE),
+        (0x2000_0000, EXECUTE | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE),
+        (0x1000_0000, EVERYTHING),
+    ];
+    let mapped = GENERIC.iter().filter(|(generic, _)| mask & generic != 0).fold(0, |rights, (_, of)| rights | of);
+    (mask | mapped) & EVERYTHING
 }
 
 /// unlink(2): write and search on the directory; where it is sticky, as the owner of either.

@@ -270,3 +270,46 @@ async fn watchers_hear_of_others_but_not_of_the_share_itself() {
     let heard: Vec<_> = changes.into_iter().map(|c| (c.name, c.kind)).collect();
     assert_eq!(heard, [("other".to_owned(), DirChangeKind::Added)]);
 }
+
+#[tokio::test]
+async fn sparse_files_tell_their_ranges_and_give_storage_back() {
+    const CHUNK: u64 = 1 << 20;
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    let (handle, _) = open(&ann, "f", OpenIntent::Create, rights::WRITE_DATA).await.unwrap();
+    handle.set_sparse(true).await.unwrap();
+    handle.set_attributes(rights::DOS_ARCHIVE).await.unwrap();
+    assert_eq!(handle.stat().await.unwrap().attributes(), rights::DOS_ARCHIVE | rights::DOS_SPARSE);
+    let data = Bytes::from(vec![1; CHUNK as usize]);
+    for at in [0, 4 * CHUNK] {
+        handle.write_bytes(at, data.clone()).await.unwrap();
+    }
+    let all = 0..5 * CHUNK;
+    let both = [0..CHUNK, 4 * CHUNK..5 * CHUNK];
+    assert_eq!(handle.allocated_ranges(all.clone(), 10).await.unwrap(), both);
+    assert_eq!(handle.allocated_ranges(all.clone(), 1).await.unwrap(), both[..1]);
+    let inner = handle.allocated_ranges(100..4 * CHUNK + 100, 10).await.unwrap();
+    assert_eq!(inner, [100..CHUNK, 4 * CHUNK..4 * CHUNK + 100]);
+    handle.zero_range(0..2 * CHUNK).await.unwrap();
+    assert_eq!(handle.allocated_ranges(all, 10).await.unwrap(), both[1..]);
+    assert_eq!(handle.read(0, 10).await.unwrap(), vec![0; 10]);
+    handle.zero_range(4 * CHUNK..u64::MAX >> 1).await.unwrap();
+    assert_eq!(handle.stat().await.unwrap().end_of_file, 5 * CHUNK, "the size stays");
+}
+
+#[tokio::test]
+async fn owners_alone_change_the_security_of_a_file() {
+    let f = Fixture::new().await;
+    let (ann, bob) = (f.tree("ann"), f.tree("bob"));
+    make(&ann, "f", "x").await;
+    let (own, _) = open(&ann, "f", OpenIntent::Open, rights::READ_DATA).await.unwrap();
+    let (other, _) = open(&bob, "f", OpenIntent::Open, rights::READ_DATA).await.unwrap();
+    let mut descriptor = own.security().await.unwrap();
+    assert_eq!(descriptor.owner, Some(smb_server::Sid::new(22, &[1, 1000])));
+    descriptor.dacl = Some(smb_server::Dacl::Rules(Vec::new()));
+    assert!(other.set_security(descriptor.clone()).await.is_err());
+    own.set_security(descriptor.clone()).await.unwrap();
+    refused(open(&bob, "f", OpenIntent::Open, rights::READ_DATA).await, SmbError::AccessDenied);
+    descriptor.owner = Some(smb_server::Sid::new(22, &[1, 1001]));
+    assert!(own.set_security(descriptor).await.is_err(), "files are not given away");
+}

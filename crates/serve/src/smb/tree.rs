@@ -364,6 +364,7 @@ impl ShareBackend for Tree {
         let mut capabilities = BackendCapabilities::default();
         capabilities.is_read_only = self.core.read_only;
         capabilities.case_sensitive = false;
+        capabilities.sparse_files = true;
         capabilities
     }
 

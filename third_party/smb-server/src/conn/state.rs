@@ -16,7 +16,7 @@ use crate::builder::Access;
 use crate::conn::outbound::Outbound;
 use crate::conn::pending::{PendingOps, Stop};
 use crate::files::{
-    Closing, DurableReg, DurableTable, FileRef, NotifyBudget, OpenSlot, WatchReg, close_opens,
+    Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot, WatchReg, close_opens,
     end_opens, finish_close,
 };
 use crate::path::SmbPath;
@@ -456,10 +456,17 @@ pub struct Open {
     pub(crate) wrote: AtomicBool,
     /// The CREATE that made the open created or overwrote the file.
     pub(crate) created: bool,
+    /// CreateAction of the response to that CREATE.
+    pub(crate) create_action: u32,
     /// FileDispositionInformation through the open marked its directory
     /// for deletion (MS-FSA Open.ChangeNotifyDirectoryMarkedDeleted). It
     /// stays set when the mark is cleared.
     pub(crate) marked_deleted: AtomicBool,
+    /// CurrentByteOffset (MS-FSA Open.CurrentByteOffset), which only
+    /// FilePositionInformation sets and reads.
+    pub(crate) position: AtomicU64,
+    /// The LOCK requests that were carried out.
+    pub(crate) lock_sequences: LockSequences,
 }
 
 impl Open {

@@ -114,7 +114,9 @@ struct Entry {
     /// Open.DurableOwner: the configured name of the user who opened it.
     owner: String,
     share: Weak<ShareBindings>,
-    /// The lease the open holds. Its key never changes.
+    /// Open.ClientGuid.
+    client: Uuid,
+    /// The lease or oplock the open holds. Its key never changes.
     lease: LeaseId,
     lease_version: LeaseVersion,
     durability: Durability,
@@ -200,6 +202,22 @@ pub(crate) struct Claim<'a> {
     pub name: Option<&'a SmbPath>,
 }
 
+/// An open that a replayed CREATE names.
+pub(crate) struct Replayable {
+    /// The DurableFileId.
+    pub id: u64,
+    /// Open.ClientGuid.
+    pub client: Uuid,
+    /// Open.DurableOwner.
+    pub owner: String,
+    /// Open.Lease; `None` for an oplock.
+    pub lease: Option<(LeaseId, LeaseVersion)>,
+    /// Open.DurableOpenTimeout.
+    pub timeout: Duration,
+    /// The open is in a session whose connection is not closing.
+    pub in_use: bool,
+}
+
 /// Why [`DurableTable::claim`] gave no open.
 #[derive(Debug)]
 pub(crate) enum Unclaimed {
@@ -208,6 +226,10 @@ pub(crate) enum Unclaimed {
     /// The open is still in a session on a connection that is closing; the
     /// receiver changes when an entry leaves a session.
     Wait(watch::Receiver<u64>),
+    /// The same, on a connection that is not known to be closing: its end
+    /// may be on the way here. A client that reconnects has often overtaken
+    /// it.
+    WaitBriefly(watch::Receiver<u64>),
 }
 
 impl Inner {
@@ -299,13 +321,13 @@ impl DurableTable {
         self.max_detached.div_ceil(4)
     }
 
-    /// Registers a durable open of `owner` on `share` holding `lease` of
-    /// `lease_version`, granted with `durability`, in a session on `conn`,
+    /// Registers a durable open of `owner` of `client` on `share` holding
+    /// `lease` of `lease_version`, granted with `durability`, in a session on `conn`,
     /// under a random DurableFileId that is neither 0 nor all ones and that
     /// no other durable open has. `None` when the system has no randomness.
     pub(crate) fn register(
         self: &Arc<Self>,
-        owner: &str,
+        (owner, client): (&str, Uuid),
         share: &Arc<ShareBindings>,
         (lease, lease_version): (LeaseId, LeaseVersion),
         durability: Durability,
@@ -325,6 +347,7 @@ impl DurableTable {
             Entry {
                 owner: owner.to_string(),
                 share: Arc::downgrade(share),
+                client,
                 lease,
                 lease_version,
                 durability,
@@ -509,19 +532,21 @@ impl DurableTable {
     /// or [`DurableTable::release_claim`]; meanwhile neither its timer nor a
     /// break closes it. A refused request changes nothing.
     ///
-    /// An open still in a session gives STATUS_OBJECT_NAME_NOT_FOUND, unless
-    /// that session's connection is closing: then the caller may wait for
-    /// the open to be kept and try again.
+    /// An open still in a session is one the caller may wait for, until it
+    /// is kept, and then try again.
     pub(crate) fn claim(&self, id: u64, claim: &Claim<'_>) -> Result<Arc<RwLock<Open>>, Unclaimed> {
         let not_found = || Unclaimed::Status(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
         let mut inner = self.inner();
         let entry = inner.entries.get(&id).ok_or_else(not_found)?;
-        if entry.lease.client != claim.client {
+        // The client, the name and the lease are compared for an open with a
+        // lease. One with a batch oplock may be taken back without them, but
+        // not by a request that names a lease (MS-SMB2 3.3.5.9.7).
+        let leased = entry.lease_version != LeaseVersion::Oplock;
+        if leased && entry.client != claim.client {
             return Err(not_found());
         }
         // MS-SMB2 3.3.5.9.12: a version 2 reconnect names the CreateGuid of
         // a version 2 open. A version 1 reconnect checks none.
-        let v2 = claim.create_guid.is_some();
         if claim
             .create_guid
             .is_some_and(|guid| entry.durability.create_guid != Some(guid))
@@ -529,38 +554,35 @@ impl DurableTable {
             return Err(not_found());
         }
         // The name is known only for a kept open; one in a session is
-        // refused, or waited on, before its name is compared. 3.3.5.9.7
-        // compares the name next, with a status of its own; 3.3.5.9.12 just
-        // before the owner.
+        // refused, or waited on, before its name is compared.
         let name_matches = match &entry.state {
-            State::Detached { open, .. } => Some(self.name_matches(open, claim)?),
+            State::Detached { open, .. } if leased => Some(self.name_matches(open, claim)?),
             _ => None,
         };
-        if !v2 && name_matches == Some(false) {
-            return Err(Unclaimed::Status(ntstatus::STATUS_INVALID_PARAMETER));
-        }
-        let Some((lease, version)) = claim.lease else {
-            return Err(not_found());
-        };
-        let closing = match &entry.state {
-            State::Detached { .. } => false,
-            State::Attached { conn } if conn.upgrade().is_none_or(|c| c.is_closing()) => true,
+        let wait: Option<fn(_) -> _> = match &entry.state {
+            State::Detached { .. } => None,
+            State::Attached { conn } if conn.upgrade().is_none_or(|c| c.is_closing()) => {
+                Some(Unclaimed::Wait)
+            }
+            State::Attached { .. } => Some(Unclaimed::WaitBriefly),
             _ => return Err(not_found()),
         };
-        if lease != entry.lease
-            || version != entry.lease_version
+        let held = leased.then_some((entry.lease, entry.lease_version));
+        if claim.lease != held
             || !std::ptr::eq(entry.share.as_ptr(), Arc::as_ptr(claim.share))
-            || name_matches == Some(false)
         {
             return Err(not_found());
         }
+        // As Windows answers reconnects of both versions.
+        if name_matches == Some(false) {
+            return Err(Unclaimed::Status(ntstatus::STATUS_INVALID_PARAMETER));
+        }
         let owner = claim.user == Some(entry.owner.as_str());
         // Only a reconnect that would take the open waits for it.
-        if closing {
-            return Err(if owner {
-                Unclaimed::Wait(self.changed.subscribe())
-            } else {
-                not_found()
+        if let Some(wait) = wait {
+            return Err(match owner {
+                true => wait(self.changed.subscribe()),
+                false => not_found(),
             });
         }
         if !owner {
@@ -598,14 +620,27 @@ impl DurableTable {
         }))
     }
 
-    /// Whether a durable open of `client` that a replayed CREATE could
-    /// name has `create_guid` (MS-SMB2 3.3.5.9.10, Open.IsReplayEligible).
-    pub(crate) fn create_guid_in_use(&self, client: Uuid, create_guid: [u8; 16]) -> bool {
-        self.inner().entries.values().any(|e| {
-            e.lease.client == client
+    /// The durable open of `client` with `create_guid` that a replayed
+    /// CREATE may name (MS-SMB2 3.3.5.9.10, Open.IsReplayEligible).
+    pub(crate) fn replayable(&self, client: Uuid, create_guid: [u8; 16]) -> Option<Replayable> {
+        let inner = self.inner();
+        let (&id, entry) = inner.entries.iter().find(|(_, e)| {
+            e.client == client
                 && e.durability.replay_eligible
                 && e.durability.create_guid == Some(create_guid)
                 && !matches!(e.state, State::Closing)
+        })?;
+        let leased = entry.lease_version != LeaseVersion::Oplock;
+        Some(Replayable {
+            id,
+            client,
+            owner: entry.owner.clone(),
+            lease: leased.then_some((entry.lease, entry.lease_version)),
+            timeout: entry.durability.timeout,
+            in_use: match &entry.state {
+                State::Attached { conn } => conn.upgrade().is_some_and(|c| !c.is_closing()),
+                _ => false,
+            },
         })
     }
 
@@ -813,7 +848,7 @@ mod tests {
             let leased = (lease(n), LeaseVersion::V2);
             let reg = self
                 .table
-                .register(owner, &self.share, leased, V1, &self.conn)
+                .register((owner, lease(1).client), &self.share, leased, V1, &self.conn)
                 .unwrap();
             file.mark_durable(&self.table, reg.id());
             Arc::new(RwLock::new(Open {
@@ -831,7 +866,10 @@ mod tests {
                 watch: None,
                 wrote: Default::default(),
                 created: false,
+                create_action: 1,
                 marked_deleted: Default::default(),
+                position: Default::default(),
+                lock_sequences: Default::default(),
             }))
         }
 
@@ -863,7 +901,7 @@ mod tests {
             .map(|n| {
                 let leased = (lease(n), LeaseVersion::V2);
                 f.table
-                    .register("alice", &f.share, leased, V1, &f.conn)
+                    .register(("alice", lease(1).client), &f.share, leased, V1, &f.conn)
                     .unwrap()
             })
             .collect();
@@ -1088,7 +1126,7 @@ mod tests {
         let open = f.open("a", "alice", 1, LeaseState::RH).await;
         let id = id_of(&open).await;
         let me = lease(1).client;
-        assert!(!f.table.create_guid_in_use(me, guid));
+        assert!(f.table.replayable(me, guid).is_none());
         let set = |eligible| {
             let mut inner = f.table.inner();
             let durability = &mut inner.entries.get_mut(&id).unwrap().durability;
@@ -1096,19 +1134,19 @@ mod tests {
             durability.replay_eligible = eligible;
         };
         set(false);
-        assert!(!f.table.create_guid_in_use(me, guid), "not eligible");
+        assert!(f.table.replayable(me, guid).is_none(), "not eligible");
         set(true);
-        assert!(f.table.create_guid_in_use(me, guid));
+        assert!(f.table.replayable(me, guid).is_some());
         assert!(
-            !f.table.create_guid_in_use(Uuid::nil(), guid),
+            f.table.replayable(Uuid::nil(), guid).is_none(),
             "another client"
         );
-        assert!(!f.table.create_guid_in_use(me, [8; 16]));
+        assert!(f.table.replayable(me, [8; 16]).is_none());
         // Kept opens count as well.
         assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
-        assert!(f.table.create_guid_in_use(me, guid));
+        assert!(f.table.replayable(me, guid).is_some());
         assert_eq!(f.table.take_for(None, None).len(), 1);
-        assert!(!f.table.create_guid_in_use(me, guid), "closing");
+        assert!(f.table.replayable(me, guid).is_none(), "closing");
     }
 
     /// The status a claim fails with, 0 for success and `u32::MAX` for a
@@ -1117,7 +1155,7 @@ mod tests {
         match claimed {
             Ok(_) => 0,
             Err(Unclaimed::Status(status)) => status,
-            Err(Unclaimed::Wait(_)) => u32::MAX,
+            Err(Unclaimed::Wait(_) | Unclaimed::WaitBriefly(_)) => u32::MAX,
         }
     }
 
@@ -1133,7 +1171,10 @@ mod tests {
         let alice = claim(&f.share, Some("alice"), me, v2);
 
         // Still in a session on a connection that is not closing.
-        assert_eq!(status(f.table.claim(id, &alice)), not_found);
+        assert!(matches!(
+            f.table.claim(id, &alice),
+            Err(Unclaimed::WaitBriefly(_))
+        ));
         assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
         assert_eq!(status(f.table.claim(id ^ 1, &alice)), not_found);
         for refused in [
@@ -1174,7 +1215,7 @@ mod tests {
         assert!(reattached.is_some());
         drop(reattached);
         f.table.attached(id, &f.conn);
-        assert_eq!(status(f.table.claim(id, &alice)), not_found, "attached");
+        assert_eq!(status(f.table.claim(id, &alice)), u32::MAX, "attached");
         // In a session again, it can be kept again.
         assert!(f.table.preserve(open, f.table.sweeps()).await.is_none());
         assert_eq!(f.counts().1, 1);

@@ -1,6 +1,13 @@
 //! Lease state of a file and the rules that grant and break it (MS-SMB2
 //! 3.3.1.4, 3.3.5.9.8, 3.3.5.9.11; MS-FSA 2.1.4.12, 2.1.5.18). Plain data:
 //! the file table builds the inputs and applies the results under its lock.
+//!
+//! An oplock is a lease that one open holds alone: level II caches reads (R),
+//! exclusive reads and writes (RW), batch handles too (RWH). What differs is
+//! stated where it does: it breaks to level II or nothing, no other open
+//! shares it, and the client is told with the open's FileId.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
 
@@ -8,12 +15,37 @@ use crate::access_mask::{FILE_READ_ATTRIBUTES, FILE_WRITE_ATTRIBUTES, READ_CONTR
 use crate::proto::messages::lease::{
     LEASE_HANDLE_CACHING, LEASE_READ_CACHING, LEASE_WRITE_CACHING,
 };
+use crate::proto::messages::{FileId, OplockLevel};
 
 /// A lease: the client that holds it and the key the client chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseId {
     pub client: Uuid,
     pub key: [u8; 16],
+}
+
+/// Source of [`LeaseId::new_oplock`].
+static NEXT_OPLOCK: AtomicU64 = AtomicU64::new(1);
+
+impl LeaseId {
+    /// The lease `key` of `client`. `None` for the one ClientGuid that
+    /// stands for oplocks here, which a client could only send on purpose.
+    pub fn of_client(client: Uuid, key: [u8; 16]) -> Option<Self> {
+        (client != Uuid::max()).then_some(Self { client, key })
+    }
+
+    /// A new id for the oplock of one open.
+    pub fn new_oplock() -> Self {
+        let number = NEXT_OPLOCK.fetch_add(1, Ordering::Relaxed);
+        Self {
+            client: Uuid::max(),
+            key: u128::from(number).to_le_bytes(),
+        }
+    }
+
+    pub fn is_oplock(self) -> bool {
+        self.client == Uuid::max()
+    }
 }
 
 /// Caching a lease grants: NONE, R, RH, RW or RWH.
@@ -27,6 +59,7 @@ impl LeaseState {
     pub const W: Self = Self(LEASE_WRITE_CACHING as u8);
     #[cfg(test)]
     pub const RH: Self = Self(Self::R.0 | Self::H.0);
+    pub const RW: Self = Self(Self::R.0 | Self::W.0);
     pub const RWH: Self = Self(Self::R.0 | Self::W.0 | Self::H.0);
 
     /// The state a CREATE asks for. Only NONE, R, RH, RW and RWH are lease
@@ -38,6 +71,26 @@ impl LeaseState {
             state
         } else {
             Self::NONE
+        }
+    }
+
+    /// What an oplock of `level` caches; NONE for a level that is none.
+    pub fn of_oplock(level: u8) -> Self {
+        match OplockLevel::from_u8(level) {
+            Some(OplockLevel::Ii) => Self::R,
+            Some(OplockLevel::Exclusive) => Self::RW,
+            Some(OplockLevel::Batch) => Self::RWH,
+            _ => Self::NONE,
+        }
+    }
+
+    /// The level of an oplock that caches this.
+    pub fn oplock_level(self) -> OplockLevel {
+        match self {
+            Self::RWH => OplockLevel::Batch,
+            Self::RW => OplockLevel::Exclusive,
+            Self::NONE => OplockLevel::None,
+            _ => OplockLevel::Ii,
         }
     }
 
@@ -64,14 +117,15 @@ impl LeaseState {
     }
 }
 
-/// Lease.Version.
+/// Lease.Version, or an oplock, which is no lease to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaseVersion {
     V1,
     V2,
+    Oplock,
 }
 
-/// A lease request from a CREATE.
+/// A lease or oplock request from a CREATE.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseRequest {
     pub id: LeaseId,
@@ -102,9 +156,22 @@ pub(crate) struct FileLease {
     /// sees a break before the grant.
     pub grants_in_flight: u32,
     /// Lease.BreakNotification not yet sent.
-    pub unsent: Option<Vec<u8>>,
+    pub unsent: Option<Notification>,
+    /// The open whose oplock this is, once its CREATE has given it a FileId,
+    /// before the response is queued.
+    pub file_id: FileId,
     /// A break the client has to acknowledge (Lease.Breaking).
     pub breaking: Option<Breaking>,
+}
+
+/// What a break notification tells the client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Notification {
+    pub from: LeaseState,
+    pub to: LeaseState,
+    /// Lease.Epoch at the break.
+    pub epoch: u16,
+    pub ack: bool,
 }
 
 /// A break in progress, waiting for the client's acknowledgment.
@@ -136,7 +203,7 @@ impl FileLease {
     /// granted.
     pub fn new(req: &LeaseRequest, state: LeaseState, serial: u64) -> Self {
         let epoch = match req.version {
-            LeaseVersion::V1 => 0,
+            LeaseVersion::V1 | LeaseVersion::Oplock => 0,
             LeaseVersion::V2 if state == LeaseState::NONE => req.epoch,
             LeaseVersion::V2 => req.epoch.wrapping_add(1),
         };
@@ -149,6 +216,7 @@ impl FileLease {
             parent: req.parent,
             grants_in_flight: 0,
             unsent: None,
+            file_id: FileId::default(),
             breaking: None,
         }
     }
@@ -188,6 +256,17 @@ pub(crate) fn stat_only(access: u32) -> bool {
     access & !(FILE_READ_ATTRIBUTES | FILE_WRITE_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE) == 0
 }
 
+/// What an open for `access` breaks, if anything. An open limited to
+/// attributes breaks nothing unless it overwrites; reading the security
+/// descriptor as well counts as more to an oplock (Windows, Samba).
+pub(crate) fn open_trigger(access: u32, overwrite: bool) -> Option<Trigger> {
+    match () {
+        () if overwrite || !stat_only(access) => Some(Trigger::Open { overwrite }),
+        () if access & READ_CONTROL != 0 => Some(Trigger::ReadControl),
+        () => None,
+    }
+}
+
 /// An open of the file, as the grant rules see it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenView {
@@ -210,12 +289,21 @@ impl FileView<'_> {
     /// other open to be attribute-only and no other lease to hold anything.
     /// Read and handle caching need no other lease with write caching and no
     /// byte-range lock. Handle caching is refused on a delete-pending file
-    /// (MS-FSA 2.1.5.18). Opens and leases with `me` as key never count.
+    /// (MS-FSA 2.1.5.18). Level II oplocks and handle caching exclude each
+    /// other (MS-FSA 2.1.5.18.1 LEVEL_TWO_OPLOCK, 2.1.5.18.2). Opens and
+    /// leases with `me` as key never count.
     fn can_grant(&self, me: LeaseId, state: LeaseState) -> bool {
         if self.delete_pending && state.contains(LeaseState::H) {
             return false;
         }
         let mut others = self.leases.iter().filter(|(id, _)| *id != me);
+        let excluded = others.clone().any(|(id, s)| {
+            (me.is_oplock() && s.contains(LeaseState::H))
+                || (state.contains(LeaseState::H) && id.is_oplock() && *s != LeaseState::NONE)
+        });
+        if excluded {
+            return false;
+        }
         if state.contains(LeaseState::W) {
             self.opens
                 .iter()
@@ -228,10 +316,14 @@ impl FileView<'_> {
 }
 
 /// The states to try for a request, best first: the request, then without
-/// W, then without W and H (MS-SMB2 3.3.5.9).
-fn candidates(requested: LeaseState) -> impl Iterator<Item = LeaseState> {
-    let without_w = requested.without(LeaseState::W);
-    let without_wh = without_w.without(LeaseState::H);
+/// W, then without W and H (MS-SMB2 3.3.5.9). An oplock is granted as asked
+/// for or as level II.
+fn candidates(requested: LeaseState, oplock: bool) -> impl Iterator<Item = LeaseState> {
+    let without_wh = requested.without(LeaseState::W).without(LeaseState::H);
+    let without_w = match oplock {
+        true => without_wh,
+        false => requested.without(LeaseState::W),
+    };
     [requested, without_w, without_wh]
         .into_iter()
         .enumerate()
@@ -269,7 +361,7 @@ pub(crate) fn grant(
     let fits = |c: LeaseState| grantable.contains(c) && file.can_grant(me, c);
     match existing {
         None => (
-            candidates(requested)
+            candidates(requested, me.is_oplock())
                 .find(|&c| fits(c))
                 .unwrap_or(LeaseState::NONE),
             false,
@@ -277,7 +369,7 @@ pub(crate) fn grant(
         Some(current) if current.breaking => (current.state, true),
         Some(current) if !requested.contains(current.state) => (current.state, false),
         Some(current) => (
-            candidates(requested)
+            candidates(requested, me.is_oplock())
                 .find(|&c| c.contains(current.state) && c != current.state && fits(c))
                 .unwrap_or(current.state),
             false,
@@ -292,6 +384,9 @@ pub(crate) enum Trigger {
     /// An open that is not attribute-only joins the file; `overwrite` when
     /// it supersedes or overwrites the file (MS-FSA 2.1.4.12, OPEN).
     Open { overwrite: bool },
+    /// An open limited to attributes and the security descriptor: no more
+    /// than that to a lease, an open to an oplock.
+    ReadControl,
     /// WRITE, SET_INFO EndOfFile or Allocation, and LOCK (MS-FSA 2.1.4.12,
     /// WRITE, SET_INFORMATION, LOCK_CONTROL).
     Write,
@@ -317,16 +412,22 @@ pub(crate) struct BreakTo {
 /// How a lease in `state` breaks for `trigger`, or `None` when it keeps its
 /// state. An open breaks write caching; an overwrite or a write breaks
 /// every lease to NONE; a sharing violation, a rename or a delete breaks
-/// handle caching.
-pub(crate) fn break_to(trigger: Trigger, state: LeaseState) -> Option<BreakTo> {
+/// handle caching. An `oplock` that caches more than reads breaks to level II
+/// at best, and so keeps none of it (MS-FSA 2.1.4.12).
+pub(crate) fn break_to(trigger: Trigger, state: LeaseState, oplock: bool) -> Option<BreakTo> {
     let (to, wait) = match trigger {
-        Trigger::Open { overwrite: false } => (state.without(LeaseState::W), true),
+        Trigger::ReadControl if !oplock => return None,
+        Trigger::ReadControl | Trigger::Open { overwrite: false } => {
+            (state.without(LeaseState::W), true)
+        }
         Trigger::Open { overwrite: true } | Trigger::Write => {
             (LeaseState::NONE, state.contains(LeaseState::W))
         }
         Trigger::SharingViolation | Trigger::Handle => (state.without(LeaseState::H), true),
     };
-    (to != state).then_some(BreakTo { to, wait })
+    let lowered = to != state;
+    let to = if oplock { to.and(LeaseState::R) } else { to };
+    lowered.then_some(BreakTo { to, wait })
 }
 
 /// Whether breaking a lease in `state` needs the client's acknowledgment:
@@ -338,10 +439,6 @@ pub(crate) fn needs_ack(state: LeaseState) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    impl LeaseState {
-        const RW: Self = Self(Self::R.0 | Self::W.0);
-    }
 
     const STATES: [LeaseState; 5] = [
         LeaseState::NONE,
@@ -378,7 +475,7 @@ mod tests {
 
     #[test]
     fn retry_chain_drops_write_then_handle() {
-        let chain = |s| candidates(s).collect::<Vec<_>>();
+        let chain = |s| candidates(s, false).collect::<Vec<_>>();
         assert_eq!(
             chain(LeaseState::RWH),
             [LeaseState::RWH, LeaseState::RH, LeaseState::R]
@@ -387,6 +484,46 @@ mod tests {
         assert_eq!(chain(LeaseState::RH), [LeaseState::RH, LeaseState::R]);
         assert_eq!(chain(LeaseState::R), [LeaseState::R]);
         assert!(chain(LeaseState::NONE).is_empty());
+
+        let oplock = |s| candidates(s, true).collect::<Vec<_>>();
+        assert_eq!(oplock(LeaseState::RWH), [LeaseState::RWH, LeaseState::R]);
+        assert_eq!(oplock(LeaseState::RW), [LeaseState::RW, LeaseState::R]);
+        assert_eq!(oplock(LeaseState::R), [LeaseState::R]);
+    }
+
+    #[test]
+    fn oplock_levels_and_what_they_cache() {
+        for level in [0, 1, 8, 9] {
+            assert_eq!(LeaseState::of_oplock(level).oplock_level() as u8, level);
+        }
+        for level in [2, 10, 255] {
+            assert_eq!(LeaseState::of_oplock(level), LeaseState::NONE);
+        }
+        assert_eq!(LeaseId::of_client(Uuid::max(), [1; 16]), None);
+        assert_ne!(LeaseId::new_oplock(), LeaseId::new_oplock());
+    }
+
+    #[test]
+    fn level_ii_and_handle_caching_exclude_each_other() {
+        let (leased, oplocked) = (id(1), LeaseId::new_oplock());
+        let state = |me, asked, other, held| {
+            let opens = [OpenView {
+                lease: Some(other),
+                stat_only: false,
+            }];
+            let file = FileView {
+                opens: &opens,
+                leases: &[(other, held)],
+                has_locks: false,
+                delete_pending: false,
+            };
+            grant(me, asked, None, &file, LeaseState::RWH).0
+        };
+        use LeaseState as S;
+        assert_eq!(state(oplocked, S::R, leased, S::RH), S::NONE);
+        assert_eq!(state(oplocked, S::RWH, leased, S::R), S::R);
+        assert_eq!(state(leased, S::RH, oplocked, S::R), S::R);
+        assert_eq!(state(leased, S::RWH, oplocked, S::NONE), S::RH);
     }
 
     #[test]
@@ -418,6 +555,7 @@ mod tests {
                     b(S::NONE, true),
                 ],
             ),
+            (Trigger::ReadControl, [None; 5]),
             (
                 Trigger::SharingViolation,
                 [None, None, b(S::R, true), None, b(S::RW, true)],
@@ -429,8 +567,27 @@ mod tests {
         ];
         for (trigger, expected) in rows {
             for (state, to) in STATES.into_iter().zip(expected) {
-                assert_eq!(break_to(trigger, state), to, "{trigger:?} {state:?}");
+                assert_eq!(break_to(trigger, state, false), to, "{trigger:?} {state:?}");
             }
+        }
+        for (trigger, batch, exclusive) in [
+            (
+                Trigger::Open { overwrite: false },
+                b(S::R, true),
+                b(S::R, true),
+            ),
+            (
+                Trigger::Open { overwrite: true },
+                b(S::NONE, true),
+                b(S::NONE, true),
+            ),
+            (Trigger::Write, b(S::NONE, true), b(S::NONE, true)),
+            (Trigger::ReadControl, b(S::R, true), b(S::R, true)),
+            (Trigger::SharingViolation, b(S::R, true), None),
+            (Trigger::Handle, b(S::R, true), None),
+        ] {
+            assert_eq!(break_to(trigger, S::RWH, true), batch, "{trigger:?}");
+            assert_eq!(break_to(trigger, S::RW, true), exclusive, "{trigger:?}");
         }
         assert!(!needs_ack(S::NONE));
         assert!(!needs_ack(S::R));
@@ -602,7 +759,7 @@ mod tests {
         }
         if existing.is_none() && got == LeaseState::NONE {
             assert!(
-                candidates(requested).all(|c| !grantable.contains(c) || !file.can_grant(me, c)),
+                candidates(requested, false).all(|c| !grantable.contains(c) || !file.can_grant(me, c)),
                 "nothing granted although a candidate fits: {}",
                 ctx()
             );

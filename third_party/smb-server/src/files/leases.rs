@@ -19,10 +19,12 @@ use crate::conn::writer::NoticeError;
 use crate::ntstatus;
 use crate::path::{SmbPath, same_path};
 use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SERVER_TO_REDIR, Smb2Header};
-use crate::proto::messages::LeaseBreakNotification;
+use crate::proto::messages::{LeaseBreakNotification, OplockBreakNotification};
 use crate::server::ShareBindings;
 
-use super::lease::{FileLease, Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion};
+use super::lease::{
+    FileLease, Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Notification,
+};
 use super::table::{DurableMark, FileNode, FileRef};
 
 /// How long a client has to acknowledge a lease break before the lease
@@ -283,8 +285,10 @@ impl Drop for Notices {
     /// Sends each notification on the first connection that takes it
     /// (MS-SMB2 3.3.4.7). A connection whose queue of unsolicited messages
     /// is full has not read for a long time and is closed. A sent break that
-    /// needs an acknowledgment starts its timer; one no connection took
-    /// drops the lease to NONE. Kept opens to close are closed on tasks of
+    /// needs an acknowledgment starts its timer. One no connection took waits
+    /// the same way while a connection is left that is about to close the
+    /// lease's opens, so what waits for the break sees them gone; otherwise
+    /// it drops the lease to NONE. Kept opens to close are closed on tasks of
     /// the current runtime.
     fn drop(&mut self) {
         for notice in self.0.drain(..) {
@@ -315,8 +319,9 @@ impl Drop for Notices {
             } else {
                 debug!("lease break not delivered; no connection took it");
             }
+            let closing = || owners.iter().any(|o| o.strong_count() > 0);
             match ack {
-                Some(ack) if delivered => start_timer(ack),
+                Some(ack) if delivered || closing() => start_timer(ack),
                 Some(ack) => {
                     if let Some(node) = ack.node.upgrade() {
                         drop(node.drop_break(ack.id, ack.seq));
@@ -349,15 +354,10 @@ fn start_timer(ack: AckWait) {
     }
 }
 
-/// Lease Break Notification for `lease` breaking from `from` to `to`
-/// (MS-SMB2 2.2.23.2, 3.3.4.7): unsigned, SessionId and TreeId 0,
-/// MessageId all ones, no credits.
-pub(super) fn break_notification(
-    lease: &FileLease,
-    from: LeaseState,
-    to: LeaseState,
-    ack: bool,
-) -> Vec<u8> {
+/// The break notification `told` for `lease`, or for the oplock it stands
+/// for (MS-SMB2 2.2.23.1, 2.2.23.2, 3.3.4.6, 3.3.4.7): unsigned, SessionId and
+/// TreeId 0, MessageId all ones, no credits.
+pub(super) fn break_notification(lease: &FileLease, told: Notification) -> Vec<u8> {
     let hdr = Smb2Header {
         command: Command::OplockBreak,
         flags: SMB2_FLAGS_SERVER_TO_REDIR,
@@ -365,27 +365,39 @@ pub(super) fn break_notification(
         tail: HeaderTail::sync(0),
         ..Smb2Header::default()
     };
+    let mut out = Vec::with_capacity(64 + 44);
+    hdr.write(&mut out)
+        .expect("encoding into a Vec cannot fail");
+    if lease.version == LeaseVersion::Oplock {
+        let body = OplockBreakNotification {
+            structure_size: 24,
+            oplock_level: told.to.oplock_level() as u8,
+            reserved: 0,
+            reserved2: 0,
+            file_id: lease.file_id,
+        };
+        body.write_to(&mut out)
+            .expect("encoding into a Vec cannot fail");
+        return out;
+    }
     let body = LeaseBreakNotification {
         structure_size: 44,
         new_epoch: match lease.version {
-            LeaseVersion::V1 => 0,
-            LeaseVersion::V2 => lease.epoch,
+            LeaseVersion::V2 => told.epoch,
+            LeaseVersion::V1 | LeaseVersion::Oplock => 0,
         },
-        flags: if ack {
+        flags: if told.ack {
             LeaseBreakNotification::FLAG_ACK_REQUIRED
         } else {
             0
         },
         lease_key: lease.id.key,
-        current_lease_state: from.bits(),
-        new_lease_state: to.bits(),
+        current_lease_state: told.from.bits(),
+        new_lease_state: told.to.bits(),
         break_reason: 0,
         access_mask_hint: 0,
         share_mask_hint: 0,
     };
-    let mut out = Vec::with_capacity(64 + 44);
-    hdr.write(&mut out)
-        .expect("encoding into a Vec cannot fail");
     body.write_to(&mut out)
         .expect("encoding into a Vec cannot fail");
     out
@@ -404,6 +416,7 @@ mod tests {
     use crate::files::durable::DurableTable;
     use crate::files::lease::Trigger;
     use crate::files::table::{OpenRequest, Refused, Sharing};
+    use crate::proto::messages::FileId;
     use crate::server::ShareMode;
     use crate::tests::memfs::MemFsBackend;
 
@@ -626,9 +639,150 @@ mod tests {
         let (holder, rx) = connection();
         let _held = hold_rh(&table, &s, &holder, 1);
         drop(rx);
-        let refused = conflicting(&s, &holder);
+        drop(holder);
+        let (other, _rx) = connection();
+        let refused = conflicting(&s, &other);
         assert!(refused.wait.is_some());
         assert_eq!(ack(&table, id(1), 1), Err(ntstatus::STATUS_UNSUCCESSFUL));
+    }
+
+    #[tokio::test]
+    async fn a_break_a_closing_connection_did_not_take_ends_with_its_opens() {
+        let table = Arc::new(LeaseTable::default());
+        let s = share();
+        let (holder, rx) = connection();
+        let held = hold_rh(&table, &s, &holder, 1);
+        drop(rx);
+        let mut wait = conflicting(&s, &holder).wait.unwrap();
+        assert!(wait.changed().await, "the timer's start counts");
+        let mut wait = conflicting(&s, &holder).wait.unwrap();
+        drop(held);
+        assert!(wait.changed().await);
+        assert!(!table.exists(id(1)));
+    }
+
+    const FILE_ID: FileId = FileId::new(3, 4);
+
+    /// Opens the file as `f` with an oplock that caches `state`.
+    fn oplocked(
+        table: &Arc<LeaseTable>,
+        share: &Arc<ShareBindings>,
+        owner: &Arc<Outbound>,
+        state: LeaseState,
+    ) -> (FileRef, LeaseState) {
+        let request = LeaseRequest {
+            id: LeaseId::new_oplock(),
+            state,
+            version: LeaseVersion::Oplock,
+            epoch: 0,
+            parent: None,
+        };
+        let lease_ref = table.acquire(request.id, share, &p("f")).unwrap();
+        let mut file = open(share, 7, "f", owner, Some(request.id));
+        let (granted, guard) = table
+            .grant(lease_ref, &mut file, &request, LeaseState::RWH)
+            .unwrap();
+        file.set_file_id(FILE_ID);
+        drop(guard);
+        (file, granted.state)
+    }
+
+    /// The level an oplock break in `frame` goes to.
+    fn oplock_break(frame: &[u8]) -> u8 {
+        let body = OplockBreakNotification::parse(&frame[64..]).unwrap();
+        assert_eq!(body.structure_size, 24);
+        assert_eq!(body.file_id, FILE_ID);
+        body.oplock_level
+    }
+
+    /// Opens the file as `f`, as a CREATE that may have to wait does.
+    fn plain_open(share: &Arc<ShareBindings>, owner: &Arc<Outbound>) -> (FileRef, Option<BreakWait>) {
+        let mut info = FileInfo::new("");
+        info.file_index = 7;
+        let request = OpenRequest {
+            sharing: Sharing {
+                access: FILE_READ_DATA | FILE_WRITE_DATA,
+                share: ALL,
+            },
+            owner: Arc::downgrade(owner),
+            ..OpenRequest::default()
+        };
+        FileRef::register(share, &info, &p("f"), request).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_open_beside_a_batch_oplock_waits_until_it_is_level_ii() {
+        let table = Arc::new(LeaseTable::default());
+        let s = share();
+        let (holder, mut rx) = connection();
+        let (held, granted) = oplocked(&table, &s, &holder, LeaseState::RWH);
+        assert_eq!(granted, LeaseState::RWH);
+        let (other, wait) = plain_open(&s, &holder);
+        assert!(wait.is_some());
+        assert_eq!(oplock_break(&rx.try_recv().unwrap()), 1);
+        assert!(other.end_wait().unwrap().is_some(), "not acknowledged yet");
+        drop(held.acknowledge_oplock(1).unwrap());
+        assert!(other.end_wait().unwrap().is_none());
+        // Level II goes with a write through any open, its own too.
+        held.break_leases(Trigger::Write);
+        assert_eq!(oplock_break(&rx.try_recv().unwrap()), 0);
+        held.break_leases(Trigger::Write);
+        assert!(rx.try_recv().is_none());
+        assert_eq!(
+            held.acknowledge_oplock(0).err(),
+            Some(ntstatus::STATUS_INVALID_OPLOCK_PROTOCOL),
+            "a break of level II is not acknowledged"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_oplock_break_nobody_acknowledges_ends_in_time() {
+        let table = Arc::new(LeaseTable::default());
+        let s = share();
+        let (holder, _rx) = connection();
+        let (_held, _) = oplocked(&table, &s, &holder, LeaseState::RW);
+        let (other, wait) = plain_open(&s, &holder);
+        let mut wait = wait.unwrap();
+        let asked = Instant::now();
+        while other.end_wait().unwrap().is_some() {
+            assert!(wait.changed().await);
+        }
+        assert_eq!(asked.elapsed(), LEASE_BREAK_TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn an_oplock_acknowledged_to_a_level_it_may_not_have_ends() {
+        let table = Arc::new(LeaseTable::default());
+        let s = share();
+        let (holder, _rx) = connection();
+        for level in [2, 8, 9, 255] {
+            let (held, granted) = oplocked(&table, &s, &holder, LeaseState::RWH);
+            assert_eq!(granted, LeaseState::RWH);
+            let (other, _) = plain_open(&s, &holder);
+            assert_eq!(
+                held.acknowledge_oplock(level).err(),
+                Some(ntstatus::STATUS_INVALID_OPLOCK_PROTOCOL)
+            );
+            assert!(other.end_wait().unwrap().is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_oplock_is_level_ii_and_an_exclusive_one_breaks_no_handles() {
+        let table = Arc::new(LeaseTable::default());
+        let s = share();
+        let (holder, mut rx) = connection();
+        let plain = open(&s, 7, "f", &holder, None);
+        let (second, granted) = oplocked(&table, &s, &holder, LeaseState::RWH);
+        assert_eq!(granted, LeaseState::R);
+        drop((plain, second));
+        let (exclusive, _) = oplocked(&table, &s, &holder, LeaseState::RW);
+        exclusive.break_leases(Trigger::Write);
+        let other = open(&s, 8, "g", &holder, None);
+        other.break_leases(Trigger::Write);
+        assert!(rx.try_recv().is_none(), "its own write, another file");
+        s.files.break_for_outside_change(Some(7));
+        assert_eq!(oplock_break(&rx.try_recv().unwrap()), 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod durable;
 mod lease;
 mod leases;
+mod sequences;
 mod table;
 mod watch;
 
@@ -19,12 +20,13 @@ use crate::handlers::shared::restore_fixed_times;
 use crate::ntstatus;
 use crate::proto::messages::change_notify::FILE_ACTION_MODIFIED;
 
-pub(crate) use durable::{Claim, Durability, DurableReg, DurableTable, Unclaimed, v2_timeout};
+pub(crate) use durable::{Claim, Durability, DurableReg, DurableTable, Replayable, Unclaimed, v2_timeout};
 pub use durable::{DEFAULT_DURABLE_HANDLE_TIMEOUT, DEFAULT_MAX_DISCONNECTED_OPENS};
 pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Trigger};
 #[cfg(test)]
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
-pub(crate) use leases::{AfterSend, BreakWait, LeaseRef, LeaseTable, MAX_BREAK_WAIT};
+pub(crate) use leases::{AfterSend, BreakWait, LeaseRef, LeaseTable, MAX_BREAK_WAIT, Notices};
+pub(crate) use sequences::LockSequences;
 pub(crate) use table::{FileRef, FileTable, OpenRequest, Refused, Sharing};
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;
@@ -313,7 +315,10 @@ mod tests {
             watch: None,
             wrote: Default::default(),
             created: false,
+            create_action: 1,
             marked_deleted: Default::default(),
+            position: Default::default(),
+            lock_sequences: Default::default(),
         });
         let in_table = || {
             share.files.path_is_open(&path, false) || share.files.delete_pending_at(&path, false)

@@ -17,6 +17,7 @@ use crate::conn::outbound::Outbound;
 use crate::error::SmbError;
 use crate::ntstatus;
 use crate::path::{SmbPath, rebase, same_path};
+use crate::proto::messages::{FileId, OplockLevel};
 use crate::proto::messages::change_notify::{
     FILE_ACTION_REMOVED, FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME,
 };
@@ -24,8 +25,8 @@ use crate::server::ShareBindings;
 
 use super::durable::DurableTable;
 use super::lease::{
-    Breaking, Current, FileLease, FileView, Granted, LeaseId, LeaseRequest, LeaseState, OpenView,
-    Trigger, break_to, grant, needs_ack, stat_only,
+    Breaking, Current, FileLease, FileView, Granted, LeaseId, LeaseRequest, LeaseState,
+    Notification, OpenView, Trigger, break_to, grant, needs_ack, open_trigger, stat_only,
 };
 use super::leases::{AckWait, BreakWait, GrantGuard, LeaseRef, Notices, break_notification};
 use super::watch::Change;
@@ -122,7 +123,8 @@ struct FileState {
     /// Leases held by the opens, one per LeaseId.
     leases: Vec<FileLease>,
     /// Counts changes that can unblock an operation waiting on the file: a
-    /// lease break that completed, a lease that ended, an open that left.
+    /// lease break that completed, a lease that ended, a range unlocked, an
+    /// open that left.
     changed: tokio::sync::watch::Sender<u64>,
 }
 
@@ -332,8 +334,9 @@ impl FileNode {
         };
         lease.grants_in_flight -= 1;
         if lease.grants_in_flight == 0
-            && let Some(bytes) = lease.unsent.take()
+            && let Some(unsent) = lease.unsent.take()
         {
+            let bytes = break_notification(lease, unsent);
             let ack = lease.breaking.as_ref().map(|b| AckWait {
                 node: me,
                 id,
@@ -393,16 +396,20 @@ impl FileState {
     /// once the file is unlocked, and whether the operation has to wait for
     /// a break to complete. A lease already breaking gets no second
     /// notification: what the server needs is lowered instead, and the
-    /// acknowledgment breaks on to it.
+    /// acknowledgment breaks on to it. A level II oplock goes with any write,
+    /// its own open's included (MS-FSA 2.1.4.12, LEVEL_TWO_OPLOCK).
     fn break_for(&mut self, trigger: Trigger, exempt: Option<LeaseId>) -> (Notices, bool) {
         let mut notices = Notices::default();
         let mut wait = false;
         for at in 0..self.leases.len() {
             let lease = &mut self.leases[at];
-            if Some(lease.id) == exempt {
+            let oplock = lease.id.is_oplock();
+            let own_level_ii =
+                oplock && lease.state == LeaseState::R && trigger == Trigger::Write;
+            if Some(lease.id) == exempt && !own_level_ii {
                 continue;
             }
-            let Some(to) = break_to(trigger, lease.state) else {
+            let Some(to) = break_to(trigger, lease.state, oplock) else {
                 continue;
             };
             wait |= to.wait;
@@ -454,10 +461,16 @@ impl FileState {
             notices.close(doomed);
             return;
         }
-        let bytes = break_notification(lease, from, to, ack);
+        let notification = Notification {
+            from,
+            to,
+            epoch: lease.epoch,
+            ack,
+        };
         if lease.grants_in_flight > 0 {
-            lease.unsent = Some(bytes);
+            lease.unsent = Some(notification);
         } else {
+            let bytes = break_notification(lease, notification);
             notices.push(bytes, self.owners(id), wait);
         }
     }
@@ -614,6 +627,18 @@ impl FileTable {
                 .opens
                 .iter()
                 .any(|e| same_path(&e.path, path, case_sensitive))
+        })
+    }
+
+    /// True if an open on the share that may delete what it opened currently
+    /// has `path` as its name.
+    pub(crate) fn open_for_delete(&self, path: &SmbPath, case_sensitive: bool) -> bool {
+        self.files().values().any(|node| {
+            node.state().opens.iter().any(|e| {
+                !e.waiting
+                    && e.sharing.access & DELETE != 0
+                    && same_path(&e.path, path, case_sensitive)
+            })
         })
     }
 
@@ -868,18 +893,14 @@ impl FileRef {
             waiting: false,
             durable: None,
         });
-        let (notices, wait) = if stat_only(req.sharing.access) {
-            (Notices::default(), None)
-        } else {
-            let trigger = Trigger::Open {
-                overwrite: req.overwrite,
-            };
-            let (notices, waits) = state.break_for(trigger, req.lease);
-            if waits && let Some(entry) = state.opens.last_mut() {
-                entry.waiting = true;
-            }
-            (notices, waits.then(|| state.wait()))
+        let (notices, waits) = match open_trigger(req.sharing.access, req.overwrite) {
+            Some(trigger) => state.break_for(trigger, req.lease),
+            None => Default::default(),
         };
+        if waits && let Some(entry) = state.opens.last_mut() {
+            entry.waiting = true;
+        }
+        let wait = waits.then(|| state.wait());
         drop(state);
         drop(files);
         drop(notices);
@@ -995,6 +1016,71 @@ impl FileRef {
     /// Keeps the lease binding for as long as this open lasts.
     pub(super) fn keep_lease(&mut self, lease: LeaseRef) {
         self.lease = Some(lease);
+    }
+
+    /// The lease or oplock this open holds, as a CREATE response reports it.
+    pub(crate) fn granted(&self) -> Option<Granted> {
+        let state = self.node.state();
+        let id = state.entry(self.id).and_then(|e| e.lease)?;
+        let lease = state.leases.iter().find(|l| l.id == id)?;
+        Some(Granted {
+            id,
+            state: lease.state,
+            breaking: lease.breaking.is_some(),
+            epoch: lease.epoch,
+            version: lease.version,
+            parent: lease.parent,
+        })
+    }
+
+    /// Records the open's FileId, which breaks of its oplock name. Called
+    /// before the response that tells the client the id is queued.
+    pub(crate) fn set_file_id(&self, file_id: FileId) {
+        let mut state = self.node.state();
+        let id = state.entry(self.id).and_then(|e| e.lease);
+        if let Some(lease) = state
+            .leases
+            .iter_mut()
+            .find(|l| l.id.is_oplock() && Some(l.id) == id)
+        {
+            lease.file_id = file_id;
+        }
+    }
+
+    /// MS-SMB2 3.3.5.22.1: completes the break of this open's oplock with
+    /// `level`, as the client acknowledged it. A further break it starts is
+    /// returned to send after the response. Fails with
+    /// STATUS_INVALID_OPLOCK_PROTOCOL when no break is in progress, as Windows
+    /// does in place of STATUS_INVALID_DEVICE_STATE, and for a level that is
+    /// neither the one notified nor none; the latter ends the oplock.
+    pub(crate) fn acknowledge_oplock(&self, level: u8) -> Result<Notices, u32> {
+        let held = {
+            let state = self.node.state();
+            let id = state.entry(self.id).and_then(|e| e.lease);
+            state
+                .leases
+                .iter()
+                .find(|l| l.id.is_oplock() && Some(l.id) == id)
+                .map(|l| (l.id, l.breaking.as_ref().map(|b| b.seq)))
+        };
+        let valid = matches!(
+            OplockLevel::from_u8(level),
+            Some(OplockLevel::None | OplockLevel::Ii)
+        );
+        let Some((id, Some(seq))) = held else {
+            return Err(ntstatus::STATUS_INVALID_OPLOCK_PROTOCOL);
+        };
+        let acked = match valid {
+            true => self.node.acknowledge(id, LeaseState::of_oplock(level).bits()),
+            false => Err(ntstatus::STATUS_REQUEST_NOT_ACCEPTED),
+        };
+        match acked {
+            Ok((_, notices)) => Ok(notices),
+            Err(_) => {
+                drop(self.node.drop_break(id, seq));
+                Err(ntstatus::STATUS_INVALID_OPLOCK_PROTOCOL)
+            }
+        }
     }
 
     /// Marks the open durable, registered as `id` in `table`.
@@ -1204,7 +1290,7 @@ impl FileRef {
         // no lease can be granted between the two. While another lease
         // still caches writes, which only an attribute-only open allows,
         // the lock is refused: a lock taken now would keep that client from
-        // writing back. Lock requests do not wait, so the client retries.
+        // writing back. A request that may wait tries again after that.
         let exempt = state.entry(self.id).and_then(|e| e.lease);
         let caching_writes = state
             .leases
@@ -1245,7 +1331,14 @@ impl FileRef {
             .or_else(|| state.locks.iter().position(|l| matches(l, false)))
             .ok_or(ntstatus::STATUS_RANGE_NOT_LOCKED)?;
         state.locks.remove(at);
+        state.bump();
         Ok(())
+    }
+
+    /// Changes whenever something on the file does that may let a lock
+    /// through: a range unlocked, an open or a lease gone.
+    pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.node.state().changed.subscribe()
     }
 
     /// Releases the lock [`FileRef::lock_range`] took last with these
@@ -1259,6 +1352,7 @@ impl FileRef {
                 && l.exclusive == exclusive
         }) {
             state.locks.remove(at);
+            state.bump();
         }
     }
 
@@ -1624,6 +1718,22 @@ mod tests {
         assert!(a.release(false).is_none());
         b.lock_range(105, 10, true, CAP).unwrap_err();
         b.lock_range(0, 100, true, CAP).unwrap();
+    }
+
+    #[test]
+    fn what_may_let_a_lock_through_is_told() {
+        let s = share();
+        let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
+        let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
+        a.lock_range(0, 10, true, CAP).unwrap();
+        a.lock_range(10, 10, true, CAP).unwrap();
+        let changes = b.changes();
+        assert!(!changes.has_changed().unwrap());
+        a.unlock_range(0, 10).unwrap();
+        assert!(changes.has_changed().unwrap());
+        let changes = b.changes();
+        drop(a);
+        assert!(changes.has_changed().unwrap());
     }
 
     #[test]

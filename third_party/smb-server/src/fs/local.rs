@@ -822,6 +822,7 @@ impl ShareBackend for LocalFsBackend {
         BackendCapabilities {
             is_read_only: self.read_only,
             case_sensitive: self.case_sensitive,
+            sparse_files: false,
         }
     }
 
@@ -1134,6 +1135,7 @@ mod tests {
             read: true,
             write: true,
             write_attributes: true,
+            access: 0,
             intent: OpenIntent::Create,
             directory: false,
             non_directory: false,
@@ -1146,6 +1148,7 @@ mod tests {
             read: true,
             write: true,
             write_attributes: true,
+            access: 0,
             intent: OpenIntent::Open,
             directory: false,
             non_directory: false,
@@ -1158,6 +1161,7 @@ mod tests {
             read: true,
             write: false,
             write_attributes: false,
+            access: 0,
             intent: OpenIntent::Open,
             directory: false,
             non_directory: false,
@@ -1170,6 +1174,7 @@ mod tests {
             read: true,
             write: false,
             write_attributes: false,
+            access: 0,
             intent: OpenIntent::Open,
             directory: true,
             non_directory: false,

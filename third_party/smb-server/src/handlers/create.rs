@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 use crate::proto::messages::change_notify::{
@@ -35,6 +36,7 @@ use crate::files::{
     Sharing, Trigger, v2_timeout,
 };
 use crate::handlers::reconnect::{self, Reconnect};
+use crate::handlers::replay::{self, Replay};
 use crate::handlers::shared::{lookup_session, lookup_session_tree};
 use crate::handlers::{Outcome, Pending};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
@@ -97,6 +99,9 @@ pub(super) const FILE_OPENED: u32 = 0x0000_0001;
 const FILE_CREATED: u32 = 0x0000_0002;
 const FILE_OVERWRITTEN: u32 = 0x0000_0003;
 
+/// The greatest ImpersonationLevel (MS-SMB2 2.2.13).
+const IMPERSONATION_DELEGATE: u32 = 3;
+
 /// Offset of the response create contexts from the start of the SMB2
 /// header: 64 + 88.
 const RESPONSE_CONTEXTS_OFFSET: u32 = 0x98;
@@ -111,6 +116,7 @@ const GRANTABLE_LEASE: LeaseState = LeaseState::RWH;
 
 /// Create contexts of a request that the response answers (MS-SMB2
 /// 3.3.5.9.5, 3.3.5.9.9) or that fail it. Other contexts are ignored.
+#[derive(Clone)]
 pub(super) struct ContextQueries {
     /// QUERY_MAXIMAL_ACCESS, with its timestamp if it has one.
     maximal_access: Option<Option<u64>>,
@@ -269,6 +275,9 @@ fn lease_request(
     if (ctx.v2 && dialect == Dialect::Smb210) || ctx.key == [0; 16] {
         return Ok(None);
     }
+    let Some(id) = LeaseId::of_client(client, ctx.key) else {
+        return Ok(None);
+    };
     let mut state = LeaseState::requested(ctx.state);
     let (version, parent) = if ctx.v2 {
         let parent =
@@ -281,10 +290,7 @@ fn lease_request(
         (LeaseVersion::V1, None)
     };
     Ok(Some(LeaseRequest {
-        id: LeaseId {
-            client,
-            key: ctx.key,
-        },
+        id,
         state,
         version,
         epoch: ctx.epoch,
@@ -292,9 +298,34 @@ fn lease_request(
     }))
 }
 
+/// The oplock a CREATE asks for with `level` (MS-SMB2 2.2.13
+/// RequestedOplockLevel), as a lease of the open's own.
+fn oplock_request(level: u8) -> Option<LeaseRequest> {
+    let state = LeaseState::of_oplock(level);
+    (state != LeaseState::NONE).then(|| LeaseRequest {
+        id: LeaseId::new_oplock(),
+        state,
+        version: LeaseVersion::Oplock,
+        epoch: 0,
+        parent: None,
+    })
+}
+
+/// The OplockLevel of a CREATE response and its lease context, if any, for
+/// an open that was granted `granted` (MS-SMB2 2.2.14).
+pub(super) fn caching_response(granted: Option<&Granted>) -> (OplockLevel, Option<CreateContext>) {
+    match granted {
+        None => (OplockLevel::None, None),
+        Some(granted) if granted.version == LeaseVersion::Oplock => {
+            (granted.state.oplock_level(), None)
+        }
+        Some(granted) => (OplockLevel::Lease, Some(lease_response(granted))),
+    }
+}
+
 /// The response lease context for `granted`, in the lease's version
 /// (MS-SMB2 2.2.14.2.10, 2.2.14.2.11).
-pub(super) fn lease_response(granted: &Granted) -> CreateContext {
+fn lease_response(granted: &Granted) -> CreateContext {
     let v2 = granted.version == LeaseVersion::V2;
     let mut flags = 0;
     if granted.breaking {
@@ -337,6 +368,8 @@ struct CreateArgs {
     lease: Option<LeaseRequest>,
     /// The configured name of the session's user; `None` for anonymous.
     owner: Option<String>,
+    /// Connection.ClientGuid.
+    client: Uuid,
 }
 
 /// What a CREATE asks for.
@@ -386,11 +419,20 @@ impl CreateArgs {
                 client,
                 lease,
                 queries,
+                replayed: None,
             }));
         }
 
+        // MS-SMB2 2.2.13: anonymous, identification, impersonation, delegate.
+        if req.impersonation_level > IMPERSONATION_DELEGATE {
+            return Err(ntstatus::STATUS_BAD_IMPERSONATION_LEVEL);
+        }
         // Decode path.
         let units = utf16le_to_units(&req.name).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
+        // MS-SMB2 3.3.5.9: names are relative to the share.
+        if units.first() == Some(&u16::from(b'\\')) {
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
         let path = SmbPath::from_utf16(&units).map_err(|_| ntstatus::STATUS_OBJECT_NAME_INVALID)?;
 
         // Translate disposition.
@@ -426,18 +468,21 @@ impl CreateArgs {
         if queries.ea_buffer {
             return Err(ntstatus::STATUS_EAS_NOT_SUPPORTED);
         }
-        // Directories get no lease, and neither do shares that turn leases off.
-        let lease = if req.requested_oplock_level == OplockLevel::Lease as u8 && share.leases {
+        // Directories get no lease or oplock, and neither do shares that turn
+        // leases off.
+        let lease = if !share.leases {
+            None
+        } else if req.requested_oplock_level == OplockLevel::Lease as u8 {
             lease_request(
                 queries.lease.as_deref(),
                 dialect,
                 client,
                 req.file_attributes,
             )?
-            .filter(|_| !directory)
         } else {
-            None
-        };
+            oplock_request(req.requested_oplock_level)
+        }
+        .filter(|_| !directory);
 
         let maximal = maximal_access(tree_access);
         let delete_on_close = options & FILE_DELETE_ON_CLOSE != 0;
@@ -512,6 +557,7 @@ impl CreateArgs {
             queries,
             lease,
             owner,
+            client,
         }))
     }
 }
@@ -604,18 +650,22 @@ pub async fn handle(
     };
     // MS-SMB2 3.3.5.9.10: a version 2 request that repeats the CreateGuid of
     // a live durable open of the same client fails unless it is marked as a
-    // replay. A request marked as one is not answered from that open; it
-    // opens the file anew.
+    // replay, which that open answers.
     if let DurableAsk::V2(request) = args.queries.durable
-        && hdr.flags & SMB2_FLAGS_REPLAY_OPERATION == 0
+        && let Some(found) = server.durable.replayable(args.client, request.create_guid)
     {
-        let client = *conn.client_guid.read().await;
-        if server
-            .durable
-            .create_guid_in_use(client, request.create_guid)
-        {
+        if hdr.flags & SMB2_FLAGS_REPLAY_OPERATION == 0 {
             return Outcome::Done(HandlerResponse::err(ntstatus::STATUS_DUPLICATE_OBJECTID));
         }
+        let replay = Replay {
+            create_guid: request.create_guid,
+            path: &args.path,
+            owner: args.owner.as_deref(),
+            lease: args.lease,
+            queries: &args.queries,
+            maximal: args.maximal,
+        };
+        return replay::handle(server, conn, hdr, found, replay, retained).await;
     }
     let (wait, stage) = match attempt(server, conn, hdr, &args, Stage::Start).await {
         Step::Done(response) => return Outcome::Done(response),
@@ -870,7 +920,7 @@ async fn attempt(
         }
     }
     // MS-SMB2 3.3.5.9.6, 3.3.5.9.10: an open asking for a durable handle
-    // gets one when its lease caches handles; any other open gets none and
+    // gets one when its lease or oplock caches handles; any other open gets none and
     // no durable context in the response. Anonymous sessions get none,
     // since they all count as one user, and neither does a client without a
     // ClientGuid. The PERSISTENT flag of a version 2 request is ignored:
@@ -892,12 +942,12 @@ async fn attempt(
         (Some(lease), Some(owner), Some(durability))
             if lease.state.contains(LeaseState::H)
                 && share.durable_handles
-                && !lease.id.client.is_nil() =>
+                && !args.client.is_nil() =>
         {
             let lease = (lease.id, lease.version);
             server
                 .durable
-                .register(owner, &share, lease, durability, conn)
+                .register((owner, args.client), &share, lease, durability, conn)
                 .map(|reg| (reg, durability))
         }
         _ => None,
@@ -957,7 +1007,14 @@ async fn attempt(
         Some((reg, _)) => FileId::new(reg.id(), tree.alloc_volatile()),
         None => tree.alloc_file_id(),
     };
+    file.set_file_id(file_id);
     let (durable, durability) = durable.unzip();
+    let create_action = match action {
+        OpenAction::Opened => FILE_OPENED,
+        OpenAction::Created => FILE_CREATED,
+        OpenAction::Overwritten if args.create_disposition == FILE_SUPERSEDE => FILE_SUPERSEDED,
+        OpenAction::Overwritten => FILE_OVERWRITTEN,
+    };
     let open = Open {
         file_id,
         handle: Some(handle),
@@ -973,22 +1030,18 @@ async fn attempt(
         watch: None,
         wrote: Default::default(),
         created: action != OpenAction::Opened,
+        create_action,
         marked_deleted: Default::default(),
+        position: Default::default(),
+        lock_sequences: Default::default(),
     };
     let open_arc = Arc::new(tokio::sync::RwLock::new(open));
     tree.opens.get_mut().insert(file_id, open_arc);
     drop(tree);
 
-    let create_action = match action {
-        OpenAction::Opened => FILE_OPENED,
-        OpenAction::Created => FILE_CREATED,
-        OpenAction::Overwritten if args.create_disposition == FILE_SUPERSEDE => FILE_SUPERSEDED,
-        OpenAction::Overwritten => FILE_OVERWRITTEN,
-    };
     let mut answers = args.queries.answer(&info, args.maximal & allowed, volume_serial);
-    if let Some(granted) = &granted {
-        answers.push(lease_response(granted));
-    }
+    let (oplock_level, lease_context) = caching_response(granted.as_ref());
+    answers.extend(lease_context);
     if let Some(durability) = durability {
         debug!(
             id = file_id.persistent,
@@ -1001,22 +1054,27 @@ async fn attempt(
                 name: CreateContext::NAME_DHNQ.to_vec(),
                 data: DurableResponse.encode(),
             },
-            Some(_) => CreateContext {
-                name: CreateContext::NAME_DH2Q.to_vec(),
-                data: DurableResponseV2 {
-                    timeout_ms: u32::try_from(durability.timeout.as_millis()).unwrap_or(u32::MAX),
-                    flags: 0,
-                }
-                .encode(),
-            },
+            Some(_) => durable_v2_response(durability.timeout),
         });
     }
-    let buf = encode_response(&info, file_id, granted.is_some(), create_action, &answers);
+    let buf = encode_response(&info, file_id, oplock_level, create_action, &answers);
     let mut response = HandlerResponse::ok(buf);
     if let Some(guard) = after_send {
         response.after_send.push(Box::new(guard));
     }
     Step::Done(response)
+}
+
+/// The response context of a version 2 durable open kept for `timeout`.
+pub(super) fn durable_v2_response(timeout: Duration) -> CreateContext {
+    CreateContext {
+        name: CreateContext::NAME_DH2Q.to_vec(),
+        data: DurableResponseV2 {
+            timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+            flags: 0,
+        }
+        .encode(),
+    }
 }
 
 /// Opens `path` on the backend with `opts` and tells the watchers of
@@ -1058,12 +1116,12 @@ async fn open_reported(
     opened
 }
 
-/// The CREATE response body for an open of a file with `info`, holding a
-/// lease when `leased`, with the response contexts `answers`.
+/// The CREATE response body for an open of a file with `info`, granted
+/// `oplock_level`, with the response contexts `answers`.
 pub(super) fn encode_response(
     info: &FileInfo,
     file_id: FileId,
-    leased: bool,
+    oplock_level: OplockLevel,
     create_action: u32,
     answers: &[CreateContext],
 ) -> Vec<u8> {
@@ -1071,11 +1129,7 @@ pub(super) fn encode_response(
     CreateContext::encode_chain(answers, &mut contexts).expect("encoding into a Vec cannot fail");
     let resp = CreateResponse {
         structure_size: 89,
-        oplock_level: if leased {
-            OplockLevel::Lease as u8
-        } else {
-            OplockLevel::None as u8
-        },
+        oplock_level: oplock_level as u8,
         flags: 0,
         create_action,
         creation_time: info.creation_time,

@@ -1,6 +1,8 @@
 //! IOCTL handler (MS-SMB2 3.3.5.15): FSCTL_VALIDATE_NEGOTIATE_INFO,
-//! FSCTL_SRV_ENUMERATE_SNAPSHOTS with no snapshots, STATUS_FS_DRIVER_REQUIRED
-//! for DFS referrals and STATUS_NOT_SUPPORTED for the rest.
+//! FSCTL_SRV_ENUMERATE_SNAPSHOTS with no snapshots, server-side copies, sparse
+//! files, STATUS_FS_DRIVER_REQUIRED for DFS referrals. The rest is answered as
+//! Windows does: a file system's control code with
+//! STATUS_INVALID_DEVICE_REQUEST, any other with STATUS_NOT_SUPPORTED.
 
 use std::sync::Arc;
 
@@ -8,12 +10,20 @@ use crate::proto::header::{SMB2_HEADER_LEN, Smb2Header};
 use crate::proto::messages::{Dialect, FileId, Fsctl, IoctlRequest, IoctlResponse};
 use tracing::warn;
 
-use crate::conn::state::Connection;
+use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
 use crate::handlers::negotiate::{select_dialect, server_capabilities, server_security_mode};
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
+use crate::handlers::{copychunk, sparse};
 use crate::ntstatus;
 use crate::server::ServerState;
+
+/// The device type in a file system's control codes (MS-FSCC 2.3).
+const FILE_DEVICE_FILE_SYSTEM: u32 = 0x9;
+
+const FSCTL_GET_COMPRESSION: u32 = 0x0009_003C;
+const FSCTL_SET_COMPRESSION: u32 = 0x0009_C040;
+const COMPRESSION_FORMAT_NONE: [u8; 2] = [0; 2];
 
 /// Size of the fixed part of an IOCTL request, before Buffer.
 const IOCTL_FIXED_LEN: usize = 56;
@@ -82,6 +92,36 @@ pub async fn handle(
         }
         Fsctl::DfsGetReferrals | Fsctl::DfsGetReferralsEx => {
             HandlerResponse::err(ntstatus::STATUS_FS_DRIVER_REQUIRED)
+        }
+        Fsctl::SrvCopychunk | Fsctl::SrvCopychunkWrite => match open {
+            Some(open) => copychunk::copy(conn, hdr.session_id, &req, input, &open).await,
+            None => HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
+        },
+        _ => match open {
+            Some(open) => on_file(&req, input, &*open.read().await).await,
+            None => HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED),
+        },
+    }
+}
+
+/// The control codes that work on one open.
+async fn on_file(req: &IoctlRequest, input: &[u8], open: &Open) -> HandlerResponse {
+    match req.fsctl() {
+        Fsctl::SrvRequestResumeKey => copychunk::resume_key(req, open),
+        Fsctl::SetSparse => sparse::set_sparse(req, input, open).await,
+        Fsctl::SetZeroData => sparse::set_zero_data(req, input, open).await,
+        Fsctl::QueryAllocatedRanges => sparse::allocated_ranges(req, input, open).await,
+        // MS-FSA 2.1.5.10.9, 2.1.5.10.33: a store that compresses nothing.
+        Fsctl::Other(FSCTL_GET_COMPRESSION) if req.max_output_response < 2 => {
+            HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER)
+        }
+        Fsctl::Other(FSCTL_GET_COMPRESSION) => response(req.ctl_code, req.file_id, vec![0; 2]),
+        Fsctl::Other(FSCTL_SET_COMPRESSION) if input == COMPRESSION_FORMAT_NONE => {
+            response(req.ctl_code, req.file_id, Vec::new())
+        }
+        Fsctl::Other(FSCTL_SET_COMPRESSION) => HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED),
+        Fsctl::Other(code) if code >> 16 == FILE_DEVICE_FILE_SYSTEM => {
+            HandlerResponse::err(ntstatus::STATUS_INVALID_DEVICE_REQUEST)
         }
         _ => HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED),
     }

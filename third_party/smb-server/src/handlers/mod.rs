@@ -20,6 +20,7 @@ use crate::server::ServerState;
 
 mod change_notify;
 mod close;
+mod copychunk;
 pub(crate) mod create;
 mod echo;
 mod flush;
@@ -33,9 +34,11 @@ mod query_directory;
 mod query_info;
 mod read;
 mod reconnect;
+mod replay;
 mod session_setup;
 mod set_info;
 pub(crate) mod shared;
+mod sparse;
 mod tree_connect;
 mod tree_disconnect;
 mod write;
@@ -77,6 +80,7 @@ pub(crate) async fn dispatch_command(
         Command::ChangeNotify => {
             return change_notify::handle(server, conn, hdr, body, retained).await;
         }
+        Command::Lock => return lock::handle(server, conn, hdr, body, retained).await,
         Command::Negotiate => negotiate::handle(server, conn, hdr, body).await,
         Command::SessionSetup => session_setup::handle(server, conn, hdr, body).await,
         Command::Logoff => logoff::handle(server, conn, hdr, body).await,
@@ -86,7 +90,6 @@ pub(crate) async fn dispatch_command(
         Command::Flush => flush::handle(server, conn, hdr, body).await,
         Command::Read => read::handle(server, conn, hdr, body).await,
         Command::Write => write::handle(server, conn, hdr, body).await,
-        Command::Lock => lock::handle(server, conn, hdr, body).await,
         Command::Ioctl => ioctl::handle(server, conn, hdr, body).await,
         Command::Echo => echo::handle(server, conn, hdr, body).await,
         Command::QueryDirectory => query_directory::handle(server, conn, hdr, body).await,

@@ -140,11 +140,12 @@ fn read_contexts(body: &[u8], req: &NegotiateRequest) -> Result<ClientContexts, 
             if caps.signing_algorithm_count == 0 {
                 return Err(invalid);
             }
-            // The client's first choice among the two implemented; AES-CMAC
-            // when it lists neither.
+            // The client's first choice among those implemented; AES-CMAC
+            // when it lists none of them.
             let known = [
                 SigningCapabilities::ALGORITHM_AES_GMAC,
                 SigningCapabilities::ALGORITHM_AES_CMAC,
+                SigningCapabilities::ALGORITHM_HMAC_SHA256,
             ];
             let mut offered = caps.signing_algorithms.iter().copied();
             Some(
@@ -214,6 +215,7 @@ pub async fn handle(
     *conn.signing_algo.write().await = match (dialect, signing_algorithm) {
         (Dialect::Smb202 | Dialect::Smb210, _) => SigningAlgo::HmacSha256,
         (_, Some(SigningCapabilities::ALGORITHM_AES_GMAC)) => SigningAlgo::AesGmac,
+        (_, Some(SigningCapabilities::ALGORITHM_HMAC_SHA256)) => SigningAlgo::HmacSha256,
         _ => SigningAlgo::AesCmac,
     };
     *conn.cipher.write().await = match (dialect, &contexts) {

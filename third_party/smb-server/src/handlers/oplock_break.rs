@@ -1,6 +1,5 @@
-//! OPLOCK_BREAK handler (MS-SMB2 3.3.5.22): lease break acknowledgments.
-//! The server grants no oplocks, so no oplock acknowledgment matches a
-//! break in progress.
+//! OPLOCK_BREAK handler (MS-SMB2 3.3.5.22): acknowledgments of oplock and
+//! lease breaks.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use crate::proto::messages::{Dialect, LeaseBreakAck, LeaseBreakResponse};
 
 use crate::conn::state::Connection;
 use crate::dispatch::HandlerResponse;
-use crate::files::LeaseId;
+use crate::files::{LeaseId, Notices};
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::ntstatus;
 use crate::server::ServerState;
@@ -38,9 +37,9 @@ pub async fn handle(
             let Ok(ack) = LeaseBreakAck::parse(body) else {
                 return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
             };
-            let id = LeaseId {
-                client: *conn.client_guid.read().await,
-                key: ack.lease_key,
+            let client = *conn.client_guid.read().await;
+            let Some(id) = LeaseId::of_client(client, ack.lease_key) else {
+                return HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
             };
             match server.leases.acknowledge(id, ack.lease_state) {
                 Ok((state, breaks)) => {
@@ -63,16 +62,40 @@ pub async fn handle(
                 Err(status) => HandlerResponse::err(status),
             }
         }
-        // MS-SMB2 3.3.5.22.1: no open, or an open with no break pending.
+        // MS-SMB2 3.3.5.22.1.
         Some(OPLOCK_ACK_SIZE | LEASE_ACK_SIZE) => {
             let Ok(ack) = OplockBreakAck::parse(body) else {
                 return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
             };
-            if lookup_open(&tree, ack.file_id).await.is_none() {
+            let Some(open) = lookup_open(&tree, ack.file_id).await else {
                 return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
+            };
+            let open = open.read().await;
+            let Some(file) = &open.file else {
+                return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
+            };
+            match file.acknowledge_oplock(ack.oplock_level) {
+                Ok(breaks) => oplock_response(&ack, breaks),
+                Err(status) => HandlerResponse::err(status),
             }
-            HandlerResponse::err(ntstatus::STATUS_INVALID_DEVICE_STATE)
         }
         _ => HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
     }
+}
+
+/// The response to `ack` (MS-SMB2 2.2.25.1); `breaks` follow it.
+fn oplock_response(ack: &OplockBreakAck, breaks: Notices) -> HandlerResponse {
+    let mut buf = Vec::new();
+    OplockBreakAck {
+        structure_size: OPLOCK_ACK_SIZE,
+        oplock_level: ack.oplock_level,
+        reserved: 0,
+        reserved2: 0,
+        file_id: ack.file_id,
+    }
+    .write_to(&mut buf)
+    .expect("encoding into a Vec cannot fail");
+    let mut response = HandlerResponse::ok(buf);
+    response.after_send.push(Box::new(breaks));
+    response
 }

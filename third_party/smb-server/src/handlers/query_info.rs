@@ -1,15 +1,19 @@
 //! QUERY_INFO handler (MS-SMB2 3.3.5.20).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{Dialect, InfoType, QueryInfoRequest, QueryInfoResponse};
 
+use crate::access_mask::READ_CONTROL;
 use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::info_class as ic;
 use crate::ntstatus;
+use crate::error::SmbError;
+use crate::security::Parts;
 use crate::server::{ServerState, ShareBindings};
 
 const FILE_DEVICE_DISK: u32 = 0x0000_0007;
@@ -19,6 +23,7 @@ const FILE_REMOTE_DEVICE: u32 = 0x0000_0010;
 const FILE_CASE_SENSITIVE_SEARCH: u32 = 0x0000_0001;
 const FILE_CASE_PRESERVED_NAMES: u32 = 0x0000_0002;
 const FILE_UNICODE_ON_DISK: u32 = 0x0000_0004;
+const FILE_SUPPORTS_SPARSE_FILES: u32 = 0x0000_0040;
 
 // Access mask bits (MS-SMB2 2.2.13.1.1)
 const FILE_READ_EA: u32 = 0x0000_0008;
@@ -72,8 +77,15 @@ pub async fn handle(
             let share = Arc::clone(&tree_arc.read().await.share);
             query_filesystem(&open, &share, req.file_information_class, cap).await
         }
-        // MS-FSA 2.1.5.14: the store keeps no security descriptors.
-        InfoType::Security => Err(ntstatus::STATUS_INVALID_DEVICE_REQUEST),
+        InfoType::Security => {
+            let result = query_security(&open, Parts(req.additional_information)).await;
+            drop(open);
+            return match result {
+                Ok(descriptor) if descriptor.len() > cap => buffer_too_small(descriptor.len(), smb311),
+                Ok(descriptor) => answer(descriptor),
+                Err(status) => HandlerResponse::err(status),
+            };
+        }
         InfoType::Quota => Err(ntstatus::STATUS_NOT_SUPPORTED),
     };
     drop(open);
@@ -93,17 +105,59 @@ pub async fn handle(
         status = ntstatus::STATUS_BUFFER_OVERFLOW;
     }
 
+    let mut response = answer(buf);
+    response.status = status;
+    response
+}
+
+fn answer(buffer: Vec<u8>) -> HandlerResponse {
     let resp = QueryInfoResponse {
         structure_size: 9,
         output_buffer_offset: 64 + 8,
-        output_buffer_length: buf.len() as u32,
-        buffer: buf,
+        output_buffer_length: buffer.len() as u32,
+        buffer,
     };
     let mut out = Vec::new();
     resp.write_to(&mut out)
         .expect("QUERY_INFO response encodes");
-    let mut response = HandlerResponse::ok(out);
-    response.status = status;
+    HandlerResponse::ok(out)
+}
+
+/// SMB2_0_INFO_SECURITY (MS-SMB2 3.3.5.20.3, MS-FSA 2.1.5.14): the `parts`
+/// of the descriptor, whatever the size of the client's buffer. There are no
+/// SACLs, and no right to read one is ever granted.
+async fn query_security(open: &Open, parts: Parts) -> Result<Vec<u8>, u32> {
+    let readable = Parts::OWNER | Parts::GROUP | Parts::DACL;
+    if parts.has(Parts::SACL) || (parts.has(readable) && open.granted_access & READ_CONTROL == 0) {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+    match handle.security().await {
+        Ok(descriptor) => Ok(descriptor.encode(parts)),
+        Err(SmbError::NotSupported) => Err(ntstatus::STATUS_INVALID_DEVICE_REQUEST),
+        Err(e) => Err(e.to_nt_status()),
+    }
+}
+
+/// STATUS_BUFFER_TOO_SMALL with the size that is needed as error data
+/// (MS-SMB2 3.3.5.20.3, 2.2.2), on SMB 3.1.1 in an error context.
+fn buffer_too_small(needed: usize, smb311: bool) -> HandlerResponse {
+    let mut response = HandlerResponse::err(ntstatus::STATUS_BUFFER_TOO_SMALL);
+    let needed = (needed as u32).to_le_bytes();
+    // StructureSize, ErrorContextCount, Reserved, ByteCount.
+    let mut body = 9u16.to_le_bytes().to_vec();
+    body.push(u8::from(smb311));
+    body.push(0);
+    if smb311 {
+        // ErrorDataLength 4 and ErrorId 0 before the data.
+        body.extend_from_slice(&12u32.to_le_bytes());
+        body.extend_from_slice(&4u32.to_le_bytes());
+        body.extend_from_slice(&[0; 4]);
+    } else {
+        body.extend_from_slice(&4u32.to_le_bytes());
+    }
+    body.extend_from_slice(&needed);
+    response.body = body;
     response
 }
 
@@ -158,6 +212,7 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
     }
     let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
     let info = handle.stat().await.map_err(|e| e.to_nt_status())?;
+    let position = open.position.load(Ordering::Relaxed);
     let buf = match class {
         ic::FILE_BASIC_INFORMATION => ic::encode_file_basic_information(&info),
         ic::FILE_STANDARD_INFORMATION | ic::FILE_ALL_INFORMATION => {
@@ -170,13 +225,14 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
                     open.granted_access,
                     links,
                     open.delete_pending(),
+                    position,
                 )
             }
         }
         ic::FILE_INTERNAL_INFORMATION => ic::encode_file_internal_information(info.file_index),
         ic::FILE_EA_INFORMATION => ic::encode_file_ea_information(),
         ic::FILE_ACCESS_INFORMATION => ic::encode_file_access_information(open.granted_access),
-        ic::FILE_POSITION_INFORMATION => ic::encode_file_position_information(),
+        ic::FILE_POSITION_INFORMATION => ic::encode_file_position_information(position),
         ic::FILE_MODE_INFORMATION => ic::encode_file_mode_information(0),
         ic::FILE_ALIGNMENT_INFORMATION => ic::encode_file_alignment_information(),
         ic::FILE_NETWORK_OPEN_INFORMATION => ic::encode_file_network_open_information(&info),
@@ -236,13 +292,16 @@ async fn query_filesystem(open: &Open, share: &ShareBindings, class: u8, cap: us
             volume.bytes_per_sector,
         ),
         ic::FS_ATTRIBUTE_INFORMATION => {
-            let case_sensitive = if share.backend.capabilities().case_sensitive {
-                FILE_CASE_SENSITIVE_SEARCH
-            } else {
-                0
-            };
+            let capabilities = share.backend.capabilities();
+            let mut attributes = FILE_CASE_PRESERVED_NAMES | FILE_UNICODE_ON_DISK;
+            if capabilities.case_sensitive {
+                attributes |= FILE_CASE_SENSITIVE_SEARCH;
+            }
+            if capabilities.sparse_files {
+                attributes |= FILE_SUPPORTS_SPARSE_FILES;
+            }
             ic::encode_fs_attribute_information(
-                case_sensitive | FILE_CASE_PRESERVED_NAMES | FILE_UNICODE_ON_DISK,
+                attributes,
                 volume.max_name_length,
                 "NTFS",
             )

@@ -18,19 +18,23 @@ use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::dispatch::HandlerResponse;
 use crate::files::{Claim, LeaseRequest, OpenSlot, Unclaimed, close_open};
-use crate::handlers::create::{ContextQueries, FILE_OPENED, encode_response, lease_response};
+use crate::handlers::create::{ContextQueries, FILE_OPENED, caching_response, encode_response};
 use crate::handlers::shared::lookup_session_tree;
 use crate::handlers::{Outcome, Pending};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::proto::header::Smb2Header;
-use crate::proto::messages::FileId;
+use crate::proto::messages::{CreateContext, FileId};
 use crate::server::ServerState;
 
 /// How long a reconnect waits for the connection that still holds the
 /// open to finish closing.
 const TEARDOWN_WAIT: Duration = Duration::from_secs(5);
+
+/// How long it waits for a connection that still holds the open to turn out
+/// to be closing.
+const NOTICE_WAIT: Duration = Duration::from_millis(500);
 
 /// A request to reconnect a durable open.
 pub(super) struct Reconnect {
@@ -48,6 +52,9 @@ pub(super) struct Reconnect {
     /// The lease context of the request.
     pub lease: Option<LeaseRequest>,
     pub queries: ContextQueries,
+    /// The durable handle context of the response, when the request is a
+    /// replayed CREATE, whose action is answered too.
+    pub replayed: Option<CreateContext>,
 }
 
 pub(super) async fn handle(
@@ -64,7 +71,8 @@ pub(super) async fn handle(
             debug!(id, status, "durable reconnect refused");
             return Outcome::Done(HandlerResponse::err(status));
         }
-        Err(Unclaimed::Wait(wait)) => wait,
+        Err(Unclaimed::Wait(wait)) => (wait, TEARDOWN_WAIT),
+        Err(Unclaimed::WaitBriefly(wait)) => (wait, NOTICE_WAIT),
     };
     // MS-SMB2 3.3.4.2: past its limits the connection gets no more
     // asynchronous requests.
@@ -75,13 +83,13 @@ pub(super) async fn handle(
         ));
     };
     let (server, conn, hdr) = (Arc::clone(server), Arc::clone(conn), *hdr);
-    // The connection that holds the open is closing; once its sessions end,
-    // the open is kept and the reconnect takes it. One that takes longer
-    // than TEARDOWN_WAIT leaves the open in a session (MS-SMB2 3.3.5.9.7
+    // The connection that holds the open is closing, or about to; once its
+    // sessions end, the open is kept and the reconnect takes it. One that
+    // takes longer than its wait leaves the open in a session (MS-SMB2 3.3.5.9.7
     // "Open.Session is not NULL").
     let work = async move {
-        let give_up = Instant::now() + TEARDOWN_WAIT;
-        let mut wait = wait;
+        let asked = Instant::now();
+        let (mut wait, mut longest) = wait;
         loop {
             tokio::select! {
                 biased;
@@ -91,7 +99,7 @@ pub(super) async fn handle(
                     }
                 }
                 _ = wait.changed() => {}
-                () = tokio::time::sleep_until(give_up) => {
+                () = tokio::time::sleep_until(asked + longest) => {
                     debug!(id, "durable reconnect refused: open still in a session");
                     return HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
                 }
@@ -102,7 +110,8 @@ pub(super) async fn handle(
                     debug!(id, status, "durable reconnect refused");
                     return HandlerResponse::err(status);
                 }
-                Err(Unclaimed::Wait(next)) => wait = next,
+                Err(Unclaimed::Wait(next)) => (wait, longest) = (next, TEARDOWN_WAIT),
+                Err(Unclaimed::WaitBriefly(next)) => wait = next,
             }
         }
     };
@@ -217,6 +226,13 @@ async fn take_back(
         return Err(not_found);
     };
     open.file_id = file_id;
+    let create_action = match r.replayed {
+        Some(_) => open.create_action,
+        None => FILE_OPENED,
+    };
+    if let Some(file) = &open.file {
+        file.set_file_id(file_id);
+    }
     open.slot = Some(slot);
     drop(open);
     server.durable.attached(id, conn);
@@ -245,8 +261,10 @@ async fn take_back(
     drop(tree_lock);
 
     let mut answers = r.queries.answer(&info, maximal, VOLUME_SERIAL_NUMBER);
-    answers.push(lease_response(&granted));
-    let body = encode_response(&info, file_id, true, FILE_OPENED, &answers);
+    let (oplock_level, lease_context) = caching_response(Some(&granted));
+    answers.extend(lease_context);
+    answers.extend(r.replayed.clone());
+    let body = encode_response(&info, file_id, oplock_level, create_action, &answers);
     let mut response = HandlerResponse::ok(body);
     response.after_send.push(Box::new(guard));
     Ok(response)

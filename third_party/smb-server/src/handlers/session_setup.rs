@@ -255,11 +255,12 @@ async fn begin_exchange(
 }
 
 /// Feeds the client's NEGOTIATE_MESSAGE to `acceptor` and returns the
-/// CHALLENGE_MESSAGE.
+/// CHALLENGE_MESSAGE. A message that is none fails with
+/// STATUS_INVALID_PARAMETER, as on Windows: nobody tried to log on.
 fn accept_negotiate(acceptor: &mut NtlmServer, ntlm: &[u8]) -> Result<Vec<u8>, u32> {
     if let Err(e) = acceptor.step1_negotiate(ntlm) {
         warn!(error = %e, "NTLM step1 failed");
-        return Err(ntstatus::STATUS_LOGON_FAILURE);
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     Ok(acceptor.challenge())
 }
@@ -273,7 +274,9 @@ fn more_processing(sid: u64, outbound: &[u8]) -> HandlerResponse {
         status: ntstatus::STATUS_MORE_PROCESSING_REQUIRED,
         override_tree_id: None,
         override_session_id: Some(sid),
-        skip_signing: true, // no key yet
+        // A new session has no key yet, and its response is not signed; one
+        // that is reauthenticated has, and its client insists.
+        skip_signing: false,
         take_preauth_snapshot_for_session: None,
         after_send: Vec::new(),
     }
@@ -356,7 +359,10 @@ async fn continue_exchange(
             .authenticate(&ntlm, lookup)
             .map_err(|e| {
                 info!(error = %e, "NTLM authenticate failed");
-                ntstatus::STATUS_LOGON_FAILURE
+                match NtlmAuthenticate::parse(&ntlm) {
+                    Ok(_) => ntstatus::STATUS_LOGON_FAILURE,
+                    Err(_) => ntstatus::STATUS_INVALID_PARAMETER,
+                }
             })
             .and_then(|mut outcome| {
                 // The session carries the configured spelling of the name,

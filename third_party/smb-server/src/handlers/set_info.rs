@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{InfoType, SetInfoRequest, SetInfoResponse};
 
-use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA};
+use crate::access_mask::{
+    DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, WRITE_DAC, WRITE_OWNER,
+};
 use crate::backend::{
     FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, OpenOptions,
     ShareBackend, VALID_SET_ATTRIBUTES,
@@ -25,8 +27,9 @@ use crate::proto::messages::change_notify::{
     FILE_ACTION_ADDED, FILE_ACTION_MODIFIED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME,
     FILE_ACTION_RENAMED_OLD_NAME, FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION,
     FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME, FILE_NOTIFY_CHANGE_LAST_ACCESS,
-    FILE_NOTIFY_CHANGE_LAST_WRITE,
+    FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SECURITY,
 };
+use crate::security::{Parts, SecurityDescriptor};
 use crate::server::{ServerState, ShareBindings};
 use crate::utils::utf16le_to_units;
 use tokio::sync::RwLock;
@@ -86,6 +89,14 @@ async fn set(
         Some(t) => t,
         None => return Ok(HandlerResponse::err(ntstatus::STATUS_INVALID_INFO_CLASS)),
     };
+    if matches!(info_type, InfoType::Security) {
+        let parts = Parts(req.additional_information);
+        let result = set_security(&*open_arc.read().await, &req.buffer, parts).await;
+        if result.is_ok() {
+            report_modified(&share, &open_arc, FILE_NOTIFY_CHANGE_SECURITY).await;
+        }
+        return Ok(result.map_or_else(HandlerResponse::err, |()| set_info_ok()));
+    }
     if !matches!(info_type, InfoType::File) {
         return Ok(HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED));
     }
@@ -99,6 +110,20 @@ async fn set(
         ic::FILE_RENAME_INFORMATION => (Class::Rename, DELETE),
         ic::FILE_END_OF_FILE_INFORMATION => (Class::EndOfFile, FILE_WRITE_DATA),
         ic::FILE_ALLOCATION_INFORMATION => (Class::Allocation, FILE_WRITE_DATA),
+        // MS-FSA 2.1.5.15.10: the position is the client's own; it is kept
+        // and told, and moves nothing.
+        ic::FILE_POSITION_INFORMATION => {
+            let position = req.buffer.first_chunk().map(|b| i64::from_le_bytes(*b));
+            return Ok(match position {
+                None => HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH),
+                Some(..0) => HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER),
+                Some(position) => {
+                    let open = open_arc.read().await;
+                    open.position.store(position as u64, Ordering::Relaxed);
+                    set_info_ok()
+                }
+            });
+        }
         class if SETTABLE_CLASSES.contains(&class) => {
             return Ok(HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED));
         }
@@ -322,6 +347,27 @@ fn wait_for_rename(
     })
 }
 
+/// SMB2_0_INFO_SECURITY (MS-SMB2 3.3.5.21.3, MS-FSA 2.1.5.17).
+async fn set_security(open: &Open, buffer: &[u8], parts: Parts) -> Result<(), u32> {
+    let mut needed = 0;
+    if parts.has(Parts::OWNER | Parts::GROUP) {
+        needed |= WRITE_OWNER;
+    }
+    if parts.has(Parts::DACL) {
+        needed |= WRITE_DAC;
+    }
+    if parts.has(Parts::SACL) || open.granted_access & needed != needed {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    let descriptor =
+        SecurityDescriptor::parse(buffer, parts).ok_or(ntstatus::STATUS_INVALID_SECURITY_DESCR)?;
+    let handle = open.handle.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+    handle
+        .set_security(descriptor)
+        .await
+        .map_err(|e| e.to_nt_status())
+}
+
 fn set_info_ok() -> HandlerResponse {
     let mut buf = Vec::new();
     SetInfoResponse::default()
@@ -389,6 +435,12 @@ async fn rename_attempt(
             return Renamed::Wait(wait);
         }
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
+    }
+    // Windows and Samba open the directory for a rename such that one that
+    // is open for DELETE refuses it.
+    let parent = from.parent().unwrap_or_default();
+    if share.files.open_for_delete(&parent, case_sensitive) {
+        return Renamed::Done(Err(ntstatus::STATUS_SHARING_VIOLATION));
     }
     // A target that names the source itself is the same file and skips
     // this.
@@ -873,7 +925,10 @@ mod tests {
                 watch: None,
                 wrote: Default::default(),
                 created: false,
+                create_action: 1,
                 marked_deleted: Default::default(),
+                position: Default::default(),
+                lock_sequences: Default::default(),
             };
             tree.opens
                 .write()

@@ -29,6 +29,18 @@ pub enum Fsctl {
     QueryNetworkInterfaceInfo,
     /// `FSCTL_SRV_ENUMERATE_SNAPSHOTS`.
     SrvEnumerateSnapshots,
+    /// `FSCTL_SRV_REQUEST_RESUME_KEY`.
+    SrvRequestResumeKey,
+    /// `FSCTL_SRV_COPYCHUNK`.
+    SrvCopychunk,
+    /// `FSCTL_SRV_COPYCHUNK_WRITE`.
+    SrvCopychunkWrite,
+    /// `FSCTL_SET_SPARSE`.
+    SetSparse,
+    /// `FSCTL_SET_ZERO_DATA`.
+    SetZeroData,
+    /// `FSCTL_QUERY_ALLOCATED_RANGES`.
+    QueryAllocatedRanges,
     /// Anything else.
     Other(u32),
 }
@@ -43,6 +55,12 @@ impl Fsctl {
     pub const LMR_REQUEST_RESILIENCY: u32 = 0x0014_01D4;
     pub const QUERY_NETWORK_INTERFACE_INFO: u32 = 0x0014_01FC;
     pub const SRV_ENUMERATE_SNAPSHOTS: u32 = 0x0014_4064;
+    pub const SRV_REQUEST_RESUME_KEY: u32 = 0x0014_0078;
+    pub const SRV_COPYCHUNK: u32 = 0x0014_40F2;
+    pub const SRV_COPYCHUNK_WRITE: u32 = 0x0014_80F2;
+    pub const SET_SPARSE: u32 = 0x0009_00C4;
+    pub const SET_ZERO_DATA: u32 = 0x0009_80C8;
+    pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40CF;
 
     pub fn from_u32(code: u32) -> Self {
         match code {
@@ -55,6 +73,12 @@ impl Fsctl {
             Self::LMR_REQUEST_RESILIENCY => Self::LmrRequestResiliency,
             Self::QUERY_NETWORK_INTERFACE_INFO => Self::QueryNetworkInterfaceInfo,
             Self::SRV_ENUMERATE_SNAPSHOTS => Self::SrvEnumerateSnapshots,
+            Self::SRV_REQUEST_RESUME_KEY => Self::SrvRequestResumeKey,
+            Self::SRV_COPYCHUNK => Self::SrvCopychunk,
+            Self::SRV_COPYCHUNK_WRITE => Self::SrvCopychunkWrite,
+            Self::SET_SPARSE => Self::SetSparse,
+            Self::SET_ZERO_DATA => Self::SetZeroData,
+            Self::QUERY_ALLOCATED_RANGES => Self::QueryAllocatedRanges,
             other => Self::Other(other),
         }
     }
@@ -70,6 +94,12 @@ impl Fsctl {
             Self::LmrRequestResiliency => Self::LMR_REQUEST_RESILIENCY,
             Self::QueryNetworkInterfaceInfo => Self::QUERY_NETWORK_INTERFACE_INFO,
             Self::SrvEnumerateSnapshots => Self::SRV_ENUMERATE_SNAPSHOTS,
+            Self::SrvRequestResumeKey => Self::SRV_REQUEST_RESUME_KEY,
+            Self::SrvCopychunk => Self::SRV_COPYCHUNK,
+            Self::SrvCopychunkWrite => Self::SRV_COPYCHUNK_WRITE,
+            Self::SetSparse => Self::SET_SPARSE,
+            Self::SetZeroData => Self::SET_ZERO_DATA,
+            Self::QueryAllocatedRanges => Self::QUERY_ALLOCATED_RANGES,
             Self::Other(c) => c,
         }
     }
@@ -170,6 +200,9 @@ mod tests {
             (0x0011_0018, Fsctl::PipeWait),
             (0x0011_C017, Fsctl::PipeTransceive),
             (0x0014_4064, Fsctl::SrvEnumerateSnapshots),
+            (0x0014_0078, Fsctl::SrvRequestResumeKey),
+            (0x0014_40F2, Fsctl::SrvCopychunk),
+            (0x0014_80F2, Fsctl::SrvCopychunkWrite),
             (0x0014_01D4, Fsctl::LmrRequestResiliency),
             (0x0014_01FC, Fsctl::QueryNetworkInterfaceInfo),
             (0x0014_0204, Fsctl::ValidateNegotiateInfo),

@@ -1,7 +1,4 @@
 //! OPLOCK_BREAK Notification + Acknowledgement (MS-SMB2 §2.2.23 / §2.2.24).
-//!
-//! The server grants no oplocks and never sends a notification. An ACK gets
-//! a level-0 response.
 
 use binrw::{BinRead, BinWrite, binrw};
 use std::io::Cursor;
