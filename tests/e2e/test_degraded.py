@@ -9,6 +9,7 @@
 import os
 import random
 import shutil
+import signal
 import threading
 import time
 from pathlib import Path
@@ -243,6 +244,10 @@ def test_more_gone_than_the_layout_survives(folder, session_seed):
                     pass
         assert daemon.alive(), daemon.log()[-3000:]
         assert daemon.status()["state"] not in ("ONLINE", "DEGRADED")
+        # What cannot be stored any more does not keep the daemon from ending, and it says so.
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(60) == 1, daemon.log()[-3000:]
+        assert "error" in daemon.log().lower()
     finally:
         daemon.end()
 

@@ -1,9 +1,11 @@
 //! Disks into one object store: labels, placement, mirror and parity, journal, repair.
 //!
-//!     store.rs, upload.rs        the ObjectStore face           journal/       the LogStore face
-//!     write.rs  read.rs  repair.rs  tombstones.rs               label.rs       who belongs to the pool
-//!     placement.rs geometry.rs parity.rs shard.rs   (pure)      recover.rs     from names to the index
-//!     core.rs  index.rs  member.rs                              filedisk.rs    real files, behind disk.rs
+//! ```text
+//! store.rs, upload.rs        the ObjectStore face           journal/       the LogStore face
+//! write.rs  read.rs  repair.rs  tombstones.rs               label.rs       who belongs to the pool
+//! placement.rs geometry.rs parity.rs shard.rs   (pure)      recover.rs     from names to the index
+//! core.rs  index.rs  member.rs                              filedisk.rs    real files, behind disk.rs
+//! ```
 //!
 //! Absences: no module but `filedisk.rs` touches a file; nothing here knows what a filesystem is;
 //! nothing is ever overwritten in place (the journal's ring excepted), so there is no write hole.

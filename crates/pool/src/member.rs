@@ -1,11 +1,13 @@
 //! One disk of an open pool: its state, its error counts, its room.
 //!
+//! ```text
 //!            write fails, probe fails            label gone
 //!   Online ------------------------> Faulted   ------------> Removed
 //!     |  ^                              |                       |
 //!     |  | resilvered                   | seen again            | seen again
 //!     |  +---- Resilvering <------------+-----------------------+---- Missing
 //!     +--> ReadOnly (writes refused, reads answered)
+//! ```
 //!
 //! D1. A disk that leaves the writable states has missed writes from then on: `in_sync` is false until it
 //!     has been resilvered, and the labels of the others say so before the next acknowledgement.

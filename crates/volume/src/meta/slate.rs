@@ -240,6 +240,9 @@ impl TrimmedLog {
     }
 }
 
+/// How long closing waits for the store.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// The engine tells of a table before the manifest that has it is stored: look again after this time.
 const TRIM_POLL: Duration = Duration::from_millis(50);
 
@@ -410,7 +413,11 @@ impl Meta for SlateMeta {
         for task in &self.tasks {
             task.abort();
         }
-        let closed = self.db.close().await.map_err(engine_error);
+        // The engine tries for ever to store its last table, and every change in it is in the log anyway.
+        let closed = match tokio::time::timeout(CLOSE_WAIT_MAX, self.db.close()).await {
+            Ok(closed) => closed.map_err(engine_error),
+            Err(_) => Err(FsError::Io("the store did not take the last metadata table in time".into())),
+        };
         if let (Some(log), Ok(())) = (&self.log, &closed) {
             // Untrimmed it is only longer.
             let _ = log.trim().await;
