@@ -79,7 +79,7 @@ posix: packages-test build
 lint: check-cargo
 	cargo fmt --all -- --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
-	$(CARGO) test --release --locked -p larder --test layers
+	$(CARGO) test --release --locked --workspace --test layers
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check licenses bans sources; \
 	else echo "NOT RUN: cargo-deny is not installed (licences were not checked)"; fi
 
