@@ -193,16 +193,7 @@ struct Waits {
     durable_seq: u64,
     waiters: BTreeMap<(u64, u64), oneshot::Sender<FsResult<()>>>,
     next_waiter: u64,
-    /// How many somebody wants to see waiting.
-    crowd: usize,
     failed: Option<FsError>,
-}
-
-impl Waits {
-    fn has_gathered(&self) -> bool {
-        let newest = self.waiters.last_key_value().map_or(0, |(&(ticket, _), _)| ticket);
-        self.waiters.len() >= self.crowd && self.groups.back().is_some_and(|&(_, applied)| applied >= newest)
-    }
 }
 
 /// The durable watermark, in tickets.
@@ -214,8 +205,6 @@ pub(crate) struct Durability {
     pub(crate) wanted: Notify,
     /// Something is applied and not durable.
     pub(crate) unflushed: Notify,
-    /// As many wait as somebody wants to see.
-    gathered: Notify,
 }
 
 impl Durability {
@@ -239,9 +228,6 @@ impl Durability {
             waits.next_waiter += 1;
             let key = (ticket.0, waits.next_waiter);
             waits.waiters.insert(key, sender);
-            if waits.has_gathered() {
-                self.gathered.notify_one();
-            }
             receiver
         };
         self.wanted.notify_one();
@@ -262,16 +248,11 @@ impl Durability {
         self.waits.lock().waiters.len()
     }
 
-    /// Returns when at least `count` wait and the engine has what they wait for. For one task.
-    pub(crate) async fn gathered(&self, count: usize) {
-        self.waits.lock().crowd = count;
-        while !self.waits.lock().has_gathered() {
-            self.gathered.notified().await;
-        }
-    }
-
-    pub(crate) fn has_unflushed(&self) -> bool {
-        !self.waits.lock().groups.is_empty()
+    /// At least `count` wait, and the engine has what they wait for.
+    pub(crate) fn has_gathered(&self, count: usize) -> bool {
+        let waits = self.waits.lock();
+        let newest = waits.waiters.last_key_value().map_or(0, |(&(ticket, _), _)| ticket);
+        waits.waiters.len() >= count && waits.groups.back().is_some_and(|&(_, applied)| applied >= newest)
     }
 
     /// The engine has applied a group, as `seq`.
@@ -282,9 +263,10 @@ impl Durability {
         if !waits.groups.is_empty() {
             self.unflushed.notify_one();
         }
-        if waits.has_gathered() {
-            self.gathered.notify_one();
-        }
+    }
+
+    pub(crate) fn has_unflushed(&self) -> bool {
+        !self.waits.lock().groups.is_empty()
     }
 
     /// Everything up to `seq` is durable.

@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -42,8 +42,6 @@ pub(crate) const PRESSURE_USED: u64 = 50;
 const HOLD_USED: u64 = 85;
 /// How long an entry waits for company at most (W5).
 const GATHER_MAX: Duration = Duration::from_millis(1);
-/// After waiting in vain the next 16 entries wait for nobody, then 32, and so on up to 1024.
-const HASTY_DOUBLINGS_MAX: u32 = 7;
 const HOLD_POLL: Duration = Duration::from_millis(20);
 /// A log that stays full this long fails the volume instead of hanging it.
 const HOLD_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -372,27 +370,20 @@ pub(crate) async fn hold(log: &dyn LogStore, pressure: &Notify) -> Result<(), Lo
 /// Keeps clients together that work at once (W5).
 #[derive(Default)]
 struct Pace {
-    /// How many waited when the last entry was durable: for it, or for the next.
+    /// How long the last entry took.
+    took: Duration,
+    /// How many waited when it was durable: for it, or for the next.
     crowd: usize,
-    /// Entries to come that wait for nobody, because waiting was in vain.
-    hasty: u32,
-    in_vain: u32,
 }
 
 impl Pace {
-    /// Waits for those whom the last entry released, until most of them are back.
-    async fn gather(&mut self, durability: &Durability) {
-        if self.crowd < 2 || self.hasty > 0 {
-            self.hasty = self.hasty.saturating_sub(1);
-            return;
-        }
-        let most = self.crowd - self.crowd / 4;
-        match tokio::time::timeout(GATHER_MAX, durability.gathered(most)).await {
-            Ok(()) => self.in_vain = 0,
-            Err(_) => {
-                self.in_vain = (self.in_vain + 1).min(HASTY_DOUBLINGS_MAX);
-                self.hasty = 8 << self.in_vain;
-            }
+    /// Waits for those whom the last entry released, until they are back or half of what an entry takes is over.
+    async fn gather(&self, durability: &Durability) {
+        let patience = (self.took / 2).min(GATHER_MAX);
+        let begun = Instant::now();
+        while self.crowd > 1 && !durability.has_gathered(self.crowd) && begun.elapsed() < patience {
+            // No timer is as fine. With nothing else to do this looks for what came in on the sockets.
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -403,7 +394,7 @@ async fn commit(shared: Arc<Shared>) {
     loop {
         pace.gather(&shared.wal.durability).await;
         let Some((id, rows, last_seq)) = shared.take() else {
-            pace.crowd = 0;
+            pace = Pace::default();
             if shared.status().is_err() {
                 return;
             }
@@ -412,8 +403,9 @@ async fn commit(shared: Arc<Shared>) {
         };
         let bytes = rows.iter().map(Bytes::len).sum();
         let payload = shared.wal.payload(id, rows);
+        let begun = Instant::now();
         let appended = shared.wal.log.append(&shared.wal.stream, id, payload).await;
-        pace.crowd = shared.wal.durability.waiting();
+        pace = Pace { took: begun.elapsed(), crowd: shared.wal.durability.waiting() };
         match appended {
             Ok(()) => shared.committed(id, bytes, last_seq),
             Err(error) => return shared.fail(wal_error(error)),
