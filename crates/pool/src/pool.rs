@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures::future::BoxFuture;
 use larder_base::log::LogStore;
 use object_store::ObjectStore;
 use uuid::Uuid;
@@ -57,31 +58,33 @@ impl std::fmt::Debug for Pool {
 
 impl Pool {
     /// Opens a pool: believes the right label, locks the disks, replays the journal.
-    pub async fn open(options: OpenOptions) -> Result<Self, PoolError> {
-        let cancelled = || PoolError::Cancelled(options.name.clone().unwrap_or_default());
-        let of_task = options.clone();
-        let (core, journal) =
-            tokio::task::spawn_blocking(move || open_blocking(&of_task)).await.map_err(|_| cancelled())??;
-        let journal = Arc::new(journal);
-        let damaged =
-            |error: larder_base::LogError| PoolError::Journal { pool: core.name.clone(), why: error.to_string() };
-        let (tombstones, gone) = Tombstones::open(journal.clone()).await.map_err(damaged)?;
-        core.blocking(move |core| core.load_index(&gone)).await??;
-        let tombstones = Arc::new(tombstones);
-        if core.members.iter().all(|member| member.is_writable()) {
-            tombstones.sweep(&core).await?;
-        }
-        let worker = tokio::spawn(repair::run(core.clone()));
-        let stale = core.members.iter().any(|member| member.state() == DiskState::Resilvering);
-        let whole = core.members.iter().all(|member| member.is_writable());
-        let lacking = whole && core.index.read().objects.values().any(|object| !object.is_whole());
-        // While a disk is away its shards are not made anew on others: it may be back soon.
-        if stale || lacking {
-            core.repairs.add_all();
-        }
-        let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
-        let store = PoolStore { core: core.clone(), tombstones };
-        Ok(Self { core, journal, store, worker, sweeper })
+    pub fn open(options: OpenOptions) -> BoxFuture<'static, Result<Self, PoolError>> {
+        Box::pin(async move {
+            let cancelled = || PoolError::Cancelled(options.name.clone().unwrap_or_default());
+            let of_task = options.clone();
+            let (core, journal) =
+                tokio::task::spawn_blocking(move || open_blocking(&of_task)).await.map_err(|_| cancelled())??;
+            let journal = Arc::new(journal);
+            let damaged =
+                |error: larder_base::LogError| PoolError::Journal { pool: core.name.clone(), why: error.to_string() };
+            let (tombstones, gone) = Tombstones::open(journal.clone()).await.map_err(damaged)?;
+            core.blocking(move |core| core.load_index(&gone)).await??;
+            let tombstones = Arc::new(tombstones);
+            if core.members.iter().all(|member| member.is_writable()) {
+                tombstones.sweep(&core).await?;
+            }
+            let worker = tokio::spawn(repair::run(core.clone()));
+            let stale = core.members.iter().any(|member| member.state() == DiskState::Resilvering);
+            let whole = core.members.iter().all(|member| member.is_writable());
+            let lacking = whole && core.index.read().objects.values().any(|object| !object.is_whole());
+            // While a disk is away its shards are not made anew on others: it may be back soon.
+            if stale || lacking {
+                core.repairs.add_all();
+            }
+            let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
+            let store = PoolStore { core: core.clone(), tombstones };
+            Ok(Self { core, journal, store, worker, sweeper })
+        })
     }
 
     pub fn name(&self) -> &str {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use larder_base::checksum::checksum;
 
 use crate::keys::{self, Entry, tag};
@@ -51,19 +52,21 @@ struct Found {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Ino0(u64);
 
-pub(crate) async fn check(state: &Arc<State>, read_data: bool) -> FsResult<CheckReport> {
-    let mut runs = 0;
-    loop {
-        runs += 1;
-        let before = state.meta.newest();
-        let mut run = Run { state, seen: HashMap::new(), report: CheckReport::default() };
-        run.all().await?;
-        state.data.check(read_data, &mut run.report).await?;
-        // What others changed meanwhile looks like a contradiction.
-        if run.report.problems.is_empty() || state.meta.newest() == before || runs == RUNS_MAX {
-            return Ok(run.report);
+pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResult<CheckReport>> {
+    Box::pin(async move {
+        let mut runs = 0;
+        loop {
+            runs += 1;
+            let before = state.meta.newest();
+            let mut run = Run { state, seen: HashMap::new(), report: CheckReport::default() };
+            run.all().await?;
+            state.data.check(read_data, &mut run.report).await?;
+            // What others changed meanwhile looks like a contradiction.
+            if run.report.problems.is_empty() || state.meta.newest() == before || runs == RUNS_MAX {
+                return Ok(run.report);
+            }
         }
-    }
+    })
 }
 
 struct Run<'a> {

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use futures::future::BoxFuture;
 use larder_base::{Clock, Timestamp};
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -90,54 +91,56 @@ impl InodeSource for Source {
 
 impl State {
     /// Formats what has no superblock, replays, and starts what runs in the background.
-    pub(crate) async fn open(parts: StateParts) -> FsResult<Arc<State>> {
-        let meta = parts.meta;
-        match meta.get(keys::SUPERBLOCK_KEY).await? {
-            Some(value) => verify_superblock(&value, parts.id)?,
-            None if parts.may_format => format(&*meta, parts.id, parts.clock.now()).await?,
-            None => return Err(keys::damaged(keys::SUPERBLOCK_KEY, "it is missing")),
-        }
-        let next = match meta.get(keys::NEXT_INO_KEY).await? {
-            Some(value) => keys::decode_next_ino(&value)?,
-            None => return Err(keys::damaged(keys::NEXT_INO_KEY, "it is missing")),
-        };
-        let inodes = Arc::new(InodeTable::new(Arc::clone(&meta), parts.inode_budget));
-        let settings = Arc::new(DataSettings::new(&parts.properties));
-        let data = Data::open(DataParts {
-            store: parts.store,
-            prefix: parts.prefix,
-            meta: Arc::clone(&meta),
-            settings: Arc::clone(&settings),
-            memory: parts.memory,
-            clock: Arc::clone(&parts.clock),
-            space: Arc::clone(&parts.space),
-            inodes: Arc::new(Source(Arc::clone(&inodes))),
+    pub(crate) fn open(parts: StateParts) -> BoxFuture<'static, FsResult<Arc<State>>> {
+        Box::pin(async move {
+            let meta = parts.meta;
+            match meta.get(keys::SUPERBLOCK_KEY).await? {
+                Some(value) => verify_superblock(&value, parts.id)?,
+                None if parts.may_format => format(&*meta, parts.id, parts.clock.now()).await?,
+                None => return Err(keys::damaged(keys::SUPERBLOCK_KEY, "it is missing")),
+            }
+            let next = match meta.get(keys::NEXT_INO_KEY).await? {
+                Some(value) => keys::decode_next_ino(&value)?,
+                None => return Err(keys::damaged(keys::NEXT_INO_KEY, "it is missing")),
+            };
+            let inodes = Arc::new(InodeTable::new(Arc::clone(&meta), parts.inode_budget));
+            let settings = Arc::new(DataSettings::new(&parts.properties));
+            let data = Data::open(DataParts {
+                store: parts.store,
+                prefix: parts.prefix,
+                meta: Arc::clone(&meta),
+                settings: Arc::clone(&settings),
+                memory: parts.memory,
+                clock: Arc::clone(&parts.clock),
+                space: Arc::clone(&parts.space),
+                inodes: Arc::new(Source(Arc::clone(&inodes))),
+            })
+            .await?;
+            let state = Arc::new(State {
+                id: parts.id,
+                tag: parts.tag,
+                meta,
+                data,
+                inodes,
+                entries: parts.entries,
+                events: broadcast::channel(EVENTS_MAX).0,
+                clock: parts.clock,
+                verifier: WriteVerifier(rand::random()),
+                moves: tokio::sync::Mutex::new(()),
+                reaps: Reaps::new(),
+                space: parts.space,
+                settings,
+                relaxed: AtomicBool::new(false),
+                quota_bytes: AtomicU64::new(u64::MAX),
+                numbers: Mutex::new(Numbers { next, limit: next }),
+                raising: tokio::sync::Mutex::new(()),
+                generations: rand::random(),
+                runtime: tokio::runtime::Handle::current(),
+            });
+            state.set_properties(&parts.properties);
+            tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
+            Ok(state)
         })
-        .await?;
-        let state = Arc::new(State {
-            id: parts.id,
-            tag: parts.tag,
-            meta,
-            data,
-            inodes,
-            entries: parts.entries,
-            events: broadcast::channel(EVENTS_MAX).0,
-            clock: parts.clock,
-            verifier: WriteVerifier(rand::random()),
-            moves: tokio::sync::Mutex::new(()),
-            reaps: Reaps::new(),
-            space: parts.space,
-            settings,
-            relaxed: AtomicBool::new(false),
-            quota_bytes: AtomicU64::new(u64::MAX),
-            numbers: Mutex::new(Numbers { next, limit: next }),
-            raising: tokio::sync::Mutex::new(()),
-            generations: rand::random(),
-            runtime: tokio::runtime::Handle::current(),
-        });
-        state.set_properties(&parts.properties);
-        tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
-        Ok(state)
     }
 
     pub(crate) fn set_properties(&self, properties: &Properties) {
@@ -147,10 +150,12 @@ impl State {
     }
 
     /// Everything durable, then closed.
-    pub(crate) async fn close(&self) -> FsResult<()> {
-        let data = self.data.close().await;
-        let meta = self.meta.close().await;
-        data.and(meta)
+    pub(crate) fn close(&self) -> BoxFuture<'_, FsResult<()>> {
+        Box::pin(async move {
+            let data = self.data.close().await;
+            let meta = self.meta.close().await;
+            data.and(meta)
+        })
     }
 
     pub(crate) fn now(&self) -> Timestamp {

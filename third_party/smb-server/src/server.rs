@@ -746,7 +746,11 @@ impl SmbServer {
     /// connection has closed and every durable open kept after its session
     /// ended is closed, including closes that expiry or a lease break had
     /// already started.
-    pub async fn serve(self) -> io::Result<()> {
+    pub fn serve(self) -> std::pin::Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
+        Box::pin(self.accept_all())
+    }
+
+    async fn accept_all(self) -> io::Result<()> {
         if self.bound.lock().await.is_none() {
             self.bind().await?;
         }

@@ -42,6 +42,8 @@ pub struct Segments {
     used: BTreeMap<u64, Segment>,
     /// Files that hold nothing, with their length.
     spare: BTreeMap<u32, u64>,
+    /// The file that is being made ready, with the length it will have.
+    preparing: Option<(u32, u64)>,
     capacity_bytes: u64,
     segment_bytes: u64,
     /// The disks that have copies.
@@ -61,7 +63,7 @@ impl Segments {
     pub fn new(capacity_bytes: u64, copies: Vec<u8>) -> Self {
         let capacity_bytes = capacity_bytes.max(JOURNAL_BYTES_MIN);
         let segment_bytes = (capacity_bytes / SEGMENTS) / ALIGN_BYTES * ALIGN_BYTES;
-        Self { used: BTreeMap::new(), spare: BTreeMap::new(), capacity_bytes, segment_bytes, copies }
+        Self { used: BTreeMap::new(), spare: BTreeMap::new(), preparing: None, capacity_bytes, segment_bytes, copies }
     }
 
     pub fn copies(&self) -> &[u8] {
@@ -130,17 +132,47 @@ impl Segments {
         if let Some((&file, &bytes)) = self.spare.iter().find(|(_, have)| **have >= bytes) {
             return Some(Next { file, bytes, ready: true });
         }
-        let total: u64 = self.used.values().map(|s| s.bytes).chain(self.spare.values().copied()).sum();
+        self.grow(bytes)
+    }
+
+    /// A file of `bytes` to be made, if the journal may be that long.
+    fn grow(&self, bytes: u64) -> Option<Next> {
+        let lengths = self.used.values().map(|s| s.bytes).chain(self.spare.values().copied());
+        let total: u64 = lengths.chain(self.preparing.map(|(_, bytes)| bytes)).sum();
         // A file that is too short is lengthened; its old length counts no more.
-        let (file, given_back) = match self.spare.iter().next_back() {
+        let (file, given_back) = match self.spare.iter().find(|(_, have)| **have < bytes) {
             Some((&file, &have)) => (file, have),
             None => (self.file_unused(), 0),
         };
         (total - given_back + bytes <= self.capacity_bytes).then_some(Next { file, bytes, ready: false })
     }
 
+    /// A file to be made while nobody waits for it, if none is ready. Followed by [`Self::prepared`].
+    pub fn prepare(&mut self) -> Option<Next> {
+        let ready = |bytes: u64| bytes >= self.segment_bytes;
+        let is_enough = self.spare.values().any(|&bytes| ready(bytes))
+            || self.used.values().any(|segment| segment.covered && ready(segment.bytes));
+        if is_enough || self.preparing.is_some() {
+            return None;
+        }
+        let next = self.grow(self.segment_bytes)?;
+        self.spare.remove(&next.file);
+        self.preparing = Some((next.file, next.bytes));
+        Some(next)
+    }
+
+    /// The file of [`Self::prepare`] is there on all copies, or not quite.
+    pub fn prepared(&mut self, is_made: bool) {
+        if let Some((file, bytes)) = self.preparing.take() {
+            self.spare.insert(file, if is_made { bytes } else { 0 });
+        }
+    }
+
     fn file_unused(&self) -> u32 {
-        let taken = |file: &u32| self.spare.contains_key(file) || self.used.values().any(|s| s.file == *file);
+        let preparing = self.preparing.map(|(file, _)| file);
+        let taken = |file: &u32| {
+            self.spare.contains_key(file) || preparing == Some(*file) || self.used.values().any(|s| s.file == *file)
+        };
         (0..).find(|file| !taken(file)).unwrap_or(0)
     }
 
@@ -149,5 +181,41 @@ impl Segments {
         let used = self.used.values().filter(|s| s.live > 0).map(|s| s.bytes).sum();
         // The segment being written and the one to move on to are not the user's.
         (used, self.capacity_bytes - 2 * self.segment_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn one_file_is_made_ready_and_the_bound_holds() {
+        let mut segments = Segments::new(JOURNAL_BYTES_MIN, vec![0, 1]);
+        for sequence in 0..SEGMENTS - 1 {
+            let next = segments.next(1).unwrap();
+            assert_eq!(next.ready, sequence > 0);
+            segments.add(sequence, next.file, next.bytes);
+            let prepared = segments.prepare().unwrap();
+            assert!(u64::from(prepared.file) == sequence + 1 && !prepared.ready);
+            assert_eq!(segments.prepare(), None, "one at a time");
+            assert_ne!(segments.next(1).map(|next| next.file), Some(prepared.file), "not while it is being made");
+            segments.prepared(true);
+            assert_eq!(segments.prepare(), None, "one is enough");
+        }
+        let last = segments.next(1).unwrap();
+        segments.add(SEGMENTS, last.file, last.bytes);
+        assert_eq!((segments.prepare(), segments.next(1)), (None, None), "the journal is full");
+        segments.cover(&[3]);
+        assert_eq!(segments.prepare(), None, "what is covered is ready");
+        assert_eq!(segments.next(1), Some(Next { file: 3, bytes: last.bytes, ready: true }));
+    }
+
+    #[test]
+    fn what_could_not_be_made_is_made_when_it_is_needed() {
+        let mut segments = Segments::new(JOURNAL_BYTES_MIN, vec![0]);
+        let next = segments.prepare().unwrap();
+        segments.prepared(false);
+        assert_eq!(segments.next(1), Some(next));
     }
 }

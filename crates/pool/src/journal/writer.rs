@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use larder_base::checksum::checksum;
@@ -32,6 +33,8 @@ pub struct Writer {
     copies: Vec<Copy>,
     /// The current segment; nothing can be written before the first is begun.
     current: Option<Current>,
+    /// Makes the file of the segment after the current one ready.
+    preparing: Option<JoinHandle<()>>,
     sequence_next: u64,
     batch_next: u64,
 }
@@ -133,6 +136,7 @@ impl Writer {
             core,
             copies: Vec::new(),
             current: None,
+            preparing: None,
             sequence_next: sequence_last + 1,
             batch_next: batch_last + 1,
         };
@@ -184,7 +188,7 @@ impl Writer {
 
     // ---- running ----------------------------------------------------------------------------
 
-    pub fn run(mut self, shared: &Shared) {
+    pub fn run(mut self, shared: &Arc<Shared>) {
         loop {
             let batch = {
                 let mut state = shared.state.lock();
@@ -206,7 +210,7 @@ impl Writer {
                         // Without it only room is lost, until the next checkpoint.
                         let _ = self.write_checkpoint(shared, Vec::new());
                     }
-                    return;
+                    return self.finish_preparing(shared);
                 }
                 take_batch(&mut state)
             };
@@ -215,7 +219,7 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, shared: &Shared, batch: Vec<Pending>) {
+    fn write(&mut self, shared: &Arc<Shared>, batch: Vec<Pending>) {
         match self.try_write(shared, &batch) {
             Ok(locations) => {
                 settle(shared, &batch, &locations);
@@ -240,7 +244,7 @@ impl Writer {
         }
     }
 
-    fn try_write(&mut self, shared: &Shared, batch: &[Pending]) -> Result<Vec<Location>, LogError> {
+    fn try_write(&mut self, shared: &Arc<Shared>, batch: &[Pending]) -> Result<Vec<Location>, LogError> {
         let records = headers(shared, batch);
         let need = batch_bytes(&records);
         let room = self.current.as_ref().map_or(0, |c| (c.bytes - c.offset).saturating_sub(CHECKPOINT_ROOM_BYTES));
@@ -362,9 +366,10 @@ impl Writer {
     // ---- segments ---------------------------------------------------------------------------
 
     /// Moves on to a segment with room for a batch of `need` bytes.
-    fn begin_segment(&mut self, shared: &Shared, need: u64) -> Result<(), LogError> {
+    fn begin_segment(&mut self, shared: &Arc<Shared>, need: u64) -> Result<(), LogError> {
         let marks = checkpoint_bytes(shared);
         let need = ALIGN_BYTES + marks + need + 2 * ALIGN_BYTES + CHECKPOINT_ROOM_BYTES;
+        self.finish_preparing(shared);
         let mut next = shared.state.lock().segments.next(need);
         if next.is_none() && self.current.is_some() {
             // J4: what is trimmed becomes free by a checkpoint in the room kept for it.
@@ -383,7 +388,32 @@ impl Writer {
         shared.begun.notify_one();
         let mut head = SegmentHeader { sequence, bytes: next.bytes }.encode(self.core.id);
         head.resize(ALIGN_BYTES as usize, 0);
-        self.write_checkpoint(shared, head)
+        self.write_checkpoint(shared, head)?;
+        self.prepare_next(shared);
+        Ok(())
+    }
+
+    /// Writing zeros to a new file takes longer than a hundred batches: another thread does it before it is needed.
+    fn prepare_next(&mut self, shared: &Arc<Shared>) {
+        let members = self.copies.iter().map(|copy| self.core.member(copy.slot).and_then(|member| member.io().ok()));
+        let Some(disks) = members.collect::<Option<Vec<Arc<dyn DiskIo>>>>() else { return };
+        let Some(next) = shared.state.lock().segments.prepare() else { return };
+        let of_thread = shared.clone();
+        let prepare = move || {
+            // What fails here is tried again when the file is needed, and then the disk is held to account.
+            let is_made = disks.iter().all(|disk| make_file(&**disk, next).is_ok());
+            of_thread.state.lock().segments.prepared(is_made);
+        };
+        match std::thread::Builder::new().name("larder-journal-next".into()).spawn(prepare) {
+            Ok(thread) => self.preparing = Some(thread),
+            Err(_) => shared.state.lock().segments.prepared(false),
+        }
+    }
+
+    fn finish_preparing(&mut self, shared: &Shared) {
+        if self.preparing.take().is_some_and(|thread| thread.join().is_err()) {
+            shared.state.lock().segments.prepared(false);
+        }
     }
 
     /// Opens the segment's file on all copies, filled with zeros where it is new.

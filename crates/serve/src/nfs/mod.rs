@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -103,26 +104,28 @@ impl NfsServer {
     }
 
     /// Serves until `shutdown`; then stops accepting, lets calls under way finish and closes.
-    pub async fn serve(self, shutdown: CancellationToken) {
-        let tracker = TaskTracker::new();
-        let accept = |listener, service| {
-            accept_loop(listener, Arc::clone(&self.shared), service, tracker.clone(), shutdown.clone())
-        };
-        match self.portmapper {
-            None => accept(self.listener, Service::Files).await,
-            Some((tcp, udp)) => {
-                tokio::join!(
-                    accept(self.listener, Service::Files),
-                    accept(tcp, Service::Portmapper),
-                    portmap_udp(udp, Arc::clone(&self.shared), shutdown.clone()),
-                );
+    pub fn serve(self, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let tracker = TaskTracker::new();
+            let accept = |listener, service| {
+                accept_loop(listener, Arc::clone(&self.shared), service, tracker.clone(), shutdown.clone())
+            };
+            match self.portmapper {
+                None => accept(self.listener, Service::Files).await,
+                Some((tcp, udp)) => {
+                    tokio::join!(
+                        accept(self.listener, Service::Files),
+                        accept(tcp, Service::Portmapper),
+                        portmap_udp(udp, Arc::clone(&self.shared), shutdown.clone()),
+                    );
+                }
             }
-        }
-        tracker.close();
-        let drain = Duration::from_secs(self.shared.config.drain_secs);
-        if tokio::time::timeout(drain, tracker.wait()).await.is_err() {
-            tracing::warn!(calls = tracker.len(), "NFS calls or connections did not end in time");
-        }
+            tracker.close();
+            let drain = Duration::from_secs(self.shared.config.drain_secs);
+            if tokio::time::timeout(drain, tracker.wait()).await.is_err() {
+                tracing::warn!(calls = tracker.len(), "NFS calls or connections did not end in time");
+            }
+        })
     }
 }
 

@@ -35,6 +35,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use futures::future::BoxFuture;
 use larder_volume::{Cred, Volume};
 use smb_server::{ConfigError, ConfigHandle, Share};
 use tokio::sync::Mutex;
@@ -148,28 +149,34 @@ struct Applied {
 
 impl SmbServer {
     /// Binds the address, so that a port in use is reported here.
-    pub async fn start(config: SmbConfig, users: Vec<SmbUser>, shares: Vec<SmbShare>) -> Result<SmbServer, SmbError> {
-        let mut builder = smb_server::SmbServer::builder()
-            .listen(config.listen)
-            .require_signing(config.require_signing)
-            .max_read_size(IO_BYTES)
-            .max_write_size(IO_BYTES)
-            .max_connections(CONNECTIONS_MAX);
-        if let Some(name) = config.netbios_name {
-            builder = builder.netbios_name(name);
-        }
-        let server = builder.build()?;
-        let addr = server.bind().await.map_err(|source| SmbError::Listen { addr: config.listen, source })?;
-        let this = SmbServer {
-            addr,
-            config: server.config_handle(),
-            directory: Directory::default(),
-            server: Mutex::new(Some(server)),
-            applied: Mutex::default(),
-        };
-        this.set_users(users).await?;
-        this.set_shares(shares).await?;
-        Ok(this)
+    pub fn start(
+        config: SmbConfig,
+        users: Vec<SmbUser>,
+        shares: Vec<SmbShare>,
+    ) -> BoxFuture<'static, Result<SmbServer, SmbError>> {
+        Box::pin(async move {
+            let mut builder = smb_server::SmbServer::builder()
+                .listen(config.listen)
+                .require_signing(config.require_signing)
+                .max_read_size(IO_BYTES)
+                .max_write_size(IO_BYTES)
+                .max_connections(CONNECTIONS_MAX);
+            if let Some(name) = config.netbios_name {
+                builder = builder.netbios_name(name);
+            }
+            let server = builder.build()?;
+            let addr = server.bind().await.map_err(|source| SmbError::Listen { addr: config.listen, source })?;
+            let this = SmbServer {
+                addr,
+                config: server.config_handle(),
+                directory: Directory::default(),
+                server: Mutex::new(Some(server)),
+                applied: Mutex::default(),
+            };
+            this.set_users(users).await?;
+            this.set_shares(shares).await?;
+            Ok(this)
+        })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -177,38 +184,42 @@ impl SmbServer {
     }
 
     /// Serves until `shutdown`, then lets every connection finish the request it is at.
-    pub async fn serve(&self, shutdown: CancellationToken) -> Result<(), SmbError> {
-        let server = self.server.lock().await.take().ok_or(SmbError::Running)?;
-        let stop = server.shutdown_handle();
-        let stopper = async {
-            shutdown.cancelled().await;
-            stop.shutdown();
-            std::future::pending::<()>().await
-        };
-        tokio::select! {
-            served = server.serve() => served.map_err(SmbError::Serve),
-            () = stopper => Ok(()),
-        }
+    pub fn serve(&self, shutdown: CancellationToken) -> BoxFuture<'_, Result<(), SmbError>> {
+        Box::pin(async move {
+            let server = self.server.lock().await.take().ok_or(SmbError::Running)?;
+            let stop = server.shutdown_handle();
+            let stopper = async {
+                shutdown.cancelled().await;
+                stop.shutdown();
+                std::future::pending::<()>().await
+            };
+            tokio::select! {
+                served = server.serve() => served.map_err(SmbError::Serve),
+                () = stopper => Ok(()),
+            }
+        })
     }
 
     /// Makes these the users. One whose password or ids changed has its sessions ended.
-    pub async fn set_users(&self, users: Vec<SmbUser>) -> Result<(), SmbError> {
-        let mut applied = self.applied.lock().await;
-        self.directory.set(&users);
-        let new: HashMap<String, SmbUser> = users.into_iter().map(|u| (u.name.clone(), u)).collect();
-        for (name, old) in &applied.users {
-            if new.get(name) != Some(old) {
-                self.config.remove_user(name).await?;
+    pub fn set_users(&self, users: Vec<SmbUser>) -> BoxFuture<'_, Result<(), SmbError>> {
+        Box::pin(async move {
+            let mut applied = self.applied.lock().await;
+            self.directory.set(&users);
+            let new: HashMap<String, SmbUser> = users.into_iter().map(|u| (u.name.clone(), u)).collect();
+            for (name, old) in &applied.users {
+                if new.get(name) != Some(old) {
+                    self.config.remove_user(name).await?;
+                }
             }
-        }
-        for (name, user) in &new {
-            if applied.users.get(name) != Some(user) {
-                self.config.add_user_nt_hash(name, user.nt_hash).await?;
-                self.grant(&applied.shares, name).await?;
+            for (name, user) in &new {
+                if applied.users.get(name) != Some(user) {
+                    self.config.add_user_nt_hash(name, user.nt_hash).await?;
+                    self.grant(&applied.shares, name).await?;
+                }
             }
-        }
-        applied.users = new;
-        Ok(())
+            applied.users = new;
+            Ok(())
+        })
     }
 
     /// Gives `user`, just added, what the shares grant it.
@@ -222,26 +233,28 @@ impl SmbServer {
     }
 
     /// Makes these the shares. One that changed has its connections ended; files stay as they are.
-    pub async fn set_shares(&self, shares: Vec<SmbShare>) -> Result<(), SmbError> {
-        let mut applied = self.applied.lock().await;
-        let new: HashMap<String, SmbShare> = shares.into_iter().map(|s| (s.name.clone(), s)).collect();
-        let gone: Vec<String> = applied
-            .shares
-            .iter()
-            .filter(|(name, old)| !new.get(*name).is_some_and(|new| same_share(old, new)))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in gone {
-            self.config.remove_share(&name).await?;
-            applied.shares.remove(&name);
-        }
-        for (name, share) in new {
-            if !applied.shares.contains_key(&name) {
-                self.add_share(&share, &applied.users).await?;
-                applied.shares.insert(name, share);
+    pub fn set_shares(&self, shares: Vec<SmbShare>) -> BoxFuture<'_, Result<(), SmbError>> {
+        Box::pin(async move {
+            let mut applied = self.applied.lock().await;
+            let new: HashMap<String, SmbShare> = shares.into_iter().map(|s| (s.name.clone(), s)).collect();
+            let gone: Vec<String> = applied
+                .shares
+                .iter()
+                .filter(|(name, old)| !new.get(*name).is_some_and(|new| same_share(old, new)))
+                .map(|(name, _)| name.clone())
+                .collect();
+            for name in gone {
+                self.config.remove_share(&name).await?;
+                applied.shares.remove(&name);
             }
-        }
-        Ok(())
+            for (name, share) in new {
+                if !applied.shares.contains_key(&name) {
+                    self.add_share(&share, &applied.users).await?;
+                    applied.shares.insert(name, share);
+                }
+            }
+            Ok(())
+        })
     }
 
     async fn add_share(&self, share: &SmbShare, users: &HashMap<String, SmbUser>) -> Result<(), SmbError> {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use larder_base::{Clock, LogStore};
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -72,50 +73,52 @@ pub(crate) struct SlateMeta {
 }
 
 impl SlateMeta {
-    pub(crate) async fn open(parts: SlateParts<'_>) -> FsResult<Arc<SlateMeta>> {
-        let clock = Arc::new(EngineClock::new(Arc::clone(&parts.clock)));
-        let durability = Arc::new(Durability::default());
-        let settings = settings(parts.engine.memtable_bytes);
-        let mut builder = Db::builder(parts.path.clone(), Arc::clone(&parts.store))
-            .with_settings(settings)
-            .with_system_clock(Arc::clone(&clock) as Arc<_>)
-            .with_filter_policies(filter::policies())
-            .with_db_cache(Arc::clone(&parts.engine.cache), parts.cache_id);
-        if let Some((log, stream)) = &parts.log {
-            builder = builder.with_wal_writer(Box::new(LogWal {
-                log: Arc::clone(log),
-                stream: stream.clone(),
-                durability: Arc::clone(&durability),
-                clock: Arc::clone(&clock),
-            }));
-        }
-        let db = builder.build().await.map_err(engine_error)?;
-        let usage = match db.get(keys::USAGE_KEY).await.map_err(engine_error)? {
-            Some(value) => keys::decode_usage(&value)?,
-            None => Usage::default(),
-        };
-        let overlay = Arc::new(Overlay::new(usage));
-        let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
-        let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
-        let own_wal = parts.log.is_none();
-        let log = parts.log.map(|(log, stream)| {
-            let admin = AdminBuilder::new(parts.path.clone(), Arc::clone(&parts.store)).build();
-            Arc::new(TrimmedLog { admin, log, stream })
-        });
-        let maintenance = Maintenance { db: db.clone(), store: parts.store, path: parts.path, clock, own_wal };
-        let mut tasks = vec![
-            tokio::spawn(maintenance.run()),
-            tokio::spawn(watch_status(db.clone(), Arc::clone(&overlay), Arc::clone(&durability))),
-        ];
-        match &log {
-            None => tasks.push(tokio::spawn(coordinate_flushes(db.clone(), Arc::clone(&durability)))),
-            Some(log) => {
-                tasks.push(tokio::spawn(maintain::relieve(db.clone(), Arc::clone(&parts.engine.pressure))));
-                tasks.push(tokio::spawn(keep_trimmed(db.clone(), Arc::clone(log))));
+    pub(crate) fn open(parts: SlateParts<'_>) -> BoxFuture<'_, FsResult<Arc<SlateMeta>>> {
+        Box::pin(async move {
+            let clock = Arc::new(EngineClock::new(Arc::clone(&parts.clock)));
+            let durability = Arc::new(Durability::default());
+            let settings = settings(parts.engine.memtable_bytes);
+            let mut builder = Db::builder(parts.path.clone(), Arc::clone(&parts.store))
+                .with_settings(settings)
+                .with_system_clock(Arc::clone(&clock) as Arc<_>)
+                .with_filter_policies(filter::policies())
+                .with_db_cache(Arc::clone(&parts.engine.cache), parts.cache_id);
+            if let Some((log, stream)) = &parts.log {
+                builder = builder.with_wal_writer(Box::new(LogWal {
+                    log: Arc::clone(log),
+                    stream: stream.clone(),
+                    durability: Arc::clone(&durability),
+                    clock: Arc::clone(&clock),
+                }));
             }
-        }
-        let carrier = parking_lot::Mutex::new(Some(carrier));
-        Ok(Arc::new(Self { db, overlay, durability, carrier, tasks, log }))
+            let db = builder.build().await.map_err(engine_error)?;
+            let usage = match db.get(keys::USAGE_KEY).await.map_err(engine_error)? {
+                Some(value) => keys::decode_usage(&value)?,
+                None => Usage::default(),
+            };
+            let overlay = Arc::new(Overlay::new(usage));
+            let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
+            let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
+            let own_wal = parts.log.is_none();
+            let log = parts.log.map(|(log, stream)| {
+                let admin = AdminBuilder::new(parts.path.clone(), Arc::clone(&parts.store)).build();
+                Arc::new(TrimmedLog { admin, log, stream })
+            });
+            let maintenance = Maintenance { db: db.clone(), store: parts.store, path: parts.path, clock, own_wal };
+            let mut tasks = vec![
+                tokio::spawn(maintenance.run()),
+                tokio::spawn(watch_status(db.clone(), Arc::clone(&overlay), Arc::clone(&durability))),
+            ];
+            match &log {
+                None => tasks.push(tokio::spawn(coordinate_flushes(db.clone(), Arc::clone(&durability)))),
+                Some(log) => {
+                    tasks.push(tokio::spawn(maintain::relieve(db.clone(), Arc::clone(&parts.engine.pressure))));
+                    tasks.push(tokio::spawn(keep_trimmed(db.clone(), Arc::clone(log))));
+                }
+            }
+            let carrier = parking_lot::Mutex::new(Some(carrier));
+            Ok(Arc::new(Self { db, overlay, durability, carrier, tasks, log }))
+        })
     }
 }
 
