@@ -6,10 +6,9 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use larder_base::checksum::checksum;
+use larder_base::checksum::checksum_slices;
 use larder_base::log::LogError;
 use uuid::Uuid;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::format::{
     ALIGN_BYTES, BATCH_HEADER_BYTES, BatchHeader, Kind, RecordHeader, SegmentHeader, encode_checkpoint, segment_seed,
@@ -563,12 +562,16 @@ fn build(
     let header = BatchHeader { batch, bytes: bytes as u64, records: records.len() as u32 };
     let mut chunks = Vec::new();
     let mut small = before;
+    let is_copied = |part: &&Bytes| part.len() <= COPY_BYTES_MAX;
+    let copied: usize = payloads.iter().copied().flatten().filter(is_copied).map(Bytes::len).sum();
+    let heads: usize = records.iter().map(|record| record.head_bytes() + 8).sum();
+    small.reserve(BATCH_HEADER_BYTES + heads + copied + ALIGN_BYTES as usize);
     small.extend_from_slice(&header.encode(seed, current.offset));
     let mut at = current.offset + BATCH_HEADER_BYTES as u64;
     let mut locations = Vec::with_capacity(records.len());
     for (mut record, payload) in records.into_iter().zip(payloads) {
         let offset = at + record.head_bytes() as u64;
-        record.payload_checksum = checksum_parts(seed ^ offset, payload);
+        record.payload_checksum = checksum_slices(seed ^ offset, payload.iter().map(|part| &part[..]));
         locations.push(Location {
             segment: current.sequence,
             offset,
@@ -594,15 +597,6 @@ fn build(
     chunks.push(Bytes::from(small));
     chunks.retain(|chunk| !chunk.is_empty());
     (Built { chunks: Arc::new(chunks), locations, end }, has_head)
-}
-
-fn checksum_parts(seed: u64, parts: &[Bytes]) -> u64 {
-    if let [only] = parts {
-        return checksum(seed, only);
-    }
-    let mut hasher = Xxh3::with_seed(seed);
-    parts.iter().for_each(|part| hasher.update(part));
-    hasher.digest()
 }
 
 /// The batch is durable: its entries exist from now on.

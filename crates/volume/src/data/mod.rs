@@ -54,6 +54,7 @@ use crate::types::*;
 use crate::volume::{Compression, Properties, Space};
 
 pub(crate) use file::FileState;
+pub(crate) use intents::INTENT_TAG;
 pub(crate) use memory::Memory;
 pub(crate) use write::WriteAt;
 

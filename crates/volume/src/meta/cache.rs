@@ -5,8 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
-use slatedb::Error;
 use slatedb::db_cache::{CachedEntry, CachedKey, DbCache, SplitCache};
+use slatedb::{BlockCachePolicy, CacheTarget, Error};
+
+use crate::data::INTENT_TAG;
 
 #[derive(Clone)]
 struct EntryBytes;
@@ -30,6 +32,18 @@ pub(crate) fn block_cache(total_bytes: u64) -> Arc<dyn DbCache> {
     let blocks = part(total_bytes - total_bytes / 2, 4096, 8);
     let metas = part(meta_bytes, 64 << 10, meta_shards.max(1));
     Arc::new(SplitCache::new().with_block_cache(blocks).with_meta_cache(metas).build())
+}
+
+/// What a new table leaves in the cache. Write intents are not read again but after a crash, and they are the bulk of
+/// what synchronous writes leave in a memtable.
+pub(crate) fn policy() -> BlockCachePolicy {
+    let (from, to) = ([INTENT_TAG], [INTENT_TAG + 1]);
+    BlockCachePolicy::default().with_flush_targets(&[
+        CacheTarget::data(..&from[..]),
+        CacheTarget::data(&to[..]..),
+        CacheTarget::Index,
+        CacheTarget::Filters,
+    ])
 }
 
 fn part(bytes: u64, item_bytes: u64, shards: u64) -> Option<Arc<dyn DbCache>> {

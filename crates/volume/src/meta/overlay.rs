@@ -243,18 +243,6 @@ impl Durability {
         !self.waits.lock().waiters.is_empty()
     }
 
-    /// How many wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waits.lock().waiters.len()
-    }
-
-    /// At least `count` wait, and the engine has what they wait for.
-    pub(crate) fn has_gathered(&self, count: usize) -> bool {
-        let waits = self.waits.lock();
-        let newest = waits.waiters.last_key_value().map_or(0, |(&(ticket, _), _)| ticket);
-        waits.waiters.len() >= count && waits.groups.back().is_some_and(|&(_, applied)| applied >= newest)
-    }
-
     /// The engine has applied a group, as `seq`.
     pub(crate) fn applied(&self, seq: u64, ticket: u64) {
         let mut waits = self.waits.lock();

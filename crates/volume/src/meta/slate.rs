@@ -24,6 +24,7 @@ use slatedb::{Db, DbIterator, DbStatus, IterationOrder, WriteBatch};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::cache;
 use super::clock::EngineClock;
 use super::filter;
 use super::maintain::{self, Maintenance};
@@ -45,9 +46,9 @@ impl Engine {
     /// `cache_bytes` for blocks; the memtables (four of `memtable_bytes` at most per volume) come on top.
     pub(crate) fn new(cache_bytes: u64, memtable_bytes: u64) -> Self {
         Self {
-            cache: super::cache::block_cache(cache_bytes),
+            cache: cache::block_cache(cache_bytes),
             pressure: Arc::new(Notify::new()),
-            memtable_bytes: memtable_bytes.clamp(2 << 20, 32 << 20) as usize,
+            memtable_bytes: memtable_bytes.clamp(2 << 20, 64 << 20) as usize,
         }
     }
 }
@@ -82,6 +83,7 @@ impl SlateMeta {
                 .with_settings(settings)
                 .with_system_clock(Arc::clone(&clock) as Arc<_>)
                 .with_filter_policies(filter::policies())
+                .with_block_cache_policy(cache::policy())
                 .with_db_cache(Arc::clone(&parts.engine.cache), parts.cache_id);
             if let Some((log, stream)) = &parts.log {
                 builder = builder.with_wal_writer(Box::new(LogWal {

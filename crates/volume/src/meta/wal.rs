@@ -10,12 +10,13 @@
 //!     status is ahead of it, and a crash before that manifest is written needs the entries. Replay refuses a gap.
 //! W4. The log is shared and bounded. From [`PRESSURE_USED`] of it on every volume moves its memtable
 //!     to the tree, and new batches wait above [`HOLD_USED`]; those that the engine has are appended all the same.
-//! W5. Clients that work at once would split into two halves, each waiting for the other's entry: half the work per flush. So
-//!     the committer gives those it has just answered a moment to come back.
+//!
+//! Clients that work at once fall into two waves, each prepared while the other's entry is written. Waiting until all are
+//! together saves flushes and loses more: then the processor and the disks take turns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -40,8 +41,6 @@ pub(crate) const BATCH_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - (1 << 20);
 /// Percent of the log in use.
 pub(crate) const PRESSURE_USED: u64 = 50;
 const HOLD_USED: u64 = 85;
-/// How long an entry waits for company at most (W5).
-const GATHER_MAX: Duration = Duration::from_millis(1);
 const HOLD_POLL: Duration = Duration::from_millis(20);
 /// A log that stays full this long fails the volume instead of hanging it.
 const HOLD_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -95,12 +94,12 @@ fn encode_row(row: &RowEntry, out: &mut BytesMut) -> Result<(), WalError> {
 fn decode_entry(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, WalError> {
     let payload = &entry.payload;
     let damaged = || data_error(&format!("entry {} of log stream {stream} is damaged", entry.id));
-    let (head, rows) = payload.split_at_checked(9).ok_or_else(damaged)?;
-    let (version, sum) = head.split_at_checked(1).ok_or_else(damaged)?;
-    if version != [ENTRY_VERSION] || sum != entry_sum(stream, entry.id, rows).to_be_bytes() {
+    let (version, sum) = payload.get(..9).and_then(|head| head.split_at_checked(1)).ok_or_else(damaged)?;
+    let rows = payload.slice(9..);
+    if version != [ENTRY_VERSION] || sum != entry_sum(stream, entry.id, std::slice::from_ref(&rows)).to_be_bytes() {
         return Err(damaged());
     }
-    let mut rest = payload.slice(9..);
+    let mut rest = rows;
     let mut entries = Vec::new();
     while !rest.is_empty() {
         entries.push(decode_row(&mut rest).ok_or_else(damaged)?);
@@ -108,8 +107,8 @@ fn decode_entry(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, WalErro
     Ok(entries)
 }
 
-fn entry_sum(stream: &str, id: u64, rows: &[u8]) -> u64 {
-    checksum::checksum(checksum::seed(stream.as_bytes(), id), rows)
+fn entry_sum(stream: &str, id: u64, rows: &[Bytes]) -> u64 {
+    checksum::checksum_slices(checksum::seed(stream.as_bytes(), id), rows.iter().map(|part| &part[..]))
 }
 
 fn decode_row(rest: &mut Bytes) -> Option<RowEntry> {
@@ -178,16 +177,12 @@ impl WriterInit for LogWal {
 }
 
 impl LogWal {
+    /// The parts of an entry; the rows are not copied together.
     fn payload(&self, id: u64, rows: Vec<Bytes>) -> Vec<Bytes> {
-        let rows = match rows.len() {
-            0 => Bytes::new(),
-            1 => rows.into_iter().next().unwrap_or_default(),
-            _ => rows.concat().into(),
-        };
         let mut head = BytesMut::with_capacity(9);
         head.put_u8(ENTRY_VERSION);
         head.put_u64(entry_sum(&self.stream, id, &rows));
-        vec![head.freeze(), rows]
+        std::iter::once(head.freeze()).chain(rows).collect()
     }
 
     fn start(&self, entries: Vec<LogEntry>, fence: u64) -> WriterInitResult {
@@ -367,34 +362,10 @@ pub(crate) async fn hold(log: &dyn LogStore, pressure: &Notify) -> Result<(), Lo
     }
 }
 
-/// Keeps clients together that work at once (W5).
-#[derive(Default)]
-struct Pace {
-    /// How long the last entry took.
-    took: Duration,
-    /// How many waited when it was durable: for it, or for the next.
-    crowd: usize,
-}
-
-impl Pace {
-    /// Waits for those whom the last entry released, until they are back or half of what an entry takes is over.
-    async fn gather(&self, durability: &Durability) {
-        let patience = (self.took / 2).min(GATHER_MAX);
-        let begun = Instant::now();
-        while self.crowd > 1 && !durability.has_gathered(self.crowd) && begun.elapsed() < patience {
-            // No timer is as fine. With nothing else to do this looks for what came in on the sockets.
-            tokio::task::yield_now().await;
-        }
-    }
-}
-
 /// The committer: one per writer, ends when the writer is closed and nothing is buffered, or with the first failure.
 async fn commit(shared: Arc<Shared>) {
-    let mut pace = Pace::default();
     loop {
-        pace.gather(&shared.wal.durability).await;
         let Some((id, rows, last_seq)) = shared.take() else {
-            pace = Pace::default();
             if shared.status().is_err() {
                 return;
             }
@@ -403,10 +374,7 @@ async fn commit(shared: Arc<Shared>) {
         };
         let bytes = rows.iter().map(Bytes::len).sum();
         let payload = shared.wal.payload(id, rows);
-        let begun = Instant::now();
-        let appended = shared.wal.log.append(&shared.wal.stream, id, payload).await;
-        pace = Pace { took: begun.elapsed(), crowd: shared.wal.durability.waiting() };
-        match appended {
+        match shared.wal.log.append(&shared.wal.stream, id, payload).await {
             Ok(()) => shared.committed(id, bytes, last_seq),
             Err(error) => return shared.fail(wal_error(error)),
         }
