@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -295,6 +296,34 @@ def test_check_finds_damage(folder):
             f.write(os.urandom(64))
         done = larder.check("--read-data")
         assert done.returncode not in (0, 101), done.stdout
+    finally:
+        larder.end()
+
+
+@pytest.mark.parametrize("online", (True, False), ids=("online", "offline"))
+def test_check_mends_what_nobody_reads(folder, online):
+    """Parity and second copies too: after it another disk may go."""
+    larder = make(folder).start()
+    try:
+        with client(larder) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "a").handle, payload(5 << 20))
+        assert larder.stop() == 0
+        for path in larder.disks[1].rglob("objects/**/*"):
+            if path.is_file():
+                with open(path, "r+b") as f:
+                    f.seek(path.stat().st_size // 2)
+                    f.write(os.urandom(64))
+        if online:
+            larder.start()
+        done = larder.run("check", "--read-data", "--json") if online else larder.check("--read-data", "--json")
+        found = json.loads(done.stdout)[0]
+        assert done.returncode == 0 and found["rebuilt"] > 0, done.stdout
+        if online:
+            assert larder.stop() == 0
+        shutil.rmtree(larder.disks[2])
+        larder.start()
+        with client(larder) as nfs:
+            assert nfs.read_all(nfs.walk("a")) == payload(5 << 20)
     finally:
         larder.end()
 
