@@ -152,6 +152,14 @@ def test_a_port_in_use(folder):
         assert str(port) in done.stderr and "in use" in done.stderr and "--nfs" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("address", ("127.0.0.1:111", ":111", "[::1]:111"))
+def test_an_address_is_no_disk(folder, address):
+    """`--portmapper` takes one with `=` only; without, it would have become a disk of that name."""
+    done = run("up", "d1", "d2", "d3", "--portmapper", address, "--data", folder / "data", cwd=folder)
+    assert done.returncode != 0 and f"--portmapper={address}" in done.stderr, done.stderr
+    assert list(folder.iterdir()) == []
+
+
 def test_two_processes_cannot_open_one_pool(folder):
     larder = make(folder).start()
     second = Larder(larder.disks, folder / "other-data")
