@@ -102,6 +102,10 @@ class LoopDisk:
         subprocess.run(["mount", "-o", "errors=remount-ro", self.device, str(self.mount)], check=True)
         self.folder = self.mount / "larder"
 
+    def used_bytes(self):
+        stat = os.statvfs(self.mount)
+        return (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+
     def fail_read_only(self):
         """What ext4 does on an I/O error of its metadata: from now on nobody can write, whatever was open."""
         Path(f"/sys/fs/ext4/{Path(self.device).name}/trigger_fs_error").write_text("end-to-end test")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -151,6 +152,14 @@ def test_a_port_in_use(folder):
         assert str(port) in done.stderr and "in use" in done.stderr and "--nfs" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("address", ("127.0.0.1:111", ":111", "[::1]:111"))
+def test_an_address_is_no_disk(folder, address):
+    """`--portmapper` takes one with `=` only; without, it would have become a disk of that name."""
+    done = run("up", "d1", "d2", "d3", "--portmapper", address, "--data", folder / "data", cwd=folder)
+    assert done.returncode != 0 and f"--portmapper={address}" in done.stderr, done.stderr
+    assert list(folder.iterdir()) == []
+
+
 def test_two_processes_cannot_open_one_pool(folder):
     larder = make(folder).start()
     second = Larder(larder.disks, folder / "other-data")
@@ -295,6 +304,34 @@ def test_check_finds_damage(folder):
             f.write(os.urandom(64))
         done = larder.check("--read-data")
         assert done.returncode not in (0, 101), done.stdout
+    finally:
+        larder.end()
+
+
+@pytest.mark.parametrize("online", (True, False), ids=("online", "offline"))
+def test_check_mends_what_nobody_reads(folder, online):
+    """Parity and second copies too: after it another disk may go."""
+    larder = make(folder).start()
+    try:
+        with client(larder) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "a").handle, payload(5 << 20))
+        assert larder.stop() == 0
+        for path in larder.disks[1].rglob("objects/**/*"):
+            if path.is_file():
+                with open(path, "r+b") as f:
+                    f.seek(path.stat().st_size // 2)
+                    f.write(os.urandom(64))
+        if online:
+            larder.start()
+        done = larder.run("check", "--read-data", "--json") if online else larder.check("--read-data", "--json")
+        found = json.loads(done.stdout)[0]
+        assert done.returncode == 0 and found["rebuilt"] > 0, done.stdout
+        if online:
+            assert larder.stop() == 0
+        shutil.rmtree(larder.disks[2])
+        larder.start()
+        with client(larder) as nfs:
+            assert nfs.read_all(nfs.walk("a")) == payload(5 << 20)
     finally:
         larder.end()
 

@@ -172,6 +172,22 @@ def test_umount_by_hand(own):
     assert own.stop() == 0
 
 
+def test_umount_by_command_keeps_everything(own):
+    (own.mnt / "f").write_bytes(b"unsynced " * 1000)
+    own.run("umount", own.mnt, check=True)
+    assert not os.path.ismount(own.mnt)
+    own.kill()
+    own.start()
+    assert (own.mnt / "f").read_bytes() == b"unsynced " * 1000
+
+
+def test_umount_takes_the_remains_of_a_killed_server_away(own):
+    own.kill()
+    assert error_of(lambda: os.stat(own.mnt)) == errno.ENOTCONN
+    own.run("umount", own.mnt, check=True)
+    assert os.listdir(own.mnt) == []
+
+
 def test_fsynced_data_survives_kill(own):
     expected = {}
     for n in range(40):

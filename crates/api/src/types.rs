@@ -161,6 +161,8 @@ pub struct CheckResult {
     pub extents: u64,
     pub segments: u64,
     pub data_bytes: u64,
+    /// Damaged or missing pieces of objects that were rebuilt, in the whole pool; with `read_data` only.
+    pub rebuilt: u64,
     pub problems: Vec<String>,
 }
 

@@ -11,11 +11,30 @@ use crate::config::MEMORY_MIN;
 /// One descriptor per connection, per open segment and some: what a daemon asks for.
 const DESCRIPTORS: u64 = 65536;
 
-/// A quarter of what this process may use: of RAM, or of the control group's limit when that is less.
+/// A quarter of what this process may use: of RAM, or of the control groups' limit when that is less.
 pub(crate) fn memory_default() -> ByteSize {
     let ram = meminfo_total().unwrap_or(1 << 30);
-    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|t| t.trim().parse().ok());
-    ByteSize((ram.min(group.unwrap_or(u64::MAX)) / 4).max(MEMORY_MIN.0))
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = group_limit(Path::new("/sys/fs/cgroup"), &groups).unwrap_or(u64::MAX);
+    ByteSize((ram.min(limit) / 4).max(MEMORY_MIN.0))
+}
+
+/// The least limit of the groups a process is in and of those around them, in version 2 (`0::/PATH`) and in
+/// version 1 (`N:memory:/PATH`). A container may see its own group as the root, whatever path it is told.
+fn group_limit(root: &Path, groups: &str) -> Option<u64> {
+    let limits = groups.lines().flat_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let (top, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            list if list.split(',').any(|c| c == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+            _ => return Vec::new(),
+        };
+        let group = top.join(path.trim_start_matches('/'));
+        let around = group.ancestors().take_while(|dir| dir.starts_with(&top));
+        around.filter_map(|dir| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()).collect()
+    });
+    limits.min()
 }
 
 fn meminfo_total() -> Option<u64> {
@@ -84,5 +103,33 @@ pub(crate) fn runtime_folder() -> std::path::PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(folder) if !folder.is_empty() => Path::new(&folder).join("larder"),
         _ => std::env::temp_dir().join(format!("larder-{uid}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_of_all_groups_counts() {
+        let check = |files: &[(&str, &str)], groups: &str, limit: Option<u64>| {
+            let root = tempfile::tempdir().unwrap();
+            for (file, text) in files {
+                let path = root.path().join(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            assert_eq!(group_limit(root.path(), groups), limit, "{files:?} {groups:?}");
+        };
+        check(&[], "", None);
+        check(&[("memory.max", "max\n")], "0::/\n", None);
+        check(&[("memory.max", "1000\n")], "0::/\n", Some(1000));
+        check(&[("memory.max", "1000\n")], "0::/not/seen/from/here\n", Some(1000));
+        check(&[("a/b/memory.max", "70\n"), ("a/memory.max", "60\n")], "0::/a/b\n", Some(60));
+        check(&[("a/b/memory.max", "50\n"), ("a/memory.max", "60\n")], "0::/a/b\n", Some(50));
+        check(&[("other/memory.max", "5\n")], "0::/a:b\n", None);
+        let old = "9:cpu,cpuacct:/x\n4:memory:/x\n0::/x\n";
+        check(&[("memory/x/memory.limit_in_bytes", "9\n"), ("x/memory.max", "8\n")], old, Some(8));
+        check(&[("memory/x/memory.limit_in_bytes", "9\n"), ("cpu/x/memory.limit_in_bytes", "1\n")], old, Some(9));
     }
 }

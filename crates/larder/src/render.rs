@@ -246,6 +246,12 @@ pub(crate) fn check_results(results: &[CheckResult]) -> String {
         for problem in &r.problems {
             text.push_str(&format!("  {problem}\n"));
         }
+        if r.rebuilt > 0 {
+            let (n, pool) = (r.rebuilt, &r.pool);
+            text.push_str(&format!(
+                "  {n} damaged or missing pieces of pool {pool} were rebuilt; the disks: larder pool status {pool}\n"
+            ));
+        }
     }
     text
 }

@@ -193,6 +193,11 @@ impl Core {
         (self.index.read().bytes + available, available)
     }
 
+    /// Some disk has so little room that whoever deletes waits for what becomes free.
+    pub fn is_tight(&self) -> bool {
+        self.rooms(reserve_soft).iter().any(|(_, total, free)| *free < total / 8)
+    }
+
     /// Chooses disks for an object and reserves room until the result is dropped.
     pub fn place(self: &Arc<Self>, size: u64, avoid: &[u8]) -> Result<Placed, PoolError> {
         let mut turn = self.placing.lock();

@@ -185,11 +185,8 @@ impl MemberDisk {
         let fresh = self.io().and_then(|io| io.space());
         match fresh {
             Ok(space) => *cached = Some((Instant::now(), space)),
-            // A disk that cannot say keeps its size and takes nothing.
-            Err(_) => {
-                let last = cached.map(|(_, space)| space).unwrap_or_default();
-                *cached = Some((Instant::now(), DiskSpace { free_bytes: 0, ..last }));
-            }
+            // Unknown is not full: what is wrong with the disk the next write finds out.
+            Err(_) => *cached = Some((Instant::now(), cached.map(|(_, space)| space).unwrap_or_default())),
         }
         cached.map(|(_, space)| space).unwrap_or_default()
     }

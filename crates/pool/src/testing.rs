@@ -160,6 +160,7 @@ impl DiskIo for FaultyDisk {
     }
 
     fn space(&self) -> io::Result<DiskSpace> {
+        self.may_read()?;
         let total_bytes = self.faults.quota_bytes.load(SeqCst);
         let free_bytes = total_bytes.saturating_sub(self.used());
         Ok(DiskSpace { total_bytes, free_bytes, filesystem: self.faults.filesystem })

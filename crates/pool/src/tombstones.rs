@@ -91,8 +91,9 @@ impl Tombstones {
         };
         drop(objects);
         core.members.iter().for_each(|member| member.unmark_full());
-        if !recorded || core.graveyard.backlog() > BACKLOG_MAX {
+        if !recorded || core.graveyard.backlog() > BACKLOG_MAX || core.is_tight() {
             core.graveyard.barrier().await;
+            core.members.iter().for_each(|member| member.forget_space());
         }
         if !recorded {
             core.blocking(sync_disks).await?;

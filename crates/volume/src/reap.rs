@@ -54,12 +54,16 @@ impl State {
     /// `gone` is set, the mark is written.
     pub(crate) fn reap_later(self: &Arc<Self>, inode: &Arc<Inode>) {
         self.data.forget(inode);
+        self.data.removal_begins();
         self.reaps.waiting.fetch_add(1, Ordering::AcqRel);
         let (state, inode, reaps) = (Arc::downgrade(self), Arc::clone(inode), Arc::clone(&self.reaps));
         self.spawn(async move {
             // Never closed, so never an error.
             let permit = reaps.at_once.acquire().await;
-            reap_with_retries(state, inode).await;
+            reap_with_retries(&state, inode).await;
+            if let Some(state) = state.upgrade() {
+                state.data.removal_ends();
+            }
             drop(permit);
             if reaps.waiting.fetch_sub(1, Ordering::AcqRel) == REAPS_MAX {
                 reaps.fewer.notify_waiters();
@@ -102,7 +106,7 @@ impl State {
     }
 }
 
-async fn reap_with_retries(state: Weak<State>, inode: Arc<Inode>) {
+async fn reap_with_retries(state: &Weak<State>, inode: Arc<Inode>) {
     for attempt in 0..TRIES_MAX {
         let Some(state) = state.upgrade() else { return };
         match state.reap(&inode).await {

@@ -258,12 +258,13 @@ impl State {
         let data = self.data.usage();
         let usage = self.meta.usage();
         let reclaimable = data.dead_bytes;
+        let writable = self.data.writable((total, available));
         // Dirty data will take up room that the store does not know of yet.
         let available = available.saturating_sub(data.dirty_bytes);
         let mut stat = StatFs {
             total_bytes: total,
             free_bytes: available.saturating_add(reclaimable).min(total),
-            available_bytes: available,
+            available_bytes: writable.min(available.saturating_add(reclaimable)),
             total_files: 0,
             free_files: 0,
         };

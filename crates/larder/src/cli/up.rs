@@ -31,6 +31,7 @@ const PORTMAPPER_PORT: u16 = 111;
 
 pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     let args = UpArgs { mount: args.mount.as_deref().map(absolute).transpose()?, ..args };
+    no_addresses(&args.disks)?;
     let disks = args.disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
     let data = absolute(&data_folder(global, &disks))?;
     let file = data.join(folder::CONFIG_NAME);
@@ -248,6 +249,18 @@ fn no_disk_twice(disks: &[PathBuf]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// `--portmapper ADDR:PORT` takes its address with `=` only, and a disk of that name is nobody's wish.
+fn no_addresses(disks: &[PathBuf]) -> Result<(), Failure> {
+    let is_address = |text: &str| {
+        text.parse::<SocketAddr>().is_ok() || text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+    };
+    match disks.iter().filter_map(|disk| disk.to_str()).find(|text| is_address(text)) {
+        Some(text) => Err(Failure::invalid(format!("{text} is an address, not a folder"))
+            .action(format!("did you mean --portmapper={text}? For a folder: ./{text}"))),
+        None => Ok(()),
+    }
 }
 
 fn look_at_mount(dir: &Path) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use larder_serve::fuse::{FuseMount, MountOptions, clear_remains};
 use larder_volume::Volume;
 use parking_lot::Mutex;
 
+use super::translate;
 use crate::config::VolumeName;
 
 /// Mounts of one daemon beyond this are refused.
@@ -21,7 +22,8 @@ pub(crate) struct Mounts {
 }
 
 struct Mounted {
-    volume: VolumeName,
+    name: VolumeName,
+    volume: Volume,
     read_only: bool,
     fuse: Arc<FuseMount>,
     /// Forgets the mount when somebody took it away with `umount`; holds `fuse` meanwhile.
@@ -42,8 +44,8 @@ impl Mounts {
         })?;
         self.check_room(&dir)?;
         let read_only = options.read_only;
-        let (runtime, target) = (tokio::runtime::Handle::current(), dir.clone());
-        let mounted = tokio::task::spawn_blocking(move || FuseMount::mount(volume, &target, options, runtime)).await;
+        let (runtime, target, served) = (tokio::runtime::Handle::current(), dir.clone(), volume.clone());
+        let mounted = tokio::task::spawn_blocking(move || FuseMount::mount(served, &target, options, runtime)).await;
         let fuse = mounted
             .map_err(|e| Failure::internal(format!("mounting on {show} crashed: {e}")))?
             .map_err(|e| mount_failure(&show, &e))?;
@@ -51,7 +53,7 @@ impl Mounts {
         // Under the lock, so that a mount that ends at once is forgotten after it was entered.
         let mut mounts = self.mounts.lock();
         let watcher = self.watch(dir.clone(), fuse.clone());
-        let mounted = Mounted { volume: name, read_only, fuse, watcher };
+        let mounted = Mounted { name, volume, read_only, fuse, watcher };
         let status = status(&dir, &mounted);
         mounts.insert(dir, mounted);
         Ok(status)
@@ -89,13 +91,20 @@ impl Mounts {
         self.mounts.lock().iter().map(|(dir, mounted)| status(dir, mounted)).collect()
     }
 
-    /// Takes the mount on `dir` away, unless a file is open there.
+    /// Takes the mount on `dir` away, unless a file is open there. As with any filesystem, what was written is
+    /// durable afterwards.
     pub(crate) async fn remove(&self, dir: &Path) -> Result<(), Failure> {
-        let found = self.mounts.lock().get(dir).map(|mounted| mounted.fuse.clone());
-        let Some(fuse) = found else {
+        let found = self.mounts.lock().get(dir).map(|mounted| (mounted.fuse.clone(), mounted.volume.clone()));
+        let Some((fuse, volume)) = found else {
             return Err(Failure::not_found(format!("{} is not a mount of this larder", dir.display()))
-                .action("see those there are with: findmnt -t fuse"));
+                .action("see those there are with: findmnt -t fuse,fuse.larder"));
         };
+        self.take_away(dir, fuse).await?;
+        let unsafe_yet = format!("{} is unmounted, but what was written is not durable yet", dir.display());
+        volume.sync().await.map_err(|e| translate::volume_failure(unsafe_yet, &e))
+    }
+
+    async fn take_away(&self, dir: &Path, fuse: Arc<FuseMount>) -> Result<(), Failure> {
         let done = tokio::task::spawn_blocking(move || fuse.unmount()).await;
         match done {
             Ok(Ok(())) => {
@@ -110,10 +119,15 @@ impl Mounts {
 
     /// Takes those of one volume or pool away, with files open or not: their holders get errors.
     pub(crate) async fn remove_of(&self, matches: impl Fn(&VolumeName) -> bool) {
-        let found: Vec<PathBuf> =
-            self.mounts.lock().iter().filter(|(_, m)| matches(&m.volume)).map(|(d, _)| d.clone()).collect();
-        for dir in found {
-            if let Err(failure) = self.remove(&dir).await {
+        let found: Vec<_> = self
+            .mounts
+            .lock()
+            .iter()
+            .filter(|(_, m)| matches(&m.name))
+            .map(|(d, m)| (d.clone(), m.fuse.clone()))
+            .collect();
+        for (dir, fuse) in found {
+            if let Err(failure) = self.take_away(&dir, fuse).await {
                 tracing::warn!("{}: detached while in use", failure.message);
                 let Some(mounted) = self.mounts.lock().remove(&dir) else { continue };
                 mounted.watcher.abort();
@@ -126,7 +140,7 @@ impl Mounts {
 }
 
 fn status(dir: &Path, mounted: &Mounted) -> MountStatus {
-    MountStatus { dir: dir.to_owned(), volume: mounted.volume.to_string(), read_only: mounted.read_only }
+    MountStatus { dir: dir.to_owned(), volume: mounted.name.to_string(), read_only: mounted.read_only }
 }
 
 /// What the kernel says of a mount whose server is gone.

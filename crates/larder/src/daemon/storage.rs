@@ -128,6 +128,11 @@ impl OpenPool {
         self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))
     }
 
+    /// Copies and parity that reading the volumes would not touch; returns how many were rebuilt.
+    async fn scrub(&self) -> Result<u64, Failure> {
+        self.pool.scrub().await.map(|(_, rebuilt)| rebuilt).map_err(|e| translate::pool_failure(&e))
+    }
+
     async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, Failure> {
         let report = self.registry.check(name, read_data).await.map_err(|e| self.failure(name, &e))?;
         Ok(CheckResult {
@@ -138,6 +143,7 @@ impl OpenPool {
             extents: report.extents,
             segments: report.segments,
             data_bytes: report.data_bytes,
+            rebuilt: 0,
             problems: report.problems,
         })
     }
@@ -260,8 +266,9 @@ impl Storage {
                 Some(name) => vec![name.to_owned()],
                 None => pool.volumes().await?.into_iter().map(|v| v.name).collect(),
             };
+            let rebuilt = if read_data { pool.scrub().await? } else { 0 };
             for name in names {
-                results.push(pool.check(&name, read_data).await?);
+                results.push(CheckResult { rebuilt, ..pool.check(&name, read_data).await? });
             }
         }
         Ok(results)

@@ -270,3 +270,20 @@ async fn a_read_only_disk_is_read_but_not_written() {
     assert!(status.action.contains("remount"), "{}", status.action);
     pool.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn disks_that_fail_together_are_broken_and_not_full() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Mirror3).await;
+    let store = pool.store();
+    store.put(&Path::from("before"), noise(1, 100_000).into()).await.unwrap();
+    let (_, available) = pool.space();
+    for disk in [0, 1] {
+        bench.faults(disk).read_error.store(true, SeqCst);
+        bench.faults(disk).write_error.store(true, SeqCst);
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    assert!(pool.space().1 > available / 2, "as much room as before, until a write has found out");
+    store.put(&Path::from("after"), noise(2, 100_000).into()).await.unwrap();
+    assert_eq!(pool.status().disks.iter().filter(|disk| disk.state == DiskState::Online).count(), 1);
+}

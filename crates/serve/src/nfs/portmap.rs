@@ -1,5 +1,5 @@
 //! As much of a portmapper (RFC 1833 3, program 100000 version 2) as clients without port options need:
-//! NULL, GETPORT, DUMP. Nobody may register anything.
+//! NULL, GETPORT, DUMP. Nobody may register anything. It knows itself: `rpcinfo -p` asks for that first.
 
 use super::mount::{MOUNT_PROGRAM, MOUNT_V3};
 use super::proto::{NFS_PROGRAM, NFS_V3};
@@ -9,6 +9,9 @@ use super::xdr::Writer;
 pub const PORTMAP_PROGRAM: u32 = 100_000;
 const PORTMAP_V2: u32 = 2;
 const TCP: u32 = 6;
+const UDP: u32 = 17;
+/// Where everybody looks for a portmapper.
+const PORTMAP_PORT: u16 = 111;
 const SERVICES: [(u32, u32); 4] =
     [(NFS_PROGRAM, NFS_V3), (MOUNT_PROGRAM, MOUNT_V3), (MOUNT_PROGRAM, 1), (MOUNT_PROGRAM, 2)];
 
@@ -24,11 +27,11 @@ pub fn answer(call: &CallHeader<'_>, port: u16, w: &mut Writer) {
         1 | 2 => w.bool(false),
         3 => get_port(call, port, w),
         4 => {
-            for (prog, vers) in SERVICES {
+            let own = [TCP, UDP].map(|protocol| [PORTMAP_PROGRAM, PORTMAP_V2, protocol, PORTMAP_PORT.into()]);
+            let files = SERVICES.map(|(prog, vers)| [prog, vers, TCP, port.into()]);
+            for mapping in own.iter().chain(&files) {
                 w.bool(true);
-                for word in [prog, vers, TCP, port.into()] {
-                    w.u32(word);
-                }
+                mapping.iter().for_each(|word| w.u32(*word));
             }
             w.bool(false);
         }
@@ -47,6 +50,11 @@ fn get_port(call: &CallHeader<'_>, port: u16, w: &mut Writer) {
         w.truncate(0);
         return begin_accepted(w, call.xid, AcceptStat::GarbageArgs);
     };
-    let known = protocol == TCP && SERVICES.iter().any(|&(program, _)| program == prog);
-    w.u32(if known { port.into() } else { 0 });
+    let files = protocol == TCP && SERVICES.iter().any(|&(program, _)| program == prog);
+    let found = match (prog, protocol) {
+        (PORTMAP_PROGRAM, TCP | UDP) => PORTMAP_PORT,
+        _ if files => port,
+        _ => 0,
+    };
+    w.u32(found.into());
 }

@@ -212,6 +212,9 @@ impl Inner {
         self.check_poison()?;
         let dead = table.apply(tally, &mut batch);
         let ticket = self.parts.meta.submit_with_records(batch).map_err(|error| self.poison(&error))?;
+        if !dead.is_empty() {
+            self.gc_wake.notify_one();
+        }
         dead.into_iter().for_each(|id| table.retire(id, ticket));
         Ok(ticket)
     }

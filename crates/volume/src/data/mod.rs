@@ -154,6 +154,8 @@ struct Inner {
     fetches: Mutex<HashMap<memory::RecordKey, Arc<read::Fetch>>>,
     fetch_bytes: AtomicU64,
     gate: space::Gate,
+    /// Inodes whose data is being removed: its room is on its way back.
+    removals: std::sync::atomic::AtomicUsize,
     /// Extents in memory, and the inodes that have many, oldest first.
     extents_total: Arc<std::sync::atomic::AtomicUsize>,
     extents_list: Mutex<std::collections::VecDeque<std::sync::Weak<Inode>>>,
@@ -208,6 +210,21 @@ impl Drop for Data {
 }
 
 impl Data {
+    /// What can still be written into a store of this (total, available) room.
+    pub(crate) fn writable(&self, room: (u64, u64)) -> u64 {
+        self.0.writable(room)
+    }
+
+    /// `reap` of some inode will be called.
+    pub(crate) fn removal_begins(&self) {
+        self.0.removals.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It was, or will not be in this opening.
+    pub(crate) fn removal_ends(&self) {
+        self.0.removals.fetch_sub(1, Ordering::AcqRel);
+    }
+
     pub(crate) fn usage(&self) -> DataUsage {
         let segments = self.0.segments.lock();
         let (segment_bytes, live_bytes) = segments.bytes();

@@ -50,6 +50,7 @@ impl Data {
             fetches: Mutex::default(),
             fetch_bytes: AtomicU64::new(0),
             gate: Default::default(),
+            removals: AtomicUsize::new(0),
             extents_total: Arc::new(AtomicUsize::new(0)),
             extents_list: Mutex::new(VecDeque::new()),
             gc_wake: Notify::new(),

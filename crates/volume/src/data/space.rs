@@ -2,7 +2,7 @@
 //!
 //! What is dirty has not reached the store yet, so it is set aside; so is a margin for metadata and for the segments
 //! that garbage collection writes before it can delete others. While garbage could still be collected, or dirty data is
-//! still on its way (compressed it may need less), a writer waits instead of failing.
+//! still on its way (compressed it may need less), or files are being removed, a writer waits instead of failing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -65,6 +65,18 @@ impl Inner {
         objects - live
     }
 
+    /// Room with what collection gives back: not all of it, since it writes before it deletes.
+    fn reachable(&self, available: u64, garbage: u64) -> u64 {
+        let worthwhile = if garbage > SEGMENT_MIN_GARBAGE { garbage - garbage / 8 } else { 0 };
+        available.saturating_add(worthwhile)
+    }
+
+    /// What a writer who waits for room can still write: as [`Inner::wait_for_room`] judges it.
+    pub(super) fn writable(&self, (total, available): (u64, u64)) -> u64 {
+        let promised = self.parts.memory.dirty_used() + self.margin(total);
+        self.reachable(available, self.garbage_bytes()).saturating_sub(promised)
+    }
+
     fn missing_room(&self, bytes: u64) -> Option<FsError> {
         let (total, available) = self.room(bytes);
         let promised = self.parts.memory.dirty_used() + bytes + self.margin(total);
@@ -83,14 +95,15 @@ impl Inner {
         let mut futile = 0;
         let mut last = (u64::MAX, u64::MAX);
         loop {
-            // Before the room: what is garbage no more by now is room then, and must not be missing in both.
+            // In this order: what is removed becomes garbage, and garbage becomes room. Nothing may be missing in all three.
+            let removing = self.removals.load(Ordering::Acquire) > 0;
             let (garbage, dirty) = (self.garbage_bytes(), self.parts.memory.dirty_used());
             let Some(no_space) = self.missing_room(bytes) else { return Ok(()) };
             self.check_poison()?;
             let (total, available) = self.room(0);
-            let reachable = available.saturating_add(garbage - garbage / 8);
+            let reachable = self.reachable(available, garbage);
             let hope = reachable >= dirty + bytes + self.margin(total) && garbage > SEGMENT_MIN_GARBAGE;
-            if dirty == 0 && !hope {
+            if dirty == 0 && !hope && !removing {
                 return Err(no_space);
             }
             let now = (self.gc_rounds.load(Ordering::Relaxed), available);
@@ -103,7 +116,9 @@ impl Inner {
             self.gc_wanted.store(true, Ordering::Relaxed);
             self.gc_wake.notify_one();
             let progress = self.progress.notified();
-            let _ = tokio::time::timeout(WAIT, progress).await;
+            // A round that collects nothing ends at once: that alone must not use up the patience.
+            let pause = if futile > 0 { WAIT / 4 } else { Duration::ZERO };
+            let _ = tokio::join!(tokio::time::timeout(WAIT, progress), tokio::time::sleep(pause));
         }
     }
 }

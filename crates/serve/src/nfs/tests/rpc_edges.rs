@@ -116,14 +116,15 @@ async fn the_portmapper_knows_the_port() {
     let addr = server.portmapper.unwrap();
     let get_port = |prog: u32, protocol: u32| args(|w| [prog, 3, protocol, 0].into_iter().for_each(|word| w.u32(word)));
     let mut c = Client::connect(addr).await;
-    for (prog, protocol, port) in
-        [(NFS_PROGRAM, 6, server.addr.port()), (MOUNT_PROGRAM, 6, server.addr.port()), (NFS_PROGRAM, 17, 0), (7, 6, 0)]
-    {
+    let port = server.addr.port();
+    let own = [(PORTMAP_PROGRAM, 6, 111), (PORTMAP_PROGRAM, 17, 111)];
+    let files = [(NFS_PROGRAM, 6, port), (MOUNT_PROGRAM, 6, port), (NFS_PROGRAM, 17, 0), (7, 6, 0)];
+    for (prog, protocol, port) in own.into_iter().chain(files) {
         let answer = c.rpc(PORTMAP_PROGRAM, 2, 3, &get_port(prog, protocol)).await;
         assert_eq!(answer.status(), u32::from(port));
     }
     assert_eq!(c.rpc(PORTMAP_PROGRAM, 4, 3, b"").await.accept, 2);
-    assert_eq!(c.rpc(PORTMAP_PROGRAM, 2, 4, b"").await.body.len(), 4 * 20 + 4);
+    assert_eq!(c.rpc(PORTMAP_PROGRAM, 2, 4, b"").await.body.len(), 6 * 20 + 4);
     assert_eq!(c.rpc(NFS_PROGRAM, 3, 0, b"").await.accept, 1, "files are served elsewhere");
 
     let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();

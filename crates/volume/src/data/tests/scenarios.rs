@@ -173,6 +173,22 @@ async fn a_full_store_refuses_before_accepting_and_takes_again_after_deletion() 
     world.check(true).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_deleted_is_given_back_although_nothing_is_written_afterwards() {
+    let world = World::new(131_072, Compression::None, 48 << 20, 96 << 20).await;
+    let inode = world.create(2).await;
+    world.write(&inode, 0, &noise(1, 8 << 20)).await;
+    world.data.sync_all().await.unwrap();
+    assert!(world.store.measure() > 8 << 20);
+    world.data.reap(&inode, Batch::default()).await.unwrap();
+    let gone = async {
+        while world.store.measure() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), gone).await.expect("the space does not come back");
+}
+
 /// A volume at 80 % full, overwritten at random ten times its size, goes on (here with small segments' worth of
 /// data; the figure is printed).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
