@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::backend::{FileTimes, Handle, ShareBackend};
 use crate::builder::Access;
-use crate::conn::outbound::Outbound;
+use crate::conn::outbound::{Notified, Outbound};
 use crate::conn::pending::{PendingOps, Stop};
 use crate::files::{
     Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot, WatchReg, close_opens,
@@ -219,6 +219,21 @@ impl Connection {
         }
         let algo = *self.signing_algo.read().await;
         Some(SigningKey { algo, key })
+    }
+
+    /// Where the break notifications of opens go that `session_id` has in a
+    /// tree of `share`.
+    pub(crate) async fn notified(&self, session_id: u64, share: &ShareBindings) -> Notified {
+        let session = self.sessions.read().await.get(&session_id).cloned();
+        let cipher = match session {
+            Some(session) => {
+                let session = session.read().await;
+                let encrypted = session.encrypt_data || share.encrypt_data;
+                session.cipher.clone().filter(|_| encrypted)
+            }
+            None => None,
+        };
+        Notified::new(&self.outbound, cipher.map(|keys| (session_id, keys)))
     }
 
     pub async fn close_tree(&self, session_id: u64, tree_id: u32) -> bool {

@@ -748,7 +748,7 @@ mod tests {
     use super::*;
     use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
     use crate::backend::{FileInfo, FileTimes, OpenOptions};
-    use crate::conn::outbound::Outbound;
+    use crate::conn::outbound::{Notified, Outbound};
     use crate::files::lease::{LeaseRequest, LeaseState, LeaseVersion};
     use crate::files::leases::LeaseTable;
     use crate::files::table::{FileRef, OpenRequest, Sharing};
@@ -827,7 +827,7 @@ mod tests {
                     access: FILE_READ_DATA | FILE_WRITE_DATA,
                     share: 7,
                 },
-                owner: Arc::downgrade(&self.outbound),
+                owner: Notified::new(&self.outbound, None),
                 lease: Some(lease(n)),
                 ..OpenRequest::default()
             };
@@ -1210,7 +1210,7 @@ mod tests {
         assert_eq!(status(f.table.claim(id, &alice)), not_found, "claimed once");
         f.table.purge(id);
         assert!(f.table.take_for(None, None).is_empty());
-        let owner = Arc::downgrade(&f.outbound);
+        let owner = Notified::new(&f.outbound, None);
         let reattached = open.read().await.file.as_ref().unwrap().reattach(owner);
         assert!(reattached.is_some());
         drop(reattached);

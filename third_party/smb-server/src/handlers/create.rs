@@ -748,9 +748,10 @@ async fn attempt(
     // carry the name the file had.
     let names = share.files.names_lock().await;
 
+    let owner = conn.notified(hdr.session_id, &share).await;
     let open_request = |overwrite, break_handles| OpenRequest {
         sharing: args.sharing,
-        owner: Arc::downgrade(&conn.outbound),
+        owner: owner.clone(),
         lease: args.lease.map(|l| l.id),
         overwrite,
         break_handles,
