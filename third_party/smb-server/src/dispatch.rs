@@ -233,6 +233,7 @@ impl Chain {
             .iter()
             .map(|request| chain::Request {
                 header: request.header,
+                unknown: request.unknown,
                 range: request.range.start - cut..request.range.end - cut,
             })
             .collect();
@@ -478,8 +479,8 @@ pub(crate) async fn receive_frame(
         return Received::Nothing;
     }
 
-    // A chain whose first request is marked related fails as a whole
-    // (MS-SMB2 3.3.5.2.7.2).
+    // A chain whose first request is marked related fails up to the first
+    // that is not (MS-SMB2 3.3.5.2.7.2).
     let chain_failure = (requests[0].header.flags & SMB2_FLAGS_RELATED_OPERATIONS != 0)
         .then_some(ntstatus::STATUS_INVALID_PARAMETER);
     let chain = Chain {
@@ -516,8 +517,16 @@ async fn run_chain(
         let remaining = chain.requests.len() - chain.next;
         let received = chain.frame.slice(range.clone());
         let mut sub_frame = received.clone();
-        let mut failure = chain.chain_failure;
-        if failure.is_none() && req_hdr.flags & SMB2_FLAGS_RELATED_OPERATIONS != 0 {
+        let related = req_hdr.flags & SMB2_FLAGS_RELATED_OPERATIONS != 0;
+        // One that is not related starts anew.
+        if !related {
+            chain.chain_failure = None;
+        }
+        let unknown = request.unknown;
+        let mut failure = chain
+            .chain_failure
+            .or(unknown.map(|_| ntstatus::STATUS_INVALID_PARAMETER));
+        if failure.is_none() && related {
             let mut filled_in = received.to_vec();
             if let Err(f) = chain.related.apply(&mut filled_in, &mut req_hdr) {
                 failure = Some(f.status);
@@ -547,9 +556,12 @@ async fn run_chain(
                     "related request fails without running"
                 );
                 let ctx = ReplyCtx::new(conn, &req_hdr, chain.encrypted).await;
-                let reply = ctx
+                let mut reply = ctx
                     .build(conn, HandlerResponse::err(status), ReplyForm::Sync)
                     .await;
+                if let (Some(command), Some(field)) = (unknown, reply.bytes.get_mut(12..14)) {
+                    field.copy_from_slice(&command.to_le_bytes());
+                }
                 push_reply(conn, replies, reply, &req_hdr, remaining, chain.encrypted).await;
             }
             None => {
@@ -1327,8 +1339,15 @@ async fn build_response_bytes(
             key = conn.signing_key(&*sess_arc.read().await).await;
         }
     }
+    // An error where there is no session, and so no key, gives the signature
+    // of the request back, as on Windows: clients look for the flag at least.
+    let echoed = request_was_signed
+        && !handler_resp.skip_signing
+        && handler_resp.status >> 30 == 3;
     if key.is_some() {
         hdr.flags |= SMB2_FLAGS_SIGNED;
+    } else if echoed {
+        hdr.signature = req_hdr.signature;
     } else {
         hdr.flags &= !SMB2_FLAGS_SIGNED;
     }
