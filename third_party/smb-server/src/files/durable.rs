@@ -545,11 +545,11 @@ impl DurableTable {
         if leased && entry.client != claim.client {
             return Err(not_found());
         }
-        // MS-SMB2 3.3.5.9.12: a version 2 reconnect names the CreateGuid of
-        // a version 2 open. A version 1 reconnect checks none.
+        // MS-SMB2 3.3.5.9.12: a version 2 reconnect names Open.CreateGuid,
+        // which is zero in a version 1 open. A version 1 reconnect checks none.
         if claim
             .create_guid
-            .is_some_and(|guid| entry.durability.create_guid != Some(guid))
+            .is_some_and(|guid| entry.durability.create_guid.unwrap_or_default() != guid)
         {
             return Err(not_found());
         }
