@@ -2,8 +2,10 @@
 
 import os
 import random
+import shutil
 import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -140,6 +142,81 @@ def test_encryption_required_by_the_server(folder):
         assert "NT_STATUS_" in refused, refused
     finally:
         daemon.end()
+
+
+class Wiretap:
+    """A connection to the server through here: what the server sends, frame by frame."""
+
+    def __init__(self, port):
+        self.frames, self.server_port = [], port
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self.server_port))
+            for source, target, keep in ((client, server, False), (server, client, True)):
+                threading.Thread(target=self.pump, args=(source, target, keep), daemon=True).start()
+
+    def pump(self, source, target, keep):
+        with source.makefile("rb") as stream:
+            while len(header := stream.read(4)) == 4:
+                frame = stream.read(int.from_bytes(header[1:], "big"))
+                if keep:
+                    self.frames.append(frame)
+                try:
+                    target.sendall(header + frame)
+                except OSError:
+                    return
+        try:
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+
+def torture(daemon, *tests, port=None, options=()):
+    """What of Samba's conformance tests failed."""
+    address = [f"//127.0.0.1/{daemon.share}", "-p", str(port or daemon.smb_port)]
+    done = subprocess.run(["smbtorture", *address, f"-U{daemon.user}%{daemon.password}", *options, *tests],
+                          capture_output=True, text=True, timeout=300, check=False, errors="replace")
+    results = [line for line in done.stdout.splitlines() if line.startswith(("success:", "failure:", "error:", "skip:"))]
+    assert results, done.stdout + done.stderr
+    return [line for line in results if not line.startswith("success:")]
+
+
+needs_torture = pytest.mark.skipif(shutil.which("smbtorture") is None, reason="smbtorture is not installed")
+
+
+@needs_torture
+def test_breaks_are_encrypted(folder):
+    larder = make(folder).start()
+    assert larder.stop() == 0
+    daemon = restart_with(larder, share_option('encrypt = "required"'))
+    try:
+        tap = Wiretap(daemon.smb_port)
+        assert torture(daemon, "smb2.oplock.batch1", "smb2.lease.break_twice", port=tap.port) == []
+        tap.listener.close()
+        oplock_break = (0x12).to_bytes(2, "little")
+        in_clear = [f for f in tap.frames if f.startswith(b"\xfeSMB") and f[12:14] == oplock_break]
+        assert any(f.startswith(b"\xfdSMB") for f in tap.frames) and in_clear == []
+    finally:
+        daemon.end()
+
+
+@needs_torture
+def test_conformance(larder):
+    """A sample of what docs/smb.md counts: sessions that are gone, bindings, compounds, queries."""
+    assert torture(
+        larder, "smb2.connect", "smb2.session-id", "smb2.tcon", "smb2.session.reconnect1", "smb2.session.reauth6",
+        "smb2.session.bind_negative_smb210s", "smb2.session.bind_negative_smb3to3d", "smb2.session.bind_negative_smb3signGtoCs",
+        "smb2.compound.invalid1", "smb2.compound.invalid2", "smb2.compound.invalid4", "smb2.compound.related3",
+        "smb2.getinfo.fsinfo", "smb2.getinfo.granted", "smb2.read.position", "smb2.read.dir", "smb2.mkdir", "smb2.openattr",
+        "smb2.oplock.batch19", "smb2.durable-open.reopen2-lease", "smb2.ioctl.copy_chunk_bad_access") == []
 
 
 def test_wrong_password_guest_and_unknown_share(larder):

@@ -37,8 +37,7 @@ pub fn maximal_access(access: Access) -> u32 {
 
 /// Open.GrantedAccess for a CREATE DesiredAccess on a tree whose
 /// MaximalAccess is `maximal`. Generic bits map to file rights,
-/// MAXIMUM_ALLOWED adds all of `maximal`, and FILE_EXECUTE brings
-/// FILE_READ_DATA. `None` if `desired` asks for a file right outside
+/// MAXIMUM_ALLOWED adds all of `maximal`. `None` if `desired` asks for a file right outside
 /// `maximal`.
 pub fn granted_access(desired: u32, maximal: u32) -> Option<u32> {
     let mut requested = desired;
@@ -61,9 +60,6 @@ pub fn granted_access(desired: u32, maximal: u32) -> Option<u32> {
     if desired & MAXIMUM_ALLOWED != 0 {
         granted |= maximal;
     }
-    if granted & FILE_EXECUTE != 0 {
-        granted |= FILE_READ_DATA;
-    }
     Some(granted)
 }
 
@@ -78,10 +74,7 @@ mod tests {
         assert_eq!(granted_access(GENERIC_ALL, rw), Some(FILE_ALL_ACCESS));
         assert_eq!(granted_access(MAXIMUM_ALLOWED, rw), Some(FILE_ALL_ACCESS));
         assert_eq!(granted_access(GENERIC_WRITE, rw).unwrap() & DELETE, 0);
-        assert_eq!(
-            granted_access(FILE_EXECUTE, rw),
-            Some(FILE_EXECUTE | FILE_READ_DATA)
-        );
+        assert_eq!(granted_access(FILE_EXECUTE, rw), Some(FILE_EXECUTE));
     }
 
     #[test]

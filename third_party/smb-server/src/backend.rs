@@ -53,6 +53,10 @@ pub struct OpenOptions {
     pub non_directory: bool,
     /// `FILE_DELETE_ON_CLOSE` was set on CREATE.
     pub delete_on_close: bool,
+    /// The file attributes that a created or overwritten file is to have. A
+    /// file that is HIDDEN (0x2) or SYSTEM (0x4) is not overwritten by a client
+    /// that does not ask for the same (MS-FSA 2.1.5.1.2.1).
+    pub attributes: u32,
 }
 
 impl Default for OpenOptions {
@@ -66,6 +70,7 @@ impl Default for OpenOptions {
             directory: false,
             non_directory: false,
             delete_on_close: false,
+            attributes: 0,
         }
     }
 }

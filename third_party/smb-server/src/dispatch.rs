@@ -18,7 +18,7 @@ use crate::conn::chain;
 use crate::conn::credits::{CreditWindow, charge_covers};
 use crate::conn::limits::supports_multi_credit;
 use crate::conn::related::{RelatedContext, needs_session, needs_tree};
-use crate::conn::state::{Connection, Session};
+use crate::conn::state::{Connection, Session, SigningKey};
 use crate::files::AfterSend;
 use crate::handlers::{self, Outcome, Pending};
 use crate::ntstatus;
@@ -49,8 +49,23 @@ pub struct HandlerResponse {
     /// SESSION_SETUP on the round that produces STATUS_SUCCESS, so the
     /// session's KDF context can use the snapshot.
     pub take_preauth_snapshot_for_session: Option<u64>,
+    /// Signs the response in place of the key of the request's session.
+    pub signing_key: Option<SigningKey>,
     /// Lease breaks held back until this response is queued.
     pub(crate) after_send: Vec<AfterSend>,
+}
+
+/// Why a request is refused before it is handled, and what signs the refusal
+/// when the connection no longer has, or never had, the request's session.
+pub(crate) struct Refusal {
+    pub status: u32,
+    pub key: Option<SigningKey>,
+}
+
+impl Refusal {
+    pub(crate) fn unsigned(status: u32) -> Self {
+        Self { status, key: None }
+    }
 }
 
 impl HandlerResponse {
@@ -63,6 +78,7 @@ impl HandlerResponse {
             override_session_id: None,
             skip_signing: false,
             take_preauth_snapshot_for_session: None,
+            signing_key: None,
             after_send: Vec::new(),
         }
     }
@@ -79,6 +95,7 @@ impl HandlerResponse {
             override_session_id: None,
             skip_signing: false,
             take_preauth_snapshot_for_session: None,
+            signing_key: None,
             after_send: Vec::new(),
         }
     }
@@ -90,7 +107,7 @@ struct Reply {
     bytes: Vec<u8>,
     payload: Vec<Bytes>,
     /// The key the response is signed with.
-    signing_key: Option<[u8; 16]>,
+    signing_key: Option<SigningKey>,
     /// The session the response is encrypted for and its keys, when it
     /// must be encrypted.
     cipher: Option<(u64, Arc<SessionCipher>)>,
@@ -216,6 +233,7 @@ impl Chain {
             .iter()
             .map(|request| chain::Request {
                 header: request.header,
+                unknown: request.unknown,
                 range: request.range.start - cut..request.range.end - cut,
             })
             .collect();
@@ -461,8 +479,8 @@ pub(crate) async fn receive_frame(
         return Received::Nothing;
     }
 
-    // A chain whose first request is marked related fails as a whole
-    // (MS-SMB2 3.3.5.2.7.2).
+    // A chain whose first request is marked related fails up to the first
+    // that is not (MS-SMB2 3.3.5.2.7.2).
     let chain_failure = (requests[0].header.flags & SMB2_FLAGS_RELATED_OPERATIONS != 0)
         .then_some(ntstatus::STATUS_INVALID_PARAMETER);
     let chain = Chain {
@@ -499,8 +517,16 @@ async fn run_chain(
         let remaining = chain.requests.len() - chain.next;
         let received = chain.frame.slice(range.clone());
         let mut sub_frame = received.clone();
-        let mut failure = chain.chain_failure;
-        if failure.is_none() && req_hdr.flags & SMB2_FLAGS_RELATED_OPERATIONS != 0 {
+        let related = req_hdr.flags & SMB2_FLAGS_RELATED_OPERATIONS != 0;
+        // One that is not related starts anew.
+        if !related {
+            chain.chain_failure = None;
+        }
+        let unknown = request.unknown;
+        let mut failure = chain
+            .chain_failure
+            .or(unknown.map(|_| ntstatus::STATUS_INVALID_PARAMETER));
+        if failure.is_none() && related {
             let mut filled_in = received.to_vec();
             if let Err(f) = chain.related.apply(&mut filled_in, &mut req_hdr) {
                 failure = Some(f.status);
@@ -530,9 +556,12 @@ async fn run_chain(
                     "related request fails without running"
                 );
                 let ctx = ReplyCtx::new(conn, &req_hdr, chain.encrypted).await;
-                let reply = ctx
+                let mut reply = ctx
                     .build(conn, HandlerResponse::err(status), ReplyForm::Sync)
                     .await;
+                if let (Some(command), Some(field)) = (unknown, reply.bytes.get_mut(12..14)) {
+                    field.copy_from_slice(&command.to_le_bytes());
+                }
                 push_reply(conn, replies, reply, &req_hdr, remaining, chain.encrypted).await;
             }
             None => {
@@ -714,7 +743,7 @@ async fn finish_frame(
         .iter_mut()
         .flat_map(|r| std::mem::take(&mut r.after_send))
         .collect();
-    let message = stitch_responses(conn, replies).await;
+    let message = stitch_responses(replies);
     let Some((session_id, cipher)) = cipher else {
         return Some((message, after_send));
     };
@@ -808,8 +837,7 @@ fn grant_credits(conn: &Connection, req_hdr: &Smb2Header) -> u16 {
 /// in pieces, its bulk data where it lies. Of compound responses, each but
 /// the last is padded to 8 bytes and signed over its padding (MS-SMB2
 /// 3.1.4.1).
-async fn stitch_responses(conn: &Connection, mut responses: Vec<Reply>) -> Message {
-    let algo = *conn.signing_algo.read().await;
+fn stitch_responses(mut responses: Vec<Reply>) -> Message {
     let last = responses.len().saturating_sub(1);
     if last == 0
         && let Some(reply) = responses.pop()
@@ -820,7 +848,7 @@ async fn stitch_responses(conn: &Connection, mut responses: Vec<Reply>) -> Messa
         };
         if let Some(key) = reply.signing_key {
             let rest = message.tail.iter().map(|piece| &piece[..]);
-            if let Err(e) = sign_pieces(&mut message.head, rest, &key, algo) {
+            if let Err(e) = sign_pieces(&mut message.head, rest, &key.key, key.algo) {
                 error!(error = %e, "failed to sign response");
             }
         }
@@ -840,7 +868,7 @@ async fn stitch_responses(conn: &Connection, mut responses: Vec<Reply>) -> Messa
             out[start + 0x14..start + 0x18].copy_from_slice(&next.to_le_bytes());
         }
         if let Some(key) = reply.signing_key
-            && let Err(e) = sign_pieces(&mut out[start..], std::iter::empty(), &key, algo)
+            && let Err(e) = sign_pieces(&mut out[start..], std::iter::empty(), &key.key, key.algo)
         {
             error!(error = %e, "failed to sign compound response");
         }
@@ -906,9 +934,11 @@ async fn dispatch_one(
 
         // An encrypted request is not signed; its decryption checked it.
         if !encrypted
-            && let Err(status) = verify_request_signature(server, conn, &req_hdr, received).await
+            && let Err(refusal) = verify_request_signature(server, conn, &req_hdr, received).await
         {
-            return Some(Dispatched::Done(reply(HandlerResponse::err(status)).await));
+            let mut refused = HandlerResponse::err(refusal.status);
+            refused.signing_key = refusal.key;
+            return Some(Dispatched::Done(reply(refused).await));
         }
         if let Err(status) =
             check_encryption(server, conn, &req_hdr, encrypted, request_session.as_ref()).await
@@ -1182,32 +1212,24 @@ async fn take_session_preauth(conn: &Arc<Connection>, session_id: u64) -> Preaut
 }
 
 async fn verify_request_signature(
-    _server: &Arc<ServerState>,
+    server: &Arc<ServerState>,
     conn: &Arc<Connection>,
     hdr: &Smb2Header,
     frame: &[u8],
-) -> Result<(), u32> {
+) -> Result<(), Refusal> {
     if hdr.command == Command::Negotiate {
         if hdr.flags & SMB2_FLAGS_SIGNED != 0 {
-            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+            return Err(Refusal::unsigned(ntstatus::STATUS_INVALID_PARAMETER));
         }
         return Ok(());
     }
     if hdr.session_id == 0 {
         return Ok(());
     }
-    let sessions = conn.sessions.read().await;
-    let sess_arc = match sessions.get(&hdr.session_id) {
-        Some(s) => s.clone(),
-        None => {
-            // Unknown session.
-            if hdr.flags & SMB2_FLAGS_SIGNED == 0 {
-                return Ok(());
-            }
-            return Err(ntstatus::STATUS_USER_SESSION_DELETED);
-        }
+    let session = conn.sessions.read().await.get(&hdr.session_id).cloned();
+    let Some(sess_arc) = session else {
+        return verify_without_session(server, conn, hdr, frame).await;
     };
-    drop(sessions);
 
     if hdr.flags & SMB2_FLAGS_SIGNED != 0 {
         let sess = sess_arc.read().await;
@@ -1219,7 +1241,7 @@ async fn verify_request_signature(
         let algo = *conn.signing_algo.read().await;
         if let Err(e) = crate::proto::crypto::verify(frame, &key, algo) {
             warn!(error = %e, "request signature verification failed");
-            return Err(ntstatus::STATUS_ACCESS_DENIED);
+            return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
         }
     } else if hdr.command != Command::SessionSetup {
         let sess = sess_arc.read().await;
@@ -1227,10 +1249,36 @@ async fn verify_request_signature(
         drop(sess);
         if need {
             warn!(?hdr.command, "missing required signature on request");
-            return Err(ntstatus::STATUS_ACCESS_DENIED);
+            return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
         }
     }
     Ok(())
+}
+
+/// A request on a session that the connection does not have: SESSION_SETUP
+/// may be for another connection's, and what is signed is refused here, with
+/// the session's key if it ended lately and made the signature.
+async fn verify_without_session(
+    server: &Arc<ServerState>,
+    conn: &Arc<Connection>,
+    hdr: &Smb2Header,
+    frame: &[u8],
+) -> Result<(), Refusal> {
+    let ended = conn.ended_session_key(hdr.session_id);
+    if hdr.command == Command::SessionSetup && ended.is_none() {
+        if conn.pending_auths.read().await.contains_key(&hdr.session_id) {
+            return Ok(());
+        }
+        return Err(handlers::session_setup::refuse_unknown(server, conn, hdr, frame).await);
+    }
+    if hdr.flags & SMB2_FLAGS_SIGNED == 0 {
+        return Ok(());
+    }
+    let key = ended.filter(|k| crate::proto::crypto::verify(frame, &k.key, k.algo).is_ok());
+    Err(Refusal {
+        status: ntstatus::STATUS_USER_SESSION_DELETED,
+        key,
+    })
 }
 
 /// Build the on-the-wire bytes up to the bulk data: header + body, granting
@@ -1244,7 +1292,7 @@ async fn build_response_bytes(
     request_session: Option<&Arc<tokio::sync::RwLock<crate::conn::state::Session>>>,
     granted: u16,
     form: ReplyForm,
-) -> (Vec<u8>, Option<[u8; 16]>) {
+) -> (Vec<u8>, Option<SigningKey>) {
     let mut hdr = *req_hdr;
     hdr.credit_request_response = granted;
     hdr.flags |= SMB2_FLAGS_SERVER_TO_REDIR;
@@ -1274,9 +1322,10 @@ async fn build_response_bytes(
     // non-anon/non-guest sessions even though the request cannot be signed yet.
     let is_session_setup_success =
         req_hdr.command == Command::SessionSetup && handler_resp.status == ntstatus::STATUS_SUCCESS;
-    let mut should_sign = false;
-    let mut key = [0u8; 16];
-    if !handler_resp.skip_signing
+    let mut key = None;
+    if handler_resp.signing_key.is_some() {
+        key = handler_resp.signing_key;
+    } else if !handler_resp.skip_signing
         && hdr.session_id != 0
         && (request_was_signed || is_session_setup_success)
     {
@@ -1287,16 +1336,18 @@ async fn build_response_bytes(
                 .cloned()
         });
         if let Some(sess_arc) = session {
-            let sess = sess_arc.read().await;
-            let is_anon = matches!(sess.identity, Identity::Anonymous);
-            if !is_anon && sess.signing_key != [0u8; 16] {
-                key = sess.signing_key;
-                should_sign = true;
-            }
+            key = conn.signing_key(&*sess_arc.read().await).await;
         }
     }
-    if should_sign {
+    // An error where there is no session, and so no key, gives the signature
+    // of the request back, as on Windows: clients look for the flag at least.
+    let echoed = request_was_signed
+        && !handler_resp.skip_signing
+        && handler_resp.status >> 30 == 3;
+    if key.is_some() {
         hdr.flags |= SMB2_FLAGS_SIGNED;
+    } else if echoed {
+        hdr.signature = req_hdr.signature;
     } else {
         hdr.flags &= !SMB2_FLAGS_SIGNED;
     }
@@ -1307,7 +1358,7 @@ async fn build_response_bytes(
     }
     out.extend_from_slice(&handler_resp.body);
     // Signed when the frame is joined, once its padding is known.
-    (out, should_sign.then_some(key))
+    (out, key)
 }
 
 /// Detect and answer an SMB1 multi-protocol NEGOTIATE_REQUEST.

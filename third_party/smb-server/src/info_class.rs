@@ -32,7 +32,10 @@ pub const FILE_ALTERNATE_NAME_INFORMATION: u8 = 0x15;
 pub const FILE_STREAM_INFORMATION: u8 = 0x16;
 pub const FILE_DISPOSITION_INFORMATION: u8 = 0x0D;
 pub const FILE_RENAME_INFORMATION: u8 = 0x0A;
+pub const FILE_COMPRESSION_INFORMATION: u8 = 0x1C;
 pub const FILE_NETWORK_OPEN_INFORMATION: u8 = 0x22;
+pub const FILE_ATTRIBUTE_TAG_INFORMATION: u8 = 0x23;
+pub const FILE_NORMALIZED_NAME_INFORMATION: u8 = 0x30;
 pub const FILE_ID_BOTH_DIRECTORY_INFORMATION: u8 = 0x25;
 pub const FILE_ID_FULL_DIRECTORY_INFORMATION: u8 = 0x26;
 
@@ -126,13 +129,15 @@ pub fn encode_file_alignment_information() -> Vec<u8> {
 // internal, EA, access, position, mode, alignment, name.
 // ---------------------------------------------------------------------------
 
-/// The name part is empty, as MS-SMB2 3.3.5.20.1 asks of servers.
+/// `name` is the path from the root of the share, with a backslash first, as
+/// Windows and Samba have it.
 pub fn encode_file_all_information(
     info: &FileInfo,
     access_mask: u32,
     links: u32,
     delete_pending: bool,
     position: u64,
+    name: &str,
 ) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&encode_file_basic_information(info));
@@ -147,10 +152,7 @@ pub fn encode_file_all_information(
     out.extend_from_slice(&encode_file_position_information(position));
     out.extend_from_slice(&encode_file_mode_information(0));
     out.extend_from_slice(&encode_file_alignment_information());
-    out.extend_from_slice(&0u32.to_le_bytes()); // FileNameLength
-    // Linux cifs checks FileAllInformation against its struct with
-    // FileName[1], so the empty name still takes one byte.
-    out.push(0);
+    out.extend_from_slice(&encode_file_name_information(name));
     out
 }
 
@@ -176,6 +178,24 @@ pub fn encode_file_network_open_information(info: &FileInfo) -> Vec<u8> {
     out.extend_from_slice(&info.end_of_file.to_le_bytes());
     out.extend_from_slice(&info.attributes().to_le_bytes());
     out.extend_from_slice(&0u32.to_le_bytes()); // Reserved
+    out
+}
+
+/// FileCompressionInformation (MS-FSCC 2.4.9) of a store that compresses
+/// nothing, as far as clients are told.
+pub fn encode_file_compression_information(info: &FileInfo) -> Vec<u8> {
+    let mut out = Vec::with_capacity(16);
+    out.extend_from_slice(&info.end_of_file.to_le_bytes());
+    // CompressionFormat, three shifts, Reserved.
+    out.extend_from_slice(&[0; 8]);
+    out
+}
+
+/// FileAttributeTagInformation (MS-FSCC 2.4.6); no file is a reparse point.
+pub fn encode_file_attribute_tag_information(info: &FileInfo) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8);
+    out.extend_from_slice(&info.attributes().to_le_bytes());
+    out.extend_from_slice(&0u32.to_le_bytes());
     out
 }
 
@@ -207,7 +227,9 @@ pub const FS_VOLUME_INFORMATION: u8 = 0x01;
 pub const FS_SIZE_INFORMATION: u8 = 0x03;
 pub const FS_DEVICE_INFORMATION: u8 = 0x04;
 pub const FS_ATTRIBUTE_INFORMATION: u8 = 0x05;
+pub const FS_CONTROL_INFORMATION: u8 = 0x06;
 pub const FS_FULL_SIZE_INFORMATION: u8 = 0x07;
+pub const FS_OBJECT_ID_INFORMATION: u8 = 0x08;
 pub const FS_SECTOR_SIZE_INFORMATION: u8 = 0x0B;
 
 /// Volume serial number of a backend that reports none of its own.
@@ -262,6 +284,27 @@ pub fn encode_fs_attribute_information(
     out.extend_from_slice(&max_component_len.to_le_bytes());
     out.extend_from_slice(&(name_u16.len() as u32).to_le_bytes());
     out.extend_from_slice(&name_u16);
+    out
+}
+
+/// FileFsControlInformation (MS-FSCC 2.5.2) - 48 bytes: no quotas, and no
+/// limit by default.
+pub fn encode_fs_control_information() -> Vec<u8> {
+    let mut out = Vec::with_capacity(48);
+    // FreeSpaceStartFiltering, FreeSpaceThreshold, FreeSpaceStopFiltering.
+    out.extend_from_slice(&[0; 24]);
+    // DefaultQuotaThreshold, DefaultQuotaLimit.
+    out.extend_from_slice(&[0xFF; 16]);
+    // FileSystemControlFlags, padding.
+    out.extend_from_slice(&[0; 8]);
+    out
+}
+
+/// FileFsObjectIdInformation (MS-FSCC 2.5.6) - 64 bytes: the serial number
+/// names the volume; no ExtendedInfo.
+pub fn encode_fs_object_id_information(serial: u32) -> Vec<u8> {
+    let mut out = vec![0; 64];
+    out[..4].copy_from_slice(&serial.to_le_bytes());
     out
 }
 
@@ -454,11 +497,11 @@ mod tests {
     }
 
     #[test]
-    fn file_all_information_empty_name_keeps_linux_minimum_size() {
-        let bytes = encode_file_all_information(&fake_info(), 0x001F_01FF, 1, false, 0);
-        assert_eq!(bytes.len(), 101);
+    fn file_all_information_ends_with_the_path() {
+        let bytes = encode_file_all_information(&fake_info(), 0x001F_01FF, 1, false, 0, "\\");
+        assert_eq!(bytes.len(), 102);
         // FileNameLength
-        assert_eq!(bytes[96..100], [0; 4]);
+        assert_eq!(bytes[96..100], 2u32.to_le_bytes());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::str::FromStr;
 
 use crate::error::{SmbError, SmbResult};
+use crate::ntstatus;
 
 /// A validated, component-list path. No `..`, no Windows-forbidden chars, no
 /// alternate streams. Always relative to the share root; the empty path is
@@ -66,7 +67,7 @@ impl SmbPath {
                 continue;
             }
             if raw == ".." {
-                return Err(SmbError::NameInvalid);
+                return Err(SmbError::Status(ntstatus::STATUS_OBJECT_PATH_SYNTAX_BAD));
             }
             // 4. Length and, on Windows hosts, reserved device names.
             if raw.encode_utf16().count() > MAX_COMPONENT_UNITS || host_reserved_name(raw) {

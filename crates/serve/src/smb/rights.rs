@@ -32,6 +32,8 @@ const EVERYTHING: u32 = 0x001f_01ff;
 /// MS-FSCC 2.6.
 pub const DOS_READONLY: u32 = 0x1;
 pub const DOS_ARCHIVE: u32 = 0x20;
+/// HIDDEN, SYSTEM: who overwrites such a file has to ask for one.
+pub const DOS_GUARDED: u32 = 0x2 | 0x4;
 /// Set and cleared by a request of its own; nothing in the volume depends on it.
 pub const DOS_SPARSE: u32 = 0x200;
 /// READONLY, HIDDEN, SYSTEM, ARCHIVE, TEMPORARY, OFFLINE, NOT_CONTENT_INDEXED: what a client may set.

@@ -11,8 +11,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use aes_gcm::aead::{Aead, KeyInit, Payload};
-use aes_gcm::{Aes256Gcm, Nonce};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use md4::{Digest, Md4};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -48,7 +47,7 @@ pub fn nt_hash(password: &str) -> [u8; HASH_BYTES] {
 }
 
 /// Seals and unseals NT hashes with the key of one key file.
-pub struct SealKey(Aes256Gcm);
+pub struct SealKey(LessSafeKey);
 
 impl std::fmt::Debug for SealKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -76,9 +75,9 @@ impl SealKey {
     pub fn seal(&self, user: &str, hash: &[u8; HASH_BYTES]) -> Result<String, SecretError> {
         let mut nonce = [0; NONCE_BYTES];
         random(&mut nonce)?;
-        let sealed = self
-            .0
-            .encrypt(Nonce::from_slice(&nonce), Payload { msg: hash, aad: user.as_bytes() })
+        let mut sealed = hash.to_vec();
+        self.0
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(user), &mut sealed)
             .map_err(|_| SecretError::Unsealable { user: user.to_owned() })?;
         Ok(nonce.iter().chain(&sealed).fold(PREFIX.to_owned(), |hex, byte| hex + &format!("{byte:02x}")))
     }
@@ -88,13 +87,14 @@ impl SealKey {
     }
 
     fn try_unseal(&self, user: &str, sealed: &str) -> Option<[u8; HASH_BYTES]> {
-        let bytes = from_hex(sealed.strip_prefix(PREFIX)?)?;
+        let mut bytes = from_hex(sealed.strip_prefix(PREFIX)?)?;
         if bytes.len() != NONCE_BYTES + HASH_BYTES + TAG_BYTES {
             return None;
         }
-        let (nonce, msg) = bytes.split_at_checked(NONCE_BYTES)?;
-        let hash = self.0.decrypt(Nonce::from_slice(nonce), Payload { msg, aad: user.as_bytes() }).ok()?;
-        hash.try_into().ok()
+        let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_BYTES)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let hash = self.0.open_in_place(nonce, Aad::from(user), sealed).ok()?;
+        (&*hash).try_into().ok()
     }
 
     fn read(mut file: File, path: &Path) -> Result<SealKey, SecretError> {
@@ -105,8 +105,12 @@ impl SealKey {
         }
         let mut key = Vec::with_capacity(KEY_BYTES + 1);
         Read::take(&mut file, KEY_BYTES as u64 + 1).read_to_end(&mut key).map_err(failed)?;
-        match Aes256Gcm::new_from_slice(&key) {
-            Ok(cipher) => Ok(SealKey(cipher)),
+        Self::new(&key, path)
+    }
+
+    fn new(key: &[u8], path: &Path) -> Result<SealKey, SecretError> {
+        match UnboundKey::new(&AES_256_GCM, key) {
+            Ok(key) => Ok(SealKey(LessSafeKey::new(key))),
             Err(_) => Err(SecretError::KeyLength { path: path.to_owned() }),
         }
     }
@@ -123,7 +127,7 @@ impl SealKey {
             .and_then(|mut file| file.write_all(&key).and_then(|()| file.sync_all()))
             .and_then(|()| sync_parent(path));
         written.map_err(failed)?;
-        Ok(SealKey(Aes256Gcm::new(&key.into())))
+        Self::new(&key, path)
     }
 }
 
@@ -174,6 +178,18 @@ mod tests {
         for damaged in ["", "nt1:", "nt1:zz", "nt1:abc", "ünt1:", &sealed[..sealed.len() - 2], &sealed[4..]] {
             assert!(again.unseal("ann", damaged).is_err());
         }
+    }
+
+    #[test]
+    fn a_hash_sealed_by_another_implementation_opens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let key: Vec<u8> = (0..32).collect();
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        file.write_all(&key).unwrap();
+        let sealed = "nt1:000102030405060708090a0be3f64a5ba0f57fd13bc3d96c72e6a03f83f46d78df526d1f398fa1b056ec14c9";
+        let opened = SealKey::load_or_create(&path).unwrap().unseal("ann", sealed).unwrap();
+        assert_eq!(opened, nt_hash("Password"));
     }
 
     #[test]

@@ -169,6 +169,21 @@ async fn new_files_carry_archive_and_attributes_and_times_are_kept() {
 }
 
 #[tokio::test]
+async fn hidden_and_system_files_are_overwritten_only_by_their_like() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    make(&ann, "f", "old").await;
+    let (handle, _) = open(&ann, "f", OpenIntent::Open, rights::WRITE_ATTRIBUTES).await.unwrap();
+    handle.set_attributes(0x2).await.unwrap();
+    for intent in [OpenIntent::Truncate, OpenIntent::OverwriteOrCreate] {
+        refused(open(&ann, "f", intent, rights::WRITE_DATA).await, SmbError::AccessDenied);
+    }
+    assert_eq!(content(&ann, "f").await, "old");
+    let same = OpenOptions { attributes: 0x2, ..opts(OpenIntent::Truncate, rights::WRITE_DATA) };
+    assert_eq!(ann.open(&path("f"), same).await.unwrap().1, OpenAction::Overwritten);
+}
+
+#[tokio::test]
 async fn renames_replace_only_when_told_and_change_case() {
     let f = Fixture::new().await;
     let ann = f.tree("ann");

@@ -191,6 +191,10 @@ impl Tree {
         if needed & !rights != 0 {
             return Err(SmbError::AccessDenied);
         }
+        // MS-FSA 2.1.5.1.2.1: a file is not overwritten unawares that Windows would not show.
+        if truncates && attr.dos & rights::DOS_GUARDED & !opts.attributes != 0 {
+            return Err(SmbError::AccessDenied);
+        }
         let Some(handle) = self.handle(attr.id.ino, name, rights).await? else { return Ok(Attempt::Raced) };
         if !truncates {
             return Ok(Attempt::Opened(handle, OpenAction::Opened));

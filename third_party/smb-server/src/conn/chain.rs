@@ -9,6 +9,8 @@ use crate::proto::messages::Dialect;
 /// One request of a received frame.
 pub struct Request {
     pub header: Smb2Header,
+    /// The command, when there is no such; `header` names ECHO in its place.
+    pub unknown: Option<u16>,
     /// The request's bytes in the frame, up to the next request.
     pub range: Range<usize>,
 }
@@ -30,7 +32,7 @@ pub fn split(frame: &[u8], dialect: Option<Dialect>) -> Result<Vec<Request>, Str
                 rest.len()
             ));
         }
-        let (header, _) = Smb2Header::parse(rest).map_err(|e| e.to_string())?;
+        let (header, unknown) = header(rest)?;
         let next = header.next_command as usize;
         let len = match next {
             0 => rest.len(),
@@ -46,6 +48,7 @@ pub fn split(frame: &[u8], dialect: Option<Dialect>) -> Result<Vec<Request>, Str
         }
         requests.push(Request {
             header,
+            unknown,
             range: offset..offset + len,
         });
         if next == 0 {
@@ -53,6 +56,21 @@ pub fn split(frame: &[u8], dialect: Option<Dialect>) -> Result<Vec<Request>, Str
         }
         offset += next;
     }
+}
+
+/// The header that `request` starts with, and its command if there is no such
+/// command: that request alone fails then, with STATUS_INVALID_PARAMETER.
+fn header(request: &[u8]) -> Result<(Smb2Header, Option<u16>), String> {
+    const COMMAND: Range<usize> = 12..14;
+    let command = u16::from_le_bytes([request[COMMAND.start], request[COMMAND.start + 1]]);
+    if command <= Command::OplockBreak.as_u16() {
+        let (header, _) = Smb2Header::parse(request).map_err(|e| e.to_string())?;
+        return Ok((header, None));
+    }
+    let mut renamed = request[..SMB2_HEADER_LEN].to_vec();
+    renamed[COMMAND].copy_from_slice(&Command::Echo.as_u16().to_le_bytes());
+    let (header, _) = Smb2Header::parse(&renamed).map_err(|e| e.to_string())?;
+    Ok((header, Some(command)))
 }
 
 /// Checks the requests of a decrypted message against the SessionId of its
@@ -183,7 +201,7 @@ mod tests {
 
         let mut unknown = echo.clone();
         unknown[12] = 0x13;
-        assert!(split(&unknown, NEGOTIATED).is_err());
+        assert_eq!(split(&unknown, NEGOTIATED).unwrap()[0].unknown, Some(0x13));
 
         let mut transform = echo.clone();
         transform[0] = 0xFD;

@@ -2,11 +2,12 @@
 //! lease breaks: queued without waiting, never holding the writer open.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
 use crate::conn::writer::{NoticeError, ResponseQueue};
+use crate::proto::crypto::SessionCipher;
 use crate::proto::framing::Message;
 
 /// Unsolicited-message handle of one connection. File state refers to it
@@ -72,6 +73,59 @@ impl Outbound {
                 return;
             }
             notified.await;
+        }
+    }
+}
+
+/// Where the break notifications of an open go: to its connection, encrypted
+/// when its session or share is (MS-SMB2 3.3.4.1.4).
+#[derive(Clone, Default)]
+pub(crate) struct Notified {
+    outbound: Weak<Outbound>,
+    /// The session and its keys.
+    cipher: Option<(u64, Arc<SessionCipher>)>,
+}
+
+impl Notified {
+    pub(crate) fn new(outbound: &Arc<Outbound>, cipher: Option<(u64, Arc<SessionCipher>)>) -> Self {
+        Self {
+            outbound: Arc::downgrade(outbound),
+            cipher,
+        }
+    }
+
+    /// Whether both are the same connection and, if encrypted, session.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        let session = |n: &Self| n.cipher.as_ref().map(|(id, _)| *id);
+        self.outbound.ptr_eq(&other.outbound) && session(self) == session(other)
+    }
+
+    /// Whether the connection is still there.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.outbound.strong_count() > 0
+    }
+
+    /// Queues the notification `bytes`; false when the connection takes none.
+    /// One whose queue is full has not read for a long time and is closed.
+    pub(crate) fn send(&self, bytes: &[u8]) -> bool {
+        let Some(outbound) = self.outbound.upgrade() else {
+            return false;
+        };
+        let message = match &self.cipher {
+            None => Ok(bytes.to_vec()),
+            Some((session_id, cipher)) => cipher.encrypt(*session_id, &[bytes]),
+        };
+        let Ok(message) = message else {
+            outbound.kill();
+            return false;
+        };
+        match outbound.try_send_notice(message) {
+            Ok(()) => true,
+            Err(NoticeError::Full) => {
+                outbound.kill();
+                false
+            }
+            Err(NoticeError::Closed) => false,
         }
     }
 }

@@ -23,8 +23,9 @@ pub struct RelatedContext {
 enum Failed {
     #[default]
     None,
-    /// A SESSION_SETUP: every request that needs a session.
-    SessionSetup,
+    /// A SESSION_SETUP, or a request on a session that is gone: every request
+    /// that needs a session.
+    Session,
     /// A TREE_CONNECT: every request that needs a tree.
     TreeConnect,
 }
@@ -44,7 +45,7 @@ impl RelatedContext {
         let command = hdr.command;
         let refused = match self.failed {
             Failed::None => false,
-            Failed::SessionSetup => needs_session(command),
+            Failed::Session => needs_session(command),
             Failed::TreeConnect => needs_tree(command),
         };
         if refused {
@@ -96,7 +97,8 @@ impl RelatedContext {
             read_u32(response, 0x24)
         };
         self.failed = match command {
-            Command::SessionSetup if failed => Failed::SessionSetup,
+            _ if status == ntstatus::STATUS_USER_SESSION_DELETED => Failed::Session,
+            Command::SessionSetup if failed => Failed::Session,
             Command::TreeConnect if failed => Failed::TreeConnect,
             _ => Failed::None,
         };

@@ -1,7 +1,7 @@
 //! Connection / session / tree / open state held during a single TCP
 //! connection's lifetime.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::backend::{FileTimes, Handle, ShareBackend};
 use crate::builder::Access;
-use crate::conn::outbound::Outbound;
+use crate::conn::outbound::{Notified, Outbound};
 use crate::conn::pending::{PendingOps, Stop};
 use crate::files::{
     Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot, WatchReg, close_opens,
@@ -31,6 +31,16 @@ pub type PendingAuth = Arc<Mutex<(NtlmServer, bool)>>;
 /// Most NTLM exchanges one connection may have waiting for their final
 /// SESSION_SETUP round.
 pub const MAX_PENDING_AUTHS: usize = 16;
+
+/// Most sessions of a connection whose keys are kept once they have ended.
+const MAX_ENDED_SESSIONS: usize = 16;
+
+/// A session's signing key, with the algorithm of its connection.
+#[derive(Clone, Copy)]
+pub struct SigningKey {
+    pub algo: SigningAlgo,
+    pub key: [u8; 16],
+}
 
 // ---------------------------------------------------------------------------
 // Connection
@@ -54,6 +64,11 @@ pub struct Connection {
 
     /// Sessions keyed by SessionId.
     pub sessions: RwLock<HashMap<u64, Arc<RwLock<Session>>>>,
+
+    /// The keys of the sessions that ended last, oldest first: a request on
+    /// one of them is told so in a signed response, since its client believes
+    /// no other.
+    ended_sessions: Mutex<VecDeque<(u64, SigningKey)>>,
 
     /// In-flight NTLM acceptors keyed by SessionId. They live outside
     /// `Session` because a `Session` is created only when the final
@@ -116,6 +131,7 @@ impl Connection {
             max_read_size: tokio::sync::RwLock::new(max_read_size),
             max_write_size: tokio::sync::RwLock::new(max_write_size),
             sessions: RwLock::new(HashMap::new()),
+            ended_sessions: Mutex::default(),
             pending_auths: RwLock::new(HashMap::new()),
             session_preauth: RwLock::new(HashMap::new()),
             disconnect: AtomicBool::new(false),
@@ -163,10 +179,61 @@ impl Connection {
         let Some(sess_arc) = removed else {
             return false;
         };
+        self.remember_ended(session_id, &sess_arc).await;
         self.pending
             .stop_where(Stop::Retry, |op| op.session_id == session_id);
         end_opens(detach_session(&sess_arc).await, keep).await;
         true
+    }
+
+    /// Keeps the key of a session that has ended.
+    async fn remember_ended(&self, session_id: u64, session: &RwLock<Session>) {
+        let Some(key) = self.signing_key(&*session.read().await).await else {
+            return;
+        };
+        let mut ended = self.lock_ended();
+        if ended.len() == MAX_ENDED_SESSIONS {
+            ended.pop_front();
+        }
+        ended.push_back((session_id, key));
+    }
+
+    fn lock_ended(&self) -> std::sync::MutexGuard<'_, VecDeque<(u64, SigningKey)>> {
+        self.ended_sessions
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The key of a session that ended on this connection not long ago.
+    pub(crate) fn ended_session_key(&self, session_id: u64) -> Option<SigningKey> {
+        let ended = self.lock_ended();
+        ended.iter().find(|(id, _)| *id == session_id).map(|(_, key)| *key)
+    }
+
+    /// What `session` of this connection signs with; `None` when it has no
+    /// key, as anonymous sessions have none.
+    pub(crate) async fn signing_key(&self, session: &Session) -> Option<SigningKey> {
+        let key = session.signing_key;
+        if session.is_anonymous() || key == [0; 16] {
+            return None;
+        }
+        let algo = *self.signing_algo.read().await;
+        Some(SigningKey { algo, key })
+    }
+
+    /// Where the break notifications of opens go that `session_id` has in a
+    /// tree of `share`.
+    pub(crate) async fn notified(&self, session_id: u64, share: &ShareBindings) -> Notified {
+        let session = self.sessions.read().await.get(&session_id).cloned();
+        let cipher = match session {
+            Some(session) => {
+                let session = session.read().await;
+                let encrypted = session.encrypt_data || share.encrypt_data;
+                session.cipher.clone().filter(|_| encrypted)
+            }
+            None => None,
+        };
+        Notified::new(&self.outbound, cipher.map(|keys| (session_id, keys)))
     }
 
     pub async fn close_tree(&self, session_id: u64, tree_id: u32) -> bool {
@@ -208,11 +275,12 @@ impl Connection {
             self.pending
                 .stop_where(Stop::Retry, |op| ids.contains(&op.session_id));
             ids.into_iter()
-                .filter_map(|id| sessions.remove(&id))
+                .filter_map(|id| Some((id, sessions.remove(&id)?)))
                 .collect::<Vec<_>>()
         };
         let mut opens = Vec::new();
-        for sess_arc in removed {
+        for (id, sess_arc) in removed {
+            self.remember_ended(id, &sess_arc).await;
             opens.extend(detach_session(&sess_arc).await);
         }
         opens

@@ -545,11 +545,11 @@ impl DurableTable {
         if leased && entry.client != claim.client {
             return Err(not_found());
         }
-        // MS-SMB2 3.3.5.9.12: a version 2 reconnect names the CreateGuid of
-        // a version 2 open. A version 1 reconnect checks none.
+        // MS-SMB2 3.3.5.9.12: a version 2 reconnect names Open.CreateGuid,
+        // which is zero in a version 1 open. A version 1 reconnect checks none.
         if claim
             .create_guid
-            .is_some_and(|guid| entry.durability.create_guid != Some(guid))
+            .is_some_and(|guid| entry.durability.create_guid.unwrap_or_default() != guid)
         {
             return Err(not_found());
         }
@@ -748,7 +748,7 @@ mod tests {
     use super::*;
     use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
     use crate::backend::{FileInfo, FileTimes, OpenOptions};
-    use crate::conn::outbound::Outbound;
+    use crate::conn::outbound::{Notified, Outbound};
     use crate::files::lease::{LeaseRequest, LeaseState, LeaseVersion};
     use crate::files::leases::LeaseTable;
     use crate::files::table::{FileRef, OpenRequest, Sharing};
@@ -827,7 +827,7 @@ mod tests {
                     access: FILE_READ_DATA | FILE_WRITE_DATA,
                     share: 7,
                 },
-                owner: Arc::downgrade(&self.outbound),
+                owner: Notified::new(&self.outbound, None),
                 lease: Some(lease(n)),
                 ..OpenRequest::default()
             };
@@ -1210,7 +1210,7 @@ mod tests {
         assert_eq!(status(f.table.claim(id, &alice)), not_found, "claimed once");
         f.table.purge(id);
         assert!(f.table.take_for(None, None).is_empty());
-        let owner = Arc::downgrade(&f.outbound);
+        let owner = Notified::new(&f.outbound, None);
         let reattached = open.read().await.file.as_ref().unwrap().reattach(owner);
         assert!(reattached.is_some());
         drop(reattached);

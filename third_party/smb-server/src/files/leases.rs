@@ -14,8 +14,7 @@ use tokio::time::Instant;
 
 use tracing::debug;
 
-use crate::conn::outbound::Outbound;
-use crate::conn::writer::NoticeError;
+use crate::conn::outbound::Notified;
 use crate::ntstatus;
 use crate::path::{SmbPath, same_path};
 use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SERVER_TO_REDIR, Smb2Header};
@@ -185,7 +184,7 @@ pub(crate) struct GrantGuard {
     /// The lease the grant was made on, not a later one with its id.
     serial: u64,
     /// The connection the CREATE response goes out on.
-    sender: Weak<Outbound>,
+    sender: Notified,
 }
 
 impl GrantGuard {
@@ -193,7 +192,7 @@ impl GrantGuard {
         node: Arc<FileNode>,
         id: LeaseId,
         serial: u64,
-        sender: Weak<Outbound>,
+        sender: Notified,
     ) -> Self {
         Self {
             node,
@@ -257,7 +256,7 @@ enum Notice {
     /// the acknowledgment it needs.
     Send {
         bytes: Vec<u8>,
-        owners: Vec<Weak<Outbound>>,
+        owners: Vec<Notified>,
         ack: Option<AckWait>,
     },
     /// Opens kept for reconnect that no client can take back any more.
@@ -268,7 +267,7 @@ impl Notices {
     pub(super) fn push(
         &mut self,
         bytes: Vec<u8>,
-        owners: Vec<Weak<Outbound>>,
+        owners: Vec<Notified>,
         ack: Option<AckWait>,
     ) {
         self.0.push(Notice::Send { bytes, owners, ack });
@@ -283,9 +282,8 @@ impl Notices {
 
 impl Drop for Notices {
     /// Sends each notification on the first connection that takes it
-    /// (MS-SMB2 3.3.4.7). A connection whose queue of unsolicited messages
-    /// is full has not read for a long time and is closed. A sent break that
-    /// needs an acknowledgment starts its timer. One no connection took waits
+    /// (MS-SMB2 3.3.4.7). A sent break that needs an acknowledgment starts its
+    /// timer. One no connection took waits
     /// the same way while a connection is left that is about to close the
     /// lease's opens, so what waits for the break sees them gone; otherwise
     /// it drops the lease to NONE. Kept opens to close are closed on tasks of
@@ -305,21 +303,13 @@ impl Drop for Notices {
             };
             let delivered = owners
                 .iter()
-                .filter_map(Weak::upgrade)
-                .any(|outbound| match outbound.try_send_notice(bytes.clone()) {
-                    Ok(()) => true,
-                    Err(NoticeError::Full) => {
-                        outbound.kill();
-                        false
-                    }
-                    Err(NoticeError::Closed) => false,
-                });
+                .any(|owner| owner.send(&bytes));
             if delivered {
                 debug!("lease break sent");
             } else {
                 debug!("lease break not delivered; no connection took it");
             }
-            let closing = || owners.iter().any(|o| o.strong_count() > 0);
+            let closing = || owners.iter().any(Notified::is_alive);
             match ack {
                 Some(ack) if delivered || closing() => start_timer(ack),
                 Some(ack) => {
@@ -412,6 +402,7 @@ mod tests {
     use super::*;
     use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
     use crate::backend::FileInfo;
+    use crate::conn::outbound::Outbound;
     use crate::conn::writer::{ResponseReceiver, response_queue};
     use crate::files::durable::DurableTable;
     use crate::files::lease::Trigger;
@@ -477,7 +468,7 @@ mod tests {
                 access: FILE_READ_DATA | FILE_WRITE_DATA,
                 share: ALL,
             },
-            owner: Arc::downgrade(owner),
+            owner: Notified::new(owner, None),
             lease,
             overwrite: false,
             break_handles: false,
@@ -516,7 +507,7 @@ mod tests {
                 access: FILE_READ_DATA | FILE_WRITE_DATA,
                 share: 3,
             },
-            owner: Arc::downgrade(owner),
+            owner: Notified::new(owner, None),
             lease: Some(id(n)),
             overwrite: false,
             break_handles: true,
@@ -545,7 +536,7 @@ mod tests {
                 access: crate::access_mask::DELETE,
                 share: ALL,
             },
-            owner: Arc::downgrade(owner),
+            owner: Notified::new(owner, None),
             lease: None,
             overwrite: false,
             break_handles: true,
@@ -704,7 +695,7 @@ mod tests {
                 access: FILE_READ_DATA | FILE_WRITE_DATA,
                 share: ALL,
             },
-            owner: Arc::downgrade(owner),
+            owner: Notified::new(owner, None),
             ..OpenRequest::default()
         };
         FileRef::register(share, &info, &p("f"), request).unwrap()
@@ -804,7 +795,7 @@ mod tests {
                 access: FILE_READ_DATA,
                 share: ALL,
             },
-            owner: Arc::downgrade(&holder),
+            owner: Notified::new(&holder, None),
             lease: None,
             overwrite: false,
             break_handles: true,
@@ -1128,13 +1119,13 @@ mod tests {
         doomed.mark_durable(&durable, 1);
         assert!(doomed.try_detach());
         assert!(conflicting(&s, &second).wait.is_some());
-        assert!(doomed.reattach(Arc::downgrade(&second)).is_none());
+        assert!(doomed.reattach(Notified::new(&second, None)).is_none());
         drop(doomed);
 
         let kept = hold_rh(&table, &s, &first, 2);
         kept.mark_durable(&durable, 2);
         assert!(kept.try_detach());
-        let (granted, guard) = kept.reattach(Arc::downgrade(&second)).unwrap();
+        let (granted, guard) = kept.reattach(Notified::new(&second, None)).unwrap();
         assert_eq!((granted.state, granted.breaking), (LeaseState::RH, false));
         // A break raised before the response is queued follows it.
         assert!(conflicting(&s, &second).wait.is_some());

@@ -13,7 +13,7 @@ use crate::access_mask::{
     DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA,
 };
 use crate::backend::FileInfo;
-use crate::conn::outbound::Outbound;
+use crate::conn::outbound::Notified;
 use crate::error::SmbError;
 use crate::ntstatus;
 use crate::path::{SmbPath, rebase, same_path};
@@ -135,7 +135,7 @@ struct OpenEntry {
     /// The lease the open holds.
     lease: Option<LeaseId>,
     /// The connection the open belongs to, where breaks of its lease go.
-    owner: Weak<Outbound>,
+    owner: Notified,
     /// A CREATE waiting for other clients to give up write caching. It
     /// counts against their write caching but not in the sharing check of
     /// other opens; it runs its own sharing check once the wait ends
@@ -162,7 +162,7 @@ pub(crate) struct DurableMark {
 pub(crate) struct OpenRequest {
     pub sharing: Sharing,
     /// The connection the open belongs to.
-    pub owner: Weak<Outbound>,
+    pub owner: Notified,
     /// The lease the CREATE asks for. Its own lease is not broken by the
     /// open (MS-FSA 2.1.4.12.2).
     pub lease: Option<LeaseId>,
@@ -321,7 +321,7 @@ impl FileNode {
     /// no response is pending. The notification goes first to `sender`,
     /// whose response was just queued, so it follows that response on the
     /// same connection. A hold on a lease that has since ended does nothing.
-    pub(super) fn end_grant(&self, id: LeaseId, serial: u64, sender: &Weak<Outbound>) -> Notices {
+    pub(super) fn end_grant(&self, id: LeaseId, serial: u64, sender: &Notified) -> Notices {
         let mut state = self.state();
         let me = state.me.clone();
         let mut notices = Notices::default();
@@ -348,7 +348,7 @@ impl FileNode {
                 return notices;
             }
             let mut owners = state.owners(id);
-            if let Some(at) = owners.iter().position(|o| o.ptr_eq(sender)) {
+            if let Some(at) = owners.iter().position(|o| o.same(sender)) {
                 owners[..=at].rotate_right(1);
             }
             notices.push(bytes, owners, ack);
@@ -381,10 +381,10 @@ impl FileState {
 
     /// The connections of the opens holding the lease `id`, each once, in
     /// open order: where a break of the lease may go (MS-SMB2 3.3.4.7).
-    fn owners(&self, id: LeaseId) -> Vec<Weak<Outbound>> {
-        let mut owners: Vec<Weak<Outbound>> = Vec::new();
+    fn owners(&self, id: LeaseId) -> Vec<Notified> {
+        let mut owners: Vec<Notified> = Vec::new();
         for entry in self.opens.iter().filter(|e| e.lease == Some(id)) {
-            if !owners.iter().any(|o| o.ptr_eq(&entry.owner)) {
+            if !owners.iter().any(|o| o.same(&entry.owner)) {
                 owners.push(entry.owner.clone());
             }
         }
@@ -958,7 +958,7 @@ impl FileRef {
         grantable: LeaseState,
     ) -> (Granted, GrantGuard) {
         let mut state = self.node.state();
-        let mut sender = Weak::new();
+        let mut sender = Notified::default();
         if let Some(entry) = state.opens.iter_mut().find(|e| e.id == self.id) {
             entry.lease = Some(req.id);
             sender = entry.owner.clone();
@@ -1126,7 +1126,7 @@ impl FileRef {
             return false;
         }
         let entry = &mut state.opens[at];
-        entry.owner = Weak::new();
+        entry.owner = Notified::default();
         if let Some(mark) = entry.durable.as_mut() {
             mark.detached = true;
         }
@@ -1148,7 +1148,7 @@ impl FileRef {
     /// close it, and its lease caches handles. Returns the lease as the
     /// CREATE response reports it, and a guard that holds back break
     /// notifications for the lease until that response is queued.
-    pub(crate) fn reattach(&self, owner: Weak<Outbound>) -> Option<(Granted, GrantGuard)> {
+    pub(crate) fn reattach(&self, owner: Notified) -> Option<(Granted, GrantGuard)> {
         let mut state = self.node.state();
         let at = state.opens.iter().position(|e| e.id == self.id)?;
         let entry = &state.opens[at];

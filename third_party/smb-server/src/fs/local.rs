@@ -1140,6 +1140,7 @@ mod tests {
             directory: false,
             non_directory: false,
             delete_on_close: false,
+            attributes: 0,
         }
     }
 
@@ -1153,6 +1154,7 @@ mod tests {
             directory: false,
             non_directory: false,
             delete_on_close: false,
+            attributes: 0,
         }
     }
 
@@ -1166,6 +1168,7 @@ mod tests {
             directory: false,
             non_directory: false,
             delete_on_close: false,
+            attributes: 0,
         }
     }
 
@@ -1179,6 +1182,7 @@ mod tests {
             directory: true,
             non_directory: false,
             delete_on_close: false,
+            attributes: 0,
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::sync::RwLock;
 
-use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA};
+use crate::access_mask::{FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::backend::Handle;
 use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
@@ -166,10 +166,10 @@ pub(super) async fn copy(
 
 /// MS-SMB2 3.3.5.15.6: the access both opens need.
 fn may_copy(from: &Open, to: &Open, write_only: bool) -> bool {
-    let reads = |open: &Open| open.granted_access & FILE_READ_DATA != 0;
-    to.granted_access & (FILE_WRITE_DATA | FILE_APPEND_DATA) != 0
-        && (write_only || reads(to))
-        && reads(from)
+    let has = |open: &Open, any: u32| open.granted_access & any != 0;
+    has(to, FILE_WRITE_DATA | FILE_APPEND_DATA)
+        && (write_only || has(to, FILE_READ_DATA))
+        && has(from, FILE_READ_DATA | FILE_EXECUTE)
         && !from.is_directory
         && !to.is_directory
 }

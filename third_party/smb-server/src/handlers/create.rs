@@ -433,7 +433,7 @@ impl CreateArgs {
         if units.first() == Some(&u16::from(b'\\')) {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
-        let path = SmbPath::from_utf16(&units).map_err(|_| ntstatus::STATUS_OBJECT_NAME_INVALID)?;
+        let path = SmbPath::from_utf16(&units).map_err(|e| e.to_nt_status())?;
 
         // Translate disposition.
         let intent = match req.create_disposition {
@@ -530,7 +530,7 @@ impl CreateArgs {
 
         let write = open_access & (FILE_WRITE_DATA | FILE_APPEND_DATA) != 0;
         let opts = OpenOptions {
-            read: open_access & FILE_READ_DATA != 0 || !write,
+            read: open_access & (FILE_READ_DATA | FILE_EXECUTE) != 0 || !write,
             write,
             write_attributes: open_access & FILE_WRITE_ATTRIBUTES != 0,
             access: named_access & open_access,
@@ -538,6 +538,7 @@ impl CreateArgs {
             directory,
             non_directory,
             delete_on_close,
+            attributes: new_attributes,
         };
         Ok(Request::Open(Self {
             path,
@@ -748,9 +749,10 @@ async fn attempt(
     // carry the name the file had.
     let names = share.files.names_lock().await;
 
+    let owner = conn.notified(hdr.session_id, &share).await;
     let open_request = |overwrite, break_handles| OpenRequest {
         sharing: args.sharing,
-        owner: Arc::downgrade(&conn.outbound),
+        owner: owner.clone(),
         lease: args.lease.map(|l| l.id),
         overwrite,
         break_handles,

@@ -1,6 +1,6 @@
 //! IOCTL handler (MS-SMB2 3.3.5.15): FSCTL_VALIDATE_NEGOTIATE_INFO,
 //! FSCTL_SRV_ENUMERATE_SNAPSHOTS with no snapshots, server-side copies, sparse
-//! files, STATUS_FS_DRIVER_REQUIRED for DFS referrals. The rest is answered as
+//! files, object ids, STATUS_FS_DRIVER_REQUIRED for DFS referrals. The rest is answered as
 //! Windows does: a file system's control code with
 //! STATUS_INVALID_DEVICE_REQUEST, any other with STATUS_NOT_SUPPORTED.
 
@@ -24,6 +24,10 @@ const FILE_DEVICE_FILE_SYSTEM: u32 = 0x9;
 const FSCTL_GET_COMPRESSION: u32 = 0x0009_003C;
 const FSCTL_SET_COMPRESSION: u32 = 0x0009_C040;
 const COMPRESSION_FORMAT_NONE: [u8; 2] = [0; 2];
+
+const FSCTL_CREATE_OR_GET_OBJECT_ID: u32 = 0x0009_00C0;
+/// Size of a FILE_OBJECTID_BUFFER (MS-FSCC 2.1.3).
+const OBJECT_ID_LEN: usize = 64;
 
 /// Size of the fixed part of an IOCTL request, before Buffer.
 const IOCTL_FIXED_LEN: usize = 56;
@@ -120,11 +124,31 @@ async fn on_file(req: &IoctlRequest, input: &[u8], open: &Open) -> HandlerRespon
             response(req.ctl_code, req.file_id, Vec::new())
         }
         Fsctl::Other(FSCTL_SET_COMPRESSION) => HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED),
+        Fsctl::Other(FSCTL_CREATE_OR_GET_OBJECT_ID) => object_id(req, open).await,
         Fsctl::Other(code) if code >> 16 == FILE_DEVICE_FILE_SYSTEM => {
             HandlerResponse::err(ntstatus::STATUS_INVALID_DEVICE_REQUEST)
         }
         _ => HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED),
     }
+}
+
+/// The file's number as its ObjectId and BirthObjectId, which never change; no
+/// BirthVolumeId or DomainId (MS-FSCC 2.1.3.1).
+async fn object_id(req: &IoctlRequest, open: &Open) -> HandlerResponse {
+    if (req.max_output_response as usize) < OBJECT_ID_LEN {
+        return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
+    }
+    let Some(handle) = &open.handle else {
+        return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
+    };
+    let index = match handle.stat().await {
+        Ok(info) => info.file_index.to_le_bytes(),
+        Err(e) => return HandlerResponse::err(e.to_nt_status()),
+    };
+    let mut buffer = vec![0; OBJECT_ID_LEN];
+    buffer[..8].copy_from_slice(&index);
+    buffer[32..40].copy_from_slice(&index);
+    response(req.ctl_code, req.file_id, buffer)
 }
 
 /// Whether `fsctl` names no open: its FileId must be all 0xFF (MS-SMB2

@@ -35,7 +35,7 @@ mod query_info;
 mod read;
 mod reconnect;
 mod replay;
-mod session_setup;
+pub(crate) mod session_setup;
 mod set_info;
 pub(crate) mod shared;
 mod sparse;

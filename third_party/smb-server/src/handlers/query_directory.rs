@@ -273,6 +273,7 @@ async fn parent_info(backend: &dyn ShareBackend, open: &Open) -> Option<FileInfo
         directory: true,
         non_directory: false,
         delete_on_close: false,
+        attributes: 0,
     };
     let (handle, _) = backend.open(&parent, opts).await.ok()?;
     let info = handle.stat().await.ok();

@@ -72,6 +72,12 @@ pub async fn handle(
 
     let open = open_arc.read().await;
     let result = match info_type {
+        // MS-SMB2 3.3.5.20.1.
+        InfoType::File
+            if !smb311 && req.file_information_class == ic::FILE_NORMALIZED_NAME_INFORMATION =>
+        {
+            Err(ntstatus::STATUS_NOT_SUPPORTED)
+        }
         InfoType::File => query_file(&open, req.file_information_class, cap).await,
         InfoType::FileSystem => {
             let share = Arc::clone(&tree_arc.read().await.share);
@@ -199,6 +205,9 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         ic::FILE_STREAM_INFORMATION => (24, Overflow::WholeEntries, 0),
         ic::FILE_FULL_EA_INFORMATION => (0, Overflow::Never, FILE_READ_EA),
         ic::FILE_ALTERNATE_NAME_INFORMATION => (8, Overflow::Truncate, 0),
+        ic::FILE_NORMALIZED_NAME_INFORMATION => (8, Overflow::Truncate, 0),
+        ic::FILE_COMPRESSION_INFORMATION => (16, Overflow::Never, 0),
+        ic::FILE_ATTRIBUTE_TAG_INFORMATION => (8, Overflow::Never, FILE_READ_ATTRIBUTES),
         // MS-FSA 2.1.5.12.19: not available to remote clients.
         ic::FILE_NAME_INFORMATION => return Err(ntstatus::STATUS_NOT_SUPPORTED),
         c if is_file_class(c) => return Err(ntstatus::STATUS_NOT_SUPPORTED),
@@ -226,6 +235,7 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
                     links,
                     open.delete_pending(),
                     position,
+                    &format!("\\{}", open.path().unwrap_or_default()),
                 )
             }
         }
@@ -237,6 +247,13 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         ic::FILE_ALIGNMENT_INFORMATION => ic::encode_file_alignment_information(),
         ic::FILE_NETWORK_OPEN_INFORMATION => ic::encode_file_network_open_information(&info),
         ic::FILE_STREAM_INFORMATION => ic::encode_file_stream_information(&info),
+        // The name as it is, without a backslash first (MS-FSCC 2.4.36).
+        ic::FILE_NORMALIZED_NAME_INFORMATION => {
+            let path = open.path().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+            ic::encode_file_name_information(&path.display_backslash())
+        }
+        ic::FILE_COMPRESSION_INFORMATION => ic::encode_file_compression_information(&info),
+        ic::FILE_ATTRIBUTE_TAG_INFORMATION => ic::encode_file_attribute_tag_information(&info),
         ic::FILE_FULL_EA_INFORMATION => return Err(ntstatus::STATUS_NO_EAS_ON_FILE),
         // MS-FSA 2.1.5.12.4. Files here have no 8.3 short name; the name
         // itself is one that opens the file. (`smbclient`'s allinfo gives
@@ -258,12 +275,15 @@ async fn query_filesystem(open: &Open, share: &ShareBindings, class: u8, cap: us
         ic::FS_VOLUME_INFORMATION => (24, Overflow::Truncate),
         ic::FS_SIZE_INFORMATION => (24, Overflow::Never),
         ic::FS_DEVICE_INFORMATION => (8, Overflow::Never),
-        // BlockAlign(FieldOffset(FileSystemName), 4).
-        ic::FS_ATTRIBUTE_INFORMATION => (12, Overflow::Truncate),
+        // The size of the structure in C, which has room for two letters.
+        ic::FS_ATTRIBUTE_INFORMATION => (16, Overflow::Truncate),
+        ic::FS_CONTROL_INFORMATION => (48, Overflow::Never),
+        ic::FS_OBJECT_ID_INFORMATION => (64, Overflow::Never),
         ic::FS_FULL_SIZE_INFORMATION => (32, Overflow::Never),
         ic::FS_SECTOR_SIZE_INFORMATION => (28, Overflow::Never),
-        // FileFsLabelInformation through FileFsVolumeFlagsInformation.
-        2 | 6 | 8 | 9 | 10 => return Err(ntstatus::STATUS_NOT_SUPPORTED),
+        // FileFsLabelInformation, FileFsDriverPathInformation and
+        // FileFsVolumeFlagsInformation.
+        2 | 9 | 10 => return Err(ntstatus::STATUS_NOT_SUPPORTED),
         _ => return Err(ntstatus::STATUS_INVALID_INFO_CLASS),
     };
     if cap < min_len {
@@ -272,6 +292,9 @@ async fn query_filesystem(open: &Open, share: &ShareBindings, class: u8, cap: us
     if class == ic::FS_DEVICE_INFORMATION {
         let buf = ic::encode_fs_device_information(FILE_DEVICE_DISK, FILE_REMOTE_DEVICE);
         return Ok((buf, overflow));
+    }
+    if class == ic::FS_CONTROL_INFORMATION {
+        return Ok((ic::encode_fs_control_information(), overflow));
     }
     let volume = share
         .backend
@@ -313,6 +336,7 @@ async fn query_filesystem(open: &Open, share: &ShareBindings, class: u8, cap: us
             volume.sectors_per_allocation_unit,
             volume.bytes_per_sector,
         ),
+        ic::FS_OBJECT_ID_INFORMATION => ic::encode_fs_object_id_information(volume.serial_number),
         ic::FS_SECTOR_SIZE_INFORMATION => {
             ic::encode_fs_sector_size_information(volume.bytes_per_sector)
         }

@@ -1,11 +1,12 @@
 //! READ handler.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{ReadRequest, ReadResponse};
 
-use crate::access_mask::FILE_READ_DATA;
+use crate::access_mask::{FILE_EXECUTE, FILE_READ_DATA};
 use crate::conn::state::Connection;
 use crate::dispatch::HandlerResponse;
 use crate::handlers::shared::{channel_is_valid, lookup_open, lookup_session_tree};
@@ -34,12 +35,21 @@ pub async fn handle(
         Some(o) => o,
         None => return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED),
     };
+    let open = open_arc.read().await;
     let result = {
-        let open = open_arc.read().await;
-        if open.granted_access & FILE_READ_DATA == 0 {
+        if open.granted_access & (FILE_READ_DATA | FILE_EXECUTE) == 0 {
             return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
         }
+        // MS-FSA 2.1.5.3.
+        if open.is_directory {
+            return HandlerResponse::err(ntstatus::STATUS_INVALID_DEVICE_REQUEST);
+        }
         if !channel_is_valid(*conn.dialect.read().await, req.channel) {
+            return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
+        // MS-FSA 2.1.5.3: offsets are signed.
+        let end = req.offset.checked_add(req.length.into());
+        if end.is_none_or(|end| i64::try_from(end).is_err()) {
             return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
         }
         if req.length > 0
@@ -66,6 +76,8 @@ pub async fn handle(
     let Some(data_length) = u32::try_from(len).ok().filter(|&n| n <= req.length) else {
         return HandlerResponse::err(ntstatus::STATUS_INTERNAL_ERROR);
     };
+    open.position.store(req.offset + u64::from(data_length), Ordering::Relaxed);
+    drop(open);
     let mut response = HandlerResponse::ok(ReadResponse::fixed_part(data_length));
     // An empty answer still has the one byte that StructureSize counts.
     if len == 0 {

@@ -26,7 +26,7 @@ use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{CreateContext, FileId};
-use crate::server::ServerState;
+use crate::server::{ServerState, ShareBindings};
 
 /// How long a reconnect waits for the connection that still holds the
 /// open to finish closing.
@@ -153,6 +153,7 @@ async fn attempt(
     let open = server.durable.claim(id, &claim)?;
     let tree = Tree {
         arc: &tree_arc,
+        share: &share,
         access,
         session_id: hdr.session_id,
         since,
@@ -165,6 +166,7 @@ async fn attempt(
 /// The tree a reconnect came on.
 struct Tree<'a> {
     arc: &'a Arc<RwLock<TreeConnect>>,
+    share: &'a ShareBindings,
     /// The access the tree grants now.
     access: Access,
     /// The session the tree belongs to.
@@ -218,7 +220,7 @@ async fn take_back(
         server.durable.release_claim(id, open_arc).await;
         return Err(not_found);
     };
-    let owner = Arc::downgrade(&conn.outbound);
+    let owner = conn.notified(tree.session_id, tree.share).await;
     let Some((granted, guard)) = open.file.as_ref().and_then(|f| f.reattach(owner)) else {
         drop(open);
         debug!(id, "durable open closed: lease broken");

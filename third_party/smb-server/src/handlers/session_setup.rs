@@ -11,13 +11,13 @@ use crate::proto::auth::ntlm::{
 use crate::proto::auth::spnego::{
     NegState, NegTokenInit, OID_NTLMSSP, decode_init_token, decode_resp_token, encode_resp_token,
 };
-use crate::proto::crypto::{SessionCipher, signing_key_30};
-use crate::proto::header::Smb2Header;
+use crate::proto::crypto::{SessionCipher, SigningAlgo, signing_key_30, verify};
+use crate::proto::header::{SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header};
 use crate::proto::messages::{Dialect, SessionSetupRequest, SessionSetupResponse};
 use tracing::{debug, info, warn};
 
-use crate::conn::state::{Connection, MAX_PENDING_AUTHS, PendingAuth, Session};
-use crate::dispatch::HandlerResponse;
+use crate::conn::state::{Connection, MAX_PENDING_AUTHS, PendingAuth, Session, SigningKey};
+use crate::dispatch::{HandlerResponse, Refusal};
 use crate::ntstatus;
 use crate::server::ServerState;
 use crate::utils::{fill_random, now_filetime};
@@ -159,6 +159,76 @@ pub async fn handle(
     begin_exchange(server, conn, sid, opening).await
 }
 
+/// How a SESSION_SETUP for a session that this connection does not have is
+/// refused, binding or not (MS-SMB2 3.3.5.5): signed with that session's key,
+/// if another connection has it and `request` proves that it is the session's
+/// client who asks.
+pub(crate) async fn refuse_unknown(
+    server: &ServerState,
+    conn: &Connection,
+    hdr: &Smb2Header,
+    request: &[u8],
+) -> Refusal {
+    let deleted = Refusal::unsigned(ntstatus::STATUS_USER_SESSION_DELETED);
+    let binding = SessionSetupRequest::parse(&request[SMB2_HEADER_LEN..])
+        .is_ok_and(|req| req.flags & SessionSetupRequest::FLAG_BINDING != 0);
+    let Some((other, key)) = find_session(server, hdr.session_id).await else {
+        return deleted;
+    };
+    if hdr.flags & SMB2_FLAGS_SIGNED == 0 {
+        return if binding {
+            Refusal::unsigned(ntstatus::STATUS_INVALID_PARAMETER)
+        } else {
+            deleted
+        };
+    }
+    if verify(request, &key.key, key.algo).is_err() {
+        return Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    let status = if binding {
+        binding_refusal(conn, &other, key.algo).await
+    } else {
+        ntstatus::STATUS_USER_SESSION_DELETED
+    };
+    Refusal {
+        status,
+        key: Some(key),
+    }
+}
+
+/// The connection that has the session `sid`, and the session's key.
+async fn find_session(server: &ServerState, sid: u64) -> Option<(Arc<Connection>, SigningKey)> {
+    for conn in server.active_connections.live().await {
+        let session = conn.sessions.read().await.get(&sid).cloned();
+        if let Some(session) = session {
+            let key = conn.signing_key(&*session.read().await).await?;
+            return Some((conn, key));
+        }
+    }
+    None
+}
+
+/// Why a session of `other`, signed with `algo`, is not bound to `conn`: what
+/// Windows finds amiss comes first (smbtorture's `bind_negative`), and the
+/// rest fails since multichannel is not supported (MS-SMB2 3.3.5.5).
+async fn binding_refusal(conn: &Connection, other: &Connection, algo: SigningAlgo) -> u32 {
+    let own_algo = *conn.signing_algo.read().await;
+    if own_algo != algo && algo == SigningAlgo::AesGmac {
+        return ntstatus::STATUS_REQUEST_OUT_OF_SEQUENCE;
+    }
+    if own_algo != algo && own_algo == SigningAlgo::AesGmac {
+        return ntstatus::STATUS_NOT_SUPPORTED;
+    }
+    let dialect = *conn.dialect.read().await;
+    if dialect.is_none_or(|d| d.as_u16() < Dialect::Smb300.as_u16()) {
+        return ntstatus::STATUS_REQUEST_NOT_ACCEPTED;
+    }
+    if dialect != *other.dialect.read().await || *conn.cipher.read().await != *other.cipher.read().await {
+        return ntstatus::STATUS_INVALID_PARAMETER;
+    }
+    ntstatus::STATUS_REQUEST_NOT_ACCEPTED
+}
+
 /// A token that continues the exchange of `sid`.
 async fn continue_or_reject(
     server: &Arc<ServerState>,
@@ -278,6 +348,7 @@ fn more_processing(sid: u64, outbound: &[u8]) -> HandlerResponse {
         // that is reauthenticated has, and its client insists.
         skip_signing: false,
         take_preauth_snapshot_for_session: None,
+        signing_key: None,
         after_send: Vec::new(),
     }
 }
@@ -465,6 +536,7 @@ async fn continue_exchange(
         // the rest.
         skip_signing: anonymous,
         take_preauth_snapshot_for_session: None,
+        signing_key: None,
         after_send: Vec::new(),
     };
 

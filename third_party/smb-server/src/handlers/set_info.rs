@@ -226,7 +226,7 @@ async fn set(
             };
             let new_path = match SmbPath::from_utf16(&units) {
                 Ok(p) => p,
-                Err(_) => return Ok(HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_INVALID)),
+                Err(e) => return Ok(HandlerResponse::err(e.to_nt_status())),
             };
             let rename = Rename {
                 file_id: req.file_id,
