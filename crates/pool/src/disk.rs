@@ -57,6 +57,16 @@ pub trait DiskFile: Send + Sync + 'static {
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_at(&mut [IoSliceMut::new(buffer)], offset)
     }
+    /// As `write_at`, past the kernel's cache where the filesystem can; whether it did. `bytes` and `offset` are aligned
+    /// to [`DIRECT_ALIGN`].
+    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
+        self.write_at(&mut [IoSlice::new(bytes)], offset).map(|()| false)
+    }
+    /// The filesystem, if one flush of its device serves all its files: what went past the cache into blocks that were
+    /// written and synced before is durable when any file of this filesystem has been synced.
+    fn flushed_together(&self) -> Option<u64> {
+        None
+    }
     /// Makes contents and length durable.
     fn sync(&self) -> io::Result<()>;
     /// Hint: begin writing this range to the device now.

@@ -24,6 +24,10 @@ const LOCK_NAME: &str = "larder.lock";
 /// `IOV_MAX` of Linux.
 const BUFFERS_MAX: usize = 1024;
 
+/// `f_type` of statfs(2).
+const XFS_MAGIC: u64 = 0x5846_5342;
+const EXT4_MAGIC: u64 = 0xEF53;
+
 /// Opens directories as disks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileDisks;
@@ -65,6 +69,7 @@ impl FileDisk {
             mode,
             direct: OnceLock::new(),
             direct_refused: Arc::clone(&self.direct_refused),
+            filesystem: OnceLock::new(),
         }
     }
 }
@@ -161,6 +166,8 @@ struct OpenFile {
     direct: OnceLock<Option<File>>,
     /// The filesystem of this disk takes no direct I/O.
     direct_refused: Arc<AtomicBool>,
+    /// What `flushed_together` says.
+    filesystem: OnceLock<Option<u64>>,
 }
 
 impl OpenFile {
@@ -268,6 +275,38 @@ impl DiskFile for OpenFile {
             }
         }
         Ok(done + self.read_at(&mut [IoSliceMut::new(&mut buffer[done..])], offset + done as u64)?)
+    }
+
+    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
+        let mut done = 0;
+        while let Some(direct) = self.direct().filter(|_| done < bytes.len()) {
+            match rustix::io::pwrite(direct, &bytes[done..], offset + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL) => {
+                    self.refuse_direct(Errno::INVAL);
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if !done.is_multiple_of(DIRECT_ALIGN) {
+                break;
+            }
+        }
+        if done == bytes.len() {
+            return Ok(true);
+        }
+        self.write_at(&mut [IoSlice::new(&bytes[done..])], offset + done as u64).map(|()| false)
+    }
+
+    /// XFS and ext4 write such blocks in place, and flush their device in every `fdatasync`.
+    fn flushed_together(&self) -> Option<u64> {
+        *self.filesystem.get_or_init(|| {
+            let kind = rustix::fs::fstatfs(&self.file).ok()?.f_type as u64;
+            [XFS_MAGIC, EXT4_MAGIC].contains(&kind).then_some(())?;
+            rustix::fs::fstat(&self.file).ok().map(|stat| stat.st_dev)
+        })
     }
 
     fn sync(&self) -> io::Result<()> {

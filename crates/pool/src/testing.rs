@@ -181,6 +181,23 @@ struct FaultyFile {
     disk: FaultyDisk,
 }
 
+impl FaultyFile {
+    /// Writing up to `end` is allowed and there is room.
+    fn grow(&self, end: u64) -> io::Result<()> {
+        self.disk.may_write()?;
+        let used = self.disk.used();
+        let mut sizes = self.disk.faults.sizes.lock();
+        // Read back under whatever name the file has by now: tests write before they rename.
+        let size = sizes.entry(self.name.clone()).or_default();
+        let grown = end.saturating_sub(*size);
+        if used + grown > self.disk.faults.quota_bytes.load(SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        *size = (*size).max(end);
+        Ok(())
+    }
+}
+
 impl DiskFile for FaultyFile {
     fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         self.disk.may_read()?;
@@ -193,21 +210,20 @@ impl DiskFile for FaultyFile {
     }
 
     fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
-        self.disk.may_write()?;
-        let bytes: usize = buffers.iter().map(|b| b.len()).sum();
-        {
-            let end = offset + bytes as u64;
-            let used = self.disk.used();
-            let mut sizes = self.disk.faults.sizes.lock();
-            // Read back under whatever name the file has by now: tests write before they rename.
-            let size = sizes.entry(self.name.clone()).or_default();
-            let grown = end.saturating_sub(*size);
-            if used + grown > self.disk.faults.quota_bytes.load(SeqCst) {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            *size = (*size).max(end);
-        }
+        self.grow(offset + buffers.iter().map(|buffer| buffer.len() as u64).sum::<u64>())?;
         self.file.write_at(buffers, offset)
+    }
+
+    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
+        self.grow(offset + bytes.len() as u64)?;
+        if self.disk.faults.no_direct.load(SeqCst) {
+            return self.file.write_at(&mut [IoSlice::new(bytes)], offset).map(|()| false);
+        }
+        self.file.write_direct_at(bytes, offset)
+    }
+
+    fn flushed_together(&self) -> Option<u64> {
+        self.file.flushed_together()
     }
 
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

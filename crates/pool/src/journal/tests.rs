@@ -81,6 +81,31 @@ async fn entries_come_back_in_order_whatever_one_disk_lost() {
     }
 }
 
+/// Copies on one filesystem are flushed together, if they can be written past the cache; otherwise each for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_copy_is_whole_however_it_was_written() {
+    for no_direct in [false, true] {
+        let bench = Bench::new(4);
+        let pool = bench.create(Layout::Raidz2).await;
+        (0..4).for_each(|disk| bench.faults(disk).no_direct.store(no_direct, SeqCst));
+        append(&pool, "a", 1..=20).await;
+        // A copy that fails is replaced, whoever would have flushed for it.
+        bench.faults(0).write_error.store(true, SeqCst);
+        append(&pool, "a", 21..=40).await;
+        bench.faults(0).write_error.store(false, SeqCst);
+        pool.close().await.unwrap();
+        for alone in 1..4 {
+            let bytes: Vec<Vec<u8>> = segments(&bench, alone).iter().map(|file| std::fs::read(file).unwrap()).collect();
+            assert_eq!(bytes.len(), segments(&bench, 1).len(), "disk {alone} has every segment");
+            let first: Vec<Vec<u8>> = segments(&bench, 1).iter().map(|file| std::fs::read(file).unwrap()).collect();
+            assert!(bytes == first, "disk {alone}, without direct I/O: {no_direct}");
+        }
+        let pool = bench.open().await;
+        expect(&pool, "a", 1..=40).await;
+        pool.close().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_torn_tail_is_cut_and_a_hole_is_damage() {
     let bench = Bench::new(1);

@@ -22,10 +22,10 @@ use crate::error::PoolError;
 
 /// Longest segment file read: bounds memory on the word of a directory.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+/// Zeros written at a time.
+const ZEROS_BYTES: usize = 1 << 20;
 /// A batch takes no more records once it has this many bytes.
 const BATCH_BYTES: u64 = 4 << 20;
-/// Payloads up to this size are copied together with their headers.
-const COPY_BYTES_MAX: usize = 16 << 10;
 
 pub struct Writer {
     core: Arc<Core>,
@@ -59,8 +59,10 @@ struct Helper {
 
 struct Job {
     file: Arc<dyn DiskFile>,
-    chunks: Arc<Vec<Bytes>>,
+    bytes: Bytes,
     offset: u64,
+    /// Another copy's sync makes this one durable, too.
+    is_synced_later: bool,
 }
 
 impl Helper {
@@ -69,7 +71,7 @@ impl Helper {
         let (done, results) = mpsc::sync_channel(1);
         std::thread::Builder::new().name("larder-journal-copy".into()).spawn(move || {
             while let Ok(job) = work.recv() {
-                if done.send(write_and_sync(&*job.file, &job.chunks, job.offset)).is_err() {
+                if done.send(job.run()).is_err() {
                     return;
                 }
             }
@@ -78,15 +80,16 @@ impl Helper {
     }
 }
 
-fn write_and_sync(file: &dyn DiskFile, chunks: &[Bytes], offset: u64) -> io::Result<()> {
-    let mut buffers: Vec<IoSlice<'_>> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
-    file.write_at(&mut buffers, offset)?;
-    file.sync()
+impl Job {
+    fn run(&self) -> io::Result<()> {
+        let went_past_the_cache = self.file.write_direct_at(&self.bytes, self.offset)?;
+        if self.is_synced_later && went_past_the_cache { Ok(()) } else { self.file.sync() }
+    }
 }
 
 /// A batch ready to be written, and what follows when it is durable.
 struct Built {
-    chunks: Arc<Vec<Bytes>>,
+    bytes: Bytes,
     locations: Vec<Location>,
     end: u64,
 }
@@ -263,10 +266,9 @@ impl Writer {
         before: Vec<u8>,
     ) -> Result<Vec<Location>, LogError> {
         let Some(current) = &self.current else { return Err(LogError::Poisoned("no segment".into())) };
-        let built = build(self.core.id, current, self.batch_next, records, payloads, before);
-        let start = current.offset - if current.offset == ALIGN_BYTES && built.1 { ALIGN_BYTES } else { 0 };
-        let built = built.0;
-        self.write_copies(shared, &built.chunks, start)?;
+        let start = current.offset - before.len() as u64;
+        let built = build(&self.core, current, self.batch_next, records, payloads, &before);
+        self.write_copies(shared, &built.bytes, start)?;
         self.batch_next += 1;
         if let Some(current) = &mut self.current {
             current.offset = built.end;
@@ -274,30 +276,53 @@ impl Writer {
         Ok(built.locations)
     }
 
-    /// Writes and syncs on all copies; those that fail are replaced and the labels say so (J5).
-    fn write_copies(&mut self, shared: &Shared, chunks: &Arc<Vec<Bytes>>, offset: u64) -> Result<(), LogError> {
-        let mut failures: Vec<(u8, io::Error)> = Vec::new();
+    /// Writes and syncs on all copies; those that fail are replaced and the labels say so (J5). Copies on one filesystem
+    /// are written side by side and then flushed once: their device would do one flush after the other.
+    fn write_copies(&mut self, shared: &Shared, bytes: &Bytes, offset: u64) -> Result<(), LogError> {
+        let filesystems: Vec<Option<u64>> =
+            self.copies.iter().map(|copy| copy.file.as_ref().and_then(|file| file.flushed_together())).collect();
+        let is_shared = |at: usize| {
+            let own = filesystems.get(at).copied().flatten();
+            own.is_some() && filesystems.iter().filter(|filesystem| **filesystem == own).count() > 1
+        };
+        let job = |at: usize, file: &Arc<dyn DiskFile>| Job {
+            file: file.clone(),
+            bytes: bytes.clone(),
+            offset,
+            is_synced_later: is_shared(at),
+        };
+        let mut results: Vec<io::Result<()>> = Vec::with_capacity(self.copies.len());
         let mut waiting = Vec::new();
         for (at, copy) in self.copies.iter().enumerate() {
             let (Some(file), Some(helper)) = (&copy.file, &copy.helper) else { continue };
-            let job = Job { file: file.clone(), chunks: chunks.clone(), offset };
-            if helper.jobs.send(job).is_ok() {
+            if helper.jobs.send(job(at, file)).is_ok() {
                 waiting.push(at);
             }
         }
         for (at, copy) in self.copies.iter().enumerate() {
-            let result = match (&copy.file, &copy.helper) {
+            results.push(match (&copy.file, &copy.helper) {
                 (None, _) => Err(io::ErrorKind::NotConnected.into()),
-                (Some(file), None) => write_and_sync(&**file, chunks, offset),
+                (Some(file), None) => job(at, file).run(),
                 (Some(_), Some(helper)) if waiting.contains(&at) => {
                     helper.results.recv().unwrap_or_else(|_| Err(io::Error::other("a thread died")))
                 }
                 (Some(_), Some(_)) => Err(io::Error::other("a thread died")),
-            };
-            if let Err(error) = result {
-                failures.push((copy.slot, error));
-            }
+            });
         }
+        let mut flushed = Vec::new();
+        for (at, copy) in self.copies.iter().enumerate() {
+            if !is_shared(at) || results[at].is_err() || flushed.contains(&filesystems[at]) {
+                continue;
+            }
+            let Some(Err(error)) = copy.file.as_ref().map(|file| file.sync()) else {
+                flushed.push(filesystems[at]);
+                continue;
+            };
+            // The next copy there tries for the others.
+            results[at] = Err(error);
+        }
+        let failures: Vec<(u8, io::Error)> =
+            self.copies.iter().zip(results).filter_map(|(copy, result)| Some((copy.slot, result.err()?))).collect();
         if failures.is_empty() { Ok(()) } else { self.replace_copies(shared, failures) }
     }
 
@@ -397,10 +422,10 @@ impl Writer {
         let members = self.copies.iter().map(|copy| self.core.member(copy.slot).and_then(|member| member.io().ok()));
         let Some(disks) = members.collect::<Option<Vec<Arc<dyn DiskIo>>>>() else { return };
         let Some(next) = shared.state.lock().segments.prepare() else { return };
-        let of_thread = shared.clone();
+        let (of_thread, core) = (shared.clone(), self.core.clone());
         let prepare = move || {
             // What fails here is tried again when the file is needed, and then the disk is held to account.
-            let is_made = disks.iter().all(|disk| make_file(&**disk, next).is_ok());
+            let is_made = disks.iter().all(|disk| make_file(&core, &**disk, next).is_ok());
             of_thread.state.lock().segments.prepared(is_made);
         };
         match std::thread::Builder::new().name("larder-journal-next".into()).spawn(prepare) {
@@ -427,7 +452,7 @@ impl Writer {
                 {
                     return Ok(file);
                 }
-                make_file(&*io, next)
+                make_file(&self.core, &*io, next)
             });
             match made {
                 Ok(file) => copy.file = Some(file),
@@ -448,7 +473,7 @@ impl Writer {
         // The copies that are new have no file for this segment yet.
         for copy in &mut self.copies {
             let io = self.core.member(copy.slot).and_then(|member| member.io().ok());
-            copy.file = io.and_then(|io| make_file(&*io, next).ok());
+            copy.file = io.and_then(|io| make_file(&self.core, &*io, next).ok());
         }
         Ok(())
     }
@@ -478,14 +503,16 @@ impl Writer {
     }
 }
 
-fn make_file(io: &dyn DiskIo, next: Next) -> io::Result<Arc<dyn DiskFile>> {
+/// Past the cache, so that what is committed meanwhile does not wait behind the whole file.
+fn make_file(core: &Core, io: &dyn DiskIo, next: Next) -> io::Result<Arc<dyn DiskFile>> {
     io.make_directory(DIRECTORY)?;
     let file = io.create(&file_name(next.file))?;
-    let zeros = vec![0; 1 << 20];
+    let mut zeros = core.buffers.take(ZEROS_BYTES);
+    zeros.bytes_mut().fill(0);
     let mut at = 0;
     while at < next.bytes {
-        let bytes = (next.bytes - at).min(zeros.len() as u64) as usize;
-        file.write_at(&mut [IoSlice::new(&zeros[..bytes])], at)?;
+        let bytes = (next.bytes - at).min(ZEROS_BYTES as u64) as usize;
+        file.write_direct_at(&zeros.as_ref()[..bytes], at)?;
         at += bytes as u64;
     }
     file.sync()?;
@@ -547,26 +574,23 @@ fn batch_bytes(records: &[RecordHeader]) -> u64 {
     (bytes as u64).next_multiple_of(ALIGN_BYTES)
 }
 
-/// The bytes of a batch at the current offset; `true` when they begin with the segment's head.
+/// The bytes of a batch at the current offset, behind `before`.
 fn build(
-    pool: Uuid,
+    core: &Core,
     current: &Current,
     batch: u64,
     records: Vec<RecordHeader>,
     payloads: &[&[Bytes]],
-    before: Vec<u8>,
-) -> (Built, bool) {
-    let seed = segment_seed(pool, current.sequence);
-    let has_head = !before.is_empty();
-    let bytes = BATCH_HEADER_BYTES + records.iter().map(RecordHeader::bytes).sum::<usize>();
-    let header = BatchHeader { batch, bytes: bytes as u64, records: records.len() as u32 };
-    let mut chunks = Vec::new();
-    let mut small = before;
-    let is_copied = |part: &&Bytes| part.len() <= COPY_BYTES_MAX;
-    let copied: usize = payloads.iter().copied().flatten().filter(is_copied).map(Bytes::len).sum();
-    let heads: usize = records.iter().map(|record| record.head_bytes() + 8).sum();
-    small.reserve(BATCH_HEADER_BYTES + heads + copied + ALIGN_BYTES as usize);
-    small.extend_from_slice(&header.encode(seed, current.offset));
+    before: &[u8],
+) -> Built {
+    let seed = segment_seed(core.id, current.sequence);
+    let used = BATCH_HEADER_BYTES + records.iter().map(RecordHeader::bytes).sum::<usize>();
+    let header = BatchHeader { batch, bytes: used as u64, records: records.len() as u32 };
+    let end = current.offset + (used as u64).next_multiple_of(ALIGN_BYTES);
+    let mut buffer = core.buffers.take(before.len() + (end - current.offset) as usize);
+    let mut out = Fill { rest: buffer.bytes_mut() };
+    out.put(before);
+    out.put(&header.encode(seed, current.offset));
     let mut at = current.offset + BATCH_HEADER_BYTES as u64;
     let mut locations = Vec::with_capacity(records.len());
     for (mut record, payload) in records.into_iter().zip(payloads) {
@@ -579,24 +603,32 @@ fn build(
             checksum: record.payload_checksum,
             previous: record.previous,
         });
-        small.extend_from_slice(&record.encode(seed, at));
-        for part in *payload {
-            if part.len() <= COPY_BYTES_MAX {
-                small.extend_from_slice(part);
-            } else {
-                chunks.push(Bytes::from(std::mem::take(&mut small)));
-                chunks.push(part.clone());
-            }
-        }
-        let pad = (record.payload_bytes as usize).next_multiple_of(8) - record.payload_bytes as usize;
-        small.resize(small.len() + pad, 0);
+        out.put(&record.encode(seed, at));
+        payload.iter().for_each(|part| out.put(part));
+        out.zeros((record.payload_bytes as usize).next_multiple_of(8) - record.payload_bytes as usize);
         at += record.bytes() as u64;
     }
-    let end = at.next_multiple_of(ALIGN_BYTES);
-    small.resize(small.len() + (end - at) as usize, 0);
-    chunks.push(Bytes::from(small));
-    chunks.retain(|chunk| !chunk.is_empty());
-    (Built { chunks: Arc::new(chunks), locations, end }, has_head)
+    out.zeros((end - at) as usize);
+    Built { bytes: buffer.freeze(), locations, end }
+}
+
+/// Fills memory from the front.
+struct Fill<'a> {
+    rest: &'a mut [u8],
+}
+
+impl Fill<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        let (to, rest) = std::mem::take(&mut self.rest).split_at_mut(bytes.len());
+        to.copy_from_slice(bytes);
+        self.rest = rest;
+    }
+
+    fn zeros(&mut self, count: usize) {
+        let (to, rest) = std::mem::take(&mut self.rest).split_at_mut(count);
+        to.fill(0);
+        self.rest = rest;
+    }
 }
 
 /// The batch is durable: its entries exist from now on.
