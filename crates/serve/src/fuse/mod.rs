@@ -105,7 +105,7 @@ impl FuseMount {
         let (own_stale, own) = mpsc::channel(OWN_STALE_MAX);
         let session = Arc::new(Session::new(volume, runtime.clone(), own_stale, options.read_only));
         let operations = Operations { session: session.clone() };
-        let kernel = fuser::Session::new(operations, &dir, &config(&options)).map_err(|error| explain(&dir, &error))?;
+        let kernel = fuser::Session::new(operations, &dir, &config(&options)).map_err(|error| explain(&dir, error))?;
         let stop = CancellationToken::new();
         let epoch_device = match session.has_epochs.load(Ordering::Relaxed) {
             true => Some(std::os::fd::AsFd::as_fd(&kernel).try_clone_to_owned()?),
@@ -236,8 +236,13 @@ fn config(options: &MountOptions) -> Config {
     config
 }
 
-fn explain(dir: &Path, error: &io::Error) -> io::Error {
+fn explain(dir: &Path, error: io::Error) -> io::Error {
+    // With /dev/fuse there, it is the helper that was not found.
+    let error = if Path::new("/dev/fuse").exists() { unmount::helper_failure(error, "mount") } else { error };
     let way_out = match error.kind() {
+        io::ErrorKind::Unsupported => {
+            return io::Error::new(error.kind(), format!("cannot mount on {}: {error}", dir.display()));
+        }
         io::ErrorKind::NotFound => {
             "the kernel offers no /dev/fuse; run 'modprobe fuse' (in a container, pass the device)"
         }

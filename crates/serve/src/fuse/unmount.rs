@@ -49,13 +49,22 @@ pub(super) fn unmount(dir: &Path, by_force: bool) -> io::Result<()> {
 fn unmount_as_user(dir: &Path, by_force: bool) -> io::Result<()> {
     let mut helper = Command::new("fusermount3");
     helper.arg("-u").args(by_force.then_some("-z")).arg("--").arg(dir).stdin(Stdio::null());
-    let output = helper.output()?;
+    let output = helper.output().map_err(|error| helper_failure(error, "unmount"))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     let kind = if said.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
     Err(io::Error::new(kind, format!("cannot unmount {}: {said}", dir.display())))
+}
+
+/// A helper that is not there must not be taken for a folder that is not there.
+pub(super) fn helper_failure(error: io::Error, what: &str) -> io::Error {
+    if error.kind() != io::ErrorKind::NotFound {
+        return error;
+    }
+    let why = format!("an ordinary user needs fusermount3 to {what}, which is not installed");
+    io::Error::new(io::ErrorKind::Unsupported, format!("{why}: apt install fuse3, or {what} as root"))
 }
 
 /// Ends the connection: every request, also one that waits, fails with ENOTCONN or ECONNABORTED.
@@ -129,6 +138,14 @@ pub(super) fn set_read_ahead((major, minor): (u32, u32), kib: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_helper_is_no_missing_folder() {
+        let failure = helper_failure(io::ErrorKind::NotFound.into(), "unmount");
+        assert_eq!(failure.kind(), io::ErrorKind::Unsupported);
+        assert!(failure.to_string().contains("apt install fuse3"), "{failure}");
+        assert_eq!(helper_failure(io::ErrorKind::OutOfMemory.into(), "mount").kind(), io::ErrorKind::OutOfMemory);
+    }
 
     #[test]
     fn the_newest_mount_on_a_path_is_found() {
