@@ -3,9 +3,9 @@
 //! The directory is held open and every name is resolved from it, so that when somebody unmounts
 //! the filesystem nothing is ever written to the directory below the mount point.
 //!
-//! Long reads go past the kernel's cache (`O_DIRECT`): it would keep a second copy of what the volume keeps. A file is
-//! opened a second time for that. Where the filesystem refuses, at opening (tmpfs of old kernels, FUSE) or at the
-//! first read, the disk goes on through the cache.
+//! Long reads go past the kernel's cache (`O_DIRECT`): it would keep a second copy of what the volume keeps; and so do
+//! writes of the journal, which nobody reads. A file is opened a second time for that. Where the filesystem refuses, at opening
+//! (tmpfs of old kernels, FUSE) or at first use, the disk goes on through the cache.
 
 use std::any::Any;
 use std::fs::File;
@@ -190,6 +190,33 @@ impl OpenFile {
         self.direct.get_or_init(open).as_ref()
     }
 
+    /// Calls `step` with what is done, until that is `length` or no step can follow: nothing moved, or the place is not
+    /// aligned any more, as at the end of the file. What is done, and whether the filesystem refuses the rest.
+    fn past_the_cache(
+        &self,
+        length: usize,
+        mut step: impl FnMut(&File, usize) -> rustix::io::Result<usize>,
+    ) -> io::Result<(usize, bool)> {
+        let mut done = 0;
+        while done < length {
+            let Some(direct) = self.direct() else { return Ok((done, true)) };
+            match step(direct, done) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL) => {
+                    self.refuse_direct(Errno::INVAL);
+                    return Ok((done, true));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if !done.is_multiple_of(DIRECT_ALIGN) {
+                break;
+            }
+        }
+        Ok((done, false))
+    }
+
     /// `EINVAL` is how a filesystem says that it cannot, or not with this alignment. Anything else concerns this file alone.
     fn refuse_direct(&self, error: Errno) {
         if error == Errno::INVAL && !self.direct_refused.swap(true, Ordering::Relaxed) {
@@ -257,43 +284,18 @@ impl DiskFile for OpenFile {
     }
 
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while let Some(direct) = self.direct().filter(|_| done < buffer.len()) {
-            match rustix::io::pread(direct, &mut buffer[done..], offset + done as u64) {
-                Ok(0) => return Ok(done),
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::INVAL) => {
-                    self.refuse_direct(Errno::INVAL);
-                    break;
-                }
-                Err(error) => return Err(error.into()),
-            }
-            // Only the end of the file is not aligned.
-            if !done.is_multiple_of(DIRECT_ALIGN) {
-                return Ok(done);
-            }
+        let length = buffer.len();
+        let (done, refused) =
+            self.past_the_cache(length, |file, at| rustix::io::pread(file, &mut buffer[at..], offset + at as u64))?;
+        if !refused {
+            return Ok(done);
         }
         Ok(done + self.read_at(&mut [IoSliceMut::new(&mut buffer[done..])], offset + done as u64)?)
     }
 
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
-        let mut done = 0;
-        while let Some(direct) = self.direct().filter(|_| done < bytes.len()) {
-            match rustix::io::pwrite(direct, &bytes[done..], offset + done as u64) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::INVAL) => {
-                    self.refuse_direct(Errno::INVAL);
-                    break;
-                }
-                Err(error) => return Err(error.into()),
-            }
-            if !done.is_multiple_of(DIRECT_ALIGN) {
-                break;
-            }
-        }
+        let (done, _) =
+            self.past_the_cache(bytes.len(), |file, at| rustix::io::pwrite(file, &bytes[at..], offset + at as u64))?;
         if done == bytes.len() {
             return Ok(true);
         }

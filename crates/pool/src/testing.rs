@@ -23,6 +23,7 @@ pub struct Faults {
     pub quota_bytes: AtomicU64,
     /// The filesystem takes no direct I/O.
     pub no_direct: AtomicBool,
+    pub syncs: AtomicU64,
     sizes: Mutex<HashMap<String, u64>>,
     filesystem: u64,
 }
@@ -54,6 +55,7 @@ impl FaultyDisks {
                     read_only: false.into(),
                     quota_bytes: AtomicU64::new(1 << 30),
                     no_direct: false.into(),
+                    syncs: AtomicU64::new(0),
                     sizes: Mutex::default(),
                     filesystem: number,
                 })
@@ -236,7 +238,9 @@ impl DiskFile for FaultyFile {
 
     fn sync(&self) -> io::Result<()> {
         // The simulated power cut keeps what was written: a crash of the process, not of the page cache.
-        self.disk.may_write()
+        self.disk.may_write()?;
+        self.disk.faults.syncs.fetch_add(1, SeqCst);
+        Ok(())
     }
 
     fn start_writeback(&self, _: u64, _: u64) {}

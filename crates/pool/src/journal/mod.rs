@@ -1,7 +1,8 @@
 //! The journal: small synchronous records, durable on m+1 disks with one write and one sync.
 //!
 //! One thread writes. What arrives while it waits for the disks goes together in the next batch
-//! (group commit over all streams). A batch is written and synced on all copies side by side.
+//! (group commit over all streams). A batch is written and synced on all copies side by side; copies on one filesystem
+//! are flushed once.
 //!
 //! J1. A sector that holds an acknowledged record is never written again, until its whole segment
 //!     is free: batches start on 4 KiB boundaries.
@@ -12,7 +13,8 @@
 //! J5. The label names the disks whose copies are current. It is written before an append is
 //!     acknowledged that a former copy missed.
 //!
-//! A segment file is filled with zeros when it is made, so that a sync has no metadata to write.
+//! A segment file is filled with zeros when it is made, so that a sync has no metadata to write. One is made ready
+//! beforehand, on a thread of its own.
 
 pub mod format;
 pub mod replay;

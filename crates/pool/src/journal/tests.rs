@@ -88,7 +88,13 @@ async fn each_copy_is_whole_however_it_was_written() {
         let bench = Bench::new(4);
         let pool = bench.create(Layout::Raidz2).await;
         (0..4).for_each(|disk| bench.faults(disk).no_direct.store(no_direct, SeqCst));
-        append(&pool, "a", 1..=20).await;
+        append(&pool, "a", 1..=1).await;
+        let syncs = || (0..4).map(|disk| bench.faults(disk).syncs.load(SeqCst)).sum::<u64>();
+        let before = syncs();
+        append(&pool, "a", 2..=20).await;
+        // The next segment is made ready meanwhile, with a sync for each copy.
+        let copies = if no_direct { 3 } else { 1 };
+        assert!((19 * copies..=19 * 3 + 3).contains(&(syncs() - before)), "{} syncs", syncs() - before);
         // A copy that fails is replaced, whoever would have flushed for it.
         bench.faults(0).write_error.store(true, SeqCst);
         append(&pool, "a", 21..=40).await;

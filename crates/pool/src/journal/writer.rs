@@ -54,7 +54,7 @@ struct Copy {
 
 struct Helper {
     jobs: mpsc::SyncSender<Job>,
-    results: mpsc::Receiver<io::Result<()>>,
+    results: mpsc::Receiver<io::Result<bool>>,
 }
 
 struct Job {
@@ -81,9 +81,13 @@ impl Helper {
 }
 
 impl Job {
-    fn run(&self) -> io::Result<()> {
+    /// Whether it is durable already.
+    fn run(&self) -> io::Result<bool> {
         let went_past_the_cache = self.file.write_direct_at(&self.bytes, self.offset)?;
-        if self.is_synced_later && went_past_the_cache { Ok(()) } else { self.file.sync() }
+        if self.is_synced_later && went_past_the_cache {
+            return Ok(false);
+        }
+        self.file.sync().map(|()| true)
     }
 }
 
@@ -276,22 +280,15 @@ impl Writer {
         Ok(built.locations)
     }
 
-    /// Writes and syncs on all copies; those that fail are replaced and the labels say so (J5). Copies on one filesystem
-    /// are written side by side and then flushed once: their device would do one flush after the other.
+    /// Writes and syncs on all copies; those that fail are replaced and the labels say so (J5).
     fn write_copies(&mut self, shared: &Shared, bytes: &Bytes, offset: u64) -> Result<(), LogError> {
-        let filesystems: Vec<Option<u64>> =
-            self.copies.iter().map(|copy| copy.file.as_ref().and_then(|file| file.flushed_together())).collect();
-        let is_shared = |at: usize| {
-            let own = filesystems.get(at).copied().flatten();
-            own.is_some() && filesystems.iter().filter(|filesystem| **filesystem == own).count() > 1
-        };
+        let together = self.flushed_together();
         let job = |at: usize, file: &Arc<dyn DiskFile>| Job {
             file: file.clone(),
             bytes: bytes.clone(),
             offset,
-            is_synced_later: is_shared(at),
+            is_synced_later: together[at].is_some(),
         };
-        let mut results: Vec<io::Result<()>> = Vec::with_capacity(self.copies.len());
         let mut waiting = Vec::new();
         for (at, copy) in self.copies.iter().enumerate() {
             let (Some(file), Some(helper)) = (&copy.file, &copy.helper) else { continue };
@@ -299,6 +296,7 @@ impl Writer {
                 waiting.push(at);
             }
         }
+        let mut results: Vec<io::Result<bool>> = Vec::with_capacity(self.copies.len());
         for (at, copy) in self.copies.iter().enumerate() {
             results.push(match (&copy.file, &copy.helper) {
                 (None, _) => Err(io::ErrorKind::NotConnected.into()),
@@ -310,20 +308,26 @@ impl Writer {
             });
         }
         let mut flushed = Vec::new();
-        for (at, copy) in self.copies.iter().enumerate() {
-            if !is_shared(at) || results[at].is_err() || flushed.contains(&filesystems[at]) {
-                continue;
+        for ((copy, filesystem), result) in self.copies.iter().zip(&together).zip(&mut results) {
+            if let (Some(file), Some(filesystem), Ok(false)) = (&copy.file, filesystem, &result)
+                && !flushed.contains(filesystem)
+            {
+                *result = file.sync().map(|()| true);
+                // Where it fails the next copy there flushes for the others.
+                flushed.extend(result.is_ok().then_some(*filesystem));
             }
-            let Some(Err(error)) = copy.file.as_ref().map(|file| file.sync()) else {
-                flushed.push(filesystems[at]);
-                continue;
-            };
-            // The next copy there tries for the others.
-            results[at] = Err(error);
         }
         let failures: Vec<(u8, io::Error)> =
             self.copies.iter().zip(results).filter_map(|(copy, result)| Some((copy.slot, result.err()?))).collect();
         if failures.is_empty() { Ok(()) } else { self.replace_copies(shared, failures) }
+    }
+
+    /// For each copy, the filesystem that it shares with another: their device would do one flush after the other, so the
+    /// first of them is synced for all (J2). One copy is always synced as a file of its own.
+    fn flushed_together(&self) -> Vec<Option<u64>> {
+        let own = |copy: &Copy| copy.file.as_ref().and_then(|file| file.flushed_together());
+        let all: Vec<Option<u64>> = self.copies.iter().map(own).collect();
+        all.iter().map(|own| own.filter(|_| all.iter().filter(|other| *other == own).count() > 1)).collect()
     }
 
     fn replace_copies(&mut self, shared: &Shared, failures: Vec<(u8, io::Error)>) -> Result<(), LogError> {
@@ -450,6 +454,8 @@ impl Writer {
                     && let Ok(file) = io.open(&file_name(next.file), true)
                     && file.length()? >= next.bytes
                 {
+                    // Whoever made it may have been killed before it was synced.
+                    file.sync()?;
                     return Ok(file);
                 }
                 make_file(&self.core, &*io, next)
