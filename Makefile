@@ -1,6 +1,7 @@
 # make up     a NAS on three folders in ./larder-data, in the foreground; Ctrl-C stops it
 # make test   everything that is tested; installs what the tests need
 # make lint   formatting, clippy, layering, licences (where cargo-deny is installed)
+# make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
 # make bench  larder beside nfs-ganesha and smbd on this machine
 
 SHELL := /bin/bash
@@ -16,9 +17,12 @@ LARDER := target/release/larder
 
 BUILD_PACKAGES := gcc libc6-dev make
 UP_PACKAGES := $(BUILD_PACKAGES) fuse3
-TEST_PACKAGES := $(UP_PACKAGES) acl attr e2fsprogs fio git libnfs-dev libnfs-utils procps psmisc python3-pytest \
-	python3-pytest-timeout rsync samba-testsuite smbclient xfsprogs util-linux
-BENCH_PACKAGES := $(TEST_PACKAGES) nfs-ganesha nfs-ganesha-vfs rpcbind samba
+# What the load generators of `larder bench share` are tested against.
+SERVER_PACKAGES := nfs-ganesha nfs-ganesha-vfs openssh-server openssl rclone rpcbind samba
+TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr chromium chromium-driver e2fsprogs fdisk fio git iperf3 iproute2 \
+	libnfs-dev libnfs-utils nut-server procps psmisc python3-pytest python3-pytest-timeout python3-selenium rsync samba-testsuite \
+	smbclient util-linux xfsprogs
+BENCH_PACKAGES := $(TEST_PACKAGES)
 # Arguments for `larder up`, as in: make up ARGS="--smb :445"
 ARGS ?=
 
@@ -38,10 +42,13 @@ define install
 	fi
 endef
 
-.PHONY: help up build test unit e2e posix lint bench clean check-cargo packages-up packages-test packages-bench
+# How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 30 by default.
+SECONDS ?= 600
+
+.PHONY: help up build test unit e2e posix sim lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -4
+	@sed -n 's/^# //p' Makefile | head -5
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -75,6 +82,10 @@ e2e: packages-test build
 
 posix: packages-test build
 	/usr/bin/python3 -m pytest tests/posix
+
+sim: check-cargo
+	$(CARGO) build --release --locked --workspace --bin larder-sim
+	target/release/larder-sim run --seconds $(SECONDS) --failures 5 $(ARGS)
 
 lint: check-cargo
 	cargo fmt --all -- --check

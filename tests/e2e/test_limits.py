@@ -153,7 +153,13 @@ def test_unequal_disks_are_used_to_the_full(loop_disks, folder):
             assert promised > 600 << 20, f"{promised >> 20} MiB promised of 900"
             assert fill(nfs, home, 2, kept) == NOSPC
             assert len(kept) << 20 > promised * 0.93, f"full after {len(kept)} MiB of {promised >> 20} MiB promised"
-            assert nfs.fsstat(home).available_bytes < 4 << 20, "full, and still something is available"
+            # What was held for data on its way comes back when it is stored: what is said to be available can be written.
+            for again in range(5):
+                available = nfs.fsstat(home).available_bytes
+                if available < 4 << 20:
+                    break
+                assert fill(nfs, home, 30 + again, kept) == NOSPC
+            assert available < 4 << 20, f"full, and still {available >> 20} MiB are available"
             # What is deleted can be used at once, and comes back although nobody writes.
             for name in sorted(kept)[:100]:
                 nfs.remove(home, name)

@@ -36,6 +36,15 @@ impl Client {
         self.call("GET", path, None::<&()>).await
     }
 
+    /// An answer that is text, not JSON.
+    pub async fn get_text(&self, path: &str) -> Result<String, Failure> {
+        let (status, bytes) = self.exchange("GET", path, None::<&()>).await?;
+        if !status.is_success() {
+            return decode::<String>(status, &bytes);
+        }
+        String::from_utf8(bytes.to_vec()).map_err(|e| Failure::internal(format!("the daemon's answer is no text: {e}")))
+    }
+
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
         self.call("POST", path, Some(body)).await
     }
@@ -63,6 +72,16 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, Failure> {
+        let (status, bytes) = self.exchange(method, path, body).await?;
+        decode(status, &bytes)
+    }
+
+    async fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<(StatusCode, Bytes), Failure> {
         let lost = |why: String| {
             Failure::new(FailureKind::Unavailable, format!("the daemon at {} went away: {why}", self.socket.display()))
         };
@@ -89,8 +108,7 @@ impl Client {
         };
         let answer = answer.await;
         driver.abort();
-        let (status, bytes) = answer?;
-        decode(status, &bytes)
+        answer
     }
 }
 

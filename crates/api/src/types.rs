@@ -1,5 +1,6 @@
 //! Requests and answers. Names of fields are the wire form: change them only by adding.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -46,6 +47,9 @@ pub struct DaemonInfo {
     pub smb: Option<SocketAddr>,
     pub memory_bytes: u64,
     pub pools: Vec<String>,
+    /// The disks of each pool, as last known: answered without looking at any of them.
+    #[serde(default)]
+    pub disks: BTreeMap<String, Vec<PathBuf>>,
 }
 
 /// A pool as `zpool status` would show it.
@@ -60,14 +64,26 @@ pub struct PoolStatus {
     pub status: Option<String>,
     /// What to do about it, copy-pasteable.
     pub action: Option<String>,
-    /// Repair or scrub under way or last done.
+    /// Repair under way or done since the pool was opened.
     pub scan: Option<String>,
+    /// The scrub that runs, or the last one.
+    #[serde(default)]
+    pub scrub: Option<ScrubStatus>,
+    /// What is lost: damage that redundancy could not make good.
+    #[serde(default)]
+    pub damage: Damage,
     /// Bytes of object data after redundancy.
     pub total_bytes: u64,
     pub used_bytes: u64,
     /// What can really be written now.
     pub available_bytes: u64,
     pub disks: Vec<DiskStatus>,
+    /// Disks that wait for another to fail.
+    #[serde(default)]
+    pub spares: Vec<PathBuf>,
+    /// What is being moved between disks.
+    #[serde(default)]
+    pub moving: Option<PoolMoving>,
     /// Foreign, duplicated and stale disks, and whatever else was found when it was opened.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -84,8 +100,190 @@ pub struct DiskStatus {
     pub size_bytes: u64,
     pub used_bytes: u64,
     pub free_bytes: u64,
+    /// What lies on it is moving to other disks; then it is forgotten.
+    #[serde(default)]
+    pub leaving: bool,
     /// Why it is in that state, if not ONLINE.
     pub note: Option<String>,
+}
+
+/// Shards on their way to other disks, or objects to another layout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolMoving {
+    /// Such as "removing /disk1".
+    pub why: String,
+    pub objects: u64,
+    pub objects_done: u64,
+    pub moved_bytes: u64,
+    pub seconds: u64,
+    pub seconds_left: Option<u64>,
+    /// Why something cannot be moved now; it is tried again.
+    pub stuck: Option<String>,
+}
+
+/// A change of a pool's disks or layout. Disks of the pool are named by absolute path or by the first letters of their id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "change")]
+pub enum PoolChange {
+    Add {
+        disks: Vec<PathBuf>,
+        spare: bool,
+    },
+    Replace {
+        old: String,
+        new: PathBuf,
+    },
+    Remove {
+        disk: String,
+    },
+    /// A disk that is being removed stays after all.
+    Keep {
+        disk: String,
+    },
+    Offline {
+        disk: String,
+    },
+    Online {
+        disk: String,
+    },
+    Rebalance {
+        layout: Option<String>,
+        width: Option<u8>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolChangeRequest {
+    #[serde(flatten)]
+    pub change: PoolChange,
+    /// Only say what it would do.
+    pub dry_run: bool,
+}
+
+/// What a pool is worth, before or after a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolWorth {
+    pub layout: String,
+    pub width: u8,
+    pub disks: usize,
+    /// Bytes of object data that fit in all.
+    pub usable_bytes: u64,
+    /// Disks that may fail, from now on, without loss.
+    pub failures_survived: u8,
+}
+
+/// What a change does or would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolChangePlan {
+    pub before: PoolWorth,
+    pub after: PoolWorth,
+    /// Bytes to be written to other disks until it is done.
+    pub move_bytes: u64,
+    /// About how long that takes, by the rate at which the disks were read just now.
+    pub seconds: Option<u64>,
+    pub warnings: Vec<String>,
+}
+
+/// A scrub, under way or over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubStatus {
+    /// running, paused, stopped, finished.
+    pub phase: String,
+    /// Who wanted it: "asked for" or "scheduled".
+    pub why: String,
+    pub started_ms: u64,
+    /// When it ended or paused.
+    pub ended_ms: Option<u64>,
+    /// Time at work; pauses are not counted.
+    pub elapsed_ms: u64,
+    pub objects_done: u64,
+    pub objects_total: u64,
+    /// Bytes on disks, redundancy included.
+    pub bytes_done: u64,
+    pub bytes_total: u64,
+    /// Damaged blocks, labels and journal copies that were found.
+    pub errors: u64,
+    /// Pieces made anew.
+    pub repaired: u64,
+    pub repaired_bytes: u64,
+    /// Objects that are not whole afterwards.
+    pub unrepaired: u64,
+    /// 0 when it does not run.
+    pub bytes_per_second: u64,
+    pub seconds_left: Option<u64>,
+}
+
+/// What cannot be read any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    pub files: Vec<DamagedFile>,
+    pub metadata: Vec<DamagedMetadata>,
+    /// Objects or files beyond those listed.
+    pub more: u64,
+}
+
+impl Damage {
+    pub fn count(&self) -> u64 {
+        (self.files.len() + self.metadata.len()) as u64 + self.more
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedFile {
+    /// `pool/volume`.
+    pub volume: String,
+    pub inode: u64,
+    /// All its names; none for a file that was removed and is still open.
+    pub paths: Vec<String>,
+    pub ranges: Vec<ByteRange>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedMetadata {
+    /// `pool/volume`; absent where it is the pool's own.
+    pub volume: Option<String>,
+    pub object: String,
+    /// Of the object.
+    pub ranges: Vec<ByteRange>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByteRange {
+    pub start: u64,
+    /// The first byte behind it.
+    pub end: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubRequest {
+    /// start (also goes on with a paused one), pause, stop.
+    pub action: String,
+}
+
+/// What is known of a pool's scrub.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolScrub {
+    pub pool: String,
+    /// Absent if there never was one.
+    pub scrub: Option<ScrubStatus>,
+    pub damage: Damage,
+}
+
+/// What happened to a pool, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolHistory {
+    pub pool: String,
+    pub events: Vec<PoolEvent>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolEvent {
+    /// Counts the events of the pool.
+    pub number: u64,
+    pub at_ms: u64,
+    /// created, opened, imported, exported, disk-out, disk-back, resilvered, errors, cleared, scrub-started, ...
+    pub kind: String,
+    pub text: String,
 }
 
 /// A pool found on disks: imported by this daemon or waiting to be.

@@ -4,8 +4,13 @@
 
 pub mod checksum;
 pub mod clock;
+pub mod features;
 pub mod log;
+pub mod metrics;
+pub mod sheet;
 pub mod units;
 
 pub use clock::{Clock, SystemClock, Timestamp};
+pub use features::Features;
 pub use log::{LogError, LogStore, MemLog};
+pub use sheet::Sheet;

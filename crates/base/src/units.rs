@@ -65,9 +65,27 @@ fn multiplier(unit: &str) -> Option<u64> {
     }
 }
 
+/// Seconds; displays as `0:07`, `12:34` or `3:25:45`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed(pub u64);
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (hours, minutes, seconds) = (self.0 / 3600, self.0 / 60 % 60, self.0 % 60);
+        if hours > 0 { write!(f, "{hours}:{minutes:02}:{seconds:02}") } else { write!(f, "{minutes}:{seconds:02}") }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_print() {
+        for (seconds, text) in [(7, "0:07"), (754, "12:34"), (12_345, "3:25:45")] {
+            assert_eq!(Elapsed(seconds).to_string(), text);
+        }
+    }
 
     #[test]
     fn sizes_parse_and_print() {

@@ -14,6 +14,7 @@ mod folder;
 mod machine;
 mod out;
 mod render;
+mod times;
 mod welcome;
 
 use cli::args::{Cli, Command};
@@ -27,7 +28,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static MALLOC_CONF: &[u8; 40] = b"dirty_decay_ms:1000,muzzy_decay_ms:1000\0";
 
-/// What `check` returns when it worked and found something.
+/// What `check`, `debug` and `recover` return when they worked and not all is well.
 const EXIT_PROBLEMS: u8 = 4;
 
 fn main() -> ExitCode {
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
+        Ok(cli::Outcome::Unwell) => ExitCode::FAILURE,
         Ok(cli::Outcome::Problems) => ExitCode::from(EXIT_PROBLEMS),
         Err(failure) => {
             out::complain(&failure, json);

@@ -1,8 +1,13 @@
 //! Tables and the status tree, as text. Pure: values in, text out.
 
-use larder_api::{CheckResult, PoolListed, PoolStatus, ShareStatus, UserStatus, VolumeStatus};
+use larder_api::{
+    CheckResult, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth, ShareStatus, UserStatus, VolumeStatus,
+};
 use larder_base::units::ByteSize;
 
+use crate::times;
+
+pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 
@@ -41,68 +46,6 @@ fn short_count(n: u64) -> String {
     format!("{value:.1}{unit}")
 }
 
-/// As `zpool status` shows it.
-pub(crate) fn pool_status(pool: &PoolStatus, paint: Paint) -> String {
-    let mut text = String::new();
-    let mut line = |label: &str, value: &str| text.push_str(&format!("{label:>7}: {value}\n"));
-    line("pool", &pool.name);
-    line("state", &paint.state(&pool.state, 0));
-    if let Some(status) = &pool.status {
-        line("status", &folded(status));
-    }
-    if let Some(action) = &pool.action {
-        line("action", &folded(action));
-    }
-    line("layout", &pool.layout);
-    if let Some(scan) = &pool.scan {
-        line("scan", &folded(scan));
-    }
-    let (used, total, available) =
-        (ByteSize(pool.used_bytes), ByteSize(pool.total_bytes), ByteSize(pool.available_bytes));
-    line("space", &format!("{used} used of {total}, {available} available"));
-    text.push_str("disks:\n\n");
-    text.push_str(&disk_tree(pool, paint));
-    for note in &pool.notes {
-        text.push_str(&format!("\n   note: {}\n", folded(note)));
-    }
-    let errors: u64 = pool.disks.iter().map(|d| d.read_errors + d.write_errors + d.checksum_errors).sum();
-    let summary =
-        if errors == 0 { "none known".to_owned() } else { format!("{errors} counted since they were cleared") };
-    text.push_str(&format!("\nerrors: {summary}\n"));
-    text
-}
-
-fn disk_tree(pool: &PoolStatus, paint: Paint) -> String {
-    let names: Vec<String> = pool.disks.iter().map(|d| d.path.display().to_string()).collect();
-    let width = names.iter().map(|n| n.chars().count() + 2).chain([pool.name.chars().count(), 4]).max().unwrap_or(4);
-    let state_width = pool.disks.iter().map(|d| d.state.len()).chain([pool.state.len(), 8]).max().unwrap_or(8);
-    let mut text = format!(
-        "    {:<width$}  {:<state_width$}  {:>5} {:>5} {:>5}  {:>8}\n",
-        "NAME", "STATE", "READ", "WRITE", "CKSUM", "FREE"
-    );
-    let zero = paint.count(0, 5);
-    text.push_str(&format!(
-        "    {:<width$}  {}  {zero} {zero} {zero}\n",
-        pool.name,
-        paint.state(&pool.state, state_width)
-    ));
-    for (disk, name) in pool.disks.iter().zip(&names) {
-        let name = format!("  {name}");
-        let row = format!(
-            "    {name:<width$}  {}  {} {} {}  {:>8}{}",
-            paint.state(&disk.state, state_width),
-            paint.count(disk.read_errors, 5),
-            paint.count(disk.write_errors, 5),
-            paint.count(disk.checksum_errors, 5),
-            ByteSize(disk.free_bytes).to_string(),
-            disk.note.as_ref().map(|n| format!("  {n}")).unwrap_or_default(),
-        );
-        text.push_str(row.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 /// Further lines are indented under the first, and long ones broken at blanks.
 fn folded(text: &str) -> String {
     const WIDTH: usize = 100;
@@ -121,6 +64,56 @@ fn folded(text: &str) -> String {
         lines.push(line);
     }
     lines.join("\n         ")
+}
+
+/// What a pool is worth before and after a change, and what it takes.
+pub(crate) fn change_plan(plan: &PoolChangePlan) -> String {
+    let (before, after) = (&plan.before, &plan.after);
+    let row = |name: &str, before: String, after: String| vec![name.to_owned(), before, after];
+    let layout = |worth: &PoolWorth| format!("{} over {}", worth.layout, worth.width);
+    let survives = |worth: &PoolWorth| match worth.failures_survived {
+        0 => "no failed disk".to_owned(),
+        1 => "1 failed disk".to_owned(),
+        n => format!("{n} failed disks"),
+    };
+    let mut text = table(
+        &[
+            row("", "BEFORE".to_owned(), "AFTER".to_owned()),
+            row("disks", before.disks.to_string(), after.disks.to_string()),
+            row("layout", layout(before), layout(after)),
+            row("usable", ByteSize(before.usable_bytes).to_string(), ByteSize(after.usable_bytes).to_string()),
+            row("survives", survives(before), survives(after)),
+        ],
+        &[],
+    );
+    let time = plan.seconds.map(|seconds| format!(", about {}", duration(seconds))).unwrap_or_default();
+    match plan.move_bytes {
+        0 => text.push_str("\nnothing has to be moved\n"),
+        bytes => text.push_str(&format!("\nto move: {}{time}\n", ByteSize(bytes))),
+    }
+    text
+}
+
+/// One line about shards on their way.
+pub(crate) fn moving(moving: &PoolMoving) -> String {
+    let percent = (moving.objects_done * 100).checked_div(moving.objects).unwrap_or(0);
+    let mut text = format!("{}: {percent} % looked at, {} moved", moving.why, ByteSize(moving.moved_bytes));
+    if let Some(left) = moving.seconds_left {
+        text.push_str(&format!(", about {} to go", duration(left)));
+    }
+    if let Some(stuck) = &moving.stuck {
+        text.push_str(&format!("; {stuck}"));
+    }
+    text
+}
+
+/// Seconds as a person says them.
+pub(crate) fn duration(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
 }
 
 /// Columns aligned: the first row is the header, right-aligned columns are named by index.
@@ -170,6 +163,16 @@ pub(crate) fn pool_list(pools: &[PoolListed]) -> String {
         ]);
     }
     table(&rows, &[3, 4, 5])
+}
+
+pub(crate) fn history(pools: &[PoolHistory]) -> String {
+    let mut rows = vec![row(["TIME", "POOL", "EVENT", "WHAT"])];
+    for pool in pools {
+        for event in &pool.events {
+            rows.push(vec![times::local(event.at_ms), pool.pool.clone(), event.kind.clone(), event.text.clone()]);
+        }
+    }
+    if rows.len() == 1 { "nothing is known to have happened".to_owned() } else { table(&rows, &[]) }
 }
 
 pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {

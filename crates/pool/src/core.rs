@@ -10,16 +10,22 @@ use quick_cache::sync::Cache;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
+use crate::activity::Activity;
 use crate::buffer::Buffers;
 use crate::disk::{DiskFile, DiskOpener};
 use crate::error::PoolError;
-use crate::index::{Graveyard, Index};
+use crate::history::{EventKind, History};
+use crate::index::{Grave, Graveyard, Index, Object};
 use crate::journal;
 use crate::label::{self, Label};
 use crate::layout::Layout;
 use crate::member::{DiskState, ErrorKind, MemberDisk, reserve_hard, reserve_soft};
+use crate::members::Members;
 use crate::placement::{self, Choice, Room};
 use crate::repair::RepairQueue;
+use crate::scrub::Scrubs;
+use crate::settle::Mover;
+use crate::work::Work;
 
 /// Objects being written at once: bounds threads and memory, far above what a disk needs.
 pub const WRITERS_MAX: usize = 16;
@@ -39,12 +45,14 @@ pub type FileKey = (u8, u64, u8);
 pub struct Core {
     pub id: Uuid,
     pub name: String,
-    pub layout: Layout,
-    pub width: u8,
-    pub members: Vec<MemberDisk>,
+    shape: RwLock<Shape>,
+    pub members: Members,
     pub index: RwLock<Index>,
     pub graveyard: Graveyard,
+    /// Deleted versions whose tombstones are not trimmed, by path (W5).
+    pub gone: Mutex<BTreeMap<String, u64>>,
     pub opener: Arc<dyn DiskOpener>,
+    pub work: Work,
     pub owner: String,
     /// The label as last written; its `disk` field means nothing here.
     label: Mutex<Label>,
@@ -55,6 +63,12 @@ pub struct Core {
     pub readers: Semaphore,
     pub commits: Vec<tokio::sync::Mutex<()>>,
     pub repairs: RepairQueue,
+    pub mover: Mover,
+    /// Held while the disks or the layout are changed: one change at a time.
+    pub changing: Mutex<()>,
+    pub history: History,
+    pub activity: Activity,
+    pub scrubs: Scrubs,
     pub closed: AtomicBool,
     placing: Mutex<u64>,
     /// Held while it is decided whether a disk that leaves is out of sync.
@@ -62,12 +76,43 @@ pub struct Core {
     /// Held while disks are taken back.
     pub returning: Mutex<()>,
     reconnected: Mutex<Option<Instant>>,
+    /// Versions that were refused after some of their shards had a name: one may be found at the next opening, so whoever
+    /// deletes the path deletes it, too.
+    pub refused: Mutex<BTreeMap<String, Arc<Object>>>,
+    /// Files that a disk would not unlink (T1).
+    pub stubborn: Mutex<Vec<Grave>>,
+    /// A disk whose word counts has failed to sync what was unlinked. A second sync may tell of success without it, so
+    /// tombstones stay until the pool is opened again (T1).
+    pub unsynced: AtomicBool,
     /// Things an administrator should know: foreign disks and the like.
     pub notes: Mutex<Vec<String>>,
     /// Told of disks that are in sync again.
     pub journal: OnceLock<Weak<journal::Shared>>,
     /// Held by a check: one at a time, so that a disk that hangs does not gather them.
     pub checking: Mutex<()>,
+}
+
+/// How objects are laid out.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    layout: Layout,
+    width: u8,
+    /// Objects of this layout may be left.
+    earlier: Option<Layout>,
+}
+
+impl Shape {
+    fn of(label: &Label) -> Self {
+        Self { layout: label.layout, width: label.width, earlier: label.earlier }
+    }
+
+    fn failures_min(&self) -> u8 {
+        self.earlier.map_or(u8::MAX, Layout::failures).min(self.layout.failures())
+    }
+
+    fn failures_max(&self) -> u8 {
+        self.earlier.map_or(0, Layout::failures).max(self.layout.failures())
+    }
 }
 
 /// What [`Core::new`] starts from.
@@ -87,11 +132,12 @@ impl Core {
         Self {
             id: label.pool,
             name: label.name.clone(),
-            layout: label.layout,
-            width: label.width,
-            members,
+            shape: RwLock::new(Shape::of(&label)),
+            members: Members::new(members),
             index: RwLock::new(index),
             graveyard,
+            gone: Mutex::default(),
+            work: opener.work(),
             opener,
             owner,
             version_next: AtomicU64::new(0),
@@ -102,11 +148,19 @@ impl Core {
             readers: Semaphore::new(READERS_MAX),
             commits: (0..COMMIT_LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
             repairs: RepairQueue::default(),
+            mover: Mover::default(),
+            changing: Mutex::new(()),
+            history: History::default(),
+            activity: Activity::default(),
+            scrubs: Scrubs::default(),
             closed: AtomicBool::new(false),
             placing: Mutex::new(0),
             leaving: Mutex::new(()),
             returning: Mutex::new(()),
             reconnected: Mutex::new(Some(Instant::now())),
+            refused: Mutex::default(),
+            stubborn: Mutex::default(),
+            unsynced: AtomicBool::new(false),
             notes: Mutex::new(notes),
             journal: OnceLock::new(),
             checking: Mutex::new(()),
@@ -114,7 +168,27 @@ impl Core {
     }
 
     pub fn member(&self, slot: u8) -> Option<&MemberDisk> {
-        self.members.get(usize::from(slot))
+        self.members.get(slot)
+    }
+
+    /// What new objects are given.
+    pub fn layout(&self) -> Layout {
+        self.shape.read().layout
+    }
+
+    /// How many disks an object is laid over at most.
+    pub fn width(&self) -> u8 {
+        self.shape.read().width
+    }
+
+    /// Disks that may fail without loss: what every object survives, those of an earlier layout included.
+    pub fn failures(&self) -> u8 {
+        self.shape.read().failures_min()
+    }
+
+    /// Copies of the journal.
+    pub fn journal_copies(&self) -> usize {
+        usize::from(self.shape.read().failures_max()) + 1
     }
 
     pub fn check_open(&self) -> Result<(), PoolError> {
@@ -150,22 +224,20 @@ impl Core {
         work: impl FnOnce(&Arc<Self>) -> T + Send + 'static,
     ) -> Result<T, PoolError> {
         let core = self.clone();
-        let name = self.name.clone();
-        tokio::task::spawn_blocking(move || work(&core)).await.map_err(|_| PoolError::Cancelled(name))
+        self.work.blocking(move || work(&core)).await.ok_or_else(|| PoolError::Cancelled(self.name.clone()))
     }
 
     // ---- room -------------------------------------------------------------------------------
 
-    /// (total, free) of every disk that can be written; disks on one filesystem share its room. `reserve`
+    /// (total, free) of every disk that takes data; disks on one filesystem share its room. `reserve`
     /// is kept off the free room.
     pub fn rooms(&self, reserve: fn(u64) -> u64) -> Vec<(u8, u64, u64)> {
         let mut sharing: BTreeMap<u64, u64> = BTreeMap::new();
         let spaces: Vec<_> = self
             .members
-            .iter()
-            .enumerate()
-            .filter(|(_, member)| member.is_writable())
-            .map(|(slot, member)| (slot as u8, member, member.space()))
+            .with_slots()
+            .filter(|(_, member)| member.takes_data())
+            .map(|(slot, member)| (slot, member, member.space()))
             .collect();
         for (_, _, space) in &spaces {
             *sharing.entry(space.filesystem).or_default() += 1;
@@ -187,7 +259,7 @@ impl Core {
     pub fn space(&self) -> (u64, u64) {
         let rooms = self.rooms(reserve_soft);
         let free: Vec<u64> = rooms.iter().map(|(_, _, free)| *free).collect();
-        let available = placement::capacity(self.layout, self.width, &free, free.len());
+        let available = placement::capacity(self.layout(), self.width(), &free, free.len());
         // Checksums take 8 bytes of 32 KiB, headers and filesystem metadata a little more.
         let available = available - available / 512;
         (self.index.read().bytes + available, available)
@@ -209,9 +281,12 @@ impl Core {
             .map(|(slot, _, free_bytes)| Room { slot, free_bytes })
             .collect();
         let shard_bytes = |k: u8| shard_room(size, k);
-        let width = if size <= crate::geometry::MIRROR_BYTES_MAX { self.layout.failures() + 1 } else { self.width };
-        let alive = self.writable();
-        let choice = placement::choose(self.layout, width, &rooms, alive, *turn, shard_bytes);
+        let Shape { layout, width, .. } = *self.shape.read();
+        let width = if size <= crate::geometry::MIRROR_BYTES_MAX { layout.failures() + 1 } else { width };
+        // Those that just failed and are to be avoided are as good as dead for this object.
+        let usable = self.members.with_slots().filter(|(slot, member)| member.takes_data() && !avoid.contains(slot));
+        let alive = usable.count();
+        let choice = placement::choose(layout, width, &rooms, alive, *turn, shard_bytes);
         let Some(choice) = choice else {
             if alive == 0 {
                 let why = format!("none of its {} disks can be written; see 'pool status'", self.members.len());
@@ -233,7 +308,7 @@ impl Core {
     /// A read of a disk failed: count it, and find out whether the disk is still there.
     pub fn read_failed(&self, slot: u8, error: &std::io::Error) {
         let Some(member) = self.member(slot) else { return };
-        member.count(ErrorKind::Read, &error.to_string());
+        self.count_error(member, ErrorKind::Read, &error.to_string());
         if member.is_readable() && self.probe_read(member).is_err() {
             self.take_out(slot, self.probe_state(member));
         }
@@ -247,7 +322,7 @@ impl Core {
             member.mark_full();
             return;
         }
-        member.count(ErrorKind::Write, &error.to_string());
+        self.count_error(member, ErrorKind::Write, &error.to_string());
         if !member.is_writable() {
             return;
         }
@@ -257,15 +332,22 @@ impl Core {
         }
     }
 
+    /// Finds out which disks are gone by now; `false` when somebody is at it already. Blocks.
+    pub fn look_at_disks(&self) -> bool {
+        let Some(_one) = self.checking.try_lock() else { return false };
+        self.check_disks();
+        true
+    }
+
     /// Looks at the folder and the label of every disk in use.
-    pub fn check_disks(&self) {
-        for (slot, member) in self.members.iter().enumerate().filter(|(_, member)| member.is_readable()) {
+    fn check_disks(&self) {
+        for (slot, member) in self.members.with_slots().filter(|(_, member)| member.is_readable()) {
             if let Err(error) = self.probe_folder(member) {
                 *member.last_error.lock() = error.to_string();
-                self.take_out(slot as u8, DiskState::Removed);
+                self.take_out(slot, DiskState::Removed);
             } else if let Err(error) = self.probe_read(member) {
                 *member.last_error.lock() = error.to_string();
-                self.take_out(slot as u8, self.probe_state(member));
+                self.take_out(slot, self.probe_state(member));
             }
         }
     }
@@ -280,7 +362,7 @@ impl Core {
         if last.is_none_or(|at| at.elapsed() >= RECONNECT_EVERY) {
             *last = Some(Instant::now());
             let core = self.clone();
-            tokio::task::spawn_blocking(move || core.reconnect(false));
+            self.work.detach(move || _ = core.reconnect(false));
         }
     }
 
@@ -339,9 +421,12 @@ impl Core {
     pub fn take_out(&self, slot: u8, state: DiskState) {
         let Some(member) = self.member(slot) else { return };
         member.set_state(state);
+        member.out_since();
         self.out_of_sync(member);
+        self.mover.wanted.notify_one();
         let why = member.last_error.lock().clone();
         tracing::warn!(pool = %self.name, disk = %member.path.read().display(), ?state, %why, "disk out of use");
+        self.event(EventKind::DiskOut, format!("{} is {state}: {why}", member.path.read().display()));
         self.write_labels(|_| {});
     }
 
@@ -349,21 +434,66 @@ impl Core {
     fn out_of_sync(&self, member: &MemberDisk) {
         let _one = self.leaving.lock();
         let others = self.members.iter().filter(|other| other.id != member.id && !other.is_in_sync()).count();
-        if others < usize::from(self.layout.failures()) {
+        if others < usize::from(self.failures()) {
             member.in_sync.store(false, Ordering::Release);
         }
+    }
+
+    /// Ends the use of a disk that does not do what it is told, where the others can do without it: it is looked through
+    /// when it comes back. `false`: they cannot, and it is believed in any case (D2). Blocks.
+    pub fn give_up(&self, slot: u8) -> bool {
+        let Some(member) = self.member(slot) else { return true };
+        let others = self.members.iter().filter(|other| other.id != member.id && !other.is_in_sync()).count();
+        if member.is_in_sync() && others >= usize::from(self.failures()) {
+            return false;
+        }
+        if member.is_readable() {
+            self.take_out(slot, DiskState::Faulted);
+        }
+        true
+    }
+
+    /// A disk whose word counts cannot be written: what was deleted may still be there when it is back (D2).
+    pub fn is_authority_away(&self) -> bool {
+        self.members.iter().any(|member| member.is_in_sync() && !member.is_writable())
     }
 
     /// More disks are out of use than the layout survives.
     pub fn is_faulted(&self) -> bool {
         let gone = self.members.iter().filter(|member| !member.is_readable()).count();
-        gone > usize::from(self.layout.failures())
+        gone > usize::from(self.failures())
     }
 
     // ---- labels -----------------------------------------------------------------------------
 
+    /// Lets the journal have its copies on the disks that take data, as many as it should have. Blocks.
+    pub fn refresh_journal(&self) {
+        if let Some(journal) = self.journal.get().and_then(Weak::upgrade) {
+            journal.refresh_copies();
+        }
+    }
+
+    pub fn is_rebalancing(&self) -> bool {
+        self.label.lock().rebalancing
+    }
+
     pub fn label(&self) -> Label {
         self.label.lock().clone()
+    }
+
+    /// Writes the label of a disk that is not in use yet. All labels after it descend from it, whether it could be
+    /// written or not: it never looks like one side of a split (B1).
+    pub fn write_first_label(
+        &self,
+        disk: &dyn crate::disk::DiskIo,
+        id: Uuid,
+        change: impl FnOnce(&mut Label),
+    ) -> std::io::Result<()> {
+        let mut label = self.label.lock();
+        label.advance(rand::random());
+        let mut first = Label { disk: id, ..label.clone() };
+        change(&mut first);
+        label::write(disk, &first).inspect_err(|_| label::remove(disk))
     }
 
     /// Writes a new generation of the label to every disk that can be written. `change` may edit
@@ -371,14 +501,11 @@ impl Core {
     pub fn write_labels(&self, change: impl FnOnce(&mut Label)) {
         let mut label = self.label.lock();
         change(&mut label);
+        *self.shape.write() = Shape::of(&label);
         // Each disk that fails makes one more round: bounded by the number of disks.
         for _ in 0..=self.members.len() {
             label.advance(rand::random());
-            for (entry, member) in label.members.iter_mut().zip(&self.members) {
-                entry.path = member.path.read().clone();
-                entry.in_sync = member.is_in_sync();
-                entry.suspect = member.is_suspect();
-            }
+            label.members = self.members.iter().map(MemberDisk::entry).collect();
             if self.write_label_everywhere(&label) {
                 return;
             }
@@ -386,32 +513,32 @@ impl Core {
     }
 
     fn write_label_everywhere(&self, label: &Label) -> bool {
-        let writable: Vec<&MemberDisk> = self.members.iter().filter(|member| member.is_writable()).collect();
-        let failed: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = writable
-                .iter()
-                .map(|member| {
-                    let mut own = label.clone();
-                    own.disk = member.id;
-                    scope.spawn(move || member.io().and_then(|io| label::write(&*io, &own)))
-                })
-                .collect();
-            threads
-                .into_iter()
-                .zip(&writable)
-                .filter_map(|(thread, member)| match thread.join() {
-                    Ok(Ok(())) => None,
-                    // A disk too full for a new label keeps its old one, which is merely old (B1).
-                    Ok(Err(error)) if error.kind() == std::io::ErrorKind::StorageFull => None,
-                    Ok(Err(error)) => Some((*member, error)),
-                    Err(_) => Some((*member, std::io::Error::other("a thread died"))),
-                })
-                .collect()
-        });
+        // Those whose word counts first: if it ends in between, the new label is not on a disk alone that was away.
+        let writable = self.members.iter().filter(|member| member.is_writable());
+        let (first, then): (Vec<_>, Vec<_>) = writable.partition(|member| member.is_in_sync());
+        let write = |member: &MemberDisk| {
+            let mut own = label.clone();
+            own.disk = member.id;
+            label::write(&*member.io()?, &own)
+        };
+        let mut results = self.work.side_by_side(first.clone(), write);
+        results.extend(self.work.side_by_side(then.clone(), write));
+        let writable: Vec<&MemberDisk> = first.into_iter().chain(then).collect();
+        let failed: Vec<_> = writable
+            .into_iter()
+            .zip(results)
+            .filter_map(|(member, result)| Some((member, result.err()?)))
+            // A disk too full for a new label keeps its old one, which is merely old (B1).
+            .filter(|(_, error)| error.kind() != std::io::ErrorKind::StorageFull)
+            .collect();
         for (member, error) in &failed {
-            member.count(ErrorKind::Write, &error.to_string());
+            self.count_error(member, ErrorKind::Write, &error.to_string());
             member.set_state(self.probe_state(member));
             self.out_of_sync(member);
+            self.event(
+                EventKind::DiskOut,
+                format!("{}: its label cannot be written: {error}", member.path.read().display()),
+            );
         }
         failed.is_empty()
     }

@@ -7,7 +7,7 @@ use larder_base::units::ByteSize;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::disk::{DiskIo, DiskOpener, DiskSpace};
+use crate::disk::{DiskIo, DiskOpener, DiskSpace, LOCK_NAME};
 use crate::error::PoolError;
 use crate::filedisk::{self, FileDisks};
 use crate::journal::Journal;
@@ -21,8 +21,9 @@ use crate::write::now_ms;
 
 /// The least room a disk must have: journal, label and a few objects.
 const DISK_BYTES_MIN: u64 = 16 << 20;
-/// What may lie in a directory that counts as empty: ext4 makes it at the root of a filesystem.
-const HARMLESS: [&str; 1] = ["lost+found"];
+/// What may lie in a directory that counts as empty: ext4 makes the one at the root of a filesystem, a pool that was not
+/// finished leaves the other.
+const HARMLESS: [&str; 2] = ["lost+found", LOCK_NAME];
 
 /// What a new pool should be.
 #[derive(Clone, Debug)]
@@ -70,10 +71,42 @@ pub struct PlannedDisk {
     pub filesystem_shared: bool,
 }
 
-struct Candidate {
-    path: PathBuf,
-    disk: Arc<dyn DiskIo>,
+/// A directory that may become a disk of a pool.
+pub struct Candidate {
+    pub path: PathBuf,
+    pub disk: Arc<dyn DiskIo>,
     space: DiskSpace,
+}
+
+impl Candidate {
+    /// What it could hold.
+    pub fn room(&self) -> u64 {
+        self.space.free_bytes.saturating_sub(reserve_soft(self.space.total_bytes))
+    }
+
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        self.disk.identity().ok()
+    }
+}
+
+/// Directories that may join a pool: empty, large enough, each given once. One that does not exist would be made.
+pub fn candidates(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Result<Vec<Candidate>, PoolError> {
+    check_same_path(paths)?;
+    let found: Vec<Candidate> = paths.iter().map(|path| candidate(opener, path, false)).collect::<Result<_, _>>()?;
+    check_identities(&found)?;
+    found.iter().try_for_each(check_empty)?;
+    Ok(found)
+}
+
+/// The directory itself, made if it did not exist.
+pub fn made(opener: &dyn DiskOpener, planned: Candidate) -> Result<Candidate, PoolError> {
+    candidate(opener, &planned.path, true)
+}
+
+/// A directory whatever it holds.
+pub fn of_disk(path: &Path, disk: Arc<dyn DiskIo>) -> Result<Candidate, PoolError> {
+    let space = disk.space().map_err(PoolError::io("ask the size of", path))?;
+    Ok(Candidate { path: path.to_owned(), disk, space })
 }
 
 impl Pool {
@@ -87,9 +120,8 @@ impl Pool {
         let opener = options.opener.clone();
         let disks = options.disks.clone();
         let name = options.name.clone();
-        tokio::task::spawn_blocking(move || write_pool(&options))
-            .await
-            .map_err(|_| PoolError::Cancelled(name.clone()))??;
+        let written = opener.work().blocking(move || write_pool(&options)).await;
+        written.ok_or_else(|| PoolError::Cancelled(name.clone()))??;
         Self::open(OpenOptions { disks, name: Some(name), force: false, opener }).await
     }
 }
@@ -108,7 +140,7 @@ fn examine(options: &CreateOptions, make: bool) -> Result<(Plan, Vec<Candidate>)
     let width = width_of(options)?;
     check_same_path(&options.disks)?;
     let candidates: Vec<Candidate> =
-        options.disks.iter().map(|path| candidate(options, path, make)).collect::<Result<_, _>>()?;
+        options.disks.iter().map(|path| candidate(&*options.opener, path, make)).collect::<Result<_, _>>()?;
     check_identities(&candidates)?;
     candidates.iter().try_for_each(check_empty)?;
     Ok((plan_of(options, width, &candidates), candidates))
@@ -122,7 +154,10 @@ fn check_name(name: &str) -> Result<(), PoolError> {
 
 fn width_of(options: &CreateOptions) -> Result<u8, PoolError> {
     let (layout, disks) = (options.layout, options.disks.len());
-    let Some(width) = options.width else { return Ok(layout.width_default(disks)) };
+    options.width.map_or_else(|| Ok(layout.width_default(disks)), |width| check_width(layout, disks, width))
+}
+
+pub fn check_width(layout: Layout, disks: usize, width: u8) -> Result<u8, PoolError> {
     let min = if layout == Layout::Stripe { 1 } else { layout.disks_min() };
     let max = if layout.is_mirror() { min } else { disks };
     if (min..=max).contains(&usize::from(width)) {
@@ -140,16 +175,16 @@ fn check_same_path(paths: &[PathBuf]) -> Result<(), PoolError> {
     Ok(())
 }
 
-fn candidate(options: &CreateOptions, path: &Path, make: bool) -> Result<Candidate, PoolError> {
-    let open = || match options.opener.open_disk(path) {
+fn candidate(opener: &dyn DiskOpener, path: &Path, make: bool) -> Result<Candidate, PoolError> {
+    let open = || match opener.open_disk(path) {
         Err(error) if make && error.kind() == std::io::ErrorKind::NotFound => {
-            options.opener.make_directory(path)?;
-            options.opener.open_disk(path)
+            opener.make_directory(path)?;
+            opener.open_disk(path)
         }
         // A plan changes nothing: it looks at the filesystem that the directory would be on.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let parent = path.ancestors().skip(1).find(|parent| parent.is_dir()).ok_or(error)?;
-            options.opener.open_disk(parent).map(|disk| Arc::new(NotYet(disk)) as Arc<dyn DiskIo>)
+            opener.open_disk(parent).map(|disk| Arc::new(NotYet(disk)) as Arc<dyn DiskIo>)
         }
         other => other,
     };
@@ -180,9 +215,23 @@ fn check_empty(candidate: &Candidate) -> Result<(), PoolError> {
         return Err(PoolError::AlreadyLabelled { path: path.clone(), pool });
     }
     let names = candidate.disk.list("").map_err(PoolError::io("list", path))?;
-    match names.into_iter().find(|name| !HARMLESS.contains(&name.as_str())) {
+    let disk = &*candidate.disk;
+    match names.into_iter().find(|name| !HARMLESS.contains(&name.as_str()) && !is_unfinished(disk, name)) {
         Some(found) => Err(PoolError::NotEmpty { path: path.clone(), found }),
         None => Ok(()),
+    }
+}
+
+/// What is left of a disk that was being made ready when it was cut short: our own folders, with nothing in them, and a
+/// label without a name. Anything else is somebody's.
+fn is_unfinished(disk: &dyn DiskIo, name: &str) -> bool {
+    let is_empty = |folder: &str| disk.list(folder).is_ok_and(|names| names.is_empty());
+    match name {
+        "objects" => {
+            disk.list(name).is_ok_and(|folders| folders.iter().all(|folder| is_empty(&format!("objects/{folder}"))))
+        }
+        "journal" => is_empty(name),
+        _ => [label::LABEL_NAME, label::SECOND_NAME].iter().any(|label| name == format!("{label}.new")),
     }
 }
 
@@ -262,19 +311,19 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
         name: options.name.clone(),
         layout: options.layout,
         width: plan.width,
+        earlier: None,
+        rebalancing: false,
+        spares: Vec::new(),
         disk: Uuid::nil(),
         generation: 1,
         nonce: rand::random(),
         history: Vec::new(),
-        members: ids
-            .iter()
-            .zip(&candidates)
-            .map(|(id, disk)| Member { id: *id, path: absolute(&disk.path), in_sync: true, suspect: false })
-            .collect(),
+        members: ids.iter().zip(&candidates).map(|(id, disk)| Member::new(*id, absolute(&disk.path))).collect(),
         journal: ids.iter().take(copies).copied().collect(),
         journal_bytes: journal_bytes(options, &candidates),
         usage: Usage::Closed { host, host_id },
         created_ms: now_ms(),
+        features: Default::default(),
     };
     let mut locks = Vec::new();
     for candidate in &candidates {
@@ -294,7 +343,7 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
     Ok(())
 }
 
-fn prepare(disk: &dyn DiskIo) -> std::io::Result<()> {
+pub fn prepare(disk: &dyn DiskIo) -> std::io::Result<()> {
     disk.make_directory("objects")?;
     for directory in 0..FANOUT {
         disk.make_directory(&format!("objects/{directory:02x}"))?;
@@ -339,6 +388,10 @@ impl DiskIo for NotYet {
     }
 
     fn make_directory(&self, _: &str) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn remove_directory(&self, _: &str) -> std::io::Result<()> {
         Self::none()
     }
 

@@ -8,9 +8,14 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::work::Work;
+
 /// What direct I/O is aligned to: offset, length and place in memory. No block of a disk or filesystem page is longer
 /// where larder runs; a filesystem that wants more refuses, and is served through the cache.
 pub const DIRECT_ALIGN: usize = 4096;
+
+/// The file that is locked by who has the disk; its text says who, for people.
+pub const LOCK_NAME: &str = "larder.lock";
 
 /// Room on a disk. Disks with the same `filesystem` share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +37,10 @@ pub trait DiskIo: Send + Sync + Debug + 'static {
     fn list(&self, directory: &str) -> io::Result<Vec<String>>;
     /// Creates a directory unless it exists.
     fn make_directory(&self, name: &str) -> io::Result<()>;
+    /// Removes an empty directory; for tidiness alone.
+    fn remove_directory(&self, _name: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Makes creations, renames and removals within a directory durable; `""` is the disk itself.
     fn sync_directory(&self, name: &str) -> io::Result<()>;
     /// Makes everything done on this disk so far durable.
@@ -40,6 +49,10 @@ pub trait DiskIo: Send + Sync + Debug + 'static {
     /// Takes the exclusive lock of this disk until the result is dropped. `WouldBlock` when
     /// another process holds it; the error then says who.
     fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>>;
+    /// Who holds the lock of this disk, found out without taking or writing anything.
+    fn holder(&self) -> io::Result<Option<String>> {
+        Ok(None)
+    }
     /// Two paths with one identity are the same directory.
     fn identity(&self) -> io::Result<(u64, u64)>;
 }
@@ -79,6 +92,10 @@ pub trait DiskOpener: Send + Sync + Debug + 'static {
     fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>>;
     /// Creates the directory of a new disk, unless it exists.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
+    /// How a pool on these disks runs what blocks.
+    fn work(&self) -> Work {
+        Work::Threads
+    }
 }
 
 /// Reads a whole file of at most `bytes_max`.

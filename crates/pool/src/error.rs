@@ -33,6 +33,14 @@ pub enum PoolError {
         "pool '{pool}' was last used by host '{host}' and not exported: export it there, or import with force if that host is gone for good"
     )]
     InUse { pool: String, host: String },
+    #[error(
+        "pool '{pool}' uses {features}, which this larder does not know: use the newer larder that made it, or one newer still"
+    )]
+    UnknownFeatures { pool: String, features: String },
+    #[error(
+        "pool '{pool}' uses {features}, which this larder can read around but not write: use a newer larder, or copy files out with `larder recover`"
+    )]
+    ReadOnlyFeatures { pool: String, features: String },
     #[error("no larder pool found in {0}: name the directories of its disks")]
     NoPool(String),
     #[error("the directories hold several pools ({0}): name the one to open")]
@@ -49,6 +57,8 @@ pub enum PoolError {
     Unavailable { pool: String, object: String, have: usize, need: usize, why: String },
     #[error("pool '{pool}' cannot write {object}: {why}")]
     CannotWrite { pool: String, object: String, why: String },
+    #[error("pool '{pool}': {why}")]
+    Refused { pool: String, why: String },
     #[error("pool '{0}' is closed")]
     Closed(String),
     #[error("a task of pool '{0}' was cancelled: the runtime is shutting down")]

@@ -18,9 +18,8 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::{DIRECT_ALIGN, DiskFile, DiskIo, DiskOpener, DiskSpace};
+use crate::disk::{DIRECT_ALIGN, DiskFile, DiskIo, DiskOpener, DiskSpace, LOCK_NAME};
 
-const LOCK_NAME: &str = "larder.lock";
 /// `IOV_MAX` of Linux.
 const BUFFERS_MAX: usize = 1024;
 
@@ -114,6 +113,10 @@ impl DiskIo for FileDisk {
         }
     }
 
+    fn remove_directory(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.root, name, AtFlags::REMOVEDIR)?)
+    }
+
     fn sync_directory(&self, name: &str) -> io::Result<()> {
         let fd = self.open_at(name, OFlags::RDONLY | OFlags::DIRECTORY)?;
         Ok(rustix::fs::fsync(fd)?)
@@ -143,14 +146,24 @@ impl DiskIo for FileDisk {
             if error != Errno::WOULDBLOCK {
                 return Err(error.into());
             }
-            let mut holder = [0; 200];
-            let read = file.read_at(&mut [IoSliceMut::new(&mut holder)], 0).unwrap_or(0);
-            let holder = String::from_utf8_lossy(holder.get(..read).unwrap_or_default()).trim().to_owned();
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, holder));
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, file.text()));
         }
         // Who holds it is for people only; the lock holds without.
         let _ = file.file.set_len(0).and_then(|()| file.write_at(&mut [IoSlice::new(owner.as_bytes())], 0));
         Ok(Box::new(file.file))
+    }
+
+    fn holder(&self) -> io::Result<Option<String>> {
+        let file = match self.open_at(LOCK_NAME, OFlags::RDONLY) {
+            Ok(fd) => self.file(fd, OFlags::RDONLY),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match rustix::fs::flock(&file.file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(None),
+            Err(Errno::WOULDBLOCK) => Ok(Some(file.text())),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn identity(&self) -> io::Result<(u64, u64)> {
@@ -171,6 +184,13 @@ struct OpenFile {
 }
 
 impl OpenFile {
+    /// What a short file says, as far as it can be read.
+    fn text(&self) -> String {
+        let mut bytes = [0; 200];
+        let read = self.read_at(&mut [IoSliceMut::new(&mut bytes)], 0).unwrap_or(0);
+        String::from_utf8_lossy(bytes.get(..read).unwrap_or_default()).trim().to_owned()
+    }
+
     fn direct(&self) -> Option<&File> {
         if self.direct_refused.load(Ordering::Relaxed) {
             return None;

@@ -3,12 +3,16 @@
 //! I1. An object is in the index if and only if it is acknowledged (or was found complete when
 //!     the pool was opened). Conditional puts are decided under the index's lock.
 //! I2. Files of a version that left the index are unlinked when its last reader lets go of it.
+//! I3. A shard that moved is unlinked where it was only if it is not there again by then; who moves shards of an
+//!     object and who unlinks them exclude each other.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, Weak};
 
 use object_store::Attributes;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::geometry::Geometry;
@@ -33,7 +37,17 @@ pub struct Object {
     pub has_attributes: bool,
     pub graveyard: Graveyard,
     dead: AtomicBool,
+    /// The versions before it that somebody still reads (T1).
+    older: Mutex<Vec<Weak<Object>>>,
+    /// Who is at it: nobody, or one of the two who exclude each other.
+    claim: AtomicU8,
 }
+
+/// Versions that have left are looked through when there are so many.
+const READ_PRUNE: usize = 64;
+
+const MOVING: u8 = 1;
+const DELETING: u8 = 2;
 
 /// What is needed to make an [`Object`].
 pub struct NewObject {
@@ -62,7 +76,23 @@ impl Object {
             has_attributes: new.has_attributes,
             graveyard,
             dead: AtomicBool::new(false),
+            older: Mutex::default(),
+            claim: AtomicU8::new(0),
         }
+    }
+
+    /// The same version, as if it lay nowhere.
+    pub fn shadow(&self) -> Self {
+        let new = NewObject {
+            pool: self.pool,
+            path: self.path.clone(),
+            version: self.version,
+            modified_ms: self.modified_ms,
+            geometry: self.geometry,
+            header_bytes: self.header_bytes,
+            has_attributes: self.has_attributes,
+        };
+        Self::new(new, &[], self.graveyard.clone())
     }
 
     pub fn slot(&self, index: u8) -> Option<u8> {
@@ -113,6 +143,28 @@ impl Object {
         self.dead.store(true, Ordering::Release);
     }
 
+    /// This version and those before it that are still read.
+    pub fn and_older(self: &Arc<Self>) -> Vec<Weak<Self>> {
+        let read = |older: &&Weak<Self>| older.strong_count() > 0;
+        let older: Vec<Weak<Self>> = self.older.lock().iter().filter(read).cloned().collect();
+        older.into_iter().chain([Arc::downgrade(self)]).collect()
+    }
+
+    /// From now on it is not written anew. `false` while that is being done.
+    pub fn begin_delete(&self) -> bool {
+        self.claim.compare_exchange(0, DELETING, Ordering::AcqRel, Ordering::Acquire) != Err(MOVING)
+    }
+
+    /// From now on a delete waits, until `release`. `false` when it is being deleted.
+    pub fn begin_move(&self) -> bool {
+        self.claim.compare_exchange(0, MOVING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whoever began has ended, and the object is still there.
+    pub fn release(&self) {
+        self.claim.store(0, Ordering::Release);
+    }
+
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
@@ -121,7 +173,8 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         if self.is_dead() {
-            let grave = |(index, slot)| Grave { slot, file: self.file_name(index), version: self.version, index };
+            let grave =
+                |(index, slot)| Grave { slot, file: self.file_name(index), version: self.version, index, of: None };
             self.graveyard.send(self.placed().map(grave).collect());
         }
     }
@@ -131,7 +184,7 @@ impl Drop for Object {
 /// while [`Graveyard::backlog`] is high.
 #[derive(Clone, Debug)]
 pub struct Graveyard {
-    sender: mpsc::Sender<Burial>,
+    sender: mpsc::UnboundedSender<Burial>,
     backlog: Arc<AtomicUsize>,
 }
 
@@ -142,6 +195,8 @@ pub struct Grave {
     pub file: String,
     pub version: u64,
     pub index: u8,
+    /// The object, where it lives on: its shard is on another disk, but may come back to this one (I3).
+    pub of: Option<String>,
 }
 
 #[derive(Debug)]
@@ -153,8 +208,8 @@ pub enum Burial {
 }
 
 impl Graveyard {
-    pub fn new() -> (Self, mpsc::Receiver<Burial>) {
-        let (sender, receiver) = mpsc::channel();
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<Burial>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
         (Self { sender, backlog: Arc::default() }, receiver)
     }
 
@@ -190,6 +245,8 @@ pub struct Index {
     pub objects: BTreeMap<String, Arc<Object>>,
     /// Object bytes in all, before redundancy.
     pub bytes: u64,
+    /// Versions that left while somebody was reading them.
+    read: Vec<Weak<Object>>,
 }
 
 impl Index {
@@ -200,17 +257,34 @@ impl Index {
     /// Inserts a version and buries the one it replaces.
     pub fn insert(&mut self, object: Arc<Object>) {
         self.bytes += object.geometry.size;
-        if let Some(old) = self.objects.insert(object.path.clone(), object) {
+        if let Some(old) = self.objects.insert(object.path.clone(), object.clone()) {
             self.bytes -= old.geometry.size;
-            old.bury();
+            object.older.lock().extend(old.and_older());
+            self.bury(&old);
         }
     }
 
     pub fn remove(&mut self, path: &str) -> Option<Arc<Object>> {
         let old = self.objects.remove(path)?;
         self.bytes -= old.geometry.size;
-        old.bury();
+        self.bury(&old);
         Some(old)
+    }
+
+    fn bury(&mut self, old: &Arc<Object>) {
+        old.bury();
+        if Arc::strong_count(old) > 1 {
+            if self.read.len() >= READ_PRUNE {
+                self.read.retain(|version| version.strong_count() > 0);
+            }
+            self.read.push(Arc::downgrade(old));
+        }
+    }
+
+    /// Whether somebody still reads a version that has shards on this disk, and is not in the index any more.
+    pub fn is_read_on(&self, slot: u8) -> bool {
+        let mut alive = self.read.iter().filter_map(Weak::upgrade);
+        alive.any(|version| version.placed().any(|(_, at)| at == slot))
     }
 
     pub fn is_current(&self, object: &Object) -> bool {

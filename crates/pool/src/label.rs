@@ -6,14 +6,15 @@
 //!
 //! B1. A label of generation g names, in `history`, the generations it descends from. A label
 //!     that is in the winner's history is merely old; one that is not comes from a split.
-//! B2. The newest label wins. After a split the side with more disks wins, then the newer.
+//! B2. The newest label wins. After a split the side with more disks wins, then the newer; but not one that more disks
+//!     lack, of those that it calls in sync, than the layout can spare: writing it was cut short, and no data came after it.
 //! B3. A member is in sync unless the winning label says that it missed writes or its own label
 //!     lies off the winner's history. Only in-sync disks decide what exists.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use larder_base::checksum::checksum;
+use larder_base::features::{Features, Known};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -24,13 +25,15 @@ use crate::shard::Reader;
 pub const LABEL_NAME: &str = "larder.label";
 /// Written after the first; used when the first does not decode. At worst it is merely old (B1).
 pub const SECOND_NAME: &str = "larder.label.2";
-const MAGIC: [u8; 8] = *b"LARDLABL";
+pub const MAGIC: [u8; 8] = *b"LARDLABL";
 const FORMAT_VERSION: u32 = 1;
-const HEADER_BYTES: usize = 24;
+pub const HEADER_BYTES: usize = 24;
 /// Bounds what is read on the word of a length field: 32 members need a tenth of it.
 const LABEL_BYTES_MAX: u64 = 256 << 10;
 const HISTORY_MAX: usize = 64;
 const DAMAGED: &str = "its label is damaged";
+/// The features of labels, and of all that lies on disks, that this program knows.
+pub const KNOWN: Known = Known { read_only_compatible: &[], incompatible: &[] };
 pub const NEWER: &str = "its label was written by a newer larder";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +42,15 @@ pub struct Label {
     pub name: String,
     pub layout: Layout,
     pub width: u8,
+    /// The layout before this one, while objects of it may be left: the pool survives what both survive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Layout>,
+    /// All objects are to be laid out anew, as the disks and the layout are now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rebalancing: bool,
+    /// Disks that wait for another to fail.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spares: Vec<Spare>,
     /// The disk that carries this label.
     pub disk: Uuid,
     pub generation: u64,
@@ -52,6 +64,9 @@ pub struct Label {
     pub journal_bytes: u64,
     pub usage: Usage,
     pub created_ms: u64,
+    /// What a program must know to read or write this pool.
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub features: Features,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +78,29 @@ pub struct Member {
     /// Its label was damaged: in doubt until each shard on it has been verified.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspect: bool,
+    /// Being emptied: nothing new is put on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
+    /// Not used until somebody says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub offline: bool,
+    /// The member whose place it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<Uuid>,
+}
+
+impl Member {
+    /// A disk that has just joined.
+    pub fn new(id: Uuid, path: PathBuf) -> Self {
+        Self { id, path, in_sync: true, suspect: false, leaving: false, offline: false, replaces: None }
+    }
+}
+
+/// A disk that takes the place of one that fails.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spare {
+    pub id: Uuid,
+    pub path: PathBuf,
 }
 
 /// Who has the pool open.
@@ -118,10 +156,24 @@ impl Label {
     fn is_sane(&self) -> bool {
         let members = self.members.len();
         (1..=DISKS_MAX).contains(&members)
-            && self.members.iter().any(|member| member.id == self.disk)
+            && self.spares.len() <= DISKS_MAX
+            && (self.members.iter().any(|member| member.id == self.disk) || self.is_spare(self.disk))
             && self.width > self.layout.failures()
             && usize::from(self.width) <= DISKS_MAX
             && self.journal_bytes <= 1 << 40
+    }
+
+    fn has_in_sync(&self, disk: Uuid) -> bool {
+        self.members.iter().any(|member| member.id == disk && member.in_sync)
+    }
+
+    pub fn is_spare(&self, disk: Uuid) -> bool {
+        self.spares.iter().any(|spare| spare.id == disk)
+    }
+
+    /// Disks that may fail without loss: what every object survives.
+    pub fn failures(&self) -> u8 {
+        self.earlier.map_or(u8::MAX, Layout::failures).min(self.layout.failures())
     }
 
     /// The next generation of this label.
@@ -145,13 +197,18 @@ impl Label {
 
 /// Chooses the label to believe among those of one pool (B2).
 pub fn winner(labels: &[Label]) -> Option<&Label> {
-    let mut supporters: BTreeMap<(u64, u64), usize> = BTreeMap::new();
-    for label in labels {
-        let count = labels.iter().filter(|other| label.descends_from(other)).count();
-        supporters.insert(label.state(), count);
+    let is_newest =
+        |label: &Label| !labels.iter().any(|other| other.state() != label.state() && other.descends_from(label));
+    let mut ends: Vec<&Label> = labels.iter().filter(|label| is_newest(label)).collect();
+    if ends.is_empty() {
+        ends = labels.iter().collect();
     }
-    // On one line of history the newest has the most supporters: every older one and itself.
-    labels.iter().max_by_key(|label| (supporters.get(&label.state()).copied(), label.generation, label.nonce))
+    let is_whole = |label: &Label| {
+        let lack = labels.iter().filter(|other| label.has_in_sync(other.disk) && !other.descends_from(label)).count();
+        lack <= usize::from(label.failures())
+    };
+    let supporters = |label: &Label| labels.iter().filter(|other| label.descends_from(other)).count();
+    ends.into_iter().max_by_key(|label| (is_whole(label), supporters(label), label.generation, label.nonce))
 }
 
 /// What the label of a disk says, and whether only its second copy could be read.
@@ -191,13 +248,15 @@ pub(crate) mod tests {
     use super::*;
 
     pub fn example(disk: u128) -> Label {
-        let member =
-            |id| Member { id: Uuid::from_u128(id), path: format!("/d{id}").into(), in_sync: true, suspect: false };
+        let member = |id| Member::new(Uuid::from_u128(id), format!("/d{id}").into());
         Label {
             pool: Uuid::from_u128(9),
             name: "tank".into(),
             layout: Layout::Mirror3,
             width: 3,
+            earlier: None,
+            rebalancing: false,
+            spares: Vec::new(),
             disk: Uuid::from_u128(disk),
             generation: 5,
             nonce: 1,
@@ -207,6 +266,7 @@ pub(crate) mod tests {
             journal_bytes: 1 << 20,
             usage: Usage::Exported,
             created_ms: 0,
+            features: Features::default(),
         }
     }
 
@@ -215,6 +275,7 @@ pub(crate) mod tests {
         let label = example(1);
         let bytes = label.encode();
         assert_eq!(&bytes[..16], b"LARDLABL\x01\0\0\0\xe9\x02\0\0", "golden");
+        assert_eq!(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes)), "e0d92cf70c05399e", "golden");
         assert_eq!(Label::decode(&bytes), Ok(label));
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
@@ -222,6 +283,16 @@ pub(crate) mod tests {
             assert!(Label::decode(&bad).is_err(), "byte {at}");
             assert!(Label::decode(&bytes[..at]).is_err());
         }
+    }
+
+    #[test]
+    fn features_of_a_newer_program_are_kept() {
+        let mut label = example(1);
+        label.features.compatible.push("brand-new".into());
+        let mut again = Label::decode(&label.encode()).unwrap();
+        again.advance(3);
+        let again = Label::decode(&again.encode()).unwrap();
+        assert_eq!(again.features.compatible, ["brand-new"]);
     }
 
     #[test]
@@ -238,5 +309,25 @@ pub(crate) mod tests {
         newer.advance(7);
         assert_eq!(winner(&[newer.clone(), new.clone(), split.clone()]).map(|l| l.generation), Some(6));
         assert!(!new.descends_from(&split));
+    }
+
+    #[test]
+    fn a_label_that_was_cut_short_does_not_put_another_session_out_of_sync() {
+        // Five disks, two may go. Disk 4 was away, and the label that says so (generation 5) is on the others.
+        let label = |disk: u128, out: &[u128]| {
+            let mut label = example(disk);
+            label.layout = Layout::Raidz2;
+            label.members = (0..5).map(|id| Member::new(Uuid::from_u128(id), "/d".into())).collect();
+            label.members.iter_mut().for_each(|m| m.in_sync = !out.contains(&m.id.as_u128()));
+            label
+        };
+        // Without disk 1, power was cut when only disk 4, which was not in sync, had the new label.
+        let mut cut = label(4, &[1, 4]);
+        cut.advance(9);
+        // Without disk 4, and with an older disk 1, when only disk 3 had it.
+        let mut again = label(3, &[1, 4]);
+        again.advance(8);
+        let labels = [label(0, &[4]), label(1, &[]), label(2, &[4]), again.clone(), cut];
+        assert_eq!(winner(&labels), Some(&again), "disk 3 stays in sync");
     }
 }

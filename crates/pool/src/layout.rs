@@ -1,8 +1,9 @@
 //! Layouts: how many pieces an object is cut into, and how many of them may be lost.
 //!
-//! A layout fixes `m` (how many disks may fail) for ever; the width is only an upper bound. An
-//! object is written over as many disks as have room for it, so its own `k` and `m` are kept with
-//! each object and a full or absent disk narrows the stripe instead of stopping the writer.
+//! A layout says `m` (how many disks may fail); the width is only an upper bound. An object is
+//! written over as many disks as have room for it, so its own `k` and `m` are kept with each
+//! object: a full or absent disk narrows the stripe instead of stopping the writer, and a pool may
+//! change its layout object by object.
 
 use std::fmt;
 use std::str::FromStr;

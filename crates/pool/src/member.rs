@@ -25,7 +25,9 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::counted::{CountedDisk, DiskCounts};
 use crate::disk::{DiskIo, DiskSpace};
+use crate::label;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -42,6 +44,8 @@ pub enum DiskState {
     Removed = 4,
     /// Was not there when the pool was opened.
     Missing = 5,
+    /// Somebody asked for it not to be used.
+    Offline = 6,
 }
 
 impl DiskState {
@@ -52,8 +56,23 @@ impl DiskState {
             2 => Self::ReadOnly,
             3 => Self::Faulted,
             4 => Self::Removed,
+            6 => Self::Offline,
             _ => Self::Missing,
         }
+    }
+}
+
+impl std::fmt::Display for DiskState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Online => "online",
+            Self::Resilvering => "being resilvered",
+            Self::ReadOnly => "read-only",
+            Self::Faulted => "faulted",
+            Self::Removed => "removed",
+            Self::Missing => "missing",
+            Self::Offline => "offline",
+        })
     }
 }
 
@@ -79,15 +98,25 @@ pub struct MemberDisk {
     pub in_sync: AtomicBool,
     /// Its label was damaged, so all on it is read and verified before it counts as in sync.
     pub suspect: AtomicBool,
+    /// Nothing new is put on it, and what lies on it moves to others.
+    pub leaving: AtomicBool,
+    /// The disk whose place it takes, until that one has left.
+    pub replaces: Option<Uuid>,
+    /// It has left; only its slot remains.
+    retired: AtomicBool,
     pub read_errors: AtomicU64,
     pub write_errors: AtomicU64,
     pub checksum_errors: AtomicU64,
+    pub counts: Arc<DiskCounts>,
     /// Bytes promised to writers that are still at work.
     pub pending_bytes: AtomicU64,
     /// Reads under way, to choose among copies.
     pub reading: AtomicU64,
-    space: Mutex<Option<(Instant, DiskSpace)>>,
+    /// As last seen, and when; `None`: to be looked at again.
+    space: Mutex<Option<(Option<Instant>, DiskSpace)>>,
     full_until: Mutex<Option<Instant>>,
+    /// When it went out of use, as far as is known.
+    out_since: Mutex<Option<Instant>>,
     /// The last error, for people.
     pub last_error: Mutex<String>,
 }
@@ -102,14 +131,42 @@ impl MemberDisk {
             state: AtomicU8::new(DiskState::Missing as u8),
             in_sync: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            replaces: None,
+            retired: AtomicBool::new(false),
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
             checksum_errors: AtomicU64::new(0),
+            counts: Arc::default(),
             pending_bytes: AtomicU64::new(0),
             reading: AtomicU64::new(0),
             space: Mutex::new(None),
             full_until: Mutex::new(None),
+            out_since: Mutex::new(None),
             last_error: Mutex::new(String::new()),
+        }
+    }
+
+    /// A disk as the label has it, not attached yet.
+    pub fn of_entry(entry: &label::Member) -> Self {
+        let new = Self { replaces: entry.replaces, ..Self::new(entry.id, entry.path.clone()) };
+        new.leaving.store(entry.leaving, Ordering::Release);
+        if entry.offline {
+            new.set_state(DiskState::Offline);
+        }
+        new
+    }
+
+    /// What the label says of it.
+    pub fn entry(&self) -> label::Member {
+        label::Member {
+            id: self.id,
+            path: self.path.read().clone(),
+            in_sync: self.is_in_sync(),
+            suspect: self.is_suspect(),
+            leaving: self.is_leaving(),
+            offline: self.state() == DiskState::Offline,
+            replaces: self.replaces,
         }
     }
 
@@ -123,9 +180,10 @@ impl MemberDisk {
 
     pub fn attach(&self, io: Arc<dyn DiskIo>, lock: Box<dyn Any + Send + Sync>, path: PathBuf) {
         *self.path.write() = path;
-        *self.io.write() = Some(io);
+        *self.space.lock() = io.space().ok().map(|space| (None, space));
+        *self.io.write() = Some(Arc::new(CountedDisk { inner: io, counts: Arc::clone(&self.counts) }));
         *self.lock.lock() = Some(lock);
-        *self.space.lock() = None;
+        *self.out_since.lock() = None;
     }
 
     pub fn detach(&self) {
@@ -139,6 +197,24 @@ impl MemberDisk {
 
     pub fn is_writable(&self) -> bool {
         matches!(self.state(), DiskState::Online | DiskState::Resilvering)
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    /// Whether new data may be put on it.
+    pub fn takes_data(&self) -> bool {
+        self.is_writable() && !self.is_leaving()
+    }
+
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// From now on the pool does not know it.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
     }
 
     pub fn is_suspect(&self) -> bool {
@@ -157,14 +233,15 @@ impl MemberDisk {
             .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotConnected, "the disk is not there"))
     }
 
-    pub fn count(&self, kind: ErrorKind, error: &str) {
+    /// Counts an error; whether it is the first of its kind since the counters were zero.
+    pub fn count(&self, kind: ErrorKind, error: &str) -> bool {
         let counter = match kind {
             ErrorKind::Read => &self.read_errors,
             ErrorKind::Write => &self.write_errors,
             ErrorKind::Checksum => &self.checksum_errors,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
         *self.last_error.lock() = error.to_owned();
+        counter.fetch_add(1, Ordering::Relaxed) == 0
     }
 
     pub fn clear_errors(&self) {
@@ -177,22 +254,30 @@ impl MemberDisk {
     /// What the filesystem says, at most [`SPACE_AGE_MAX`] old.
     pub fn space(&self) -> DiskSpace {
         let mut cached = self.space.lock();
-        if let Some((at, space)) = *cached
+        if let Some((Some(at), space)) = *cached
             && at.elapsed() < SPACE_AGE_MAX
         {
             return space;
         }
         let fresh = self.io().and_then(|io| io.space());
         match fresh {
-            Ok(space) => *cached = Some((Instant::now(), space)),
+            Ok(space) => *cached = Some((Some(Instant::now()), space)),
             // Unknown is not full: what is wrong with the disk the next write finds out.
-            Err(_) => *cached = Some((Instant::now(), cached.map(|(_, space)| space).unwrap_or_default())),
+            Err(_) => *cached = Some((Some(Instant::now()), cached.map(|(_, space)| space).unwrap_or_default())),
         }
         cached.map(|(_, space)| space).unwrap_or_default()
     }
 
+    /// The next who asks looks again. What was seen is kept for the case that the disk does not answer.
     pub fn forget_space(&self) {
-        *self.space.lock() = None;
+        if let Some((at, _)) = &mut *self.space.lock() {
+            *at = None;
+        }
+    }
+
+    /// Notes that it is out of use, unless that is known; returns for how long.
+    pub fn out_since(&self) -> Duration {
+        self.out_since.lock().get_or_insert_with(Instant::now).elapsed()
     }
 
     pub fn mark_full(&self) {

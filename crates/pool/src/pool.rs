@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
+use larder_base::features::Access;
 use larder_base::log::LogStore;
 use object_store::ObjectStore;
 use uuid::Uuid;
@@ -15,13 +17,21 @@ use crate::create::absolute;
 use crate::disk::{DiskIo, DiskOpener};
 use crate::error::PoolError;
 use crate::filedisk::{self, FileDisks};
+use crate::history::{self, EventKind};
 use crate::index::{Graveyard, Index};
 use crate::journal::Journal;
 use crate::label::{self, Label, Usage};
 use crate::member::{DiskState, ErrorKind, MemberDisk};
 use crate::repair;
+use crate::scrub;
+use crate::settle;
 use crate::store::PoolStore;
 use crate::tombstones::{self, Tombstones};
+use crate::work::Work;
+
+/// How long closing waits for what is being moved or repaired: one object at most, unless a disk hangs.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
+const CLOSE_STEP: Duration = Duration::from_millis(5);
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -44,10 +54,13 @@ impl OpenOptions {
 /// An open pool. Dropping it without [`Pool::close`] is like a crash: nothing acknowledged is lost.
 pub struct Pool {
     pub(crate) core: Arc<Core>,
-    journal: Arc<Journal>,
-    store: PoolStore,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) store: PoolStore,
     worker: tokio::task::JoinHandle<()>,
+    historian: tokio::task::JoinHandle<()>,
+    scrubber: tokio::task::JoinHandle<()>,
     sweeper: tokio::task::JoinHandle<()>,
+    mover: tokio::task::JoinHandle<()>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -62,8 +75,8 @@ impl Pool {
         Box::pin(async move {
             let cancelled = || PoolError::Cancelled(options.name.clone().unwrap_or_default());
             let of_task = options.clone();
-            let (core, journal) =
-                tokio::task::spawn_blocking(move || open_blocking(&of_task)).await.map_err(|_| cancelled())??;
+            let opened = options.opener.work().blocking(move || open_blocking(&of_task)).await;
+            let (core, journal) = opened.ok_or_else(cancelled)??;
             let journal = Arc::new(journal);
             let damaged =
                 |error: larder_base::LogError| PoolError::Journal { pool: core.name.clone(), why: error.to_string() };
@@ -74,6 +87,8 @@ impl Pool {
                 tombstones.sweep(&core).await?;
             }
             let worker = tokio::spawn(repair::run(core.clone()));
+            let historian = tokio::spawn(history::run(core.clone()));
+            let scrubber = tokio::spawn(scrub::run(core.clone()));
             let stale = core.members.iter().any(|member| member.state() == DiskState::Resilvering);
             let whole = core.members.iter().all(|member| member.is_writable());
             let lacking = whole && core.index.read().objects.values().any(|object| !object.is_whole());
@@ -83,7 +98,11 @@ impl Pool {
             }
             let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
             let store = PoolStore { core: core.clone(), tombstones };
-            Ok(Self { core, journal, store, worker, sweeper })
+            let m = core.layout().failures();
+            let weaker = core.index.read().objects.values().any(|object| object.geometry.m < m);
+            core.mover.stragglers.store(weaker, Ordering::Release);
+            let mover = tokio::spawn(settle::run(core.clone()));
+            Ok(Self { core, journal, store, worker, historian, scrubber, sweeper, mover })
         })
     }
 
@@ -93,6 +112,11 @@ impl Pool {
 
     pub fn id(&self) -> Uuid {
         self.core.id
+    }
+
+    /// Where its disks were last seen.
+    pub fn disks(&self) -> Vec<PathBuf> {
+        self.core.members.iter().map(|member| member.path.read().clone()).collect()
     }
 
     /// Where objects are kept.
@@ -113,6 +137,8 @@ impl Pool {
     /// Sets all error counters to zero and looks for disks that came back.
     pub async fn clear(&self) -> Result<(), PoolError> {
         self.core.members.iter().for_each(MemberDisk::clear_errors);
+        self.core.event(EventKind::Cleared, "error counters set to zero");
+        self.core.forget_old_damage();
         self.core.blocking(|core| core.reconnect(true)).await.map(|_| ())
     }
 
@@ -125,22 +151,17 @@ impl Pool {
     pub async fn check(&self) -> Result<(), PoolError> {
         self.core
             .blocking(|core| {
-                let Some(_one) = core.checking.try_lock() else { return };
-                core.check_disks();
-                core.reconnect(false);
+                if core.look_at_disks() {
+                    core.reconnect(false);
+                }
             })
             .await
-    }
-
-    /// Reads and verifies everything, repairs what is damaged: (objects read, pieces rebuilt).
-    pub async fn scrub(&self) -> Result<(u64, u64), PoolError> {
-        self.core.scrub().await
     }
 
     /// Waits until nothing is left to repair.
     pub async fn repaired(&self) {
         while !self.core.repairs.is_idle() {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
@@ -160,6 +181,15 @@ impl Pool {
             return Ok(());
         }
         self.core.repairs.wanted.notify_one();
+        self.core.mover.wanted.notify_one();
+        self.core.stop_scrubbing().await;
+        // A move that is cut off in the middle would look like a disk that fails.
+        let since = Instant::now();
+        while (self.core.mover.is_busy() || self.core.repairs.busy.load(Ordering::Acquire))
+            && since.elapsed() < CLOSE_WAIT_MAX
+        {
+            tokio::time::sleep(CLOSE_STEP).await;
+        }
         // Whoever holds a permit finishes first.
         let writers = self.core.writers.acquire_many(crate::core::WRITERS_MAX as u32).await;
         let journal = self.journal.clone();
@@ -167,7 +197,11 @@ impl Pool {
         self.core
             .blocking(move |core| {
                 journal.close();
+                if usage == Usage::Exported {
+                    core.event(EventKind::Exported, format!("by {}", core.owner));
+                }
                 core.write_labels(|label| label.usage = usage);
+                core.write_history();
                 core.files.clear();
                 core.members.iter().for_each(MemberDisk::detach);
             })
@@ -182,7 +216,10 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.core.closed.store(true, Ordering::Release);
         self.worker.abort();
+        self.historian.abort();
+        self.scrubber.abort();
         self.sweeper.abort();
+        self.mover.abort();
         self.core.graveyard.stop();
         // Whoever opens the pool next must not meet a writer of ours.
         self.journal.stop();
@@ -254,13 +291,15 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal), PoolErro
     let Some(winner) = label::winner(&labels).cloned() else {
         return Err(PoolError::NoPool(paths_text(&options.disks)));
     };
+    check_features(&labels, true)?;
     check_usage(options, &winner)?;
     let (host, host_id) = filedisk::host();
     let owner = format!("process {} on {host}", std::process::id());
     let members = assemble(&winner, ours, &owner, &mut notes)?;
     adopt::adopt(&winner, &members, &claimed, damaged, &owner, &mut notes)?;
     check_enough(&winner, &members)?;
-    let (graveyard, burials) = Graveyard::new();
+    let before = winner.clone();
+    let (graveyard, mut burials) = Graveyard::new();
     let core = Arc::new(Core::new(Start {
         label: winner,
         members,
@@ -270,11 +309,17 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal), PoolErro
         graveyard,
         notes,
     }));
-    let of_thread = core.clone();
-    std::thread::Builder::new()
-        .name("larder-reaper".into())
-        .spawn(move || of_thread.bury_all(&burials))
-        .map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?;
+    let reaper = core.clone();
+    match core.work.clone() {
+        Work::Threads => std::thread::Builder::new()
+            .name("larder-reaper".into())
+            .spawn(move || reaper.bury_all(&mut burials))
+            .map(drop)
+            .map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?,
+        Work::InTurns(turns) => drop(tokio::spawn(reaper.bury_in_turns(burials, turns))),
+    }
+    core.begin_history(&before);
+    core.load_scrub();
     core.write_labels(|label| label.usage = Usage::Open { host, host_id });
     core.begin_session();
     let journal = Journal::open(core.clone()).inspect_err(|_| {
@@ -361,6 +406,25 @@ fn without_duplicates(disks: Vec<Labelled>, notes: &mut Vec<String>) -> Vec<Labe
     kept
 }
 
+/// Refuses what this program would misread, and with `to_write` what it would damage. One label that says so suffices: it is
+/// of the same pool.
+pub fn check_features(labels: &[Label], to_write: bool) -> Result<(), PoolError> {
+    let mut read_only = Ok(());
+    for label in labels {
+        let pool = label.name.clone();
+        match label.features.access(&label::KNOWN) {
+            Access::Refused(features) => {
+                return Err(PoolError::UnknownFeatures { pool, features: features.join(", ") });
+            }
+            Access::ReadOnly(features) if to_write => {
+                read_only = Err(PoolError::ReadOnlyFeatures { pool, features: features.join(", ") });
+            }
+            Access::ReadOnly(_) | Access::Full => {}
+        }
+    }
+    read_only
+}
+
 fn check_usage(options: &OpenOptions, label: &Label) -> Result<(), PoolError> {
     let (_, own_id) = filedisk::host();
     match &label.usage {
@@ -378,14 +442,18 @@ fn assemble(
     owner: &str,
     notes: &mut Vec<String>,
 ) -> Result<Vec<MemberDisk>, PoolError> {
-    let members: Vec<MemberDisk> =
-        winner.members.iter().map(|member| MemberDisk::new(member.id, member.path.clone())).collect();
+    let members: Vec<MemberDisk> = winner.members.iter().map(MemberDisk::of_entry).collect();
     for disk in disks {
         let place = members.iter().zip(&winner.members).find(|(member, _)| member.id == disk.label.disk);
         let Some((member, entry)) = place else {
-            notes.push(format!("{} was taken out of the pool earlier: not used", disk.path.display()));
+            if !winner.is_spare(disk.label.disk) {
+                notes.push(format!("{} was taken out of the pool earlier: not used", disk.path.display()));
+            }
             continue;
         };
+        if entry.offline {
+            continue;
+        }
         let lock = match disk.disk.lock(owner) {
             Ok(lock) => lock,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
@@ -422,7 +490,7 @@ fn assemble(
 /// Refuses when more disks are missing or out of date than the layout survives.
 fn check_enough(winner: &Label, members: &[MemberDisk]) -> Result<(), PoolError> {
     let bad: Vec<&MemberDisk> = members.iter().filter(|member| !member.is_in_sync()).collect();
-    if bad.len() <= usize::from(winner.layout.failures()) {
+    if bad.len() <= usize::from(winner.failures()) {
         return Ok(());
     }
     let names: Vec<String> = bad
@@ -441,7 +509,7 @@ fn check_enough(winner: &Label, members: &[MemberDisk]) -> Result<(), PoolError>
         out: bad.len(),
         disks: members.len(),
         layout: winner.layout.to_string(),
-        survives: winner.layout.failures(),
+        survives: winner.failures(),
         names: names.join("; "),
     })
 }

@@ -5,21 +5,33 @@
 //! O1. In-sync disks alone decide what exists: a version that only out-of-date disks have was
 //!     deleted while they were away.
 //! O2. Of a path's versions the newest complete one lives; older ones are unlinked. An incomplete
-//!     newer one with temporary files was never acknowledged: it is unlinked.
-//! O3. An incomplete version without temporary files is damage (W1): it stays, and reading it says so.
+//!     newer one with temporary files was never acknowledged: it is unlinked, for good, before the temporary files are.
+//! O3. An incomplete version without temporary files is damage (W1): it stays, and reading it says so. Unless all disks
+//!     are there, no more of them have it than may fail, and a complete older version is there: those disks have kept
+//!     what they were told to remove (O2), for an acknowledged version would have lost more disks than that.
+//! O4. A put that was cut short and lives is finished: its temporary files were durable before the first shard had its
+//!     name (W1). Without them it would have no redundancy, and the version that it replaces is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::sync::mpsc::UnboundedReceiver;
 use uuid::Uuid;
 
 use crate::core::Core;
 use crate::disk::{DiskIo, read_file};
 use crate::error::PoolError;
-use crate::index::{Grave, NO_SLOT, NewObject, Object};
+use crate::history::EventKind;
+use crate::index::{Burial, Grave, NO_SLOT, NewObject, Object};
 use crate::member::{DiskState, ErrorKind};
 use crate::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName, ShardName};
+use crate::work::Turns;
+
+/// How often a header is read that says what its file's name does not.
+const HEADER_TRIES: usize = 3;
+/// Files to be unlinked once more; a disk with more of them is hardly a disk.
+const STUBBORN_MAX: usize = 4096;
 
 /// One shard file found on a disk.
 pub struct Sighting {
@@ -33,25 +45,34 @@ pub struct Sighting {
 #[derive(Default)]
 pub struct Inventory {
     pub shards: Vec<Sighting>,
-    /// Versions that were being written.
-    pub temps: BTreeSet<u64>,
+    pub temps: Vec<Temp>,
 }
 
-/// Lists the shards of one disk and removes unfinished ones.
+/// A shard that was being written, or rebuilt.
+pub struct Temp {
+    version: u64,
+    index: u8,
+    file: String,
+}
+
+/// Lists the shards of one disk.
 pub fn take_inventory(pool: Uuid, disk: &dyn DiskIo) -> std::io::Result<Inventory> {
     let mut inventory = Inventory::default();
     for directory in disk.list("objects")? {
         let directory = format!("objects/{directory}");
-        // Files beside the directories are not ours.
-        let Ok(names) = disk.list(&directory) else { continue };
+        let names = match disk.list(&directory) {
+            Ok(names) => names,
+            // A file beside the directories is not ours.
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => continue,
+            // What is not seen now is not unlinked with the rest of its object, and comes back later.
+            Err(error) => return Err(error),
+        };
         for name in names {
             let file = format!("{directory}/{name}");
             match shard::parse_name(&name) {
                 Found::Temp => {
-                    let version = name.get(1..17).and_then(|hex| u64::from_str_radix(hex, 16).ok());
-                    inventory.temps.extend(version);
-                    // Left where the disk is read-only; it does no harm.
-                    let _ = disk.remove(&file);
+                    let temp = shard::parse_temp(&name).map(|(version, index)| Temp { version, index, file });
+                    inventory.temps.extend(temp);
                 }
                 Found::Shard(shard) => {
                     if let Some(path) = path_of(pool, disk, &file, &shard) {
@@ -69,7 +90,9 @@ fn path_of(pool: Uuid, disk: &dyn DiskIo, file: &str, shard: &ShardName) -> Opti
     let path = match &shard.path {
         PathName::Plain(path) => path.clone(),
         PathName::Hashed(_) => {
-            let bytes = read_file(disk, file, u64::from(shard.header_bytes).min(HEADER_BYTES_MAX as u64)).ok()?;
+            let bytes_max = u64::from(shard.header_bytes).min(HEADER_BYTES_MAX as u64);
+            // A disk that fails now and then must not hide a shard. One that is never readable is made anew elsewhere.
+            let bytes = (0..HEADER_TRIES).find_map(|_| read_file(disk, file, bytes_max).ok())?;
             let header = Header::decode(&bytes).filter(|header| header.pool == pool)?;
             header.path
         }
@@ -84,28 +107,65 @@ struct Version {
     places: Vec<(u8, u8, String)>,
 }
 
+impl Version {
+    fn is_complete(&self) -> bool {
+        let distinct: BTreeSet<u8> = self.places.iter().map(|(index, _, _)| *index).collect();
+        distinct.len() >= usize::from(self.shard.geometry.k)
+    }
+}
+
+/// What lies on all disks.
+#[derive(Default)]
+struct Gathered {
+    versions: BTreeMap<String, BTreeMap<u64, Version>>,
+    /// By disk.
+    temps: Vec<(u8, Temp)>,
+    /// Versions of which a disk that is in sync has temporary files.
+    unfinished: BTreeSet<u64>,
+}
+
 impl Core {
     /// Fills the index from all disks that are there. Blocks.
     pub fn load_index(&self, gone: &BTreeMap<String, u64>) -> Result<(), PoolError> {
-        let (versions, temps) = self.gather()?;
+        let Gathered { versions, temps, unfinished } = self.gather()?;
         let mut litter: Vec<Grave> = Vec::new();
+        let mut refused: Vec<(u8, String)> = Vec::new();
+        let mut cut_short: BTreeMap<u64, Arc<Object>> = BTreeMap::new();
         let mut index = self.index.write();
         for (path, versions) in versions {
             let deleted = gone.get(&path).copied().unwrap_or(0);
             let mut found: Option<Arc<Object>> = None;
+            let oldest_complete = versions.iter().find(|(n, version)| **n > deleted && self.is_complete(version));
+            let oldest_complete = oldest_complete.map(|(number, _)| *number);
             for (number, version) in versions.into_iter().rev() {
-                let keep = found.is_none() && number > deleted && self.is_alive(&version, temps.contains(&number));
+                let is_cut_short = unfinished.contains(&number)
+                    || oldest_complete.is_some_and(|older| older < number) && self.was_told_to_go(&version);
+                let keep = found.is_none() && number > deleted && self.is_alive(&version, is_cut_short);
+                if !keep && found.is_none() && is_cut_short {
+                    refused.extend(version.places.into_iter().map(|(_, slot, file)| (slot, file)));
+                    continue;
+                }
                 if !keep {
                     // Behind a damaged version everything stays as it is.
                     let spare =
                         found.as_ref().is_some_and(|object| object.placed().count() < usize::from(object.geometry.k));
                     if !spare {
                         let graves = version.places.into_iter();
-                        litter.extend(graves.map(|(index, slot, file)| Grave { slot, file, version: number, index }));
+                        litter.extend(graves.map(|(index, slot, file)| Grave {
+                            slot,
+                            file,
+                            version: number,
+                            index,
+                            of: None,
+                        }));
                     }
                     continue;
                 }
-                found = Some(Arc::new(self.adopt(&path, version, &mut litter)));
+                let object = Arc::new(self.adopt(&path, version, &mut litter));
+                if unfinished.contains(&number) {
+                    cut_short.insert(number, object.clone());
+                }
+                found = Some(object);
             }
             if let Some(object) = found {
                 index.insert(object);
@@ -113,30 +173,66 @@ impl Core {
         }
         drop(index);
         self.graveyard.send(litter);
+        refused.iter().for_each(|(slot, file)| self.remove_for_good(*slot, file));
+        for (slot, temp) in temps {
+            let object = cut_short.get(&temp.version).filter(|object| object.slot(temp.index).is_none());
+            if !object.is_some_and(|object| self.finish_put(object, slot, &temp)) {
+                self.remove_temp(slot, &temp);
+            }
+        }
         Ok(())
     }
 
-    #[allow(clippy::type_complexity)]
-    fn gather(&self) -> Result<(BTreeMap<String, BTreeMap<u64, Version>>, BTreeSet<u64>), PoolError> {
+    /// O2.
+    fn remove_for_good(&self, slot: u8, file: &str) {
+        let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let removed = self.member(slot).filter(|member| member.is_writable()).map(|member| {
+            let io = member.io()?;
+            io.remove(file).and_then(|()| io.sync_directory(directory))
+        });
+        if let Some(Err(error)) = removed {
+            self.write_failed(slot, &error);
+        }
+    }
+
+    fn remove_temp(&self, slot: u8, temp: &Temp) {
+        // Left where the disk is read-only; it does no harm.
+        let _ = self.member(slot).and_then(|member| member.io().ok()).map(|io| io.remove(&temp.file));
+    }
+
+    /// O4; `false` if the file is of no use. One of a repair may be half a shard, so it is verified.
+    fn finish_put(&self, object: &Arc<Object>, slot: u8, temp: &Temp) -> bool {
+        let taken = object.placed().any(|(_, other)| other == slot);
+        let Some(member) = self.member(slot).filter(|member| member.is_writable() && !taken) else { return false };
+        let file = object.file_name(temp.index);
+        let named = member.io().and_then(|io| {
+            io.rename(&temp.file, &file)?;
+            io.sync_directory(&shard::directory(&object.path))
+        });
+        if let Err(error) = named {
+            self.write_failed(slot, &error);
+            return false;
+        }
+        object.set_slot(temp.index, slot);
+        if !self.verify_shard(object, temp.index) {
+            object.set_slot(temp.index, NO_SLOT);
+            let (version, index) = (temp.version, temp.index);
+            self.graveyard.send(vec![Grave { slot, file, version, index, of: Some(object.path.clone()) }]);
+        }
+        true
+    }
+
+    fn gather(&self) -> Result<Gathered, PoolError> {
         let present: Vec<(u8, Arc<dyn DiskIo>)> = self
             .members
-            .iter()
-            .enumerate()
+            .with_slots()
             .filter(|(_, member)| member.is_readable())
-            .filter_map(|(slot, member)| Some((slot as u8, member.io().ok()?)))
+            .filter_map(|(slot, member)| Some((slot, member.io().ok()?)))
             .collect();
-        let inventories: Vec<(u8, std::io::Result<Inventory>)> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                present.iter().map(|(slot, io)| (*slot, scope.spawn(move || take_inventory(self.id, &**io)))).collect();
-            threads
-                .into_iter()
-                .map(|(slot, thread)| {
-                    (slot, thread.join().unwrap_or_else(|_| Err(std::io::Error::other("a thread died"))))
-                })
-                .collect()
-        });
-        let mut versions: BTreeMap<String, BTreeMap<u64, Version>> = BTreeMap::new();
-        let mut temps = BTreeSet::new();
+        let (slots, disks): (Vec<u8>, Vec<Arc<dyn DiskIo>>) = present.into_iter().unzip();
+        let taken = self.work.side_by_side(disks, |disk| take_inventory(self.id, &*disk));
+        let inventories: Vec<(u8, std::io::Result<Inventory>)> = slots.into_iter().zip(taken).collect();
+        let mut gathered = Gathered::default();
         // In-sync disks first: their word on a version's shape counts.
         let in_sync = |slot: u8| self.member(slot).is_some_and(|member| member.is_in_sync());
         let (first, second): (Vec<_>, Vec<_>) = inventories.into_iter().partition(|(slot, _)| in_sync(*slot));
@@ -147,21 +243,23 @@ impl Core {
                     let path = self.member(slot).map(|m| m.path.read().clone()).unwrap_or_default();
                     self.read_failed(slot, &error);
                     let lost = self.members.iter().filter(|m| !m.is_readable() || !m.is_in_sync()).count();
-                    if lost > usize::from(self.layout.failures()) {
+                    if lost > usize::from(self.failures()) {
                         return Err(PoolError::Io { what: "list the objects on", path, source: error });
                     }
-                    if let Some(member) = self.member(slot).filter(|member| member.is_readable()) {
-                        member.set_state(DiskState::Faulted);
+                    if self.member(slot).is_some_and(|member| member.is_readable()) {
+                        self.take_out(slot, DiskState::Faulted);
                     }
                     continue;
                 }
             };
             if in_sync(slot) {
-                temps.extend(inventory.temps);
+                gathered.unfinished.extend(inventory.temps.iter().map(|temp| temp.version));
             }
+            gathered.temps.extend(inventory.temps.into_iter().map(|temp| (slot, temp)));
             for Sighting { path, shard, file } in inventory.shards {
                 let index = shard.index;
-                let version = versions
+                let version = gathered
+                    .versions
                     .entry(path)
                     .or_default()
                     .entry(shard.version)
@@ -172,15 +270,28 @@ impl Core {
                 }
             }
         }
-        Ok((versions, temps))
+        Ok(gathered)
     }
 
     /// O1, O2, O3.
-    fn is_alive(&self, version: &Version, has_temps: bool) -> bool {
-        let decides = version.places.iter().any(|(_, slot, _)| self.member(*slot).is_some_and(|m| m.is_in_sync()));
-        let distinct: BTreeSet<u8> = version.places.iter().map(|(index, _, _)| *index).collect();
-        let complete = distinct.len() >= usize::from(version.shard.geometry.k);
-        decides && (complete || !has_temps)
+    fn is_alive(&self, version: &Version, is_cut_short: bool) -> bool {
+        self.decides(version) && (version.is_complete() || !is_cut_short)
+    }
+
+    fn is_complete(&self, version: &Version) -> bool {
+        self.decides(version) && version.is_complete()
+    }
+
+    /// O1.
+    fn decides(&self, version: &Version) -> bool {
+        version.places.iter().any(|(_, slot, _)| self.member(*slot).is_some_and(|m| m.is_in_sync()))
+    }
+
+    /// O3.
+    fn was_told_to_go(&self, version: &Version) -> bool {
+        let disks: BTreeSet<u8> = version.places.iter().map(|(_, slot, _)| *slot).collect();
+        let few = disks.len() <= usize::from(version.shard.geometry.m.min(self.failures()));
+        few && !version.is_complete() && self.members.iter().all(|member| member.is_readable() && member.is_in_sync())
     }
 
     /// Makes the object; a second copy of a shard is litter.
@@ -189,15 +300,19 @@ impl Core {
         for (index, slot, file) in version.places {
             match slots.get_mut(usize::from(index)) {
                 Some(place) if *place == NO_SLOT => *place = slot,
-                _ => litter.push(Grave { slot, file, version: version.shard.version, index }),
+                _ => {
+                    let of = Some(path.to_owned());
+                    litter.push(Grave { slot, file, version: version.shard.version, index, of });
+                }
             }
         }
         Object::new(new_object(self.id, path, &version.shard), &slots, self.graveyard.clone())
     }
 
     /// Takes a disk back into the running pool: what it has of living objects is used, the rest
-    /// unlinked, what it lacks is rebuilt in the background. Blocks.
-    pub fn merge_inventory(&self, slot: u8, inventory: Inventory, disk: &dyn DiskIo) {
+    /// unlinked, what it lacks is rebuilt in the background. A disk that keeps a dead file is refused: it would be
+    /// believed later. Blocks.
+    pub fn merge_inventory(&self, slot: u8, inventory: Inventory, disk: &dyn DiskIo) -> std::io::Result<()> {
         let mut has: BTreeSet<(u64, u8)> = BTreeSet::new();
         let mut dead = Vec::new();
         let index = self.index.read();
@@ -222,9 +337,13 @@ impl Core {
             }
         }
         drop(index);
-        for file in dead {
-            let _ = disk.remove(&file);
+        for file in dead.into_iter().chain(inventory.temps.into_iter().map(|temp| temp.file)) {
+            match disk.remove(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// Looks whether disks that are out of use have come back. With `adopt` one whose label is damaged
@@ -234,12 +353,12 @@ impl Core {
         // Two at once would take one disk back twice.
         let _one = self.returning.lock();
         let mut back = 0;
-        for (slot, member) in self.members.iter().enumerate() {
-            if member.is_writable() {
+        for (slot, member) in self.members.with_slots() {
+            if member.is_writable() || member.state() == DiskState::Offline {
                 continue;
             }
             let path = member.path.read().clone();
-            match self.reattach(slot as u8, &path, adopt) {
+            match self.reattach(slot, &path, adopt) {
                 Ok(true) => back += 1,
                 Ok(false) => {}
                 Err(error) => *member.last_error.lock() = error.to_string(),
@@ -261,7 +380,7 @@ impl Core {
                 member.suspect.store(true, Ordering::Release);
             }
             Err(why) if adopt && why != crate::label::NEWER && crate::adopt::belongs_to(&*disk, self.id) => {
-                member.count(ErrorKind::Checksum, why);
+                self.count_error(member, ErrorKind::Checksum, why);
                 member.suspect.store(true, Ordering::Release);
             }
             _ => return Ok(false),
@@ -278,40 +397,99 @@ impl Core {
         let lock = disk.lock(&self.owner)?;
         let inventory = take_inventory(self.id, &*disk)?;
         self.files.clear();
-        self.merge_inventory(slot, inventory, &*disk);
+        self.merge_inventory(slot, inventory, &*disk)?;
         member.attach(disk, lock, path.to_owned());
-        let trusted = self.layout.failures() == 0 && !member.is_suspect();
+        let trusted = self.failures() == 0 && !member.is_suspect();
         member.set_state(if trusted { DiskState::Online } else { DiskState::Resilvering });
         tracing::info!(pool = %self.name, disk = %path.display(), was_read_only, "disk is back");
+        self.event(EventKind::DiskBack, path.display().to_string());
         Ok(true)
     }
 
     /// Unlinks what is sent to the graveyard until told to stop: the body of a thread.
-    pub fn bury_all(&self, work: &std::sync::mpsc::Receiver<crate::index::Burial>) {
-        use crate::index::Burial;
-        while let Ok(burial) = work.recv() {
-            match burial {
-                Burial::Stop => return,
-                Burial::Barrier(done) => drop(done.send(())),
-                Burial::Files(files) => {
-                    files.iter().for_each(|grave| self.unlink(grave));
-                    self.graveyard.done();
-                }
+    pub fn bury_all(&self, work: &mut UnboundedReceiver<Burial>) {
+        while let Some(burial) = work.blocking_recv()
+            && self.bury(burial)
+        {}
+    }
+
+    /// As `bury_all`, as a task.
+    pub async fn bury_in_turns(self: Arc<Self>, mut work: UnboundedReceiver<Burial>, turns: Arc<dyn Turns>) {
+        while let Some(burial) = work.recv().await {
+            turns.turn().await;
+            if !self.bury(burial) {
+                return;
             }
         }
     }
 
+    /// Whether to go on.
+    fn bury(&self, burial: Burial) -> bool {
+        match burial {
+            Burial::Stop => return false,
+            Burial::Barrier(done) => drop(done.send(())),
+            Burial::Files(files) => {
+                files.iter().for_each(|grave| self.unlink(grave));
+                self.graveyard.done();
+            }
+        }
+        true
+    }
+
     fn unlink(&self, grave: &Grave) {
-        let Grave { slot, file, version, index } = grave;
+        let Grave { slot, file, version, index, of } = grave;
+        let _one = of.is_some().then(|| self.repairs.one(*version));
+        let current = of.as_ref().and_then(|path| self.index.read().get(path).cloned());
+        if current.is_some_and(|object| object.version == *version && object.slot(*index) == Some(*slot)) {
+            return;
+        }
         // An open file would keep its room.
         self.files.remove(&(*slot, *version, *index));
         let Some(member) = self.member(*slot).filter(|member| member.is_writable()) else { return };
         match member.io().and_then(|io| io.remove(file)) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            // A file that stays is litter for the next opening.
-            Err(error) => self.write_failed(*slot, &error),
+            Err(error) => {
+                self.write_failed(*slot, &error);
+                self.keep_stubborn(Grave {
+                    slot: *slot,
+                    file: file.clone(),
+                    version: *version,
+                    index: *index,
+                    of: of.clone(),
+                });
+            }
         }
+    }
+
+    /// What a disk would not unlink is tried again before anything relies on it (T1).
+    fn keep_stubborn(&self, grave: Grave) {
+        let slot = grave.slot;
+        let full = {
+            let mut stubborn = self.stubborn.lock();
+            let full = stubborn.len() >= STUBBORN_MAX;
+            if !full {
+                stubborn.push(grave);
+            }
+            full
+        };
+        if full && !self.give_up(slot) {
+            self.unsynced.store(true, Ordering::Release);
+        }
+    }
+
+    /// Tries once more; a disk that still holds on to a file is out of use where the others can do without it. Blocks.
+    pub fn unlink_stubborn(&self) {
+        let graves = std::mem::take(&mut *self.stubborn.lock());
+        graves.iter().for_each(|grave| self.unlink(grave));
+        let slots: BTreeSet<u8> = self.stubborn.lock().iter().map(|grave| grave.slot).collect();
+        slots.into_iter().for_each(|slot| _ = self.give_up(slot));
+        self.stubborn.lock().retain(|grave| self.member(grave.slot).is_some_and(|member| member.is_in_sync()));
+    }
+
+    /// Whether something deleted is still on a disk whose word counts, as far as is known.
+    pub fn has_stubborn(&self) -> bool {
+        self.unsynced.load(Ordering::Acquire) || !self.stubborn.lock().is_empty()
     }
 }
 

@@ -9,16 +9,17 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::attributes;
 use crate::core::Core;
 use crate::error::PoolError;
 use crate::geometry::{BLOCK_BYTES, block_offset};
+use crate::history::EventKind;
 use crate::index::{Grave, Object};
 use crate::member::{DiskState, MemberDisk};
 use crate::read::READ_BYTES_MAX;
@@ -36,14 +37,19 @@ pub struct RepairQueue {
     /// The whole index is to be looked at.
     all: AtomicBool,
     pub busy: AtomicBool,
-    /// One rebuild at a time: two of one shard would write one temporary file.
-    one: Mutex<()>,
+    /// One rebuild of an object at a time: two of one shard would write one temporary file.
+    ones: [Mutex<()>; 32],
     pub repaired: AtomicU64,
     pub checked: AtomicU64,
     pub total: AtomicU64,
 }
 
 impl RepairQueue {
+    /// Held by whoever writes or moves shards of this version of an object.
+    pub fn one(&self, version: u64) -> MutexGuard<'_, ()> {
+        self.ones[version as usize % self.ones.len()].lock()
+    }
+
     pub fn add(&self, path: &str) {
         self.push(path, None);
     }
@@ -72,6 +78,10 @@ impl RepairQueue {
     pub fn add_all(&self) {
         self.all.store(true, Ordering::Release);
         self.wanted.notify_one();
+    }
+
+    fn forget(&self, path: &str) {
+        self.queue.lock().remove(path);
     }
 
     fn pop(&self) -> Option<(String, Vec<(u64, u8)>)> {
@@ -105,7 +115,10 @@ impl Core {
             let object = self.index.read().get(&path).cloned();
             if let Some(object) = object {
                 let bad = shards.iter().filter(|(version, _)| *version == object.version).map(|(_, i)| *i).collect();
-                self.repair_logged(object, bad).await;
+                if !self.repair_logged(object, bad).await {
+                    // What the attempt itself has met is what it could not mend: trying again at once would never end.
+                    self.repairs.forget(&path);
+                }
             }
         }
     }
@@ -114,7 +127,7 @@ impl Core {
     async fn repair_all(self: &Arc<Self>) {
         // A disk that comes back in the middle of a pass has to wait for the next.
         let returning = |member: &MemberDisk| member.state() == DiskState::Resilvering;
-        let due: Vec<u8> = (0u8..).zip(&self.members).filter(|(_, m)| returning(m)).map(|(slot, _)| slot).collect();
+        let due: Vec<u8> = self.members.with_slots().filter(|(_, m)| returning(m)).map(|(slot, _)| slot).collect();
         for _ in 0..PASSES_MAX {
             let mut after = String::new();
             let mut clean = true;
@@ -155,7 +168,7 @@ impl Core {
         self.blocking(verify).await.unwrap_or_default()
     }
 
-    fn next_object(&self, after: &str) -> Option<Arc<Object>> {
+    pub fn next_object(&self, after: &str) -> Option<Arc<Object>> {
         use std::ops::Bound;
         let index = self.index.read();
         let mut range = index.objects.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
@@ -181,11 +194,10 @@ impl Core {
         }
         self.write_labels(|_| {});
         // Redundancy is complete when the journal has all its copies, too.
-        if let Some(journal) = self.journal.get().and_then(Weak::upgrade) {
-            journal.disk_returned();
-        }
+        self.refresh_journal();
         for member in back.iter().filter(|member| member.state() == DiskState::Resilvering) {
             member.set_state(DiskState::Online);
+            self.event(EventKind::Resilvered, member.path.read().display().to_string());
         }
     }
 
@@ -203,35 +215,10 @@ impl Core {
         }
     }
 
-    /// Reads every shard of every object, repairs what is damaged or missing, and yields to users
-    /// between objects. Returns how many objects were read and how many pieces were rebuilt.
-    pub async fn scrub(self: &Arc<Self>) -> Result<(u64, u64), PoolError> {
-        let (mut objects, before) = (0, self.repairs.repaired.load(Ordering::Relaxed));
-        let mut after = String::new();
-        while let Some(object) = self.next_object(&after) {
-            self.check_open()?;
-            after.clone_from(&object.path);
-            let of_task = object.clone();
-            let bad: Vec<u8> = self
-                .blocking(move |core| {
-                    let there =
-                        of_task.placed().filter(|(_, slot)| core.member(*slot).is_some_and(|m| m.is_readable()));
-                    there.map(|(index, _)| index).filter(|index| !core.verify_shard(&of_task, *index)).collect()
-                })
-                .await?;
-            if !bad.is_empty() || !object.is_whole() {
-                self.repair_logged(object, bad).await;
-            }
-            objects += 1;
-            tokio::task::yield_now().await;
-        }
-        Ok((objects, self.repairs.repaired.load(Ordering::Relaxed) - before))
-    }
-
     /// Rebuilds the shards named in `bad` and those that are on no disk; returns how many. Blocks.
     pub fn repair(self: &Arc<Self>, object: &Arc<Object>, bad: &[u8]) -> Result<u64, PoolError> {
-        let _one = self.repairs.one.lock();
-        let mut rebuilt = 0;
+        let _one = self.repairs.one(object.version);
+        let (mut rebuilt, mut failed) = (0, None);
         for index in 0..object.geometry.shards() {
             let slot = object.slot(index);
             let target = match slot {
@@ -246,17 +233,18 @@ impl Core {
                 Some(_) => continue,
             };
             let Some(target) = target else { continue };
-            match self.rebuild(object, index, target) {
+            match self.rebuild(object, index, target, Source::Others) {
                 Ok(()) => rebuilt += 1,
                 Err(Rebuild::Write(error)) => self.write_failed(target, &error),
-                Err(Rebuild::Read(error)) => return Err(error),
+                // Another shard may be damaged at other places.
+                Err(Rebuild::Read(error)) => failed = Some(error),
             }
         }
-        Ok(rebuilt)
+        failed.map_or(Ok(rebuilt), Err)
     }
 
     /// Where a shard is rebuilt: its own disk, else the roomiest that holds no other shard of the object.
-    fn repair_target(&self, object: &Object, own: Option<u8>) -> Option<u8> {
+    pub fn repair_target(&self, object: &Object, own: Option<u8>) -> Option<u8> {
         if let Some(own) = own
             && self.member(own).is_some_and(|member| member.is_writable())
         {
@@ -271,14 +259,20 @@ impl Core {
             .map(|(slot, _, _)| slot)
     }
 
-    fn rebuild(self: &Arc<Self>, object: &Arc<Object>, index: u8, target: u8) -> Result<(), Rebuild> {
+    pub fn rebuild(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        index: u8,
+        target: u8,
+        source: Source,
+    ) -> Result<(), Rebuild> {
         let header = self.header_of(object).map_err(Rebuild::Read)?;
         let io = self.member(target).ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?.io()?;
         let temp = shard::temp_name(&object.path, object.version, index);
         io.make_directory("objects")?;
         io.make_directory(&shard::directory(&object.path))?;
         let file = io.create(&temp)?;
-        let result = self.write_rebuilt(object, index, &*file);
+        let result = self.write_rebuilt(object, index, &*file, source);
         let result = result.and_then(|()| {
             let header = object.header(index, header).encode();
             file.write_at(&mut [IoSlice::new(&header)], 0)?;
@@ -298,12 +292,17 @@ impl Core {
     fn publish(&self, object: &Arc<Object>, index: u8, target: u8) {
         let current = self.index.write();
         if current.is_current(object) {
+            let before = object.slot(index).filter(|before| *before != target);
             object.set_slot(index, target);
             drop(current);
+            if let Some(slot) = before {
+                let (file, version) = (object.file_name(index), object.version);
+                self.graveyard.send(vec![Grave { slot, file, version, index, of: Some(object.path.clone()) }]);
+            }
         } else {
             drop(current);
             let (file, version) = (object.file_name(index), object.version);
-            self.graveyard.send(vec![Grave { slot: target, file, version, index }]);
+            self.graveyard.send(vec![Grave { slot: target, file, version, index, of: None }]);
         }
         self.files.remove(&(target, object.version, index));
     }
@@ -318,14 +317,24 @@ impl Core {
         }
     }
 
-    fn write_rebuilt(&self, object: &Object, index: u8, file: &dyn crate::disk::DiskFile) -> Result<(), Rebuild> {
+    fn write_rebuilt(
+        &self,
+        object: &Object,
+        index: u8,
+        file: &dyn crate::disk::DiskFile,
+        source: Source,
+    ) -> Result<(), Rebuild> {
         let seed = shard::shard_seed(self.id, object.version, index);
         let length = object.geometry.shard_bytes(index);
         let step = (READ_BYTES_MAX / u64::from(object.geometry.k)).next_multiple_of(BLOCK_BYTES);
         let mut at = 0;
         while at < length {
             let end = (at + step).min(length);
-            let bytes = self.reconstruct(object, index, at..end).map_err(Rebuild::Read)?;
+            let bytes = match source {
+                Source::Itself => self.read_or_reconstruct(object, index, at..end),
+                Source::Others => self.reconstruct(object, index, at..end),
+            };
+            let bytes = bytes.map_err(Rebuild::Read)?;
             let first = at / BLOCK_BYTES;
             let sums: Vec<[u8; 8]> = bytes
                 .chunks(BLOCK_BYTES as usize)
@@ -347,7 +356,15 @@ impl Core {
     }
 }
 
-enum Rebuild {
+/// Where the bytes of a new shard come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The shard where it is now; what is damaged of it, the others.
+    Itself,
+    Others,
+}
+
+pub enum Rebuild {
     /// The object cannot be read.
     Read(PoolError),
     /// The target cannot be written.

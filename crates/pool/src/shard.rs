@@ -98,6 +98,12 @@ pub fn file_name(header: &Header, header_bytes: usize) -> String {
 }
 
 /// Reads a directory entry of `objects/xx`.
+/// Version and shard of a temporary file.
+pub fn parse_temp(name: &str) -> Option<(u64, u8)> {
+    let (version, index) = name.strip_prefix(TEMP_PREFIX)?.split_once('.')?;
+    Some((u64::from_str_radix(version, 16).ok()?, u8::from_str_radix(index, 16).ok()?))
+}
+
 pub fn parse_name(name: &str) -> Found {
     if name.starts_with(TEMP_PREFIX) {
         return Found::Temp;
@@ -200,6 +206,14 @@ pub fn block_seed(shard_seed: u64, block: u64) -> u64 {
 pub fn header_bytes(path: &str, attributes: &[(String, String)]) -> usize {
     let text: usize = attributes.iter().map(|(key, value)| 8 + key.len() + value.len()).sum();
     (FIXED_BYTES + path.len() + text + 8).next_multiple_of(HEADER_ALIGN_BYTES)
+}
+
+/// The length of the header that a file begins with, if these bytes begin one of this version.
+pub fn header_length(start: &[u8]) -> Option<u32> {
+    let mut reader = Reader(start);
+    let known = reader.take(8)? == MAGIC && reader.u32()? == FORMAT_VERSION;
+    let length = reader.u32()?;
+    (known && (FIXED_BYTES..=HEADER_BYTES_MAX).contains(&(length as usize))).then_some(length)
 }
 
 impl Header {

@@ -11,6 +11,8 @@ use crate::label::{self, Label, Usage};
 use crate::layout::Layout;
 use crate::member::{DiskState, MemberDisk};
 use crate::pool::{Labelled, Pool, read_labels};
+use crate::scrub::ScrubStatus;
+use crate::settle::Moving;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -35,7 +37,13 @@ pub struct PoolStatus {
     pub action: String,
     /// What the background repair is doing or has done.
     pub scan: String,
+    /// The scrub that runs, or the last one.
+    pub scrub: Option<ScrubStatus>,
     pub disks: Vec<DiskStatus>,
+    /// Disks that wait for another to fail.
+    pub spares: Vec<PathBuf>,
+    /// What is being moved between disks.
+    pub moving: Option<Moving>,
     pub objects: u64,
     pub stored_bytes: u64,
     pub total_bytes: u64,
@@ -57,6 +65,10 @@ pub struct DiskStatus {
     pub free_bytes: u64,
     pub journal: bool,
     pub full: bool,
+    /// What lies on it is moving to other disks; then it is forgotten.
+    pub leaving: bool,
+    /// The id of the disk whose place it takes.
+    pub replaces: Option<Uuid>,
     pub last_error: String,
 }
 
@@ -96,13 +108,16 @@ impl Pool {
         PoolStatus {
             name: core.name.clone(),
             id: core.id,
-            layout: core.layout,
-            width: core.width,
+            layout: core.layout(),
+            width: core.width(),
             state,
             status,
             action,
             scan: self.scan_text(),
+            scrub: self.scrub_status(),
             disks,
+            spares: label.spares.iter().map(|spare| spare.path.clone()).collect(),
+            moving: core.moving(),
             objects,
             stored_bytes,
             total_bytes,
@@ -115,7 +130,7 @@ impl Pool {
         let repairs = &self.core.repairs;
         let repaired = repairs.repaired.load(Ordering::Relaxed);
         if repairs.is_idle() {
-            return if repaired == 0 { "nothing to repair".to_owned() } else { format!("{repaired} pieces repaired") };
+            return if repaired == 0 { String::new() } else { format!("{repaired} pieces repaired") };
         }
         let (checked, total) = (repairs.checked.load(Ordering::Relaxed), repairs.total.load(Ordering::Relaxed));
         format!("repairing: {checked} of {total} objects looked at, {repaired} pieces repaired")
@@ -133,7 +148,8 @@ impl Pool {
             |disk: &DiskStatus| matches!(disk.state, DiskState::Faulted | DiskState::Removed | DiskState::Missing);
         let clear = format!("larder pool clear {}", core.name);
         let (gone, gone_names) = names(&unreadable);
-        if gone > usize::from(core.layout.failures()) {
+        let (lost, _) = names(&|disk| unreadable(disk) || disk.state == DiskState::Offline);
+        if lost > usize::from(core.failures()) {
             let status = format!("{gone} disks are not usable ({gone_names}): data that lies on them cannot be read.");
             return (PoolState::Faulted, status, format!("Reconnect them, then run: {clear}"));
         }
@@ -150,7 +166,19 @@ impl Pool {
                 })
                 .collect();
             let status = format!("{}. The pool serves everything with reduced redundancy.", states.join("; "));
-            return (PoolState::Degraded, status, format!("Check cable and mount of {gone_names}, then run: {clear}"));
+            let replace = format!("larder pool replace {} {gone_names} NEW-DISK", core.name);
+            let action = match disks.iter().any(|disk| disk.replaces.is_some()) {
+                true => "Wait until its place is taken.".to_owned(),
+                false => format!("Check cable and mount of {gone_names}, then run: {clear}; or: {replace}"),
+            };
+            return (PoolState::Degraded, status, action);
+        }
+        let (offline, offline_names) = names(&|disk| disk.state == DiskState::Offline);
+        if offline > 0 {
+            let status =
+                format!("{offline_names} was taken offline. The pool serves everything with reduced redundancy.");
+            let action = format!("larder pool online {} {offline_names}", core.name);
+            return (PoolState::Degraded, status, action);
         }
         let (read_only, read_only_names) = names(&|disk| disk.state == DiskState::ReadOnly);
         if read_only > 0 {
@@ -170,6 +198,9 @@ impl Pool {
                 format!("{bad_names} returned errors; all data were answered correctly and are being repaired.");
             let action = format!("Check the disk (smartctl -a); if it is well run: {clear}");
             return (PoolState::Online, status, action);
+        }
+        if let Some(moving) = core.moving() {
+            return (PoolState::Online, format!("{}; everything is served meanwhile.", moving.why), String::new());
         }
         (PoolState::Online, "All disks are well.".to_owned(), String::new())
     }
@@ -218,7 +249,7 @@ fn found(disks: &[&Labelled]) -> Option<FoundPool> {
         exported: winner.usage == Usage::Exported,
         host,
         disks: members,
-        importable: lacking <= usize::from(winner.layout.failures()),
+        importable: lacking <= usize::from(winner.failures()),
     })
 }
 
@@ -236,6 +267,8 @@ fn disk_status(member: &MemberDisk, label: &Label) -> DiskStatus {
         free_bytes: space.free_bytes,
         journal: label.journal.contains(&member.id),
         full: member.is_full(),
+        leaving: member.is_leaving(),
+        replaces: member.replaces,
         last_error: member.last_error.lock().clone(),
     }
 }

@@ -67,6 +67,8 @@ enum Reason {
     Exists,
     #[error("its version is {0}, not the one asked for")]
     Changed(String),
+    #[error("another version was stored or deleted while this one was being uploaded: upload it again")]
+    Outrun,
     #[error("the range {0} does not lie within its {1} bytes")]
     Range(String, u64),
 }
@@ -90,6 +92,7 @@ fn refused(path: &str, refused: Refused) -> Error {
             let version = version.unwrap_or_else(|| "none".to_owned());
             Error::Precondition { path: path.to_owned(), source: Box::new(Reason::Changed(version)) }
         }
+        Refused::Outrun => Error::Precondition { path: path.to_owned(), source: Box::new(Reason::Outrun) },
         Refused::Error(error) => error.into(),
     }
 }
@@ -166,10 +169,14 @@ impl PoolStore {
     async fn delete_all(&self, paths: &[Path]) -> Result<()> {
         self.core.check_open()?;
         let known: Vec<Arc<Object>> = {
-            let index = self.core.index.read();
-            paths.iter().filter_map(|path| index.get(path.as_ref()).cloned()).collect()
+            let (index, refused) = (self.core.index.read(), self.core.refused.lock());
+            let versions = |path: &Path| [index.get(path.as_ref()).cloned(), refused.get(path.as_ref()).cloned()];
+            paths.iter().flat_map(versions).flatten().collect()
         };
-        Ok(self.tombstones.delete(&self.core, known).await?)
+        self.tombstones.delete(&self.core, known).await?;
+        let mut refused = self.core.refused.lock();
+        paths.iter().for_each(|path| _ = refused.remove(path.as_ref()));
+        Ok(())
     }
 
     /// One page of the objects below `prefix` after `offset`.

@@ -24,6 +24,10 @@ pub struct Faults {
     /// The filesystem takes no direct I/O.
     pub no_direct: AtomicBool,
     pub syncs: AtomicU64,
+    /// So many syncs fail; then all is well again.
+    pub failing_syncs: AtomicI64,
+    /// So many listings of objects fail.
+    pub failing_lists: AtomicI64,
     sizes: Mutex<HashMap<String, u64>>,
     filesystem: u64,
 }
@@ -56,6 +60,8 @@ impl FaultyDisks {
                     quota_bytes: AtomicU64::new(1 << 30),
                     no_direct: false.into(),
                     syncs: AtomicU64::new(0),
+                    failing_syncs: AtomicI64::new(0),
+                    failing_lists: AtomicI64::new(0),
                     sizes: Mutex::default(),
                     filesystem: number,
                 })
@@ -144,12 +150,20 @@ impl DiskIo for FaultyDisk {
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
         self.may_read()?;
+        if directory.starts_with("objects/") && self.faults.failing_lists.fetch_sub(1, SeqCst) > 0 {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         self.inner.list(directory)
     }
 
     fn make_directory(&self, name: &str) -> io::Result<()> {
         self.may_write()?;
         self.inner.make_directory(name)
+    }
+
+    fn remove_directory(&self, name: &str) -> io::Result<()> {
+        self.may_write()?;
+        self.inner.remove_directory(name)
     }
 
     fn sync_directory(&self, _: &str) -> io::Result<()> {
@@ -240,6 +254,9 @@ impl DiskFile for FaultyFile {
         // The simulated power cut keeps what was written: a crash of the process, not of the page cache.
         self.disk.may_write()?;
         self.disk.faults.syncs.fetch_add(1, SeqCst);
+        if self.disk.faults.failing_syncs.fetch_sub(1, SeqCst) > 0 {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         Ok(())
     }
 
@@ -274,7 +291,10 @@ impl Bench {
     }
 
     pub async fn create(&self, layout: Layout) -> Pool {
-        Pool::create(self.options(layout)).await.unwrap()
+        let pool = Pool::create(self.options(layout)).await.unwrap();
+        // Nothing is written behind the back of a test that counts.
+        pool.core.blocking(|core| core.write_history()).await.unwrap();
+        pool
     }
 
     pub fn open_options(&self) -> OpenOptions {

@@ -1,6 +1,7 @@
 //! The pool as a whole.
 #![allow(clippy::unwrap_used)]
 
+mod changing;
 mod conformance;
 mod crash;
 mod degraded;

@@ -4,8 +4,10 @@
 //! afterwards and no directory is synced for it. When the pool is opened the tombstones are
 //! applied again, so that neither a crash nor a disk that was away brings a deleted object back.
 //!
-//! T1. A tombstone is trimmed only when the files it names are gone for good: unlinked, and all
-//!     disks synced. While a disk is away they are kept as long as the journal has room.
+//! T1. A tombstone is trimmed only when the files it names, those of versions before included, are
+//!     gone for good: unlinked, and all disks synced. While a disk is away they are kept as long as the journal has room.
+//!     A file that a disk would not let go of, or a disk that would not sync, keeps them all, or puts the disk out of
+//!     use: what it holds is believed again only where it is in sync.
 //! T2. One tombstone holds a whole segment of the journal. So they are swept also when segments in use are
 //!     many, whatever they are in use for, and before other users of the journal have to wait.
 
@@ -13,10 +15,10 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use larder_base::log::{LogError, LogStore};
+use larder_base::log::{LogEntry, LogError, LogStore};
 use parking_lot::Mutex;
 
 use crate::core::Core;
@@ -25,7 +27,7 @@ use crate::index::Object;
 use crate::journal::Journal;
 use crate::shard::Reader;
 
-const STREAM: &str = "larder-tombstones";
+pub const STREAM: &str = "larder-tombstones";
 /// Tombstones are swept when there are so many, or when they take an eighth of the journal.
 const ENTRIES_MAX: usize = 4096;
 /// What one lone entry takes of the journal.
@@ -39,7 +41,31 @@ const USED_MAX_DEGRADED: u64 = 70;
 /// Until a sweep that a reader was in the way of is tried again.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
+/// How long a delete that the journal does not take waits for those who read what is deleted.
+const READERS_WAIT_MAX: Duration = Duration::from_secs(10);
+const READERS_STEP: Duration = Duration::from_millis(5);
+
 type Append = Pin<Box<dyn Future<Output = Result<(), LogError>> + Send>>;
+
+fn encode(version: u64, path: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(&version.to_le_bytes());
+    out.extend_from_slice(&(path.len() as u32).to_le_bytes());
+    out.extend_from_slice(path.as_bytes());
+}
+
+/// By path, the newest version that these entries say is gone.
+pub fn decode_all(entries: &[LogEntry]) -> BTreeMap<String, u64> {
+    let mut gone = BTreeMap::new();
+    for entry in entries {
+        let mut reader = Reader(&entry.payload);
+        while let (Some(version), Some(length)) = (reader.u64(), reader.u32()) {
+            let Some(path) = reader.text(length as usize) else { break };
+            let newest = gone.entry(path).or_insert(version);
+            *newest = version.max(*newest);
+        }
+    }
+    gone
+}
 
 pub struct Tombstones {
     log: Arc<dyn LogStore>,
@@ -52,17 +78,9 @@ pub struct Tombstones {
 impl Tombstones {
     /// Reads what was deleted: by path, the newest version that is gone.
     pub async fn open(log: Arc<dyn LogStore>) -> Result<(Self, BTreeMap<String, u64>), LogError> {
-        let mut gone = BTreeMap::new();
-        let mut last = 0;
-        for entry in log.replay(STREAM, 0).await? {
-            last = entry.id;
-            let mut reader = Reader(&entry.payload);
-            while let (Some(version), Some(length)) = (reader.u64(), reader.u32()) {
-                let Some(path) = reader.text(length as usize) else { break };
-                let newest = gone.entry(path).or_insert(version);
-                *newest = version.max(*newest);
-            }
-        }
+        let entries = log.replay(STREAM, 0).await?;
+        let last = entries.last().map_or(0, |entry| entry.id);
+        let gone = decode_all(&entries);
         let tombstones = Self {
             log,
             next: AtomicU64::new(last + 1),
@@ -74,12 +92,18 @@ impl Tombstones {
 
     /// Records that these versions and all before them are gone, then takes them from the index.
     pub async fn delete(&self, core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Result<(), PoolError> {
+        let objects = claimed(core, objects).await;
         if objects.is_empty() {
             return Ok(());
         }
         let recorded = {
             let _order = self.order.read().await;
+            remember(core, &objects);
             let recorded = self.record(&objects).await;
+            if !recorded {
+                // Before anybody is told that the objects are gone.
+                check_enough(core).inspect_err(|_| objects.iter().for_each(|object| object.release()))?;
+            }
             let mut index = core.index.write();
             for object in &objects {
                 // A version put meanwhile stays: the delete came before it.
@@ -89,18 +113,21 @@ impl Tombstones {
             }
             recorded
         };
+        let versions: Vec<Weak<Object>> = objects.iter().flat_map(Object::and_older).collect();
         drop(objects);
         core.members.iter().for_each(|member| member.unmark_full());
+        if !recorded {
+            wait_for_readers(&versions).await;
+        }
         if !recorded || core.graveyard.backlog() > BACKLOG_MAX || core.is_tight() {
             core.graveyard.barrier().await;
             core.members.iter().for_each(|member| member.forget_space());
         }
         if !recorded {
-            core.blocking(sync_disks).await?;
-            let lost = core.members.len() - core.writable();
-            if lost > usize::from(core.layout.failures()) {
-                let why = "neither the journal nor enough disks take the delete".to_owned();
-                return Err(PoolError::CannotWrite { pool: core.name.clone(), object: "deletes".into(), why });
+            let gone = core.blocking(settle_unlinks).await? && !is_read(&versions);
+            check_enough(core)?;
+            if !gone {
+                return Err(cannot(core));
             }
         }
         if self.is_due(core) {
@@ -113,22 +140,29 @@ impl Tombstones {
     async fn record(&self, objects: &[Arc<Object>]) -> bool {
         let mut payload = Vec::new();
         for object in objects {
-            payload.extend_from_slice(&object.version.to_le_bytes());
-            payload.extend_from_slice(&(object.path.len() as u32).to_le_bytes());
-            payload.extend_from_slice(object.path.as_bytes());
+            encode(object.version, &object.path, &mut payload);
         }
-        let result = match self.hand_over(objects, payload) {
+        let mut result = self.append(objects, payload.clone()).await;
+        if let Err(LogError::OutOfOrder { last, .. }) = result {
+            // All entries were trimmed before the pool was opened: only the log knows how far they went.
+            self.next.fetch_max(last + 1, Ordering::Relaxed);
+            result = self.append(objects, payload).await;
+        }
+        self.settle(result).await
+    }
+
+    async fn append(&self, objects: &[Arc<Object>], payload: Vec<u8>) -> Result<(), LogError> {
+        match self.hand_over(objects, payload) {
             Ok(result) => result,
             Err(append) => append.await,
-        };
-        self.settle(result).await
+        }
     }
 
     /// Gives an entry to the log; ids must reach it in order, so the first poll, which queues the
     /// entry, happens under the lock. Either it is done at once or the rest is to be awaited.
     fn hand_over(&self, objects: &[Arc<Object>], payload: Vec<u8>) -> Result<Result<(), LogError>, Append> {
         let mut recorded = self.recorded.lock();
-        recorded.extend(objects.iter().map(Arc::downgrade));
+        recorded.extend(objects.iter().flat_map(Object::and_older));
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let log = self.log.clone();
         let mut append: Append = Box::pin(async move { log.append(STREAM, id, vec![payload.into()]).await });
@@ -153,8 +187,7 @@ impl Tombstones {
         let count = self.recorded.lock().len();
         let bytes = count as u64 * ENTRY_BYTES;
         let limit = self.log.usage().1 / 8;
-        // Disks that come back as authorities (D2) must find out what was deleted.
-        if core.is_faulted() {
+        if core.is_authority_away() {
             return false;
         }
         let whole = core.members.iter().all(|member| member.is_writable());
@@ -163,7 +196,7 @@ impl Tombstones {
 
     /// T2.
     fn is_in_the_way(&self, core: &Core) -> bool {
-        if core.is_faulted() || self.recorded.lock().is_empty() {
+        if core.is_authority_away() || self.recorded.lock().is_empty() {
             return false;
         }
         let (used, total) = self.log.usage();
@@ -173,9 +206,9 @@ impl Tombstones {
 
     /// Trims the tombstones whose work is done (T1).
     pub async fn sweep(&self, core: &Arc<Core>) -> Result<(), PoolError> {
-        let through = {
+        let (through, gone) = {
             let _order = self.order.write().await;
-            self.next.load(Ordering::Relaxed) - 1
+            (self.next.load(Ordering::Relaxed) - 1, core.gone.lock().clone())
         };
         let recorded = std::mem::take(&mut *self.recorded.lock());
         core.graveyard.barrier().await;
@@ -185,10 +218,40 @@ impl Tombstones {
             self.recorded.lock().extend(pinned);
             return Ok(());
         }
-        core.blocking(sync_disks).await?;
+        if !core.blocking(settle_unlinks).await? {
+            return Ok(());
+        }
         let _ = self.log.trim(STREAM, through).await;
+        core.gone.lock().retain(|path, version| gone.get(path) != Some(version));
         Ok(())
     }
+}
+
+/// From now on no put with a lower number ends well: the tombstone would name it, too (W5).
+fn remember(core: &Core, objects: &[Arc<Object>]) {
+    let mut gone = core.gone.lock();
+    for object in objects {
+        let newest = gone.entry(object.path.clone()).or_insert(object.version);
+        *newest = object.version.max(*newest);
+    }
+}
+
+/// The objects, none of which is being written anew; where one was, the version that came of it.
+async fn claimed(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
+    let mut claimed = Vec::with_capacity(objects.len());
+    for object in objects {
+        let mut object = Some(object);
+        while let Some(one) = object {
+            let landed = core.mover.landed.notified();
+            if one.begin_delete() {
+                claimed.push(one);
+                break;
+            }
+            landed.await;
+            object = core.index.read().get(&one.path).cloned();
+        }
+    }
+    claimed
 }
 
 /// Sweeps whenever the journal fills up (T2), for as long as the pool is open.
@@ -206,10 +269,57 @@ pub async fn make_room(tombstones: Arc<Tombstones>, journal: Arc<Journal>, core:
     }
 }
 
-fn sync_disks(core: &Arc<Core>) {
-    for (slot, member) in core.members.iter().enumerate().filter(|(_, member)| member.is_writable()) {
+/// Without the journal a delete lasts only if all disks but those that the layout can spare take it.
+fn check_enough(core: &Core) -> Result<(), PoolError> {
+    let lost = core.members.len() - core.writable();
+    if lost <= usize::from(core.failures()) {
+        return Ok(());
+    }
+    Err(cannot(core))
+}
+
+fn cannot(core: &Core) -> PoolError {
+    let why = "neither the journal nor enough disks take the delete".to_owned();
+    PoolError::CannotWrite { pool: core.name.clone(), object: "deletes".into(), why }
+}
+
+fn is_read(versions: &[Weak<Object>]) -> bool {
+    versions.iter().any(|version| version.strong_count() > 0)
+}
+
+/// Files that somebody reads are still there (I2).
+async fn wait_for_readers(versions: &[Weak<Object>]) {
+    let since = Instant::now();
+    while is_read(versions) && since.elapsed() < READERS_WAIT_MAX {
+        tokio::time::sleep(READERS_STEP).await;
+    }
+}
+
+/// Whether no disk that will be believed holds anything of what was unlinked, not even after a crash. Blocks.
+fn settle_unlinks(core: &Arc<Core>) -> bool {
+    core.unlink_stubborn();
+    for (slot, member) in core.members.with_slots().filter(|(_, member)| member.is_writable()) {
         if let Err(error) = member.io().and_then(|io| io.sync_all()) {
-            core.write_failed(slot as u8, &error);
+            core.write_failed(slot, &error);
+            if !core.give_up(slot) {
+                core.unsynced.store(true, Ordering::Release);
+            }
         }
+    }
+    !core.is_authority_away() && !core.has_stubborn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_entry() {
+        let mut payload = Vec::new();
+        encode(0x0102, "a/b", &mut payload);
+        encode(3, "c", &mut payload);
+        assert_eq!(payload, b"\x02\x01\0\0\0\0\0\0\x03\0\0\0a/b\x03\0\0\0\0\0\0\0\x01\0\0\0c");
+        let gone = decode_all(&[LogEntry { id: 1, payload: payload.into() }]);
+        assert_eq!(gone, BTreeMap::from([("a/b".to_owned(), 0x0102), ("c".to_owned(), 3)]));
     }
 }

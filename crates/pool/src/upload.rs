@@ -18,7 +18,7 @@ use crate::error::PoolError;
 use crate::geometry::Geometry;
 use crate::index::Object;
 use crate::store::refused_error;
-use crate::write::{Draft, Failure, Gather, Refused, Request, ShardGroup, shard_groups};
+use crate::write::{Draft, Failure, Gather, Parts, Refused, Request, ShardGroup, shard_groups};
 
 /// Stripes are written in runs of at least this many bytes.
 const CHUNK_BYTES: u64 = 8 << 20;
@@ -30,6 +30,8 @@ pub struct Upload {
 struct Shared {
     core: Arc<Core>,
     request: Request,
+    /// Background work, which does not count as use of the pool.
+    is_quiet: bool,
     waiting: Mutex<Waiting>,
     writer: tokio::sync::Mutex<State>,
 }
@@ -62,8 +64,17 @@ impl std::fmt::Debug for Upload {
 
 impl Upload {
     pub fn new(core: Arc<Core>, request: Request) -> Self {
+        Self::begin(core, request, false)
+    }
+
+    /// For background work.
+    pub fn quiet(core: Arc<Core>, request: Request) -> Self {
+        Self::begin(core, request, true)
+    }
+
+    fn begin(core: Arc<Core>, request: Request, is_quiet: bool) -> Self {
         let writer = tokio::sync::Mutex::new(State::Gathering);
-        Self { shared: Arc::new(Shared { core, request, waiting: Mutex::default(), writer }) }
+        Self { shared: Arc::new(Shared { core, request, is_quiet, waiting: Mutex::default(), writer }) }
     }
 }
 
@@ -135,6 +146,7 @@ impl Waiting {
 impl Shared {
     /// Writes the whole stripes that wait; with `last` also the rest.
     async fn drain(&self, last: bool) -> Result<(), Refused> {
+        let _busy = (!self.is_quiet).then(|| self.core.activity.enter());
         let mut state = self.writer.lock().await;
         if self.waiting.lock().bytes < CHUNK_BYTES && !last {
             return Ok(());
@@ -211,7 +223,10 @@ impl Shared {
                 let bytes = waiting.bytes;
                 waiting.take(bytes)
             };
-            return self.core.put(&self.request, data).await;
+            return match self.is_quiet {
+                true => self.core.put_quietly(&self.request, data).await,
+                false => self.core.put(&self.request, data).await,
+            };
         }
         self.drain(true).await?;
         let state = std::mem::replace(&mut *self.writer.lock().await, State::Finished);
@@ -248,7 +263,7 @@ impl Shared {
                     self.core.discard(&writing.draft).await?;
                     return Err(self.too_few(left).into());
                 }
-                self.core.commit(writing.draft, &self.request, &failed).await
+                self.core.commit(writing.draft, &self.request, Parts::Uploaded { failed: &failed }).await
             }
             Err(error) => {
                 self.core.discard(&writing.draft).await?;
@@ -265,7 +280,7 @@ impl Shared {
         draft.object.geometry.size = size;
         let tasks = std::mem::take(&mut writing.groups).into_iter().map(|group| {
             let draft = writing.draft.clone();
-            self.core.blocking(move |_| group.finish(&draft))
+            self.core.blocking(move |core| group.finish(&core.work, &draft))
         });
         Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
     }

@@ -10,6 +10,9 @@
 //!     parts cannot be asked for twice, so an upload goes on with what is left, at least `k` shards.
 //! W4. An object is acknowledged with all its shards, or, when a disk fails between renaming and
 //!     syncing or too few disks are alive, with at least `k`, and is repaired later.
+//! W5. The version that is stored last has the highest number: at the next opening the highest lives, and a tombstone
+//!     names all up to one. A put that was outrun by a later version starts again with a new number. An upload cannot:
+//!     of two that overwrite one object at once either may be found after a crash.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -27,8 +30,11 @@ use crate::index::{NO_SLOT, NewObject, Object};
 use crate::member::MemberDisk;
 use crate::parity;
 use crate::shard::{self, HEADER_BYTES_MAX};
+use crate::work::Work;
 
 /// Dirty bytes of a shard after which write-back is started, so that the final sync is short.
+/// More paths are not refused while a pool is open: it has lost more disks than it survives.
+const REFUSED_MAX: usize = 65_536;
 const WRITEBACK_BYTES: u64 = 4 << 20;
 
 /// A run of bytes in several pieces, addressable without copying.
@@ -80,6 +86,14 @@ pub struct Request {
     pub mode: PutMode,
 }
 
+/// How the bytes came that are to be committed.
+pub enum Parts<'a> {
+    /// At once: they can be written again.
+    All,
+    /// One after the other; these shards had to be left out.
+    Uploaded { failed: &'a [u8] },
+}
+
 /// A shard that could not be written, and why.
 pub type Failure = (u8, io::Error);
 
@@ -89,6 +103,8 @@ pub enum Refused {
     Exists,
     /// What is there instead of the version asked for.
     Changed(Option<String>),
+    /// A later version has come and perhaps gone while this one was being written (W5).
+    Outrun,
     Error(PoolError),
 }
 
@@ -105,6 +121,12 @@ pub fn now_ms() -> u64 {
 impl Core {
     /// Stores an object whose bytes are all here.
     pub async fn put(self: &Arc<Self>, request: &Request, data: Gather) -> Result<Arc<Object>, Refused> {
+        let _busy = self.activity.enter();
+        self.put_quietly(request, data).await
+    }
+
+    /// For background work: does not count as use of the pool.
+    pub async fn put_quietly(self: &Arc<Self>, request: &Request, data: Gather) -> Result<Arc<Object>, Refused> {
         self.check_open()?;
         self.check_condition(request)?;
         let Ok(_permit) = self.writers.acquire().await else { return Err(PoolError::Closed(self.name.clone()).into()) };
@@ -124,7 +146,11 @@ impl Core {
             let draft = Arc::new(draft);
             let failures = self.write_shards(&draft, &data).await?;
             if failures.is_empty() {
-                return self.commit(draft, request, &[]).await;
+                match self.commit(draft, request, Parts::All).await {
+                    // W5.
+                    Err(Refused::Outrun) => continue,
+                    done => return done,
+                }
             }
             // W3. Every round excludes at least one more disk.
             self.discard(&draft).await?;
@@ -132,6 +158,12 @@ impl Core {
             self.blocking(move |core| failures.iter().for_each(|(slot, error)| core.write_failed(*slot, error)))
                 .await?;
         }
+    }
+
+    /// A version with a higher number is there, or has been deleted (W5).
+    fn is_outrun(&self, object: &Object) -> bool {
+        let gone = self.gone.lock().get(&object.path).is_some_and(|gone| *gone > object.version);
+        gone || self.index.read().get(&object.path).is_some_and(|current| current.version > object.version)
     }
 
     /// Fails early what would fail at the commit anyway.
@@ -180,7 +212,7 @@ impl Core {
             tasks.push(self.blocking(move |core| {
                 let mut group = ShardGroup::create(core, &draft, &group);
                 group.write_stripes(&draft.object, &data, 0);
-                group.finish(&draft)
+                group.finish(&core.work, &draft)
             }));
         }
         Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
@@ -200,20 +232,25 @@ impl Core {
         .await
     }
 
-    /// Gives the shards their names, syncs the directories, and publishes the object. `failed`
-    /// are shards that an upload had to leave out.
+    /// Gives the shards their names, syncs the directories, and publishes the object.
     pub async fn commit(
         self: &Arc<Self>,
         draft: Arc<Draft>,
         request: &Request,
-        failed: &[u8],
+        parts: Parts<'_>,
     ) -> Result<Arc<Object>, Refused> {
         let _order = self.commit_lock(&request.path).lock().await;
         if let Err(refused) = self.check_condition(request).and_then(|()| Ok(self.check_open()?)) {
             self.discard(&draft).await?;
             return Err(refused);
         }
-        failed.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
+        if matches!(parts, Parts::All) && self.is_outrun(&draft.object) {
+            self.discard(&draft).await?;
+            return Err(Refused::Outrun);
+        }
+        if let Parts::Uploaded { failed } = parts {
+            failed.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
+        }
         let failures = self.name_shards(&draft).await?;
         let lost: Vec<u8> = failures.iter().map(|(index, _, _)| *index).collect();
         lost.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
@@ -221,9 +258,12 @@ impl Core {
             self.blocking(move |core| failures.iter().for_each(|(_, slot, error)| core.write_failed(*slot, error)))
                 .await?;
         }
-        let kept = draft.object.placed().count();
-        if kept < usize::from(draft.object.geometry.k) {
+        // A disk that took its shard may have gone meanwhile; one that is not in sync is not believed alone (O1).
+        let members: Vec<_> = draft.object.placed().filter_map(|(_, slot)| self.member(slot)).collect();
+        let kept = members.iter().filter(|member| member.is_readable()).count();
+        if kept < usize::from(draft.object.geometry.k) || !members.iter().any(|member| member.is_in_sync()) {
             draft.object.bury();
+            self.remember_refused(&draft.object);
             let why = format!("only {kept} disks took it");
             return Err(PoolError::CannotWrite { pool: self.name.clone(), object: request.path.clone(), why }.into());
         }
@@ -232,10 +272,23 @@ impl Core {
         };
         let object = Arc::new(draft.object);
         self.index.write().insert(object.clone());
+        // Whatever was refused before is older.
+        self.refused.lock().remove(&object.path);
+        if object.geometry.m < self.layout().failures() {
+            self.mover.stragglers.store(true, std::sync::atomic::Ordering::Release);
+            self.mover.wanted.notify_one();
+        }
         if !object.is_whole() {
             self.repairs.add(&object.path);
         }
         Ok(object)
+    }
+
+    fn remember_refused(&self, object: &Object) {
+        let mut refused = self.refused.lock();
+        if refused.len() < REFUSED_MAX {
+            refused.insert(object.path.clone(), Arc::new(object.shadow()));
+        }
     }
 
     /// Renames and syncs on all disks at once; (shard, disk, why) of those that failed.
@@ -394,23 +447,14 @@ impl ShardGroup {
     }
 
     /// Writes the headers and syncs.
-    pub fn finish(mut self, draft: &Draft) -> Vec<Failure> {
+    pub fn finish(mut self, work: &Work, draft: &Draft) -> Vec<Failure> {
         self.each(|shard| {
             let header = draft.object.header(shard.index, draft.attributes.clone()).encode();
             shard.file.write_at(&mut [IoSlice::new(&header)], 0)
         });
-        // All but the last on threads of their own: the disks sync side by side.
-        let results: Vec<(u8, io::Result<()>)> = std::thread::scope(|scope| {
-            let mut shards = self.shards.iter();
-            let last = shards.next_back();
-            let threads: Vec<_> = shards.map(|shard| (shard.slot, scope.spawn(|| shard.file.sync()))).collect();
-            let last = last.map(|shard| (shard.slot, shard.file.sync()));
-            let joined = threads
-                .into_iter()
-                .map(|(slot, thread)| (slot, thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread died")))));
-            joined.chain(last).collect()
-        });
-        self.failures.extend(results.into_iter().filter_map(|(slot, result)| Some((slot, result.err()?))));
+        let results = work.side_by_side(self.shards.iter().collect(), |shard: &OpenShard| shard.file.sync());
+        let synced = self.shards.iter().zip(results);
+        self.failures.extend(synced.filter_map(|(shard, result)| Some((shard.slot, result.err()?))));
         self.failures
     }
 }

@@ -1,5 +1,7 @@
 //! Protocols: each a codec, a session and operations on a volume.
 
 pub mod fuse;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod nfs;
 pub mod smb;

@@ -429,23 +429,23 @@ fn entry_hash(name: &[u8], entry: Entry) -> u64 {
 }
 
 /// A table, page by page.
-struct Pages {
+pub(crate) struct Pages {
     from: Bytes,
     to: Bytes,
 }
 
 impl Pages {
-    fn of(tag: u8) -> Self {
+    pub(crate) fn of(tag: u8) -> Self {
         let (from, to) = keys::table_range(tag);
         Self { from, to }
     }
 
-    fn within(tag: u8, ino: Ino) -> Self {
+    pub(crate) fn within(tag: u8, ino: Ino) -> Self {
         let (from, to) = keys::range_of(tag, ino);
         Self { from, to }
     }
 
-    async fn next(&mut self, meta: &dyn Meta) -> FsResult<Option<Vec<(Bytes, Bytes)>>> {
+    pub(crate) async fn next(&mut self, meta: &dyn Meta) -> FsResult<Option<Vec<(Bytes, Bytes)>>> {
         let page = meta.scan(&self.from, &self.to, PAGE).await?;
         let Some((last, _)) = page.last() else { return Ok(None) };
         // The least key after this one.

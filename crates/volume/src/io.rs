@@ -35,6 +35,9 @@ impl Volume {
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(len).min(IO_BYTES_MAX);
         let chunks = if len == 0 { Vec::new() } else { state.data.read(&inode, offset, len).await? };
         state.touch_atime(&inode);
+        let counts = state.data.counts();
+        counts.reads.add(1);
+        counts.read_bytes.add(len as u64);
         let attr = current(&inode)?;
         Ok(ReadData { chunks, eof: offset.saturating_add(len as u64) >= attr.size, attr: Some(attr) })
     }
@@ -88,6 +91,9 @@ impl Volume {
         state.check_quota(len)?;
         let update = |attr: &mut Attr| clear_suid(attr, cred);
         let (offset, changed) = state.data.write(&inode, at, data, stability, state.now(), update).await?;
+        let counts = state.data.counts();
+        counts.writes.add(1);
+        counts.written_bytes.add(len);
         state.send(|| Event::Data { origin: self.origin, ino, offset, len });
         Ok((offset, Written { changed, stability, verifier }))
     }
@@ -99,6 +105,7 @@ impl Volume {
         let before = pre(&current(&inode)?);
         if current(&inode)?.kind == FileKind::File {
             state.data.commit(&inode).await?;
+            state.data.counts().commits.add(1);
         }
         // The newest batch that carried the record may be another's, and not durable yet (sync = relaxed).
         state.settle_inode(&inode).await?;

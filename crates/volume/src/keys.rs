@@ -417,4 +417,4 @@ fn single<I: Iterator<Item = char>>(c: char, map: fn(char) -> I) -> char {
 
 #[cfg(test)]
 #[path = "keys_tests.rs"]
-mod tests;
+pub(crate) mod tests;

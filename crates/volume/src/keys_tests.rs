@@ -6,7 +6,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn sample() -> InodeCore {
+pub(crate) fn sample() -> InodeCore {
     let t = |secs| Timestamp::new(secs, 5);
     let attr = Attr {
         id: FileId { ino: Ino(7), generation: 0x0102 },

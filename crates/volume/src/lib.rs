@@ -8,23 +8,30 @@
 mod access;
 mod attr;
 mod check;
+mod damage;
 mod data;
 mod dir;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod inode;
+pub mod inspect;
 mod io;
 mod keys;
 mod meta;
+mod metrics;
 mod names;
 mod namespace;
 mod reap;
 mod registry;
 mod rename;
+pub mod salvage;
 mod state;
 mod table;
 mod types;
 mod volume;
 mod xattr;
 
+pub use damage::{DamageReport, DamagedFile, DamagedObject};
 pub use registry::Registry;
 pub use types::*;
 pub use volume::*;

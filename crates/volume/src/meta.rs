@@ -10,7 +10,7 @@
 //!     submitted, under the inode's `core`) or under a `core` lock that is held until `submit` has returned.
 //!     Encoded earlier, a stale record could land after a newer one: a link count undone, a file resurrected.
 
-mod cache;
+pub(crate) mod cache;
 mod clock;
 mod filter;
 mod maintain;

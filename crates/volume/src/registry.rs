@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
+use larder_base::features::{Access, Features, Known};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use uuid::Uuid;
@@ -27,6 +28,8 @@ use crate::volume::{Backing, CheckReport, MemoryBudget, Properties, Volume, Volu
 
 const REGISTRY: &str = "registry.json";
 const FORMAT: u32 = 1;
+/// The features of registries and volumes that this program knows.
+const KNOWN: Known = Known { read_only_compatible: &[], incompatible: &[] };
 /// A registry larger than this is not ours.
 const REGISTRY_BYTES_MAX: u64 = 16 << 20;
 const UPDATE_TRIES_MAX: usize = 64;
@@ -41,11 +44,17 @@ struct Entry {
     formatted: bool,
     /// See G2.
     doomed: bool,
+    /// What a program must know to read or write this volume.
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    features: Features,
 }
 
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-struct Document {
+pub(crate) struct Document {
     format: u32,
+    /// What a program must know to read or write this document.
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    features: Features,
     volumes: Vec<Entry>,
 }
 
@@ -89,7 +98,12 @@ impl Registry {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
                 return Err(FsError::Exists);
             }
-            document.volumes.push(Entry { info: info.clone(), formatted: false, doomed: false });
+            document.volumes.push(Entry {
+                info: info.clone(),
+                formatted: false,
+                doomed: false,
+                features: Features::default(),
+            });
             Ok(())
         })
         .await?;
@@ -163,6 +177,16 @@ impl Registry {
         Ok(volume)
     }
 
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The volumes that are open, by name.
+    pub(crate) async fn open_volumes(&self) -> Vec<(String, Volume)> {
+        let open = self.open.lock().await;
+        open.values().map(|volume| (volume.state.name.clone(), volume.clone())).collect()
+    }
+
     /// Flushes and closes every volume.
     pub async fn close(&self) -> FsResult<()> {
         let mut open = self.open.lock().await;
@@ -181,6 +205,7 @@ impl Registry {
     }
 
     async fn open_state(&self, entry: &Entry) -> FsResult<Arc<State>> {
+        check_features(&format!("volume '{}'", entry.info.name), &entry.features, true)?;
         let id = entry.info.id;
         let prefix = prefix_of(id);
         let tag = VolumeTag(self.next_tag.fetch_add(1, Ordering::Relaxed));
@@ -201,6 +226,7 @@ impl Registry {
         .await?;
         State::open(StateParts {
             id,
+            name: entry.info.name.clone(),
             tag,
             meta,
             store: Arc::clone(&self.backing.store),
@@ -240,31 +266,14 @@ impl Registry {
     // -------------------------------------------------------------------------------------- document
 
     async fn read(&self) -> FsResult<(Document, Option<UpdateVersion>)> {
-        let got = match self.backing.store.get(&Path::from(REGISTRY)).await {
-            Ok(got) => got,
-            Err(object_store::Error::NotFound { .. }) => {
-                return Ok((Document { format: FORMAT, volumes: Vec::new() }, None));
-            }
-            Err(error) => return Err(store_error(&error)),
-        };
-        if got.meta.size > REGISTRY_BYTES_MAX {
-            return Err(FsError::Io("registry.json is larger than a registry can be".into()));
-        }
-        let version = UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
-        let bytes = got.bytes().await.map_err(|error| store_error(&error))?;
-        let document: Document = serde_json::from_slice(&bytes)
-            .map_err(|error| FsError::Io(format!("registry.json is damaged: {error}").into()))?;
-        if document.format != FORMAT {
-            let why = format!("registry.json has format {}, this program knows {FORMAT}", document.format);
-            return Err(FsError::Io(why.into()));
-        }
-        Ok((document, Some(version)))
+        read_document(&*self.backing.store).await
     }
 
     /// Reads, changes and writes until nobody else wrote in between.
     async fn update(&self, mut change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
         for _ in 0..UPDATE_TRIES_MAX {
             let (mut document, version) = self.read().await?;
+            check_features(REGISTRY, &document.features, true)?;
             change(&mut document)?;
             let text = serde_json::to_vec_pretty(&document).map_err(|error| FsError::Io(error.to_string().into()))?;
             let mode = version.map_or(PutMode::Create, PutMode::Update);
@@ -279,6 +288,67 @@ impl Registry {
     }
 }
 
+async fn read_document(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
+    let got = match store.get(&Path::from(REGISTRY)).await {
+        Ok(got) => got,
+        Err(object_store::Error::NotFound { .. }) => {
+            return Ok((Document { format: FORMAT, features: Features::default(), volumes: Vec::new() }, None));
+        }
+        Err(error) => return Err(store_error(&error)),
+    };
+    if got.meta.size > REGISTRY_BYTES_MAX {
+        return Err(FsError::Io("registry.json is larger than a registry can be".into()));
+    }
+    let version = UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
+    let bytes = got.bytes().await.map_err(|error| store_error(&error))?;
+    Ok((decode_document(&bytes)?, Some(version)))
+}
+
+pub(crate) fn decode_document(bytes: &[u8]) -> FsResult<Document> {
+    let document: Document = serde_json::from_slice(bytes)
+        .map_err(|error| FsError::Io(format!("registry.json is damaged: {error}").into()))?;
+    if document.format != FORMAT {
+        let why = format!("registry.json has format {}, this program knows {FORMAT}", document.format);
+        return Err(FsError::Io(why.into()));
+    }
+    check_features(REGISTRY, &document.features, false)?;
+    Ok(document)
+}
+
+/// Refuses what this program would misread, and with `to_write` what it would damage.
+pub(crate) fn check_features(what: &str, features: &Features, to_write: bool) -> FsResult<()> {
+    match features.access(&KNOWN) {
+        Access::Refused(names) => {
+            let why =
+                format!("{what} uses {}, which this larder does not know: a newer larder is needed", names.join(", "));
+            Err(FsError::Unsupported(why.into()))
+        }
+        Access::ReadOnly(names) if to_write => {
+            let why = format!(
+                "{what} uses {}, which this larder can read around but not write: use a newer larder, or copy files out with \
+                 `larder recover`",
+                names.join(", ")
+            );
+            Err(FsError::ReadOnly(why))
+        }
+        Access::ReadOnly(_) | Access::Full => Ok(()),
+    }
+}
+
+/// The ids and names of the volumes that are not being destroyed, for whoever only reads.
+pub(crate) async fn read_names(store: &dyn ObjectStore) -> FsResult<Vec<(Uuid, String)>> {
+    let (document, version) = read_document(store).await?;
+    if version.is_none() {
+        return Err(FsError::Io(format!("{REGISTRY} is not there").into()));
+    }
+    let living = document.volumes.into_iter().filter(|entry| !entry.doomed);
+    let checked = living.map(|entry| {
+        check_features(&format!("volume '{}'", entry.info.name), &entry.features, false)?;
+        Ok((entry.info.id, entry.info.name))
+    });
+    checked.collect()
+}
+
 fn find<'a>(document: &'a mut Document, name: &str) -> FsResult<&'a mut Entry> {
     let mut living = document.volumes.iter_mut().filter(|entry| !entry.doomed);
     living.find(|entry| entry.info.name == name).ok_or(FsError::NotFound)
@@ -289,11 +359,11 @@ async fn is_empty(store: &dyn ObjectStore, prefix: &Path) -> FsResult<bool> {
     Ok(first.is_none())
 }
 
-fn prefix_of(id: Uuid) -> Path {
+pub(crate) fn prefix_of(id: Uuid) -> Path {
     Path::from(format!("volumes/{id}"))
 }
 
-fn stream_of(id: Uuid) -> String {
+pub(crate) fn stream_of(id: Uuid) -> String {
     format!("volume-{}", id.simple())
 }
 

@@ -103,3 +103,60 @@ async fn check_names_what_is_wrong() {
         assert!(all.contains(expected), "{expected}\n---\n{all}");
     }
 }
+
+/// Writes the registry as another program would.
+async fn rewrite(place: &Box_, change: impl Fn(&mut Document)) {
+    let (mut document, _) = read_document(&*place.store).await.unwrap();
+    change(&mut document);
+    let text = serde_json::to_vec(&document).unwrap();
+    place.store.put(&Path::from(REGISTRY), PutPayload::from(text)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn features_that_nobody_knows_here() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    drop(volume);
+    registry.close().await.unwrap();
+    // Compatible: used, and kept when the registry is written.
+    rewrite(&place, |document| document.volumes[0].features.compatible = vec!["colour".into()]).await;
+    let registry = place.registry().await;
+    registry.volume("v").await.unwrap();
+    registry.create("w", Properties::default()).await.unwrap();
+    rewrite(&place, |document| assert_eq!(document.volumes[0].features.compatible, ["colour"])).await;
+    registry.close().await.unwrap();
+    // Read-only compatible: told, not opened, since opening writes.
+    rewrite(&place, |document| document.volumes[0].features.read_only_compatible = vec!["tally".into()]).await;
+    let registry = place.registry().await;
+    let refused = err(registry.volume("v").await);
+    assert!(refused.contains("tally") && refused.contains("larder recover"), "{refused}");
+    registry.volume("w").await.unwrap();
+    assert_eq!(crate::salvage::volumes(&place.store).await.unwrap().0.len(), 2);
+    // Incompatible: refused.
+    rewrite(&place, |document| document.volumes[0].features.incompatible = vec!["spiral".into()]).await;
+    assert!(err(crate::salvage::volumes(&place.store).await).contains("spiral"));
+    let refused = err(registry.volume("v").await);
+    assert!(refused.contains("spiral") && refused.contains("newer larder"), "{refused}");
+    registry.close().await.unwrap();
+    // The registry itself.
+    rewrite(&place, |document| document.features.read_only_compatible = vec!["index".into()]).await;
+    let registry = place.registry().await;
+    assert!(err(registry.create("x", Properties::default()).await).contains("index"));
+    assert_eq!(registry.list().await.unwrap().len(), 2);
+    rewrite(&place, |document| document.features.incompatible = vec!["shards".into()]).await;
+    assert!(err(registry.list().await).contains("shards"));
+}
+
+#[test]
+fn golden_document() {
+    let info = VolumeInfo { name: "v".into(), id: Uuid::from_u128(1), properties: Properties::default() };
+    let entry = Entry { info, formatted: true, doomed: false, features: Features::default() };
+    let document = Document { format: FORMAT, features: Features::default(), volumes: vec![entry] };
+    let golden = concat!(
+        r#"{"format":1,"volumes":[{"name":"v","id":"00000000-0000-0000-0000-000000000001","#,
+        r#""properties":{"record_bytes":131072,"compression":"lz4","quota_bytes":null,"sync":"standard"},"#,
+        r#""formatted":true,"doomed":false}]}"#
+    );
+    assert_eq!(serde_json::to_string(&document).unwrap(), golden);
+    assert_eq!(serde_json::to_string(&decode_document(golden.as_bytes()).unwrap()).unwrap(), golden);
+}

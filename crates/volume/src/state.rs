@@ -34,6 +34,8 @@ const INO_RANGE: u64 = 1 << 16;
 
 pub(crate) struct State {
     pub(crate) id: uuid::Uuid,
+    /// For people; it does not change.
+    pub(crate) name: String,
     pub(crate) tag: VolumeTag,
     pub(crate) meta: Arc<dyn Meta>,
     pub(crate) data: Arc<Data>,
@@ -65,6 +67,7 @@ struct Numbers {
 /// What a volume is opened from.
 pub(crate) struct StateParts {
     pub(crate) id: uuid::Uuid,
+    pub(crate) name: String,
     pub(crate) tag: VolumeTag,
     pub(crate) meta: Arc<dyn Meta>,
     pub(crate) store: Arc<dyn ObjectStore>,
@@ -118,6 +121,7 @@ impl State {
             .await?;
             let state = Arc::new(State {
                 id: parts.id,
+                name: parts.name,
                 tag: parts.tag,
                 meta,
                 data,

@@ -334,6 +334,9 @@ pub enum FsError {
     Quota,
     #[error("read-only volume: {0}")]
     ReadOnly(String),
+    /// Written by a newer larder, in a way that this one would misread.
+    #[error("{0}")]
+    Unsupported(std::sync::Arc<str>),
     #[error("name too long")]
     NameTooLong,
     #[error("file too large")]

@@ -13,8 +13,11 @@ use crate::config::{self, Squash};
     version,
     about = "Turns disks into a redundant NAS: NFS, SMB and a local mount from one binary"
 )]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 4 `check` found problems.\n\
-    Most commands talk to the running daemon; without one they work on the disks directly.")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 4 `check`, `debug` or a scrub found problems, `recover`\n\
+    could not bring all back, or `disk check` found a disk that is not fit.\n\
+    Most commands talk to the running daemon; without one they work on the disks directly."
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -47,6 +50,11 @@ pub(crate) enum Command {
     Volume(VolumeCommand),
     /// Verify every invariant of volumes
     Check(CheckArgs),
+    /// Read files back from whatever is left of a pool's disks, which are not changed
+    Recover(super::recover::RecoverArgs),
+    /// What the structures on disks say, decoded; damage is told with its place
+    #[command(subcommand)]
+    Debug(super::debug::DebugCommand),
     /// Mount a volume of the running daemon on a folder of this machine
     Mount(MountArgs),
     /// Take a mount away
@@ -61,6 +69,19 @@ pub(crate) enum Command {
     /// What is shared
     #[command(subcommand)]
     Share(ShareCommand),
+    /// Disks: what they are, whether they are fit for a pool, making one ready
+    #[command(subcommand)]
+    Disk(super::disk::DiskCommand),
+    /// Measure storage from the disk up: disks, pool, wire, shares
+    #[command(subcommand)]
+    Bench(Box<super::bench::BenchCommand>),
+    /// What the box draws and costs: watts, money, comparisons, and who keeps it awake
+    #[command(subcommand)]
+    Power(super::power::PowerCommand),
+    /// What caps this machine, a bench of it or a described box, and what would help
+    Doctor(super::doctor::DoctorArgs),
+    /// Counters of the running daemon, as Prometheus reads them
+    Metrics,
 }
 
 #[derive(Debug, Args)]
@@ -144,7 +165,16 @@ pub(crate) enum PoolCommand {
         /// A pool's name, or the folders of its disks
         #[arg(value_name = "POOL|DIR")]
         words: Vec<String>,
+        /// One line on pools that are not well; the exit code is 1 if there are any, else 0
+        #[arg(short = 'x')]
+        unwell: bool,
+        /// Name all files that have lost data
+        #[arg(short = 'v', long)]
+        verbose: bool,
     },
+    /// Read and verify everything, and repair what is damaged
+    #[command(subcommand)]
+    Scrub(ScrubCommand),
     /// Pools of the daemon, or found on folders
     List {
         /// Folders to look at
@@ -166,10 +196,115 @@ pub(crate) enum PoolCommand {
         #[arg(required = true, value_name = "POOL|DIR")]
         words: Vec<String>,
     },
+    /// Take new disks in: empty folders, or disks mounted there
+    Add {
+        /// POOL DISK...: the pool (left out: the only one) and the new disks
+        #[arg(required = true, value_name = "POOL|DISK")]
+        words: Vec<String>,
+        /// They wait until a disk of the pool has failed, and then take its place
+        #[arg(long)]
+        spare: bool,
+        #[command(flatten)]
+        how: ChangeHow,
+    },
+    /// Put a new disk in the place of another, which may be gone
+    Replace {
+        /// POOL OLD NEW: the pool (left out: the only one), a disk of it, and an empty folder. With OLD alone: an empty disk is
+        /// mounted where the old one was
+        #[arg(required = true, value_name = "POOL|OLD|NEW", num_args = 1..=3)]
+        words: Vec<String>,
+        #[command(flatten)]
+        how: ChangeHow,
+    },
+    /// Empty a disk and take it out of the pool
+    Remove {
+        /// POOL DISK: the pool (left out: the only one) and the disk
+        #[arg(required = true, value_name = "POOL|DISK", num_args = 1..=2)]
+        words: Vec<String>,
+        /// It stays after all
+        #[arg(long, conflicts_with_all = ["dry_run", "wait"])]
+        stop: bool,
+        #[command(flatten)]
+        how: ChangeHow,
+    },
+    /// Do not use a disk until told otherwise; it may be unmounted
+    Offline {
+        #[arg(required = true, value_name = "POOL|DISK", num_args = 1..=2)]
+        words: Vec<String>,
+    },
+    /// Use a disk again; it is brought up to date
+    Online {
+        #[arg(required = true, value_name = "POOL|DISK", num_args = 1..=2)]
+        words: Vec<String>,
+    },
+    /// Lay out everything anew: over disks that were added, evenly, or in another layout
+    Rebalance {
+        /// The pool [default: the only one]
+        pool: Option<String>,
+        /// Go over to stripe, mirror, mirror3, raidz1, raidz2 or raidz3
+        #[arg(long)]
+        layout: Option<larder_pool::Layout>,
+        /// How many disks one object lies on
+        #[arg(long)]
+        width: Option<u8>,
+        #[command(flatten)]
+        how: ChangeHow,
+    },
+    /// What happened to pools: disks that left and came back, first errors, scrubs, changes
+    History {
+        /// A pool's name, or the folders of its disks [default: all pools]
+        #[arg(value_name = "POOL|DIR")]
+        words: Vec<String>,
+        /// Only the last N events of each pool
+        #[arg(short = 'n', value_name = "N")]
+        last: Option<usize>,
+    },
     /// Set the error counters back to zero
     Clear {
         #[arg(required = true, value_name = "POOL|DIR")]
         words: Vec<String>,
+    },
+}
+
+/// How a change of disks is made.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct ChangeHow {
+    /// Only say what it would do: capacity and survivable failures before and after, bytes to move, time
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Come back when everything is where it should be
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ScrubCommand {
+    /// Begin a scrub, or go on with one that is paused
+    Start {
+        /// A pool's name, or the folders of its disks [default: all pools]
+        #[arg(value_name = "POOL|DIR")]
+        words: Vec<String>,
+        /// Show progress and wait for the end; the exit code is 4 if something could not be repaired
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Interrupt it; `start` goes on where it was
+    Pause {
+        #[arg(value_name = "POOL|DIR")]
+        words: Vec<String>,
+    },
+    /// Give it up
+    Stop {
+        #[arg(value_name = "POOL|DIR")]
+        words: Vec<String>,
+    },
+    /// How far it is or what the last one found, and the files that have lost data
+    Status {
+        #[arg(value_name = "POOL|DIR")]
+        words: Vec<String>,
+        /// Wait for the end of one that runs
+        #[arg(long)]
+        wait: bool,
     },
 }
 

@@ -10,10 +10,20 @@ use crate::out::Out;
 use crate::{folder, machine};
 
 pub(crate) mod args;
+mod bench;
+mod change;
 mod check;
+mod debug;
+mod disk;
+mod doctor;
+mod history;
+mod metrics;
 mod mount;
 mod password;
 mod pool;
+mod power;
+mod recover;
+mod scrub;
 mod serve;
 mod share;
 mod up;
@@ -25,8 +35,10 @@ use args::{Cli, Command, Disks, Global};
 /// What a command amounts to, beyond success.
 pub(crate) enum Outcome {
     Done,
-    /// `check` found problems.
+    /// `check` or `debug` found problems, or `recover` could not bring all back.
     Problems,
+    /// `pool status -x` found pools that are not well.
+    Unwell,
 }
 
 pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
@@ -34,13 +46,20 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
     match cli.command {
         Command::Up(args) => up::run(&global, *args).await?,
         Command::Serve(args) => serve::run(&global, args).await?,
-        Command::Pool(command) => pool::run(&global, command).await?,
+        Command::Pool(command) => return pool::run(&global, command).await,
         Command::Volume(command) => volume::run(&global, command).await?,
         Command::Check(args) => return check::run(&global, args).await,
+        Command::Debug(command) => return debug::run(&global, command).await,
+        Command::Recover(args) => return recover::run(&global, args).await,
         Command::Mount(args) => mount::mount(&global, args).await?,
         Command::Umount { dir } => mount::umount(&global, &dir).await?,
         Command::User(command) => user::run(&global, command).await?,
+        Command::Metrics => metrics::run(&global).await?,
         Command::Share(command) => share::run(&global, command).await?,
+        Command::Disk(command) => return disk::run(&global, command),
+        Command::Power(command) => power::run(&global, command).await?,
+        Command::Bench(command) => bench::run(&global, *command).await?,
+        Command::Doctor(args) => return doctor::run(&global, &args),
     }
     Ok(Outcome::Done)
 }

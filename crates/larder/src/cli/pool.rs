@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use larder_api::{Done, Failure, PoolImport, PoolListed, PoolStatus, VolumeStatus};
+use larder_api::{DaemonInfo, Done, Failure, PoolImport, PoolListed, PoolStatus, VolumeStatus};
 use larder_base::units::ByteSize;
 use larder_pool::{CreateOptions, Layout, Plan, Pool};
 
 use super::args::{Disks, Global, PoolCommand};
-use super::{Backend, Target, absolute, closing, direct, is_path, maybe_target, target};
+use super::{Backend, Outcome, Target, absolute, change, closing, direct, is_path, maybe_target, target};
 use crate::config::edit::{Editor, fresh, replace_file};
-use crate::config::{Config, PoolConfig, VolumeName, check_name};
+use crate::config::{Config, PoolConfig, Schedule, VolumeName, check_name};
 use crate::daemon::{default_share, open_pool, translate};
 use crate::folder::{self, DataFolder};
 use crate::out;
@@ -19,15 +19,19 @@ use crate::render::{self, Paint};
 /// How long each running daemon has for saying which disks it serves.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<(), Failure> {
+pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<Outcome, Failure> {
     match command {
-        PoolCommand::Create { words, layout, width, dry_run } => create(global, &words, layout, width, dry_run).await,
-        PoolCommand::Status { words } => status(global, &words).await,
-        PoolCommand::List { dirs } => list(global, &dirs).await,
-        PoolCommand::Import { dirs, force } => import(global, &dirs, force).await,
-        PoolCommand::Export { words } => export(global, &words).await,
-        PoolCommand::Clear { words } => clear(global, &words).await,
+        PoolCommand::Create { words, layout, width, dry_run } => create(global, &words, layout, width, dry_run).await?,
+        PoolCommand::Status { words, unwell, verbose } => return status(global, &words, unwell, verbose).await,
+        PoolCommand::Scrub(command) => return super::scrub::run(global, command).await,
+        PoolCommand::List { dirs } => list(global, &dirs).await?,
+        PoolCommand::Import { dirs, force } => import(global, &dirs, force).await?,
+        PoolCommand::Export { words } => export(global, &words).await?,
+        PoolCommand::History { words, last } => super::history::run(global, &words, last).await?,
+        PoolCommand::Clear { words } => clear(global, &words).await?,
+        other => change::run(global, other).await?,
     }
+    Ok(Outcome::Done)
 }
 
 /// NAME DIR..., or DIR... when the first word is a path.
@@ -58,6 +62,7 @@ async fn create(
     let (name, disks) = name_and_dirs(words)?;
     let options = CreateOptions { width, ..CreateOptions::new(name, layout, disks.clone()) };
     let plan = Pool::plan(&options).map_err(|e| translate::pool_failure(&e))?;
+    super::disk::warn_of(&disks, &[]);
     if dry_run {
         return global.out().answer(&plan, |plan| plan_text(&options, plan));
     }
@@ -67,7 +72,7 @@ async fn create(
     let dirs: Vec<String> = disks.iter().map(|d| d.display().to_string()).collect();
     global.out().answer(&status, |status| {
         let paint = Paint { colour: out::colour() };
-        let tree = render::pool_status(status, paint);
+        let tree = render::status::pool(status, false, paint);
         format!("{tree}\nnext: serve it with: larder up {}", dirs.join(" "))
     })
 }
@@ -110,7 +115,7 @@ async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, 
                 let all: Vec<PoolStatus> = client.get("/v1/pools").await?;
                 Ok(all.into_iter().filter(|p| p.name == name).collect())
             }
-            None => closing(direct(&dirs).await?, async |storage| Ok(storage.statuses())).await,
+            None => closing(direct(&dirs).await?, async |storage| Ok(storage.statuses().await)).await,
         };
     }
     let all: Vec<PoolStatus> = match target(global).await? {
@@ -120,7 +125,7 @@ async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, 
             for pool in &config.pools {
                 all.push(match open_pool(&pool.disks, false, super::memory(), Some(&pool.name)).await {
                     Ok(open) => {
-                        let status = open.status();
+                        let status = open.status_with_damage().await;
                         open.close().await?;
                         status
                     }
@@ -137,17 +142,23 @@ async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, 
     Err(Failure::not_found(format!("there is no pool '{unknown}' here (there are: {})", names.join(", "))))
 }
 
-async fn status(global: &Global, words: &[String]) -> Result<(), Failure> {
+async fn status(global: &Global, words: &[String], unwell: bool, verbose: bool) -> Result<Outcome, Failure> {
     let pools = statuses(global, words).await?;
     global.out().answer(&pools, |pools| {
         let paint = Paint { colour: out::colour() };
-        let texts: Vec<String> = pools.iter().map(|p| render::pool_status(p, paint)).collect();
-        if texts.is_empty() { "no pools".to_owned() } else { texts.join("\n") }
-    })
+        let texts: Vec<String> = pools.iter().map(|p| render::status::pool(p, verbose, paint)).collect();
+        match texts.is_empty() {
+            true => "no pools".to_owned(),
+            false if unwell => render::status::unwell(pools),
+            false => texts.join("\n"),
+        }
+    })?;
+    let all_well = pools.iter().all(render::status::is_well);
+    Ok(if unwell && !all_well { Outcome::Unwell } else { Outcome::Done })
 }
 
 /// Words that are all folders, made absolute; `None` if they name pools (or there are none).
-fn as_dirs(words: &[String]) -> Result<Option<Vec<PathBuf>>, Failure> {
+pub(super) fn as_dirs(words: &[String]) -> Result<Option<Vec<PathBuf>>, Failure> {
     let dir = |word: &String| is_path(word) || Path::new(word).is_dir();
     if words.is_empty() || !words.iter().all(dir) {
         return Ok(None);
@@ -156,16 +167,16 @@ fn as_dirs(words: &[String]) -> Result<Option<Vec<PathBuf>>, Failure> {
 }
 
 /// The daemon that serves the pool on these disks, and its name there.
-async fn held_by_daemon(dirs: &[PathBuf]) -> Option<(larder_api::Client, String)> {
+pub(super) async fn held_by_daemon(dirs: &[PathBuf]) -> Option<(larder_api::Client, String)> {
     let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     let wanted: Vec<PathBuf> = dirs.iter().map(real).collect();
     for (_, client) in super::running().await {
         // One that hangs must not hold up a question about other disks; its own disks are locked, which says so.
-        let asked = tokio::time::timeout(PROBE_TIMEOUT, client.get::<Vec<PoolListed>>("/v1/pools/list")).await;
-        let Ok(Ok(pools)) = asked else { continue };
-        let of = |pool: &PoolListed| pool.disks.iter().any(|d| wanted.contains(&real(d)));
-        if let Some(pool) = pools.iter().find(|pool| of(pool)) {
-            return Some((client, pool.name.clone()));
+        let asked = tokio::time::timeout(PROBE_TIMEOUT, client.get::<DaemonInfo>("/v1/info")).await;
+        let Ok(Ok(info)) = asked else { continue };
+        let ours = |disks: &[PathBuf]| disks.iter().any(|d| wanted.contains(&real(d)));
+        if let Some((name, _)) = info.disks.into_iter().find(|(_, disks)| ours(disks)) {
+            return Some((client, name));
         }
     }
     None
@@ -200,7 +211,11 @@ async fn import(global: &Global, dirs: &[PathBuf], force: bool) -> Result<(), Fa
             let status = pool.status();
             let volumes = pool.volumes().await;
             pool.close().await?;
-            add_to_config(&config, &PoolConfig { name: status.name.clone(), disks }, &volumes?)?;
+            add_to_config(
+                &config,
+                &PoolConfig { name: status.name.clone(), disks, scrub: Schedule::default() },
+                &volumes?,
+            )?;
             status
         }
     };

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::absolute;
 use super::args::{Global, ServeArgs};
 use crate::config::Config;
-use crate::daemon::{Daemon, api};
+use crate::daemon::{Daemon, api, listen_metrics, run_schedule};
 use crate::folder::{self, DataFolder};
 use crate::{machine, out};
 
@@ -62,6 +62,10 @@ pub(super) async fn until_stopped(
     let api_stop = CancellationToken::new();
     daemon.announce();
     let daemon = Arc::new(daemon);
+    if let Some(addr) = daemon.metrics_addr().await {
+        listen_metrics(daemon.clone(), addr, api_stop.clone()).await?;
+    }
+    let schedule = tokio::spawn(run_schedule(daemon.clone()));
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
         Ok(()) => when_ready(&daemon).await,
         Err(failure) => Err(failure),
@@ -79,6 +83,7 @@ pub(super) async fn until_stopped(
         },
     };
     tracing::info!("stopping");
+    schedule.abort();
     api_stop.cancel();
     // A person who signals again means it: whatever is not yet durable was not yet answered.
     let stopped = tokio::select! {

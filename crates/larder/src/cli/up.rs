@@ -18,7 +18,7 @@ use super::serve::{announce_json, ready, until_stopped};
 use super::{absolute, password};
 use crate::config::edit::{self, Editor};
 use crate::config::{
-    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, SMB_PORT, VolumeConfig, VolumeName, parse_listen,
+    CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, SMB_PORT, Schedule, VolumeConfig, VolumeName, parse_listen,
 };
 use crate::daemon::storage::OpenPool;
 use crate::daemon::{Daemon, Overrides, default_share, is_dead, new_user, translate};
@@ -174,13 +174,14 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
     let any = |port| Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), port));
     Config {
         data: data.to_owned(),
-        listen: Listen { nfs: any(NFS_PORT), smb: any(SMB_PORT), portmapper: None },
+        listen: Listen { nfs: any(NFS_PORT), smb: any(SMB_PORT), portmapper: None, metrics: None },
         memory: None,
         connections: CONNECTIONS,
-        pools: vec![PoolConfig { name: args.name.clone(), disks }],
+        pools: vec![PoolConfig { name: args.name.clone(), disks, scrub: Schedule::default() }],
         volumes: Vec::new(),
         shares: Vec::new(),
         users: Vec::new(),
+        power: Default::default(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use larder_api::{Failure, VolumeChange};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
-use super::{Config, Listen, Network, PoolConfig, ShareConfig, UserConfig, VolumeName, private_networks};
+use super::{Config, Listen, Network, PoolConfig, Schedule, ShareConfig, UserConfig, VolumeName, private_networks};
 
 /// The file's text, being edited.
 pub(crate) struct Editor {
@@ -40,7 +40,18 @@ impl Editor {
         let mut table = Table::new();
         table.insert("name", value(&pool.name));
         table.insert("disks", value(disk_names(&pool.disks, &folder)));
+        if pool.scrub != Schedule::default() {
+            table.insert("scrub", value(pool.scrub.word()));
+        }
         self.tables("pool").push(table);
+    }
+
+    /// Names other disks for a pool.
+    pub(crate) fn set_pool_disks(&mut self, name: &str, disks: &[PathBuf]) {
+        let folder = self.file.parent().unwrap_or(Path::new("")).to_owned();
+        if let Some(table) = self.tables("pool").iter_mut().find(|t| text(t, "name") == Some(name)) {
+            table.insert("disks", value(disk_names(disks, &folder)));
+        }
     }
 
     /// Takes out a pool with its volumes and shares.
@@ -151,6 +162,9 @@ fn listen_text(listen: &Listen) -> String {
     let mut text = format!("[listen]\nnfs = \"{}\"\nsmb = \"{}\"\n", word(listen.nfs), word(listen.smb));
     if let Some(portmapper) = listen.portmapper {
         text.push_str(&format!("portmapper = \"{portmapper}\"\n"));
+    }
+    if let Some(metrics) = listen.metrics {
+        text.push_str(&format!("\n[metrics]\nlisten = \"{metrics}\"\n"));
     }
     text
 }

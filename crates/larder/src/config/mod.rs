@@ -19,14 +19,18 @@ pub(crate) use larder_serve::nfs::Network;
 use toml::Spanned;
 
 pub(crate) mod edit;
+pub(crate) mod power;
 mod raw;
+mod schedule;
 #[cfg(test)]
 mod tests;
 
 use raw::{RawConfig, RawShare, RawUser, RawVolume};
+pub(crate) use schedule::Schedule;
 
 pub(crate) const NFS_PORT: u16 = 12049;
 pub(crate) const SMB_PORT: u16 = 14445;
+pub(crate) const METRICS_PORT: u16 = 9633;
 /// More simultaneous connections than this (of all protocols) are refused.
 pub(crate) const CONNECTIONS: u32 = 4096;
 /// Caches and dirty data below this do not work sensibly.
@@ -47,7 +51,7 @@ pub(crate) const PRIVATE_NETWORKS: [&str; 9] = [
 /// "nobody", to whom squashed users are mapped when a share names nobody else.
 pub(crate) const NOBODY: u32 = 65534;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
     /// Secrets, socket and lock live here.
     pub(crate) data: PathBuf,
@@ -58,6 +62,7 @@ pub(crate) struct Config {
     pub(crate) volumes: Vec<VolumeConfig>,
     pub(crate) shares: Vec<ShareConfig>,
     pub(crate) users: Vec<UserConfig>,
+    pub(crate) power: power::PowerConfig,
 }
 
 /// `None`: that protocol is off.
@@ -66,12 +71,15 @@ pub(crate) struct Listen {
     pub(crate) nfs: Option<SocketAddr>,
     pub(crate) smb: Option<SocketAddr>,
     pub(crate) portmapper: Option<SocketAddr>,
+    /// Metrics for Prometheus, over HTTP.
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PoolConfig {
     pub(crate) name: String,
     pub(crate) disks: Vec<PathBuf>,
+    pub(crate) scrub: Schedule,
 }
 
 /// A volume of a pool, by names.
@@ -313,6 +321,12 @@ impl Validator<'_> {
                 nfs: listen(raw.listen.nfs, NFS_PORT, false)?,
                 smb: listen(raw.listen.smb, SMB_PORT, false)?,
                 portmapper: listen(raw.listen.portmapper, 111, true)?,
+                metrics: match raw.metrics.listen {
+                    Some(text) => {
+                        self.at(&text, parse_listen(text.get_ref(), IpAddr::from([127, 0, 0, 1]), METRICS_PORT))?
+                    }
+                    None => None,
+                },
             },
             memory: match raw.limits.memory {
                 Some(text) => Some(self.at(&text, parse_memory(text.get_ref()))?),
@@ -327,6 +341,7 @@ impl Validator<'_> {
             volumes: Vec::new(),
             shares: Vec::new(),
             users: Vec::new(),
+            power: self.power(raw.power)?,
         };
         for pool in raw.pool {
             config.pools.push(self.pool(pool.into_inner(), folder)?);
@@ -352,7 +367,8 @@ impl Validator<'_> {
             return Err(self.wrong(&raw.name, "a pool needs at least one disk: disks = [\"/mnt/disk1\", ...]"));
         }
         let disks = raw.disks.into_iter().map(|d| folder.join(d.into_inner())).collect();
-        Ok(PoolConfig { name: raw.name.into_inner(), disks })
+        let scrub = self.optional(raw.scrub, Schedule::parse)?.unwrap_or_default();
+        Ok(PoolConfig { name: raw.name.into_inner(), disks, scrub })
     }
 
     fn volume(&self, raw: RawVolume, config: &Config) -> Checked<VolumeConfig> {

@@ -12,6 +12,8 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) limits: RawLimits,
     #[serde(default)]
+    pub(super) metrics: RawMetrics,
+    #[serde(default)]
     pub(super) pool: Vec<Spanned<RawPool>>,
     #[serde(default)]
     pub(super) volume: Vec<Spanned<RawVolume>>,
@@ -19,6 +21,8 @@ pub(super) struct RawConfig {
     pub(super) share: Vec<Spanned<RawShare>>,
     #[serde(default)]
     pub(super) user: Vec<Spanned<RawUser>>,
+    #[serde(default)]
+    pub(super) power: super::power::RawPower,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,11 +40,18 @@ pub(super) struct RawLimits {
     pub(super) connections: Option<Spanned<u32>>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawMetrics {
+    pub(super) listen: Option<Spanned<String>>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPool {
     pub(super) name: Spanned<String>,
     pub(super) disks: Vec<Spanned<String>>,
+    pub(super) scrub: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -160,3 +160,39 @@ fn a_fresh_file_reads_back_and_edits_keep_comments() {
     assert!(editor.save().is_err());
     assert_eq!(Config::load(&file).unwrap(), after);
 }
+
+#[path = "../../../../fuzz/driver.rs"]
+mod driver;
+
+/// Whatever is written there: a sentence with file and line, never a panic.
+fn config(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Err(message) = parse(text) {
+        assert!(message.starts_with(FILE), "{message}");
+    }
+    let _ = (parse_listen(text, std::net::Ipv4Addr::LOCALHOST.into(), 1), parse_network(text), parse_record_size(text));
+    let _ = (parse_quota(text), parse_memory(text), VolumeName::parse(text));
+}
+
+#[test]
+fn fuzz_config() {
+    let whole = r#"
+        data = "/var/lib/larder"
+        [listen]
+        nfs = "127.0.0.1:0"
+        [[pool]]
+        name = "tank"
+        disks = ["/mnt/a", "b"]
+        [[volume]]
+        name = "tank/files"
+        record_size = "64K"
+        quota = "1TB"
+        [[share]]
+        name = "files"
+        volume = "tank/files"
+        [[user]]
+        name = "ann"
+        uid = 1001
+    "#;
+    driver::drive("config", &[whole.into(), b":2049".to_vec(), b"10.0.0.0/8".to_vec(), b"128K".to_vec()], config);
+}

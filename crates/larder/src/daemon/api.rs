@@ -11,8 +11,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
 use larder_api::{
-    BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolImport, SocketPath, UnmountRequest, UserAdd,
-    UserPassword, VolumeChange, VolumeCreate,
+    BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolChangeRequest, PoolImport, SocketPath,
+    UnmountRequest, UserAdd, UserPassword, VolumeChange, VolumeCreate,
 };
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -73,9 +73,13 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/pools/import", post(pool_import))
         .route("/v1/pools/{name}/export", post(pool_export))
         .route("/v1/pools/{name}/clear", post(pool_clear))
+        .route("/v1/pools/{name}/change", post(pool_change))
+        .route("/v1/pools/{name}/history", get(pool_history))
+        .route("/v1/pools/{name}/scrub", get(pool_scrub).post(pool_scrub_do))
         .route("/v1/volumes", get(volumes).post(volume_create))
         .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
         .route("/v1/check", post(check))
+        .route("/metrics", get(metrics))
         .route("/v1/shares", get(shares))
         .route("/v1/users", get(users).post(user_add))
         .route("/v1/users/{name}", delete(user_remove))
@@ -92,7 +96,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
 type Shared = State<Arc<Daemon>>;
 
 async fn info(State(daemon): Shared) -> Answer<larder_api::DaemonInfo> {
-    ok(daemon.info().await)
+    ok(daemon.info())
 }
 
 async fn pool_statuses(State(daemon): Shared) -> Answer<Vec<larder_api::PoolStatus>> {
@@ -115,6 +119,31 @@ async fn pool_clear(State(daemon): Shared, Path(name): Path<String>) -> Answer<D
     done(daemon.storage.pool(Some(&name))?.clear().await)
 }
 
+async fn pool_change(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<PoolChangeRequest>,
+) -> Answer<larder_api::PoolChangePlan> {
+    ok(finish(async move { daemon.pool_change(&name, request).await }).await?)
+}
+
+async fn pool_history(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::PoolHistory> {
+    ok(daemon.storage.pool(Some(&name))?.history())
+}
+
+async fn pool_scrub(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::PoolScrub> {
+    ok(daemon.storage.pool(Some(&name))?.scrub_status().await)
+}
+
+async fn pool_scrub_do(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::ScrubRequest>,
+) -> Answer<larder_api::PoolScrub> {
+    let pool = daemon.storage.pool(Some(&name))?;
+    ok(finish(async move { pool.scrub_do(&request.action, "asked for").await }).await?)
+}
+
 async fn volumes(State(daemon): Shared) -> Answer<Vec<larder_api::VolumeStatus>> {
     ok(daemon.storage.volumes().await?)
 }
@@ -133,6 +162,10 @@ async fn volume_set(
 
 async fn volume_destroy(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
     done(finish(async move { daemon.volume_destroy(&name).await }).await)
+}
+
+async fn metrics(State(daemon): Shared) -> Response {
+    super::metrics::answer(&daemon).await
 }
 
 async fn check(State(daemon): Shared, Json(request): Json<CheckRequest>) -> Answer<Vec<larder_api::CheckResult>> {

@@ -10,27 +10,32 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use larder_api::{
-    DaemonInfo, Failure, FailureKind, MountRequest, MountStatus, PoolImport, PoolListed, PoolStatus, ShareStatus,
-    UserAdd, UserStatus, VolumeChange, VolumeCreate, VolumeStatus,
+    DaemonInfo, Failure, FailureKind, MountRequest, MountStatus, PoolChangePlan, PoolChangeRequest, PoolImport,
+    PoolListed, PoolStatus, ShareStatus, UserAdd, UserStatus, VolumeChange, VolumeCreate, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 use larder_serve::fuse::MountOptions;
 use tokio::sync::Mutex;
 
 use crate::config::edit::Editor;
-use crate::config::{Config, PoolConfig, UserConfig, VolumeName, check_name, check_share_name};
+use crate::config::{Config, PoolConfig, Schedule, UserConfig, VolumeName, check_name, check_share_name};
 use crate::folder::DataFolder;
 use crate::machine;
 
 pub(crate) mod api;
+mod metrics;
 mod mounts;
+mod schedule;
+mod scrub;
 mod secrets;
 mod servers;
 mod shares;
 pub(crate) mod storage;
 pub(crate) mod translate;
 
+pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
+pub(crate) use schedule::run as run_schedule;
 pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving};
 pub(crate) use shares::{default_share, new_user};
@@ -178,7 +183,9 @@ impl Daemon {
         let mut config = Config::load(&self.file)?;
         (self.overrides)(&mut config);
         let mut state = self.state.lock().await;
-        if config.listen != state.config.listen || config.pools != state.config.pools {
+        let disks =
+            |config: &Config| config.pools.iter().map(|p| (p.name.clone(), p.disks.clone())).collect::<Vec<_>>();
+        if config.listen != state.config.listen || disks(&config) != disks(&state.config) {
             tracing::warn!("addresses and pools of the file take effect at the next start");
         }
         state.config = config;
@@ -186,7 +193,25 @@ impl Daemon {
         Ok(())
     }
 
-    pub(crate) async fn info(&self) -> DaemonInfo {
+    pub(crate) async fn metrics_addr(&self) -> Option<std::net::SocketAddr> {
+        self.state.lock().await.config.listen.metrics
+    }
+
+    /// The open pools, and how often each is scrubbed.
+    async fn schedules(&self) -> Vec<(std::sync::Arc<OpenPool>, Schedule)> {
+        let state = self.state.lock().await;
+        let schedule = |pool: &OpenPool| state.config.pool(&pool.name).map(|known| known.scrub).unwrap_or_default();
+        self.storage.all().into_iter().map(|pool| (pool.clone(), schedule(&pool))).collect()
+    }
+
+    /// Waits for nothing: a command that looks for the daemon of some disks asks every daemon.
+    pub(crate) fn info(&self) -> DaemonInfo {
+        let mut disks: BTreeMap<String, Vec<PathBuf>> =
+            self.storage.all().iter().map(|p| (p.name.clone(), p.disks())).collect();
+        if let Ok(state) = self.state.try_lock() {
+            let faulted = state.pool_faults.keys().filter_map(|name| state.config.pool(name));
+            disks.extend(faulted.map(|pool| (pool.name.clone(), pool.disks.clone())));
+        }
         DaemonInfo {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -196,13 +221,14 @@ impl Daemon {
             smb: self.servers.smb_addr(),
             memory_bytes: self.memory.0,
             pools: self.storage.all().iter().map(|p| p.name.clone()).collect(),
+            disks,
         }
     }
 
     pub(crate) async fn pool_statuses(&self) -> Vec<PoolStatus> {
         self.storage.look().await;
         let state = self.state.lock().await;
-        let mut list = self.storage.statuses();
+        let mut list = self.storage.statuses().await;
         for (name, failure) in &state.pool_faults {
             let disks = state.config.pool(name).map(|p| p.disks.clone()).unwrap_or_default();
             list.push(translate::unavailable_pool(name, &disks, failure));
@@ -230,7 +256,8 @@ impl Daemon {
             pool.close().await?;
             return Err(Failure::new(FailureKind::Exists, format!("a pool named '{name}' is open already")));
         }
-        let entry = PoolConfig { name: pool.name.clone(), disks: request.disks };
+        let known = state.config.pool(&pool.name).map(|known| known.scrub).unwrap_or_default();
+        let entry = PoolConfig { name: pool.name.clone(), disks: request.disks, scrub: known };
         let status = pool.status();
         let pool = self.storage.add(pool);
         let saved = self
@@ -247,6 +274,29 @@ impl Daemon {
         }
         state.pool_faults.remove(&entry.name);
         Ok(status)
+    }
+
+    /// Changes the disks or the layout of a pool, and the file with it. The labels know better than the file, so a file
+    /// that cannot be written is only said.
+    pub(crate) async fn pool_change(&self, name: &str, request: PoolChangeRequest) -> Result<PoolChangePlan, Failure> {
+        let change = translate::change(request.change)?;
+        let pool = self.storage.pool(Some(name))?;
+        if request.dry_run {
+            return pool.change(&change, true).await;
+        }
+        let mut state = self.state.lock().await;
+        let mut plan = pool.change(&change, false).await?;
+        let disks = pool.disks_staying();
+        let edited = self
+            .edit(&mut state, |editor| {
+                editor.set_pool_disks(name, &disks);
+                Ok(())
+            })
+            .await;
+        if let Err(failure) = edited {
+            plan.warnings.push(format!("the configuration does not name the disks as they are now: {failure}"));
+        }
+        Ok(plan)
     }
 
     /// Stops serving the pool, closes it as exported and takes it out of the file.

@@ -60,6 +60,12 @@ impl Servers {
         self.smb.as_ref().map(|smb| smb.local_addr())
     }
 
+    pub(crate) fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
+        if let Some(nfs) = &self.nfs {
+            nfs.handle.metrics(out);
+        }
+    }
+
     pub(crate) fn set_exports(&self, exports: Vec<Export>) {
         if let Some(nfs) = &self.nfs {
             nfs.handle.set_exports(exports);

@@ -6,12 +6,15 @@
 //! S1. Closing order: volumes (they flush into the pool), then the pool (it releases its disks).
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use larder_api::{CheckResult, Failure, FailureKind, PoolListed, PoolStatus, VolumeChange, VolumeStatus};
+use larder_api::{
+    CheckResult, Failure, FailureKind, PoolChangePlan, PoolListed, PoolStatus, VolumeChange, VolumeStatus,
+};
 use larder_base::SystemClock;
 use larder_base::units::ByteSize;
-use larder_pool::Pool;
+use larder_pool::{Change, Pool};
 use larder_volume::{Backing, FsError, MemoryBudget, Properties, Registry, Space, Volume};
 use parking_lot::RwLock;
 
@@ -21,8 +24,8 @@ use crate::config::VolumeName;
 /// A pool with the registry of its volumes.
 pub(crate) struct OpenPool {
     pub(crate) name: String,
-    pool: Arc<Pool>,
-    registry: Registry,
+    pub(super) pool: Arc<Pool>,
+    pub(super) registry: Registry,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -72,6 +75,22 @@ impl OpenPool {
         translate::pool_status(self.pool.status())
     }
 
+    pub(crate) fn disks(&self) -> Vec<PathBuf> {
+        self.pool.disks()
+    }
+
+    /// Its disks without those that leave: what the configuration names.
+    pub(crate) fn disks_staying(&self) -> Vec<PathBuf> {
+        let disks = self.pool.status().disks.into_iter();
+        disks.filter(|disk| !disk.leaving).map(|disk| disk.path).collect()
+    }
+
+    /// Changes the disks or the layout; `dry_run` only says what that would mean.
+    pub(crate) async fn change(&self, change: &Change, dry_run: bool) -> Result<PoolChangePlan, Failure> {
+        let plan = if dry_run { self.pool.plan_change(change).await } else { self.pool.change(change).await };
+        plan.map(translate::change_plan).map_err(|e| translate::pool_failure(&e))
+    }
+
     fn listed(&self) -> PoolListed {
         let status = self.status();
         PoolListed {
@@ -88,6 +107,15 @@ impl OpenPool {
 
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
         self.pool.clear().await.map_err(|e| translate::pool_failure(&e))
+    }
+
+    pub(crate) async fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
+        self.pool.metrics(out);
+        self.registry.metrics(&self.name, out).await;
+    }
+
+    pub(crate) fn history(&self) -> larder_api::PoolHistory {
+        translate::history(&self.name, self.pool.history())
     }
 
     pub(crate) async fn volume(&self, name: &str) -> Result<Volume, Failure> {
@@ -126,11 +154,6 @@ impl OpenPool {
 
     pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {
         self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))
-    }
-
-    /// Copies and parity that reading the volumes would not touch; returns how many were rebuilt.
-    async fn scrub(&self) -> Result<u64, Failure> {
-        self.pool.scrub().await.map(|(_, rebuilt)| rebuilt).map_err(|e| translate::pool_failure(&e))
     }
 
     async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, Failure> {
@@ -236,8 +259,12 @@ impl Storage {
         self.all().iter().map(|p| p.listed()).collect()
     }
 
-    pub(crate) fn statuses(&self) -> Vec<PoolStatus> {
-        self.all().iter().map(|p| p.status()).collect()
+    pub(crate) async fn statuses(&self) -> Vec<PoolStatus> {
+        let mut list = Vec::new();
+        for pool in self.all() {
+            list.push(pool.status_with_damage().await);
+        }
+        list
     }
 
     pub(crate) async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {
@@ -266,7 +293,8 @@ impl Storage {
                 Some(name) => vec![name.to_owned()],
                 None => pool.volumes().await?.into_iter().map(|v| v.name).collect(),
             };
-            let rebuilt = if read_data { pool.scrub().await? } else { 0 };
+            // Copies and parity that reading the volumes would not touch.
+            let rebuilt = if read_data { pool.scrub_through().await? } else { 0 };
             for name in names {
                 results.push(CheckResult { rebuilt, ..pool.check(&name, read_data).await? });
             }

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-use larder_api::{DiskStatus, Failure, FailureKind, PoolListed, PoolStatus, VolumeChange, VolumeStatus};
-use larder_pool::{DiskState, PoolError, PoolState};
+use larder_api::{
+    DiskStatus, Failure, FailureKind, PoolChange, PoolChangePlan, PoolEvent, PoolHistory, PoolListed, PoolMoving,
+    PoolStatus, PoolWorth, VolumeChange, VolumeStatus,
+};
+use larder_pool::{Change, DiskState, PoolError, PoolState};
 use larder_volume::{Compression, FsError, Properties, StatFs, SyncMode, VolumeInfo};
 
 /// The pool's errors say the way out themselves; their causes follow.
@@ -54,6 +57,7 @@ pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failur
     let failure = Failure::new(kind, format!("{what}: {error}"));
     match error {
         FsError::Io(_) | FsError::Poisoned(_) => failure.action("look at the disks with: larder pool status"),
+        FsError::Unsupported(_) => failure.action("install a newer larder"),
         FsError::NoSpace(_) => failure.action("delete something, or add room to the pool"),
         _ => failure,
     }
@@ -70,11 +74,60 @@ pub(crate) fn pool_status(status: larder_pool::PoolStatus) -> PoolStatus {
         status: if well { None } else { quiet(status.status) },
         action: quiet(status.action),
         scan: quiet(status.scan),
+        scrub: status.scrub.map(super::scrub::scrub_status),
+        damage: larder_api::Damage::default(),
         total_bytes: status.total_bytes,
         used_bytes: status.total_bytes.saturating_sub(status.available_bytes),
         available_bytes: status.available_bytes,
         disks: status.disks.into_iter().map(disk_status).collect(),
+        spares: status.spares,
+        moving: status.moving.map(moving),
         notes: status.notes,
+    }
+}
+
+fn moving(moving: larder_pool::Moving) -> PoolMoving {
+    PoolMoving {
+        why: moving.why,
+        objects: moving.objects,
+        objects_done: moving.objects_done,
+        moved_bytes: moving.moved_bytes,
+        seconds: moving.seconds,
+        seconds_left: moving.seconds_left,
+        stuck: (!moving.stuck.is_empty()).then_some(moving.stuck),
+    }
+}
+
+pub(crate) fn change(change: PoolChange) -> Result<Change, Failure> {
+    let layout =
+        |text: String| text.parse().map_err(|e: larder_pool::ParseLayoutError| Failure::invalid(e.to_string()));
+    Ok(match change {
+        PoolChange::Add { disks, spare } => Change::Add { disks, spare },
+        PoolChange::Replace { old, new } => Change::Replace { old, new },
+        PoolChange::Remove { disk } => Change::Remove { disk },
+        PoolChange::Keep { disk } => Change::Keep { disk },
+        PoolChange::Offline { disk } => Change::Offline { disk },
+        PoolChange::Online { disk } => Change::Online { disk },
+        PoolChange::Rebalance { layout: new, width } => {
+            Change::Rebalance { layout: new.map(layout).transpose()?, width }
+        }
+    })
+}
+
+pub(crate) fn change_plan(plan: larder_pool::ChangePlan) -> PoolChangePlan {
+    let worth = |worth: larder_pool::Worth| PoolWorth {
+        layout: worth.layout.to_string(),
+        width: worth.width,
+        disks: worth.disks,
+        usable_bytes: worth.usable_bytes,
+        failures_survived: worth.failures_survived,
+    };
+    PoolChangePlan {
+        before: worth(plan.before),
+        after: worth(plan.after),
+        move_bytes: plan.move_bytes,
+        seconds: plan.seconds,
+        warnings: plan.warnings,
     }
 }
 
@@ -94,8 +147,15 @@ fn disk_status(disk: larder_pool::DiskStatus) -> DiskStatus {
         DiskState::Faulted => "FAULTED",
         DiskState::Removed => "REMOVED",
         DiskState::Missing => "MISSING",
+        DiskState::Offline => "OFFLINE",
     };
     let mut notes: Vec<String> = Vec::new();
+    if disk.leaving {
+        notes.push("leaving".to_owned());
+    }
+    if disk.replaces.is_some() {
+        notes.push("taking another's place".to_owned());
+    }
     if disk.full {
         notes.push("full".to_owned());
     }
@@ -112,6 +172,7 @@ fn disk_status(disk: larder_pool::DiskStatus) -> DiskStatus {
         size_bytes: disk.size_bytes,
         used_bytes: disk.used_bytes,
         free_bytes: disk.free_bytes,
+        leaving: disk.leaving,
         note: (!notes.is_empty()).then(|| notes.join("; ")),
     }
 }
@@ -165,6 +226,14 @@ pub(crate) fn changed(old: Properties, change: &VolumeChange) -> Result<Properti
     })
 }
 
+pub(crate) fn history(pool: &str, events: Vec<larder_pool::Event>) -> PoolHistory {
+    let event = |event: larder_pool::Event| {
+        let larder_pool::Event { number, at_ms, kind, text } = event;
+        PoolEvent { number, at_ms, kind, text }
+    };
+    PoolHistory { pool: pool.to_owned(), events: events.into_iter().map(event).collect() }
+}
+
 /// A pool of the configuration that could not be opened, in the place of its status.
 pub(crate) fn unavailable_pool(name: &str, disks: &[std::path::PathBuf], failure: &Failure) -> PoolStatus {
     let disk = |path: &std::path::PathBuf| DiskStatus {
@@ -177,6 +246,7 @@ pub(crate) fn unavailable_pool(name: &str, disks: &[std::path::PathBuf], failure
         size_bytes: 0,
         used_bytes: 0,
         free_bytes: 0,
+        leaving: false,
         note: None,
     };
     PoolStatus {
@@ -187,10 +257,14 @@ pub(crate) fn unavailable_pool(name: &str, disks: &[std::path::PathBuf], failure
         status: Some(failure.message.clone()),
         action: failure.action.clone(),
         scan: None,
+        scrub: None,
+        damage: larder_api::Damage::default(),
         total_bytes: 0,
         used_bytes: 0,
         available_bytes: 0,
         disks: disks.iter().map(disk).collect(),
+        spares: Vec::new(),
+        moving: None,
         notes: Vec::new(),
     }
 }

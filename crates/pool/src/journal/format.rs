@@ -29,6 +29,9 @@ pub enum Kind {
 pub struct SegmentHeader {
     pub sequence: u64,
     pub bytes: u64,
+    /// The number in the file's name, so that a header that a disk put into another file is not believed; `None` where
+    /// it was not written.
+    pub file: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +82,7 @@ impl SegmentHeader {
     pub fn encode(&self, pool: Uuid) -> Vec<u8> {
         let mut out = SEGMENT_MAGIC.to_vec();
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.file.map_or(0, |file| file.saturating_add(1)).to_le_bytes());
         out.extend_from_slice(pool.as_bytes());
         out.extend_from_slice(&self.sequence.to_le_bytes());
         out.extend_from_slice(&self.bytes.to_le_bytes());
@@ -89,10 +92,15 @@ impl SegmentHeader {
     pub fn decode(bytes: &[u8], pool: Uuid) -> Option<Self> {
         let mut reader = unseal(bytes.get(..Self::BYTES)?, 0)?;
         let known = reader.take(8)? == SEGMENT_MAGIC && reader.u32()? == FORMAT_VERSION;
-        reader.take(4)?;
+        let file = reader.u32()?.checked_sub(1);
         let ours = known && reader.take(16)? == pool.as_bytes();
-        let header = Self { sequence: reader.u64()?, bytes: reader.u64()? };
+        let header = Self { sequence: reader.u64()?, bytes: reader.u64()?, file };
         ours.then_some(header)
+    }
+
+    /// As `decode`, of the segment file with this number.
+    pub fn decode_in(bytes: &[u8], pool: Uuid, file: u32) -> Option<Self> {
+        Self::decode(bytes, pool).filter(|header| header.file.is_none_or(|own| own == file))
     }
 }
 
@@ -202,7 +210,7 @@ mod tests {
     #[test]
     fn headers_round_trip_and_notice_damage() {
         let pool = Uuid::from_u128(1);
-        let segment = SegmentHeader { sequence: 5, bytes: 1 << 20 };
+        let segment = SegmentHeader { sequence: 5, bytes: 1 << 20, file: None };
         let batch = BatchHeader { batch: 9, bytes: 300, records: 2 };
         let record = RecordHeader {
             kind: Kind::Entry,
@@ -216,10 +224,17 @@ mod tests {
         let seed = segment_seed(pool, 5);
         let (a, b, c) = (segment.encode(pool), batch.encode(seed, 4096), record.encode(seed, 4144));
         assert_eq!((a.len(), b.len(), c.len()), (SegmentHeader::BYTES, BATCH_HEADER_BYTES, record.head_bytes()));
+        // Any change of the format changes this number: then raise FORMAT_VERSION.
+        assert_eq!(format!("{:016x}", xxh3_64(&[&a[..], &b, &c].concat())), "1d717fd528dd1005", "golden");
         assert!(hex(&a).starts_with("4c4152444a524e4c0100000000000000"), "golden");
         assert!(hex(&b).starts_with("4c4152444254434809000000000000002c0100000000000002000000"), "golden");
         assert!(hex(&c).starts_with("010300000a000000040000000000000003000000000000000100000000000000"), "golden");
         assert_eq!(SegmentHeader::decode(&a, pool), Some(segment));
+        let named = SegmentHeader { file: Some(7), ..segment }.encode(pool);
+        assert_eq!(hex(&named[12..16]), "08000000");
+        assert_eq!(SegmentHeader::decode_in(&a, pool, 7), Some(segment), "one from before files were named");
+        assert!(SegmentHeader::decode_in(&named, pool, 7).is_some());
+        assert_eq!(SegmentHeader::decode_in(&named, pool, 8), None, "a disk put it into another file");
         assert_eq!(BatchHeader::decode(&b, seed, 4096), Some(batch));
         assert_eq!(RecordHeader::decode(&c, seed, 4144), Some(record));
         assert_eq!(BatchHeader::decode(&b, segment_seed(pool, 6), 4096), None, "another life of the segment");
@@ -231,6 +246,7 @@ mod tests {
             assert_eq!(RecordHeader::decode(&c[..at], seed, 4144), None);
         }
         let marks = vec![StreamMark { stream: "wal".into(), last: 4, trimmed: 2 }];
+        assert_eq!(hex(&encode_checkpoint(&marks)), "010000000300000077616c04000000000000000200000000000000", "golden");
         assert_eq!(decode_checkpoint(&encode_checkpoint(&marks)), Some(marks));
     }
 }

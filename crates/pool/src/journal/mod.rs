@@ -16,28 +16,33 @@
 //! A segment file is filled with zeros when it is made, so that a sync has no metadata to write. One is made ready
 //! beforehand, on a thread of its own.
 
+pub mod check;
 pub mod format;
 pub mod replay;
+pub mod salvage;
 mod segments;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_base::checksum::checksum;
 use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES};
+use larder_base::metrics::{Counter, Latency};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::error::PoolError;
+use crate::work::{Started, Turns, Work};
 use format::{Kind, STREAM_NAME_BYTES_MAX, StreamMark, segment_seed};
 use replay::StreamState;
 use segments::Segments;
+use writer::Writer;
 
 /// Streams at once: a checkpoint of all of them must fit the end of a segment.
 const STREAMS_MAX: usize = 256;
@@ -51,7 +56,7 @@ const COPIES_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
 pub struct Journal {
     core: Arc<Core>,
     shared: Arc<Shared>,
-    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    thread: Mutex<Option<Started>>,
 }
 
 /// What appenders and the writer share.
@@ -59,10 +64,24 @@ pub struct Shared {
     state: Mutex<State>,
     /// There is work for the writer.
     wanted: Condvar,
+    wanted_in_turn: tokio::sync::Notify,
+    /// The writer, where it has no thread of its own.
+    in_turns: Mutex<Option<Writer>>,
+    counts: JournalCounts,
     /// There is room in the queue.
     room: tokio::sync::Notify,
     /// A segment was begun: the journal is fuller than before.
     begun: tokio::sync::Notify,
+}
+
+/// Since the pool was opened.
+#[derive(Debug, Default)]
+pub struct JournalCounts {
+    pub batches: Counter,
+    pub records: Counter,
+    pub bytes: Counter,
+    /// Writing a batch and flushing it on all copies.
+    pub commit: Latency,
 }
 
 pub struct State {
@@ -73,7 +92,7 @@ pub struct State {
     stop: bool,
     /// Before it stops the writer makes durable what is trimmed.
     tidy: bool,
-    /// A disk came back: whoever is told when the number of copies is what it should be.
+    /// The disks have changed: whoever is told when the copies are where they should be.
     returned: Option<std::sync::mpsc::SyncSender<()>>,
     /// Set when no copy can be written any more.
     dead: Option<String>,
@@ -105,7 +124,7 @@ impl Journal {
 
     /// Reads the journal, heals the copies, and starts writing. Blocks.
     pub fn open(core: Arc<Core>) -> Result<Self, PoolError> {
-        let (writer, streams, segments) = writer::Writer::open(core.clone())?;
+        let (writer, streams, segments) = Writer::open(core.clone())?;
         let streams = streams
             .into_iter()
             .map(|(name, state)| (name, Stream { accepted: state.last, state, poisoned: None }))
@@ -123,22 +142,37 @@ impl Journal {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             wanted: Condvar::new(),
+            wanted_in_turn: tokio::sync::Notify::new(),
+            in_turns: Mutex::new(None),
+            counts: JournalCounts::default(),
             room: tokio::sync::Notify::new(),
             begun: tokio::sync::Notify::new(),
         });
         // Unset until here; a core has one journal.
         let _ = core.journal.set(Arc::downgrade(&shared));
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("larder-journal".into())
-            .spawn(move || writer.run(&of_thread))
-            .map_err(|source| PoolError::Io { what: "start a thread for", path: "the journal".into(), source })?;
-        Ok(Self { core, shared, thread: Mutex::new(Some(thread)) })
+        let thread = match core.work.clone() {
+            Work::Threads => {
+                let thread = core.work.start("larder-journal", move || writer.run(&of_thread));
+                let failed = |source| PoolError::Io { what: "start a thread for", path: "the journal".into(), source };
+                Some(thread.map_err(failed)?)
+            }
+            Work::InTurns(turns) => {
+                *shared.in_turns.lock() = Some(writer);
+                drop(tokio::spawn(run_in_turns(Arc::downgrade(&of_thread), turns)));
+                None
+            }
+        };
+        Ok(Self { core, shared, thread: Mutex::new(thread) })
     }
 
     /// Waits until a segment is begun. For one task.
     pub async fn begun(&self) {
         self.shared.begun.notified().await;
+    }
+
+    pub fn counts(&self) -> &JournalCounts {
+        &self.shared.counts
     }
 
     /// As `stop`, and what is trimmed is free for whoever opens the pool next. Blocks.
@@ -150,11 +184,12 @@ impl Journal {
     /// Writes what is queued and stops. Blocks.
     pub fn stop(&self) {
         self.shared.state.lock().stop = true;
-        self.shared.wanted.notify_one();
+        self.shared.wake();
         if let Some(thread) = self.thread.lock().take() {
             // A writer that panicked has said so already; what it owed is not acknowledged.
-            let _ = thread.join();
+            let _ = thread.finish();
         }
+        self.shared.write_in_place();
     }
 
     /// Bytes that the journal of this size holds, so that a disk's worth can be told in advance.
@@ -165,6 +200,7 @@ impl Journal {
     async fn submit(&self, kind: Kind, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
         let payload_bytes: u64 = payload.iter().map(|part| part.len() as u64).sum();
         check_request(stream, payload_bytes)?;
+        let _busy = self.core.activity.enter();
         let (done, wait) = oneshot::channel();
         let mut pending = Some(Pending { kind, stream: stream.to_owned(), id, payload, payload_bytes, done });
         loop {
@@ -174,7 +210,7 @@ impl Journal {
             }
             room.await;
         }
-        self.shared.wanted.notify_one();
+        self.shared.wake();
         wait.await.unwrap_or_else(|_| Err(LogError::Poisoned("the pool is closed".into())))
     }
 }
@@ -189,6 +225,14 @@ pub fn belongs_to(disk: &dyn crate::disk::DiskIo, pool: uuid::Uuid) -> bool {
     disk.list(segments::DIRECTORY).unwrap_or_default().iter().any(is_ours)
 }
 
+/// Removes the journal of a disk that has left.
+pub fn erase(disk: &dyn crate::disk::DiskIo) {
+    for name in disk.list(segments::DIRECTORY).unwrap_or_default() {
+        let _ = disk.remove(&format!("{}/{name}", segments::DIRECTORY));
+    }
+    let _ = disk.remove_directory(segments::DIRECTORY);
+}
+
 fn check_request(stream: &str, payload_bytes: u64) -> Result<(), LogError> {
     let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let named = (1..=STREAM_NAME_BYTES_MAX).contains(&stream.len()) && stream.bytes().all(valid);
@@ -199,9 +243,47 @@ fn check_request(stream: &str, payload_bytes: u64) -> Result<(), LogError> {
     Ok(())
 }
 
+/// The writer as a task: one batch, or one return of a disk, a turn.
+async fn run_in_turns(shared: Weak<Shared>, turns: Arc<dyn Turns>) {
+    while let Some(strong) = shared.upgrade() {
+        if strong.state.lock().is_idle() {
+            strong.wanted_in_turn.notified().await;
+            continue;
+        }
+        drop(strong);
+        turns.turn().await;
+        if let Some(strong) = shared.upgrade()
+            && !strong.write_once()
+        {
+            return;
+        }
+    }
+}
+
 impl Shared {
-    /// A disk is in sync again: makes it a copy if there are too few. Blocks until that is done.
-    pub fn disk_returned(&self) {
+    fn wake(&self) {
+        self.wanted.notify_one();
+        self.wanted_in_turn.notify_one();
+    }
+
+    /// One step of a writer without a thread; whether it goes on.
+    fn write_once(self: &Arc<Self>) -> bool {
+        let mut writer = self.in_turns.lock();
+        let goes_on = writer.as_mut().is_some_and(|writer| self.state.lock().is_idle() || writer.step(self));
+        if !goes_on {
+            *writer = None;
+        }
+        goes_on
+    }
+
+    /// What a writer without a thread has to do is done here and now, for whoever waits for it.
+    fn write_in_place(self: &Arc<Self>) {
+        while !self.state.lock().is_idle() && self.write_once() {}
+    }
+
+    /// The disks have changed: makes copies where there are too few, and gives up those on disks that leave. Blocks until
+    /// that is done.
+    pub fn refresh_copies(self: &Arc<Self>) {
         let (done, wait) = std::sync::mpsc::sync_channel(1);
         {
             let mut state = self.state.lock();
@@ -211,7 +293,8 @@ impl Shared {
             // Whoever waited already is let go: one search serves both.
             state.returned = Some(done);
         }
-        self.wanted.notify_one();
+        self.wake();
+        self.write_in_place();
         // An error means that the journal stopped.
         let _ = wait.recv_timeout(COPIES_WAIT_MAX);
     }
@@ -339,6 +422,17 @@ fn read_entry(
 }
 
 impl State {
+    /// There is nothing to do for the writer.
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.stop && self.returned.is_none()
+    }
+
+    /// Whether some stream has an entry at this place.
+    fn needs(&self, segment: u64, offset: u64) -> bool {
+        let mut entries = self.streams.values().flat_map(|stream| stream.state.entries.values());
+        entries.any(|location| location.segment == segment && location.offset == offset)
+    }
+
     fn marks(&self) -> Vec<StreamMark> {
         self.streams
             .iter()

@@ -105,6 +105,11 @@ impl Segments {
         self.used.values().map(|segment| segment.file)
     }
 
+    /// Sequence, file and length of the segments that something may still be needed of.
+    pub fn in_use(&self) -> Vec<(u64, u32, u64)> {
+        self.used.iter().filter(|(_, s)| !s.covered).map(|(sequence, s)| (*sequence, s.file, s.bytes)).collect()
+    }
+
     /// Segments before `current` that a checkpoint written now would cover.
     pub fn coverable(&self, current: u64) -> Vec<u64> {
         self.used.iter().filter(|(seq, s)| **seq < current && s.live == 0 && !s.covered).map(|(seq, _)| *seq).collect()

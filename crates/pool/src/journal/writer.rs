@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
+use std::time::Instant;
 
 use bytes::Bytes;
 use larder_base::checksum::checksum_slices;
@@ -19,6 +19,7 @@ use super::{Pending, QUEUE_BYTES_MAX, Shared, State};
 use crate::core::Core;
 use crate::disk::{DiskFile, DiskIo, read_file};
 use crate::error::PoolError;
+use crate::work::{Started, Work};
 
 /// Longest segment file read: bounds memory on the word of a directory.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
@@ -33,7 +34,7 @@ pub struct Writer {
     /// The current segment; nothing can be written before the first is begun.
     current: Option<Current>,
     /// Makes the file of the segment after the current one ready.
-    preparing: Option<JoinHandle<()>>,
+    preparing: Option<Started>,
     sequence_next: u64,
     batch_next: u64,
 }
@@ -103,8 +104,11 @@ impl Writer {
 
     pub fn open(core: Arc<Core>) -> Result<(Self, BTreeMap<String, StreamState>, Segments), PoolError> {
         let label = core.label();
-        let sources: Vec<u8> = (0..core.members.len() as u8)
-            .filter(|slot| core.member(*slot).is_some_and(|m| label.journal.contains(&m.id) && m.is_readable()))
+        let sources: Vec<u8> = core
+            .members
+            .with_slots()
+            .filter(|(_, m)| label.journal.contains(&m.id) && m.is_readable())
+            .map(|(slot, _)| slot)
             .collect();
         let failed = |why: String| PoolError::Journal { pool: core.name.clone(), why };
         if sources.is_empty() {
@@ -162,29 +166,40 @@ impl Writer {
 
     fn add_copy(&mut self, slot: u8) {
         // Without a thread of its own the copy is written in turn.
-        let helper = if self.copies.is_empty() { None } else { Helper::start().ok() };
+        let may_help = !self.copies.is_empty() && matches!(self.core.work, Work::Threads);
+        let helper = if may_help { Helper::start().ok() } else { None };
         self.copies.push(Copy { slot, file: None, helper });
     }
 
     /// Brings the number of copies to m+1 if disks allow, and the labels up to date (J5).
     fn find_copies(&mut self, segments: &Segments) {
         let core = self.core.clone();
-        let wanted = usize::from(core.layout.failures()) + 1;
+        let wanted = core.journal_copies();
         let mut rooms = core.rooms(|_| 0);
         rooms.retain(|(slot, _, _)| core.member(*slot).is_some_and(|member| member.is_in_sync()));
         rooms.sort_by_key(|(_, _, free)| std::cmp::Reverse(*free));
+        let stays = |copy: &Copy| core.member(copy.slot).is_some_and(|member| member.takes_data());
         for (slot, _, _) in rooms {
-            if self.copies.len() >= wanted {
+            if self.copies.iter().filter(|copy| stays(copy)).count() >= wanted {
                 break;
             }
-            let source = self.copies.first().map(|copy| copy.slot).or(segments.copies().first().copied());
             if self.slots().contains(&slot) {
                 continue;
             }
-            let copied = source.is_none_or(|source| copy_all(&core, source, slot, segments).is_ok());
+            let sources = if self.copies.is_empty() { segments.copies().to_vec() } else { self.slots() };
+            let copied = sources.is_empty() || copy_all(&core, &sources, slot, segments).is_ok();
             if copied {
                 self.add_copy(slot);
             }
+        }
+        // A disk that leaves is a copy until another is.
+        if self.copies.iter().any(stays) {
+            self.copies.retain(stays);
+        }
+        self.copies.truncate(wanted);
+        // The first copy is written by this thread.
+        if let Some(first) = self.copies.first_mut() {
+            first.helper = None;
         }
         let ids: Vec<Uuid> = self.copies.iter().filter_map(|copy| Some(core.member(copy.slot)?.id)).collect();
         if core.label().journal != ids && !ids.is_empty() {
@@ -196,33 +211,45 @@ impl Writer {
 
     pub fn run(mut self, shared: &Arc<Shared>) {
         loop {
-            let batch = {
+            {
                 let mut state = shared.state.lock();
-                while state.queue.is_empty() && !state.stop && state.returned.is_none() {
+                while state.is_idle() {
                     shared.wanted.wait(&mut state);
                 }
-                if let Some(done) = state.returned.take() {
-                    drop(state);
-                    self.refresh_copies(shared);
-                    // Nobody may wait any more.
-                    let _ = done.send(());
-                    continue;
-                }
-                if state.queue.is_empty() {
-                    let current = self.current.as_ref().map_or(0, |current| current.sequence);
-                    let tidy = state.tidy && !state.segments.coverable(current).is_empty();
-                    drop(state);
-                    if tidy {
-                        // Without it only room is lost, until the next checkpoint.
-                        let _ = self.write_checkpoint(shared, Vec::new());
-                    }
-                    return self.finish_preparing(shared);
-                }
-                take_batch(&mut state)
-            };
-            shared.room.notify_waiters();
-            self.write(shared, batch);
+            }
+            if !self.step(shared) {
+                return;
+            }
         }
+    }
+
+    /// Does what is due: one batch, say. `false` when it was the last.
+    pub fn step(&mut self, shared: &Arc<Shared>) -> bool {
+        let batch = {
+            let mut state = shared.state.lock();
+            if let Some(done) = state.returned.take() {
+                drop(state);
+                self.refresh_copies(shared);
+                // Nobody may wait any more.
+                let _ = done.send(());
+                return true;
+            }
+            if state.queue.is_empty() {
+                let current = self.current.as_ref().map_or(0, |current| current.sequence);
+                let tidy = state.tidy && !state.segments.coverable(current).is_empty();
+                drop(state);
+                if tidy {
+                    // Without it only room is lost, until the next checkpoint.
+                    let _ = self.write_checkpoint(shared, Vec::new());
+                }
+                self.finish_preparing(shared);
+                return false;
+            }
+            take_batch(&mut state)
+        };
+        shared.room.notify_waiters();
+        self.write(shared, batch);
+        true
     }
 
     fn write(&mut self, shared: &Arc<Shared>, batch: Vec<Pending>) {
@@ -271,8 +298,14 @@ impl Writer {
     ) -> Result<Vec<Location>, LogError> {
         let Some(current) = &self.current else { return Err(LogError::Poisoned("no segment".into())) };
         let start = current.offset - before.len() as u64;
+        let count = records.len() as u64;
         let built = build(&self.core, current, self.batch_next, records, payloads, &before);
+        let began = Instant::now();
         self.write_copies(shared, &built.bytes, start)?;
+        shared.counts.commit.add(began.elapsed());
+        shared.counts.batches.add(1);
+        shared.counts.records.add(count);
+        shared.counts.bytes.add(built.bytes.len() as u64);
         self.batch_next += 1;
         if let Some(current) = &mut self.current {
             current.offset = built.end;
@@ -332,10 +365,6 @@ impl Writer {
 
     fn replace_copies(&mut self, shared: &Shared, failures: Vec<(u8, io::Error)>) -> Result<(), LogError> {
         self.copies.retain(|copy| failures.iter().all(|(slot, _)| *slot != copy.slot));
-        // The first copy is written by this thread.
-        if let Some(first) = self.copies.first_mut() {
-            first.helper = None;
-        }
         for (slot, error) in &failures {
             tracing::warn!(pool = %self.core.name, slot, %error, "journal copy lost");
             self.core.write_failed(*slot, error);
@@ -414,7 +443,7 @@ impl Writer {
         self.current = Some(Current { sequence, file: next.file, bytes: next.bytes, offset: ALIGN_BYTES });
         shared.state.lock().segments.add(sequence, next.file, next.bytes);
         shared.begun.notify_one();
-        let mut head = SegmentHeader { sequence, bytes: next.bytes }.encode(self.core.id);
+        let mut head = SegmentHeader { sequence, bytes: next.bytes, file: Some(next.file) }.encode(self.core.id);
         head.resize(ALIGN_BYTES as usize, 0);
         self.write_checkpoint(shared, head)?;
         self.prepare_next(shared);
@@ -432,14 +461,14 @@ impl Writer {
             let is_made = disks.iter().all(|disk| make_file(&core, &**disk, next).is_ok());
             of_thread.state.lock().segments.prepared(is_made);
         };
-        match std::thread::Builder::new().name("larder-journal-next".into()).spawn(prepare) {
-            Ok(thread) => self.preparing = Some(thread),
+        match self.core.work.start("larder-journal-next", prepare) {
+            Ok(started) => self.preparing = Some(started),
             Err(_) => shared.state.lock().segments.prepared(false),
         }
     }
 
     fn finish_preparing(&mut self, shared: &Shared) {
-        if self.preparing.take().is_some_and(|thread| thread.join().is_err()) {
+        if self.preparing.take().is_some_and(|started| !started.finish()) {
             shared.state.lock().segments.prepared(false);
         }
     }
@@ -680,7 +709,8 @@ fn load(core: &Core, sources: &[u8]) -> (Images, BTreeMap<u32, u64>) {
             .iter()
             .map(|disk| read_file(&**disk, &file_name(file), SEGMENT_BYTES_MAX).unwrap_or_default())
             .collect();
-        let header = copies.iter().filter_map(|copy| SegmentHeader::decode(copy, core.id)).max_by_key(|h| h.sequence);
+        let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, file));
+        let header = headers.max_by_key(|header| header.sequence);
         match header {
             Some(header) => {
                 images.insert(header.sequence, (file, SegmentImage { header, copies }));
@@ -698,38 +728,66 @@ fn load(core: &Core, sources: &[u8]) -> (Images, BTreeMap<u32, u64>) {
 fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) {
     for at in &found.differing {
         let Some(slot) = sources.get(*at) else { continue };
-        let Some(member) = core.member(*slot).filter(|member| member.is_writable()) else { continue };
-        let healed = member.io().and_then(|io| {
-            io.make_directory(DIRECTORY)?;
-            let target = io.open(&file_name(file), true).or_else(|_| io.create(&file_name(file)))?;
-            target.write_at(&mut [IoSlice::new(&found.merged)], 0)?;
-            target.sync()?;
-            io.sync_directory(DIRECTORY)
-        });
-        if let Err(error) = healed {
+        if !core.member(*slot).is_some_and(|member| member.is_writable()) {
+            continue;
+        }
+        if let Err(error) = heal_copy(core, *slot, file, &found.merged) {
             core.write_failed(*slot, &error);
         }
     }
 }
 
-/// Copies every segment file in use to another disk.
-fn copy_all(core: &Core, source: u8, target: u8, segments: &Segments) -> io::Result<()> {
-    let disk = |slot| core.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| member.io());
-    let (source, target): (Arc<dyn DiskIo>, Arc<dyn DiskIo>) = (disk(source)?, disk(target)?);
+/// Writes the bytes of a segment as they should be to one disk.
+pub fn heal_copy(core: &Core, slot: u8, file: u32, merged: &[u8]) -> io::Result<()> {
+    let io = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+    io.make_directory(DIRECTORY)?;
+    let target = io.open(&file_name(file), true).or_else(|_| io.create(&file_name(file)))?;
+    target.write_at(&mut [IoSlice::new(merged)], 0)?;
+    target.sync()?;
+    io.sync_directory(DIRECTORY)
+}
+
+/// Makes another copy of every segment out of what those that there are hold between them: what is damaged on one of
+/// them must not become damage on two.
+fn copy_all(core: &Core, sources: &[u8], target: u8, segments: &Segments) -> io::Result<()> {
+    let disk = |slot: u8| core.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| member.io());
+    let sources: Vec<Arc<dyn DiskIo>> = sources.iter().filter_map(|slot| disk(*slot).ok()).collect();
+    let target: Arc<dyn DiskIo> = disk(target)?;
     target.make_directory(DIRECTORY)?;
     for name in target.list(DIRECTORY)? {
         // Left from an earlier time as a journal disk.
         target.remove(&format!("{DIRECTORY}/{name}"))?;
     }
     for file in segments.files() {
-        let bytes = match read_file(&*source, &file_name(file), SEGMENT_BYTES_MAX) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other?,
-        };
+        let Some(bytes) = read_merged(core, &sources, file)? else { continue };
         let copy = target.create(&file_name(file))?;
         copy.write_at(&mut [IoSlice::new(&bytes)], 0)?;
         copy.sync()?;
     }
     target.sync_directory(DIRECTORY)?;
     target.sync_directory("")
+}
+
+/// A segment as all its copies say; `None` when no disk has it.
+fn read_merged(core: &Core, sources: &[Arc<dyn DiskIo>], file: u32) -> io::Result<Option<Vec<u8>>> {
+    let read = |source: &Arc<dyn DiskIo>| read_file(&**source, &file_name(file), SEGMENT_BYTES_MAX);
+    let (mut copies, mut failed) = (Vec::new(), None);
+    for source in sources {
+        match read(source) {
+            Ok(bytes) => copies.push(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    let Some(mut bytes) = copies.iter().max_by_key(|copy| copy.len()).cloned() else {
+        return failed.map_or(Ok(None), Err);
+    };
+    let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, file));
+    if let Some(header) = headers.max_by_key(|header| header.sequence) {
+        let merged = replay::scan(core.id, &SegmentImage { header, copies }).merged;
+        if let Some(front) = bytes.get_mut(..merged.len()) {
+            front.copy_from_slice(&merged);
+        }
+    }
+    Ok(Some(bytes))
 }

@@ -119,7 +119,7 @@ async fn check(layout: Layout, kind: Damage) {
         pool.repaired().await;
         pool.core.files.clear();
         pool.clear().await.unwrap();
-        assert_eq!(pool.scrub().await.unwrap().1, 0, "{what}");
+        assert_eq!(pool.scrub().await.unwrap().repaired, 0, "{what}");
         verify(&store, &what).await;
         assert!(pool.status().disks.iter().all(|disk| disk.checksum_errors == 0), "{what}: repaired");
         for disk in m..2 * m {
@@ -286,4 +286,37 @@ async fn disks_that_fail_together_are_broken_and_not_full() {
     assert!(pool.space().1 > available / 2, "as much room as before, until a write has found out");
     store.put(&Path::from("after"), noise(2, 100_000).into()).await.unwrap();
     assert_eq!(pool.status().disks.iter().filter(|disk| disk.state == DiskState::Online).count(), 1);
+}
+
+#[tokio::test]
+async fn one_sync_that_fails_costs_no_put() {
+    for layout in [Layout::Mirror2, Layout::Mirror3, Layout::Raidz1, Layout::Raidz2] {
+        // As few disks as there can be: none to go to instead.
+        let bench = Bench::new(layout.disks_min());
+        let pool = bench.create(layout).await;
+        bench.faults(1).failing_syncs.store(1, SeqCst);
+        let put = pool.store().put(&Path::from("a"), noise(1, 300_000).into()).await;
+        put.unwrap_or_else(|error| panic!("{layout}: {error}"));
+        pool.repaired().await;
+        verify_one(&pool, layout).await;
+    }
+}
+
+async fn verify_one(pool: &crate::Pool, layout: Layout) {
+    let got = pool.store().get(&Path::from("a")).await.unwrap().bytes().await.unwrap();
+    assert_eq!(got, noise(1, 300_000), "{layout}");
+    assert!(pool.core.index.read().objects.values().all(|object| object.is_whole()), "{layout}: repaired since");
+}
+
+#[tokio::test]
+async fn a_delete_that_failed_was_no_delete() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    let store = pool.store();
+    store.put(&Path::from("a"), noise(1, 1000).into()).await.unwrap();
+    (0..2).for_each(|disk| bench.faults(disk).write_error.store(true, SeqCst));
+    for _ in 0..2 {
+        assert!(store.delete(&Path::from("a")).await.is_err(), "neither journal nor disks take it");
+    }
+    assert!(pool.core.index.read().get("a").is_some(), "nobody was told that it is gone");
 }

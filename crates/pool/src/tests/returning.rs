@@ -83,7 +83,7 @@ async fn a_disk_with_a_damaged_label_is_adopted_again() {
         let status = pool.status();
         assert!(status.disks.iter().all(|disk| disk.state == DiskState::Online), "{status:?}");
         // Parity that no reader touches is repaired too.
-        assert_eq!(pool.scrub().await.unwrap().1, 0, "disk {disk}");
+        assert_eq!(pool.scrub().await.unwrap().repaired, 0, "disk {disk}");
         assert_eq!(pool.log().replay("wal", 0).await.unwrap().len(), 39);
         pool.close().await.unwrap();
     }
@@ -187,7 +187,7 @@ async fn a_label_damaged_while_the_pool_is_open_is_healed_by_clear() {
     pool.clear().await.unwrap();
     pool.repaired().await;
     assert!(pool.status().disks.iter().all(|disk| disk.state == DiskState::Online), "{:?}", pool.status());
-    assert_eq!(pool.scrub().await.unwrap().1, 0);
+    assert_eq!(pool.scrub().await.unwrap().repaired, 0);
     pool.close().await.unwrap();
 }
 

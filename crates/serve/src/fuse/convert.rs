@@ -153,7 +153,7 @@ pub(super) fn errno(error: &FsError) -> Errno {
         FsError::NotSync => Errno::EAGAIN,
         FsError::NotSupported => Errno::EOPNOTSUPP,
         FsError::Busy(_) => Errno::EBUSY,
-        FsError::Io(why) | FsError::Poisoned(why) => {
+        FsError::Io(why) | FsError::Poisoned(why) | FsError::Unsupported(why) => {
             tracing::warn!(%why, "the mount answers EIO");
             Errno::EIO
         }

@@ -12,6 +12,8 @@
 mod conn;
 mod drc;
 mod export;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod handle;
 mod mount;
 mod ops;
@@ -66,6 +68,10 @@ impl NfsHandle {
 
     pub fn stats(&self) -> NfsStats {
         self.shared.stats.snapshot()
+    }
+
+    pub fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
+        self.shared.stats.metrics(out);
     }
 }
 

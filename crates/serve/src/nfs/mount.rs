@@ -42,7 +42,7 @@ impl From<FsError> for MountStatus {
             FsError::Access | FsError::NotPermitted => MountStatus::Acces,
             FsError::NotDirectory => MountStatus::NotDir,
             FsError::NameTooLong => MountStatus::NameTooLong,
-            FsError::Io(_) | FsError::Poisoned(_) => MountStatus::Io,
+            FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) => MountStatus::Io,
             _ => MountStatus::ServerFault,
         }
     }

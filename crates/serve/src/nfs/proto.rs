@@ -190,7 +190,7 @@ impl From<&FsError> for Status {
             FsError::Busy(_) => Status::Jukebox,
             // Extended attributes do not occur in NFS v3.
             FsError::NoAttribute => Status::ServerFault,
-            FsError::Io(_) | FsError::Poisoned(_) => Status::Io,
+            FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) => Status::Io,
         }
     }
 }
@@ -211,7 +211,7 @@ impl From<Garbage> for Fail {
 
 impl From<FsError> for Fail {
     fn from(error: FsError) -> Self {
-        if let FsError::Io(_) | FsError::Poisoned(_) = error {
+        if let FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) = error {
             // Every client repeats every call: the volume says it once, louder.
             tracing::debug!(%error, "an NFS call failed");
         }

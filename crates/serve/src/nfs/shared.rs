@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use bytes::BytesMut;
+use larder_base::metrics::{Latency, Metrics};
 use parking_lot::{Mutex, RwLock};
 
 use super::drc;
@@ -140,6 +142,7 @@ impl Buffers {
 pub struct Stats {
     calls: [AtomicU64; PROCS],
     failed: [AtomicU64; PROCS],
+    took: [Latency; PROCS],
     pub read_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
     /// Answered from the duplicate request cache.
@@ -185,6 +188,44 @@ impl Stats {
         }
         if failed && let Some(counter) = self.failed.get(proc as usize) {
             counter.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// How long a call took, waiting for its turn at the volume included.
+    pub fn took(&self, proc: Proc, took: Duration) {
+        if let Some(latency) = self.took.get(proc as usize) {
+            latency.add(took);
+        }
+    }
+
+    pub fn metrics(&self, out: &mut Metrics) {
+        let counters = [
+            ("larder_serve_nfs_read_bytes_total", "Bytes of files read by NFS clients.", &self.read_bytes),
+            ("larder_serve_nfs_written_bytes_total", "Bytes of files written by NFS clients.", &self.written_bytes),
+            ("larder_serve_nfs_replayed_total", "Calls answered again without doing them again.", &self.replayed),
+            ("larder_serve_nfs_rejected_total", "Messages that were no calls of ours.", &self.rejected),
+            ("larder_serve_nfs_accepted_connections_total", "Connections accepted.", &self.connections_accepted),
+            ("larder_serve_nfs_refused_connections_total", "Connections beyond the limit.", &self.connections_refused),
+            (
+                "larder_serve_nfs_dropped_connections_total",
+                "Connections closed for what they sent.",
+                &self.connections_dropped,
+            ),
+        ];
+        for (name, help, counter) in counters {
+            out.counter(name, help, &[], counter.load(Relaxed));
+        }
+        let open = self.connections_open.load(Relaxed);
+        out.gauge("larder_serve_nfs_connections", "Connections that are open.", &[], open);
+        for (at, proc) in Proc::ALL.iter().enumerate() {
+            let labels = [("procedure", proc.name())];
+            let count = |counters: &[AtomicU64; PROCS]| counters.get(at).map_or(0, |counter| counter.load(Relaxed));
+            out.counter("larder_serve_nfs_calls_total", "Calls by procedure.", &labels, count(&self.calls));
+            let failed = count(&self.failed);
+            out.counter("larder_serve_nfs_errors_total", "Calls answered with an error.", &labels, failed);
+            if let Some(took) = self.took.get(at) {
+                out.latency("larder_serve_nfs_call_seconds", "Time from call to reply.", &labels, took);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use super::extents::{EXTENT_TAG, Extent, RecordRef, SegmentId, decode_extent};
 use super::segment::{HEADER_BYTES, segment_of, verify_header};
 use super::segments::Segment;
 use super::{Data, Inner, store_error};
-use crate::keys::table_range;
+use crate::keys::{decode_inode, inode_key, table_range};
 use crate::types::*;
 use crate::volume::CheckReport;
 
@@ -22,6 +22,13 @@ struct Seen {
     /// Live bytes and extents of each segment, counted.
     segments: BTreeMap<SegmentId, (u64, u64)>,
     last: Option<(Ino, u64)>,
+}
+
+impl Seen {
+    /// Of the last extent.
+    fn end(&self) -> u64 {
+        self.last.map_or(0, |(_, end)| end)
+    }
 }
 
 impl Data {
@@ -39,6 +46,7 @@ impl Data {
             inner.check_frames(&table, report).await;
         }
         let mut seen = Seen::default();
+        let mut owner = None;
         let (mut from, to) = table_range(EXTENT_TAG);
         loop {
             let pairs = inner.parts.meta.scan(&from, &to, SCAN_MAX).await?;
@@ -47,6 +55,7 @@ impl Data {
                 match decode_extent(key, value) {
                     Ok((ino, offset, extent)) => {
                         check_extent(ino, offset, &extent, &table, &mut seen, report);
+                        inner.check_end(ino, seen.end(), &mut owner, report).await?;
                         records.extend(extent.record().map(|record| (ino, offset, *record)));
                     }
                     Err(error) => problem(report, error.to_string()),
@@ -116,6 +125,26 @@ fn compare_counts(table: &BTreeMap<SegmentId, Segment>, seen: &Seen, report: &mu
 }
 
 impl Inner {
+    /// No extent reaches beyond the end of its file. `owner`: the inode asked for last, and its size.
+    async fn check_end(
+        &self,
+        ino: Ino,
+        end: u64,
+        owner: &mut Option<(Ino, u64)>,
+        report: &mut CheckReport,
+    ) -> FsResult<()> {
+        if owner.is_none_or(|(last, _)| last != ino) {
+            // That an inode is missing or damaged is found elsewhere.
+            let record = self.parts.meta.get(&inode_key(ino)).await?;
+            let core = record.and_then(|record| decode_inode(ino, &record).ok());
+            *owner = Some((ino, core.map_or(u64::MAX, |core| core.attr.size)));
+        }
+        if let Some((_, size)) = owner.filter(|(_, size)| end > *size) {
+            problem(report, format!("inode {}: an extent ends at {end}, the file at {size}", ino.0));
+        }
+        Ok(())
+    }
+
     async fn check_objects(&self, table: &BTreeMap<SegmentId, Segment>, report: &mut CheckReport) -> FsResult<()> {
         let prefix = self.parts.prefix.clone().join("seg");
         let mut sizes = BTreeMap::new();

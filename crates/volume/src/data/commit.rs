@@ -119,12 +119,17 @@ impl Inner {
             let zeros: Vec<_> = step.load.zeros.iter().map(|(key, _)| *key).collect();
             intents::settle(inode.id.ino, state, &step.load.taken, &zeros, batch);
             state.flushed_seq = state.flushed_seq.max(step.load.flushed_seq.unwrap_or(0));
-            batch.records.push(Arc::clone(inode));
         }
+        batch.records.push(Arc::clone(inode));
         self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - dirty_before, Ordering::Relaxed);
         let mut core = inode.core.lock();
-        if let Some(size) = core.size_stored.filter(|_| step.last) {
-            core.size_stored = state.dirty.first_unstable_beyond(size).map(|at| at.max(size));
+        if let Some(size) = core.size_stored {
+            // Extents never reach beyond the size in the same batch: what lies there would come to light when the file
+            // grows after a crash. Newer data over a part of them is still to be stored, but the older is there.
+            let ends = step.outs.iter().filter(|out| out.extent.is_some()).map(|out| out.range.end);
+            let size = size.max(ends.max().unwrap_or(0).min(core.attr.size));
+            let unstable = state.dirty.first_unstable_beyond(size).map(|at| at.max(size));
+            core.size_stored = if step.last { unstable } else { Some(size) };
         }
         core.stored_bytes = core.stored_bytes.saturating_add_signed(allocated);
         count_allocated(state, &mut core);

@@ -31,7 +31,7 @@ use super::file::State;
 use super::memory::Record;
 use super::segment::{Builder, SEGMENT_BYTES_MAX, object_path};
 use super::segments::EPOCH;
-use super::{Data, Inner, store_error};
+use super::{Data, Inner, heavy, store_error};
 use crate::inode::Inode;
 use crate::types::*;
 use crate::volume::Compression;
@@ -317,8 +317,7 @@ impl Inner {
         } else {
             let _worker = self.workers.acquire().await;
             let work = move || build(&parts, id, record_bytes, compression);
-            let joined = tokio::task::spawn_blocking(work).await;
-            joined.map_err(|error| FsError::Io(format!("building a segment failed: {error}").into()))?
+            heavy::aside(work).await.ok_or_else(|| FsError::Io("building a segment was cancelled".into()))?
         };
         if let Some((id, payload, _, _)) = &built.segment {
             self.put_segment(*id, payload, &inodes).await?;
@@ -330,10 +329,13 @@ impl Inner {
     pub(super) async fn put_segment(&self, id: SegmentId, payload: &PutPayload, inodes: &[Arc<Inode>]) -> FsResult<()> {
         let path = object_path(&self.parts.prefix, id);
         let mut pause = RETRY_MIN;
+        let began = std::time::Instant::now();
         loop {
             let error = match self.parts.store.put(&path, payload.clone()).await {
                 Ok(_) => {
                     self.failing.lock().take();
+                    self.counts.flush.add(began.elapsed());
+                    self.counts.flushed_bytes.add(payload.content_length() as u64);
                     return Ok(());
                 }
                 Err(error) => store_error(&format!("writing segment {:016x}", id.0), &error),

@@ -26,7 +26,7 @@ use super::segment::{
     Builder, ENTRY_BYTES, FOOTER_BYTES, IndexEntry, object_path, parse_footer, parse_index, segment_of,
 };
 use super::segments::{EPOCH, SMALL_BYTES, Tally};
-use super::{Inner, store_error};
+use super::{Inner, heavy, store_error};
 use crate::inode::Inode;
 use crate::meta::Batch;
 use crate::types::*;
@@ -103,7 +103,7 @@ impl Inner {
         let done = async {
             let deleted = self.delete_doomed().await?;
             let moved = match self.live_limit() {
-                Some(limit) => self.rewrite(limit).await?,
+                Some(limit) => self.rewrite(limit).await.inspect(|freed| self.counts.collected_bytes.add(*freed))?,
                 None => 0,
             };
             FsResult::Ok(deleted > 0 || moved > 0 || self.segments.lock().has_doomed())
@@ -218,9 +218,9 @@ impl Inner {
         let contents = self.read_pieces(&pieces).await;
         let id = self.segments.lock().next_id();
         let (record_bytes, compression) = (self.parts.settings.record_bytes(), self.parts.settings.compression());
-        let built =
-            tokio::task::spawn_blocking(move || rebuild(id, pieces, &contents, record_bytes, compression)).await;
-        let (moves, parts, object_bytes) = built.map_err(|error| FsError::Io(format!("rebuilding: {error}").into()))?;
+        let built = heavy::aside(move || rebuild(id, pieces, &contents, record_bytes, compression)).await;
+        let cancelled = || FsError::Io("rebuilding was cancelled".into());
+        let (moves, parts, object_bytes) = built.ok_or_else(cancelled)?;
         if moves.is_empty() {
             return Ok(0);
         }

@@ -350,6 +350,10 @@ mod tests {
         assert_eq!(hex(&at), "57000000000000000200000000000000030000000000001000");
         assert_eq!(hex(&encode_data(b"ab")), "01006162");
         assert_eq!(hex(&encode_zero(16)), "01010000000000000010");
+        let mask = mask_key(Ino(2), 3, 4096);
+        assert_eq!(hex(&mask), format!("{}4d", hex(&at)));
+        assert_eq!(hex(&encode_mask(std::slice::from_ref(&(1..3)))), "0100000000000000010000000000000003");
+        assert_eq!(decode_mask(&mask, &encode_mask(&[1..3, 5..9])).unwrap(), Some(vec![1..3, 5..9]));
         let intent = decode(&at, &encode_data(b"ab")).unwrap();
         assert_eq!((intent.ino, intent.seq, intent.offset, intent.len), (Ino(2), 3, 4096, 2));
         assert!(decode(&at, &encode_zero(u64::MAX)).is_err());

@@ -15,6 +15,7 @@ use quick_cache::Weighter;
 use tokio::sync::{Notify, Semaphore};
 
 use super::extents::SegmentId;
+use crate::metrics::CacheCounts;
 
 /// Each piece costs this beside its bytes, so that many tiny writes are bounded too.
 pub(crate) const PIECE_BYTES: u64 = 256;
@@ -85,6 +86,7 @@ pub(crate) struct Memory {
     dirty: Semaphore,
     cache: quick_cache::sync::Cache<RecordKey, Record, ByBytes>,
     cache_bytes: u64,
+    pub(crate) counts: CacheCounts,
     volumes: AtomicU32,
     /// Microseconds of delay owed and not slept yet: timers are too coarse for small writes.
     debt_us: AtomicU64,
@@ -116,6 +118,7 @@ impl Memory {
             dirty: Semaphore::new(dirty_max as usize),
             cache,
             cache_bytes,
+            counts: CacheCounts::default(),
             volumes: AtomicU32::new(0),
             debt_us: AtomicU64::new(0),
             failing: Notify::new(),

@@ -24,6 +24,7 @@ mod extents;
 mod file;
 mod flush;
 mod gc;
+mod heavy;
 mod intents;
 mod memory;
 mod open;
@@ -50,12 +51,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::inode::Inode;
 use crate::meta::Meta;
+use crate::metrics::VolumeCounts;
 use crate::types::*;
 use crate::volume::{Compression, Properties, Space};
 
+pub(crate) use compress::decompress;
+pub(crate) use dirty::Payload as IntentPayload;
+#[cfg(test)]
+pub(crate) use extents::Extent;
+#[cfg(any(test, fuzzing))]
+pub(crate) use extents::{Codec, put_extent};
+pub(crate) use extents::{EXTENT_TAG, Place, RecordRef, SegmentId, decode_extent};
 pub(crate) use file::FileState;
-pub(crate) use intents::INTENT_TAG;
+pub(crate) use intents::{INTENT_TAG, decode as decode_intent, decode_mask};
 pub(crate) use memory::Memory;
+#[cfg(test)]
+pub(crate) use segment::Builder as SegmentBuilder;
+pub(crate) use segment::{
+    FOOTER_BYTES, Footer, HEADER_BYTES, IndexEntry, object_path, parse_footer, parse_index, place_seed, segment_of,
+    verify_header,
+};
+#[cfg(test)]
+pub(crate) use segments::Segment;
+#[cfg(any(test, fuzzing))]
+pub(crate) use segments::encode_segment;
+pub(crate) use segments::{SEGMENT_TAG, decode_segment};
 pub(crate) use write::WriteAt;
 
 /// Hands out inodes by number: at most one `Inode` per number exists (I1). Replay of intents and garbage collection need it.
@@ -125,6 +145,7 @@ pub(crate) struct Data(Arc<Inner>);
 
 struct Inner {
     parts: DataParts,
+    counts: VolumeCounts,
     /// Of this volume in the record cache.
     volume: u32,
     /// Writes are numbered; the order of numbers is the order of their effects.
@@ -223,6 +244,10 @@ impl Data {
     /// It was, or will not be in this opening.
     pub(crate) fn removal_ends(&self) {
         self.0.removals.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn counts(&self) -> &VolumeCounts {
+        &self.0.counts
     }
 
     pub(crate) fn usage(&self) -> DataUsage {

@@ -19,6 +19,7 @@ use super::segments::{SEGMENT_TAG, Segments, decode_segment};
 use super::{Data, DataParts, Inner, store_error};
 use crate::keys::table_range;
 use crate::meta::Batch;
+use crate::metrics::VolumeCounts;
 use crate::types::*;
 
 const SCAN_MAX: usize = 1024;
@@ -32,6 +33,7 @@ impl Data {
         load_segments(&parts, &mut table).await?;
         let orphans = find_new_orphans(&parts, &mut table).await?;
         let inner = Arc::new(Inner {
+            counts: VolumeCounts::default(),
             volume: parts.memory.next_volume(),
             seq: AtomicU64::new(0),
             first_own: table.peek_next(),

@@ -22,7 +22,7 @@ use super::extents::{Codec, RecordRef, SegmentId};
 use super::file::{State, Stream};
 use super::memory::{Record, RecordKey};
 use super::segment::{checksum_chunks, object_path, place_seed};
-use super::{Data, Inner, store_error};
+use super::{Data, Inner, heavy, store_error};
 use crate::inode::Inode;
 use crate::types::*;
 
@@ -233,10 +233,17 @@ impl Inner {
                 super::extents::Place::Record(record) => {
                     let key = self.key(record);
                     let content = fetched.get(&key).cloned().or_else(|| self.parts.memory.get(&key));
+                    let counts = &self.parts.memory.counts;
                     match content {
-                        Some(content) => content.slice_into(skip, len, chunks),
+                        Some(content) => {
+                            counts.hits.add(u64::from(fetched.is_empty()));
+                            content.slice_into(skip, len, chunks);
+                        }
                         None if missing.last().is_some_and(|(last, _)| last == record) => {}
-                        None => missing.push((*record, lo)),
+                        None => {
+                            counts.misses.add(1);
+                            missing.push((*record, lo));
+                        }
                     }
                 }
             }
@@ -428,7 +435,7 @@ impl FetchRun {
             return work();
         }
         let _worker = self.inner.workers.acquire().await;
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| vec![None; self.records.len()])
+        heavy::aside(work).await.unwrap_or_else(|| vec![None; self.records.len()])
     }
 }
 

@@ -313,22 +313,28 @@ async fn a_gap_in_the_log_is_refused() {
     assert!(error.contains("are lost"), "{error}");
 }
 
-/// Wall time that a test sets; it never elapses.
-struct Hands(AtomicI64);
+/// Wall time and the time gone by since the start, in seconds, as a test sets them.
+struct Hands(AtomicI64, AtomicU64);
+
+impl Hands {
+    fn at(secs: i64) -> Self {
+        Self(AtomicI64::new(secs), AtomicU64::new(0))
+    }
+}
 
 impl Clock for Hands {
     fn now(&self) -> Timestamp {
         Timestamp::new(self.0.load(Ordering::Relaxed), 0)
     }
     fn elapsed(&self) -> Duration {
-        Duration::ZERO
+        Duration::from_secs(self.1.load(Ordering::Relaxed))
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_stepped_back_does_no_harm() {
     let mut place = Place::new();
-    let hands = Arc::new(Hands(AtomicI64::new(2_000_000_000)));
+    let hands = Arc::new(Hands::at(2_000_000_000));
     place.clock = Arc::clone(&hands) as Arc<_>;
     for (round, secs) in [2_000_000_000, 0, 1_000_000_000].into_iter().enumerate() {
         hands.0.store(secs, Ordering::Relaxed);
@@ -339,5 +345,38 @@ async fn a_clock_that_stepped_back_does_no_harm() {
         if round == 1 {
             meta.close().await.unwrap();
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_stepped_back_after_an_opening_without_changes_does_no_harm() {
+    let mut place = Place::new();
+    let hands = Arc::new(Hands::at(2_000_000_000));
+    place.clock = Arc::clone(&hands) as Arc<_>;
+    let meta = place.open().await.unwrap();
+    let ticket = meta.submit(put(1, b"v")).unwrap();
+    meta.durable(ticket).await.unwrap();
+    drop(meta);
+    drop(place.open().await.unwrap());
+    hands.0.store(0, Ordering::Relaxed);
+    let meta = place.open().await.unwrap();
+    let ticket = meta.submit(put(2, b"v")).unwrap();
+    tokio::time::timeout(Duration::from_secs(2), meta.durable(ticket)).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_stepped_back_after_a_table_was_written_does_no_harm() {
+    let mut place = Place::new();
+    let hands = Arc::new(Hands::at(2_000_000_000));
+    place.clock = Arc::clone(&hands) as Arc<_>;
+    for round in 0..3 {
+        let meta = place.open().await.unwrap();
+        let ticket = meta.submit(put(round, b"v")).unwrap();
+        meta.durable(ticket).await.unwrap();
+        // The table is written, and named after the clock, long after the newest row in it.
+        hands.1.store(3600, Ordering::Relaxed);
+        tokio::time::timeout(Duration::from_secs(20), meta.close()).await.unwrap().unwrap();
+        hands.0.store(0, Ordering::Relaxed);
+        hands.1.store(0, Ordering::Relaxed);
     }
 }

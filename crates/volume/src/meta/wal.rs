@@ -27,7 +27,7 @@ use slatedb::wal::{
     WalError, WalEvent, WalFileRange, WalFlushResult, WalIterator, WalObserver, WalReader, WalRows, WalStatus,
     WalStatusListener, WalWriter, WriterInit, WriterInitResult, WriterManifest,
 };
-use slatedb::{RowEntry, ValueDeletable};
+use slatedb::{RowEntry, ValueDeletable, VersionedManifest};
 use tokio::sync::{Notify, watch};
 
 use super::clock::EngineClock;
@@ -107,6 +107,29 @@ fn decode_entry(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, WalErro
     Ok(entries)
 }
 
+/// The rows of an entry, for whoever only reads.
+pub(crate) fn rows_of(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, String> {
+    decode_entry(stream, entry).map_err(|error| match error {
+        WalError::DataError(why) => why.to_string(),
+        other => other.to_string(),
+    })
+}
+
+/// The payload of an entry with these rows.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn payload_of(stream: &str, id: u64, rows: &[u8]) -> Bytes {
+    let rows = Bytes::copy_from_slice(rows);
+    let sum = entry_sum(stream, id, std::slice::from_ref(&rows));
+    [&[ENTRY_VERSION], &sum.to_be_bytes()[..], &rows].concat().into()
+}
+
+#[cfg(any(test, fuzzing))]
+pub(crate) fn encode_rows(rows: &[RowEntry]) -> Option<BytesMut> {
+    let mut out = BytesMut::new();
+    rows.iter().try_for_each(|row| encode_row(row, &mut out)).ok()?;
+    Some(out)
+}
+
 fn entry_sum(stream: &str, id: u64, rows: &[Bytes]) -> u64 {
     checksum::checksum_slices(checksum::seed(stream.as_bytes(), id), rows.iter().map(|part| &part[..]))
 }
@@ -155,6 +178,7 @@ impl WriterInit for LogWal {
     async fn fence_and_init(&self, manifest: &mut WriterManifest) -> Result<WriterInitResult, WalError> {
         let after = manifest.replay_after_wal_id();
         self.clock.not_before(manifest.manifest().last_l0_clock_tick());
+        self.clock.not_before(newest_table_ms(&manifest.manifest()));
         for _ in 0..FENCE_TRIES {
             let entries = self.log.replay(&self.stream, after).await.map_err(wal_error)?;
             if let Some((expected, entry)) = (after + 1..).zip(&entries).find(|(expected, entry)| *expected != entry.id)
@@ -210,10 +234,22 @@ impl LogWal {
     }
 }
 
-/// Damage is found, and reported, when the entries are replayed.
+/// When the newest table was written. The engine stores no table that seems to be older than another.
+fn newest_table_ms(manifest: &VersionedManifest) -> i64 {
+    let compacted = [manifest.last_compacted_l0_sst_view_id(), manifest.last_compacted_l0_sst_id()];
+    let tables = manifest.all_sst_views().flat_map(|view| [view.id, view.sst.id.value()]);
+    let newest = tables.chain(compacted.into_iter().flatten()).map(|id| id.timestamp_ms()).max();
+    newest.map_or(i64::MIN, |ms| i64::try_from(ms).unwrap_or(i64::MAX))
+}
+
+/// When the newest row was written. Damage is found, and reported, when the entries are replayed.
 fn newest_tick_ms(stream: &str, entries: &[LogEntry]) -> i64 {
-    let rows = entries.last().map(|entry| decode_entry(stream, entry).unwrap_or_default()).unwrap_or_default();
-    rows.iter().filter_map(|row| row.create_ts).max().unwrap_or(i64::MIN)
+    // The last ones may be fences, which have no rows.
+    let newest = |entry: &LogEntry| {
+        let rows = decode_entry(stream, entry).unwrap_or_default();
+        rows.iter().filter_map(|row| row.create_ts).max()
+    };
+    entries.iter().rev().find_map(newest).unwrap_or(i64::MIN)
 }
 
 /// Entries read back, in order.
@@ -500,5 +536,49 @@ impl WalObserver for Observer {
     fn subscribe(&self, listener: WalStatusListener) -> Result<(), WalError> {
         self.shared.state.lock().listeners.push(listener);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn golden_entry() {
+        let value = ValueDeletable::Value(Bytes::from_static(b"v"));
+        let rows = [
+            RowEntry { key: Bytes::from_static(b"k"), value, seq: 5, create_ts: Some(7), expire_ts: None },
+            RowEntry {
+                key: Bytes::from_static(b"d"),
+                value: ValueDeletable::Tombstone,
+                seq: 6,
+                create_ts: None,
+                expire_ts: None,
+            },
+        ];
+        let payload = payload_of("volume-x", 9, &encode_rows(&rows).unwrap());
+        let hex: String = payload.iter().map(|byte| format!("{byte:02x}")).collect();
+        let golden = concat!(
+            "01",
+            "bbe1ecebdadfef56",
+            "05",
+            "0000000000000005",
+            "0001",
+            "00000001",
+            "0000000000000007",
+            "6b",
+            "76",
+            "00",
+            "0000000000000006",
+            "0001",
+            "00000000",
+            "64"
+        );
+        assert_eq!(hex, golden);
+        assert_eq!(rows_of("volume-x", &LogEntry { id: 9, payload: payload.clone() }).unwrap(), rows);
+        for (stream, id) in [("volume-y", 9), ("volume-x", 8)] {
+            assert!(rows_of(stream, &LogEntry { id, payload: payload.clone() }).is_err(), "another log's entry");
+        }
     }
 }

@@ -11,6 +11,7 @@ mod names;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use bytes::Bytes;
 use larder_volume::{Attr, Cred, FileId, Volume};
@@ -121,6 +122,7 @@ fn replay(shared: &Shared, head: &Bytes) -> Reply {
 }
 
 async fn carry_out(call: &mut Call) -> Reply {
+    let began = Instant::now();
     let mut w = Writer::new(std::mem::take(&mut call.scratch));
     w.truncate(0);
     begin_accepted(&mut w, call.xid, AcceptStat::Success);
@@ -135,6 +137,7 @@ async fn carry_out(call: &mut Call) -> Reply {
         encode_fail(&mut answer.w, call.xid, call.proc, fail, after.as_ref(), call.fsid());
     }
     call.shared.stats.count(call.proc, outcome.is_err());
+    call.shared.stats.took(call.proc, began.elapsed());
     set_record_mark(&mut answer.w, answer.data_bytes + padding(answer.data_bytes));
     Reply { head: answer.w.into_inner(), data: answer.data, data_bytes: answer.data_bytes }
 }

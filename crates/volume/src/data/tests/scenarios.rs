@@ -26,6 +26,29 @@ async fn a_committed_write_survives_although_newer_dirty_data_lies_over_it() {
 }
 
 #[tokio::test]
+async fn a_flush_that_was_written_over_meanwhile_leaves_nothing_behind_the_end() {
+    let world = World::new(4096, Compression::None, 64 << 20, 0).await;
+    let inode = world.create(2).await;
+    world.write(&inode, 44, &[1; 6000]).await;
+    let over = async {
+        while inode.file.state.lock().in_flight == 0 {
+            tokio::task::yield_now().await;
+        }
+        world.write(&inode, 65, &[2; 60_000]).await;
+    };
+    tokio::join!(world.data.sync_all(), over).0.unwrap();
+    let world = world.crash(0).await;
+    let inode = world.inode(2).await;
+    let size = inode.core.lock().attr.size;
+    assert!(world.read(&inode, 44..size).await.iter().all(|byte| [1, 2].contains(byte)));
+    world.check(true).await;
+    // What is behind the end must not come to light when the file grows over it.
+    world.try_write(&inode, 9000, &[3; 10], Stability::FileSync).await.unwrap();
+    assert!(world.read(&inode, size..9000).await.iter().all(|byte| *byte == 0), "from {size} on");
+    world.check(true).await;
+}
+
+#[tokio::test]
 async fn tiny_files_live_in_their_extents_and_small_syncs_are_intents() {
     let world = World::new(131_072, Compression::Lz4, 64 << 20, 0).await;
     let tiny = world.create(2).await;

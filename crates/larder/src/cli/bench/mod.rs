@@ -1,0 +1,290 @@
+//! `larder bench ...`: measuring storage from the disk up.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use larder_api::{Failure, FailureKind};
+use larder_measure::Machine;
+use larder_measure::bench::client::ClientOptions;
+use larder_measure::bench::{
+    self, BenchError, Control, Device, DiskTarget, Finished, Host, PoolTarget, Request, ShareTarget, Subjects, history,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::absolute;
+use super::args::Global;
+
+mod args;
+mod progress;
+mod show;
+
+pub(crate) use args::BenchCommand;
+use args::{AllArgs, DiskArgs, How, KeptArgs, Login, NetArgs, PoolArgs, ShareArgs};
+use progress::{Drawing, Shown};
+
+/// How long the other end of the wire waits to be measured.
+const LISTEN_S: f64 = 3600.0;
+/// A password is a line.
+const PASSWORD_BYTES_MAX: u64 = 4096;
+
+pub(super) async fn run(global: &Global, command: BenchCommand) -> Result<(), Failure> {
+    match command {
+        BenchCommand::Disk(args) => {
+            let subjects = Subjects { disks: disks(&args)?, ..Subjects::default() };
+            measure(global, "disk", subjects, &args.how, ClientOptions::default()).await
+        }
+        BenchCommand::Pool(args) => {
+            let subjects = Subjects { pool: Some(pool(&args)?), ..Subjects::default() };
+            measure(global, "pool", subjects, &args.how, ClientOptions::default()).await
+        }
+        BenchCommand::Net(args) => net(global, args).await,
+        BenchCommand::Share(args) => share(global, args).await,
+        BenchCommand::All(args) => all(global, args).await,
+        BenchCommand::History { kept } => list(global, &kept),
+        BenchCommand::Show { id, html, kept } => show::one(global, &folder(global, &kept)?, &id, html.as_deref()),
+        BenchCommand::Compare { a, b, html, kept } => {
+            show::two(global, &folder(global, &kept)?, [&a, &b], html.as_deref())
+        }
+    }
+}
+
+async fn net(global: &Global, args: NetArgs) -> Result<(), Failure> {
+    let Some(name) = args.host.filter(|_| !args.listen) else {
+        return listen(args.port, args.how.changes().seconds.unwrap_or(LISTEN_S)).await;
+    };
+    let subjects = Subjects { host: Some(Host { name, port: args.port }), ..Subjects::default() };
+    measure(global, "net", subjects, &args.how, ClientOptions::default()).await
+}
+
+async fn listen(port: u16, seconds: f64) -> Result<(), Failure> {
+    let control = Arc::new(Control::new(|_| {}));
+    let ours = control.clone();
+    eprintln!("waiting on port {port} to be measured, for {seconds:.0} s at most; Ctrl-C ends it");
+    let work = move || bench::listen(&Machine::this(), port, Duration::from_secs_f64(seconds), &ours);
+    stoppable(&control, work).await?.map_err(|e| failure(&e))
+}
+
+async fn share(global: &Global, args: ShareArgs) -> Result<(), Failure> {
+    let shares = args.targets.iter().map(|t| share_target(t)).collect::<Result<_, _>>()?;
+    let client = login(&args.login)?;
+    measure(global, "share", Subjects { shares, ..Subjects::default() }, &args.how, client).await
+}
+
+async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
+    let targets = args.targets.iter().map(|t| disk_target(t)).collect::<Result<Vec<_>, _>>()?;
+    let folders: Vec<PathBuf> = targets
+        .iter()
+        .filter_map(|target| match target {
+            DiskTarget::Folder(folder) => Some(folder.clone()),
+            DiskTarget::Device(_) => None,
+        })
+        .collect();
+    let pool =
+        (!args.no_pool && folders.len() == targets.len()).then(|| PoolTarget { folders, ..PoolTarget::default() });
+    let subjects = Subjects {
+        disks: targets,
+        pool,
+        both: args.host.is_some(),
+        host: args.host.map(|name| Host { name, port: args.port }),
+        shares: args.shares.iter().map(|t| share_target(t)).collect::<Result<_, _>>()?,
+    };
+    let client = login(&args.login)?;
+    measure(global, "all", subjects, &args.how, client).await
+}
+
+fn disk_target(path: &Path) -> Result<DiskTarget, Failure> {
+    let path = absolute(path)?;
+    match bench::is_device(&path) {
+        true => Device::look(&Machine::this(), &path).map(DiskTarget::Device).map_err(|e| failure(&e)),
+        false => Ok(DiskTarget::Folder(path)),
+    }
+}
+
+fn disks(args: &DiskArgs) -> Result<Vec<DiskTarget>, Failure> {
+    let mut targets = args.targets.iter().map(|t| disk_target(t)).collect::<Result<Vec<_>, _>>()?;
+    if !args.write_device {
+        return Ok(targets);
+    }
+    let [DiskTarget::Device(device)] = targets.as_mut_slice() else {
+        return Err(
+            Failure::invalid("--write-device is for one device").action("name one empty disk, such as /dev/sdb")
+        );
+    };
+    let typed = match std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+        true => asked_twice(device, args.serial.as_deref())?,
+        false => args.serial.clone(),
+    };
+    device.permit_writing(&Machine::this(), typed.as_deref()).map_err(|e| failure(&e))?;
+    Ok(targets)
+}
+
+/// The serial number once more than it was given, and then a word.
+fn asked_twice(device: &Device, given: Option<&str>) -> Result<Option<String>, Failure> {
+    let changed_mind = || Failure::invalid("nothing was written: that was not what was asked for");
+    let typed = ask(&format!("The bench will write to {}. Type its serial number to go on: ", device.title))?;
+    if given.is_some_and(|given| given != typed) {
+        return Err(changed_mind());
+    }
+    match ask(&format!("Whatever is on {} will be gone. Type yes: ", device.path.display()))?.as_str() {
+        "yes" => Ok(Some(typed)),
+        _ => Err(changed_mind()),
+    }
+}
+
+fn ask(question: &str) -> Result<String, Failure> {
+    eprint!("{question}");
+    let _ = std::io::stderr().flush();
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;
+    Ok(line.trim().to_owned())
+}
+
+fn pool(args: &PoolArgs) -> Result<PoolTarget, Failure> {
+    Ok(PoolTarget {
+        folders: args.folders.iter().map(|f| absolute(f)).collect::<Result<_, _>>()?,
+        layouts: args.layouts.iter().map(ToString::to_string).collect(),
+        compressions: args.compressions.clone(),
+    })
+}
+
+fn share_target(text: &str) -> Result<ShareTarget, Failure> {
+    match text.contains("://") {
+        true => Ok(ShareTarget::Url(text.to_owned())),
+        false => absolute(Path::new(text)).map(ShareTarget::Mount),
+    }
+}
+
+fn login(login: &Login) -> Result<ClientOptions, Failure> {
+    let read = |path: &PathBuf| -> Result<String, Failure> {
+        let mut text = String::new();
+        let read = std::fs::File::open(path).and_then(|file| {
+            std::io::Read::read_to_string(&mut std::io::Read::take(file, PASSWORD_BYTES_MAX), &mut text)
+        });
+        read.map_err(|e| Failure::io(format_args!("cannot read the password in {}", path.display()), &e))?;
+        Ok(text.lines().next().unwrap_or_default().to_owned())
+    };
+    Ok(ClientOptions {
+        user: login.user.clone(),
+        password: login.password_file.as_ref().map(read).transpose()?,
+        key_file: login.key_file.clone(),
+        any_certificate: login.any_certificate,
+        ..ClientOptions::default()
+    })
+}
+
+async fn measure(
+    global: &Global,
+    verb: &str,
+    subjects: Subjects,
+    how: &How,
+    client: ClientOptions,
+) -> Result<(), Failure> {
+    let meter = super::power::all_sources(global).await?;
+    let request = Request {
+        verb: verb.to_owned(),
+        subjects,
+        preset: how.preset,
+        changes: how.changes(),
+        labels: how.labels.iter().cloned().collect(),
+        client,
+        history: folder(global, &how.kept)?,
+        program: std::env::current_exe().map_err(|e| Failure::io("cannot find this program", &e))?,
+        meter: Some(Arc::new(Mutex::new(meter))),
+    };
+    let shown = Shown::new(global.json);
+    let telling = shown.clone();
+    let control = Arc::new(Control::new(move |progress| telling.tell(progress)));
+    let ours = control.clone();
+    let finished = stoppable(&control, move || {
+        let _drawing = Drawing::start(&shown);
+        bench::run(&Machine::this(), &request, &ours, shown.as_ref())
+    });
+    finish(global, finished.await?.map_err(|e| failure(&e))?)
+}
+
+fn finish(global: &Global, finished: Finished) -> Result<(), Failure> {
+    global.out().answer(&finished.result, show::result_text)?;
+    let page = show::keep_page(&finished.folder, &finished.result);
+    if !global.json {
+        let kept = page.unwrap_or_else(|| finished.folder.clone());
+        eprintln!("kept, with plots: {}", kept.display());
+    }
+    match finished.failure {
+        None => Ok(()),
+        Some(BenchError::Stopped) => {
+            Err(Failure::new(FailureKind::Unavailable, "the bench was stopped: its result is not whole")
+                .action(format!("what was measured is in {}; what was written is removed", finished.folder.display())))
+        }
+        Some(error) => Err(failure(&error)),
+    }
+}
+
+/// Does work on a thread of its own; Ctrl-C and SIGTERM stop it in order, so that it cleans up.
+async fn stoppable<T: Send + 'static>(
+    control: &Control,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let mut hangup = listen(SignalKind::hangup())?;
+    let mut work = tokio::task::spawn_blocking(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done.map_err(|e| Failure::internal(e.to_string())),
+            _ = interrupt.recv() => control.stop(),
+            _ = terminate.recv() => control.stop(),
+            _ = hangup.recv() => control.stop(),
+        }
+    }
+}
+
+/// Where results are kept.
+fn folder(global: &Global, kept: &KeptArgs) -> Result<PathBuf, Failure> {
+    if let Some(output) = &kept.output {
+        return absolute(output);
+    }
+    if let Some(data) = global.data_named() {
+        return absolute(&data.join("bench"));
+    }
+    let named = |key: &str| std::env::var_os(key).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = named("XDG_STATE_HOME").or_else(|| named("HOME").map(|home| home.join(".local/state")));
+    state.map(|state| state.join("larder/bench")).ok_or_else(|| {
+        Failure::invalid("nobody knows where results are kept: there is no $HOME").action("say where with --output DIR")
+    })
+}
+
+fn list(global: &Global, kept: &KeptArgs) -> Result<(), Failure> {
+    let found = history::list(&folder(global, kept)?);
+    global.out().answer(&found, |found| {
+        let mut rows = vec![["ID", "WHAT", "PRESET", "TOOK", "RUNS"].map(str::to_owned).to_vec()];
+        for one in found {
+            let whole = if one.interrupted { " (not whole)" } else { "" };
+            let took = crate::render::duration(one.seconds as u64);
+            rows.push(vec![
+                one.id.clone(),
+                format!("{}{whole}", one.title),
+                one.preset.clone(),
+                took,
+                one.runs.to_string(),
+            ]);
+        }
+        if found.is_empty() { "no results are kept".to_owned() } else { crate::render::table(&rows, &[3, 4]) }
+    })
+}
+
+/// What happened, and the way out.
+fn failure(error: &BenchError) -> Failure {
+    let message = error.to_string();
+    let failure = match error {
+        BenchError::Invalid { .. } => Failure::invalid(message),
+        BenchError::Busy { .. } => Failure::new(FailureKind::Busy, message),
+        BenchError::Io { what, source } => Failure::io(what, source),
+        _ => Failure::new(FailureKind::Unavailable, message),
+    };
+    match error.action() {
+        Some(action) => failure.action(action),
+        None => failure,
+    }
+}

@@ -1,0 +1,199 @@
+//! How far a bench is: one line that is drawn anew on a terminal, plain lines elsewhere.
+
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use larder_base::units::Elapsed;
+use larder_measure::bench::result::{Note, Run};
+use larder_measure::bench::{Progress, Watch, title};
+const REDRAW: Duration = Duration::from_millis(200);
+const BAR_CHARS: usize = 20;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Line,
+    Plain,
+    Quiet,
+}
+
+struct State {
+    began: Instant,
+    planned_s: f64,
+    /// Planned seconds of all repeats that are over.
+    past_s: f64,
+    what: String,
+    repeat: (u32, u32),
+    repeat_began: Instant,
+    repeat_s: f64,
+    live: Progress,
+}
+
+pub(crate) struct Shown {
+    manner: Manner,
+    state: Mutex<State>,
+}
+
+impl Shown {
+    pub(crate) fn new(json: bool) -> Arc<Self> {
+        let now = Instant::now();
+        let manner = match (std::io::stderr().is_terminal(), json) {
+            (true, _) => Manner::Line,
+            (false, true) => Manner::Quiet,
+            (false, false) => Manner::Plain,
+        };
+        let state = State {
+            began: now,
+            planned_s: 0.0,
+            past_s: 0.0,
+            what: String::new(),
+            repeat: (0, 0),
+            repeat_began: now,
+            repeat_s: 0.0,
+            live: Progress::default(),
+        };
+        Arc::new(Self { manner, state: Mutex::new(state) })
+    }
+
+    pub(crate) fn tell(&self, progress: Progress) {
+        self.state().live = progress;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Above the line that is drawn anew.
+    fn say(&self, text: &str) {
+        let start = if self.manner == Manner::Line { "\r\x1b[K" } else { "" };
+        if self.manner != Manner::Quiet {
+            let _ = writeln!(std::io::stderr().lock(), "{start}{text}");
+        }
+    }
+
+    fn draw(&self) {
+        let text = self.state().text(Instant::now());
+        let width =
+            rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col).max(20));
+        let text: String = text.chars().take(width - 1).collect();
+        let mut out = std::io::stderr().lock();
+        let _ = write!(out, "\r\x1b[K{text}").and_then(|()| out.flush());
+    }
+}
+
+impl State {
+    /// The part of the present repeat that is over, by what the load says or by the clock.
+    fn part(&self, now: Instant) -> f64 {
+        let by_clock = (now - self.repeat_began).as_secs_f64() / self.repeat_s.max(0.1);
+        self.live.done.unwrap_or(by_clock).clamp(0.0, 1.0)
+    }
+
+    fn text(&self, now: Instant) -> String {
+        let past = self.past_s + self.part(now) * self.repeat_s;
+        let whole = self.planned_s.max(past).max(1.0);
+        let filled = ((past / whole) * BAR_CHARS as f64) as usize;
+        let bar = format!("{}{}", "#".repeat(filled.min(BAR_CHARS)), ".".repeat(BAR_CHARS - filled.min(BAR_CHARS)));
+        // What was planned takes longer in truth, by as much as it did until now.
+        let stretch = (now - self.began).as_secs_f64() / past.max(1.0);
+        let left = (whole - past) * stretch.clamp(1.0, 3.0);
+        let rate = match (self.live.bytes_per_s, self.live.operations_per_s) {
+            (b, o) if o > 0.0 && b > 0.0 => format!("  {:.1} MB/s  {o:.0} IOPS", b / 1e6),
+            (b, _) if b > 0.0 => format!("  {:.1} MB/s", b / 1e6),
+            (_, o) if o > 0.0 => format!("  {o:.0}/s"),
+            _ => String::new(),
+        };
+        let repeat = match self.repeat {
+            (0, _) => String::new(),
+            (n, of) => format!(" {n}/{of}"),
+        };
+        format!("[{bar}] about {} to go  {}{repeat}{rate}", Elapsed(left as u64), self.what)
+    }
+}
+
+impl Watch for Shown {
+    fn planned(&self, seconds: f64) {
+        self.state().planned_s = seconds;
+    }
+
+    fn began(&self, what: &str, repeat: u32, repeats: u32, seconds: f64) {
+        let mut state = self.state();
+        state.past_s += state.repeat_s;
+        (state.what, state.repeat) = (what.to_owned(), (repeat, repeats));
+        (state.repeat_began, state.repeat_s) = (Instant::now(), seconds);
+        state.live = Progress::default();
+    }
+
+    fn ended(&self, run: &Run) {
+        self.say(&line(run));
+    }
+
+    fn noted(&self, note: &Note) {
+        self.say(&format!("note: {}", note.text));
+    }
+}
+
+/// Draws the line until it is dropped.
+pub(crate) struct Drawing {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drawing {
+    pub(crate) fn start(shown: &Arc<Shown>) -> Self {
+        let over = Arc::new(AtomicBool::new(shown.manner != Manner::Line));
+        let (flag, shown) = (over.clone(), shown.clone());
+        let thread = std::thread::spawn(move || {
+            while !flag.load(Ordering::Acquire) {
+                shown.draw();
+                std::thread::sleep(REDRAW);
+            }
+        });
+        Self { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Drawing {
+    fn drop(&mut self) {
+        let drew = !self.over.swap(true, Ordering::AcqRel);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        if drew {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}
+
+/// What a run came to, in a line.
+fn line(run: &Run) -> String {
+    let median = run.median().unwrap_or(0.0);
+    let figure = match run.workload.kind.counts_operations() {
+        true => format!("{median:.0} /s"),
+        false => format!("{:.1} MB/s", median / 1e6),
+    };
+    let variant: Vec<String> =
+        run.variant.iter().filter(|(key, _)| *key != "disk").map(|(k, v)| format!("{k}={v}")).collect();
+    let variant = if variant.is_empty() { String::new() } else { format!(" [{}]", variant.join(" ")) };
+    format!("{}, {}{variant}, {figure}", run.subject, title(&run.workload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_what_and_how_far() {
+        let shown = Shown::new(true);
+        shown.planned(20.0);
+        shown.began("/mnt/a: read", 1, 2, 10.0);
+        shown.tell(Progress { done: Some(0.5), bytes_per_s: 123.4e6, operations_per_s: 118.0 });
+        let text = shown.state().text(Instant::now());
+        assert_eq!(text, "[#####...............] about 0:15 to go  /mnt/a: read 1/2  123.4 MB/s  118 IOPS");
+        shown.began("/mnt/a: read", 2, 2, 10.0);
+        shown.tell(Progress { done: Some(1.0), bytes_per_s: 0.0, operations_per_s: 7.0 });
+        let text = shown.state().text(Instant::now());
+        assert_eq!(text, "[####################] about 0:00 to go  /mnt/a: read 2/2  7/s");
+    }
+}

@@ -1,0 +1,62 @@
+//! Results for people: in the terminal, and as pages that stand alone.
+
+use std::path::{Path, PathBuf};
+
+use larder_api::Failure;
+use larder_measure::bench::result::BenchResult;
+use larder_measure::bench::show::{Style, html, text};
+use larder_measure::bench::{compare, history};
+
+use crate::cli::args::Global;
+use crate::out;
+
+/// Beside the result, for whoever looks into the folder.
+pub(super) const PAGE_NAME: &str = "report.html";
+
+pub(super) fn result_text(result: &BenchResult) -> String {
+    text(result, &style())
+}
+
+pub(super) fn one(global: &Global, folder: &Path, id: &str, page: Option<&Path>) -> Result<(), Failure> {
+    let result = history::load(folder, id).map_err(|e| super::failure(&e))?;
+    if let Some(page) = page {
+        return written(global, page, &html(&result));
+    }
+    global.out().answer(&result, result_text)
+}
+
+pub(super) fn two(global: &Global, folder: &Path, ids: [&str; 2], page: Option<&Path>) -> Result<(), Failure> {
+    let [a, b] = ids.map(|id| history::load(folder, id).map_err(|e| super::failure(&e)));
+    let found = compare::compare(&a?, &b?);
+    if let Some(page) = page {
+        return written(global, page, &compare::html(&found));
+    }
+    global.out().answer(&found, |found| compare::text(found, &style()))
+}
+
+/// The page of a result in its folder. A result without its page is a result all the same.
+pub(super) fn keep_page(folder: &Path, result: &BenchResult) -> Option<PathBuf> {
+    let page = folder.join(PAGE_NAME);
+    std::fs::write(&page, html(result)).ok().map(|()| page)
+}
+
+fn written(global: &Global, page: &Path, content: &str) -> Result<(), Failure> {
+    std::fs::write(page, content).map_err(|e| Failure::io(format_args!("cannot write {}", page.display()), &e))?;
+    global.out().answer(&page, |page| format!("written: {}", page.display()))
+}
+
+fn style() -> Style {
+    let width = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    let width = width.filter(|columns| *columns > 0).unwrap_or(Style::default().width);
+    Style { width, colour: out::colour(), unicode: speaks_unicode() }
+}
+
+/// Unless the locale says otherwise: the first of these that is set counts (POSIX, XBD 8.2).
+fn speaks_unicode() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    locale.is_none_or(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}

@@ -1,0 +1,183 @@
+//! `larder disk ...`: what disks are, whether they are fit for a pool, and making an empty one ready.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use larder_api::{Failure, FailureKind};
+use larder_measure::Machine;
+use larder_measure::disk::{CheckOptions, Level, Prepare, PrepareError, PrepareOptions, check, list};
+
+use super::args::Global;
+use super::{Outcome, absolute};
+use crate::out;
+
+mod text;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DiskCommand {
+    /// Disks of this machine and what each is used for. Wakes no disk
+    List {
+        #[command(flatten)]
+        recorded: Recorded,
+    },
+    /// Is it fit to be a member of a pool? Looks at everything from the folder down to the disk
+    Check {
+        /// Folders that are to become members, or block devices
+        #[arg(required = true, value_name = "PATH|DEVICE")]
+        paths: Vec<PathBuf>,
+        /// A folder of the pool that they are to join [repeat for each]
+        #[arg(long = "member", value_name = "DIR")]
+        members: Vec<PathBuf>,
+        /// Do not write the 1 MiB that measures what a flush costs
+        #[arg(long)]
+        no_flush_test: bool,
+        #[command(flatten)]
+        recorded: Recorded,
+    },
+    /// Make an XFS filesystem on a whole disk and mount it, now and at every start
+    Prepare(PrepareArgs),
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Recorded {
+    /// Look at a copy of another machine's /sys and /proc in this folder
+    #[arg(long, alias = "root", value_name = "DIR")]
+    machine: Option<PathBuf>,
+}
+
+impl Recorded {
+    pub(crate) fn root(&self) -> Option<&Path> {
+        self.machine.as_deref()
+    }
+
+    pub(crate) fn machine(&self) -> Result<Machine, Failure> {
+        match &self.machine {
+            None => Ok(Machine::this()),
+            Some(root) => Machine::recorded(root)
+                .map_err(|e| Failure::io(format_args!("cannot look at the machine in {}", root.display()), &e)),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PrepareArgs {
+    /// The whole disk, such as /dev/sdb or a link in /dev/disk/by-id
+    device: PathBuf,
+    /// The filesystem's label, at most 12 characters [default: larder- and the end of the serial number]
+    #[arg(long, value_name = "NAME")]
+    label: Option<String>,
+    /// Where to mount it [default: /mnt/LABEL]
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// The disk's serial number: overwrites whatever is on it, without asking. Its path, if it has none
+    #[arg(long, value_name = "SERIAL")]
+    serial: Option<String>,
+    /// Do not ask about a disk that is empty
+    #[arg(long)]
+    yes: bool,
+    /// Where mounts are remembered
+    #[arg(long, value_name = "FILE", default_value = "/etc/fstab")]
+    fstab: PathBuf,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(global: &Global, command: DiskCommand) -> Result<Outcome, Failure> {
+    match command {
+        DiskCommand::List { recorded } => {
+            global.out().answer(&list(&recorded.machine()?), |disks| text::list(disks))?;
+            Ok(Outcome::Done)
+        }
+        DiskCommand::Check { paths, members, no_flush_test, recorded } => {
+            let machine = recorded.machine()?;
+            let place = |path: &PathBuf| if machine.is_live() { absolute(path) } else { Ok(path.clone()) };
+            let paths = paths.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+            let members = members.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+            let report = check(&machine, &paths, &CheckOptions { members, flush_test: !no_flush_test, smart: true });
+            global.out().answer(&report, |report| text::report(report, out::colour()))?;
+            Ok(if report.verdict == Level::Refuse { Outcome::Problems } else { Outcome::Done })
+        }
+        DiskCommand::Prepare(args) => prepare(global, args).map(|()| Outcome::Done),
+    }
+}
+
+/// Says on standard error what `disk check` would warn of before a pool is built on these disks. Nothing is written, and
+/// nothing refused: a pool in three folders of one disk is fine for trying out.
+pub(super) fn warn_of(disks: &[PathBuf], members: &[PathBuf]) {
+    let there: Vec<PathBuf> = disks.iter().filter(|disk| disk.exists()).cloned().collect();
+    let options = CheckOptions { members: members.to_vec(), flush_test: false, smart: true };
+    for line in text::warnings(&check(&Machine::this(), &there, &options)) {
+        eprintln!("warning: {line}");
+    }
+}
+
+fn prepare(global: &Global, args: PrepareArgs) -> Result<(), Failure> {
+    let machine = Machine::this();
+    let options = PrepareOptions {
+        device: absolute(&args.device)?,
+        label: args.label,
+        mount: args.mount.as_deref().map(absolute).transpose()?,
+        fstab: absolute(&args.fstab)?,
+    };
+    let plan = Prepare::plan(&machine, &options).map_err(|e| failure(&e))?;
+    if args.dry_run {
+        return global.out().answer(&plan, text::plan);
+    }
+    let typed = match (args.serial, args.yes) {
+        (Some(serial), _) => Some(serial),
+        (None, true) => None,
+        (None, false) => asked(&plan)?,
+    };
+    let done = plan.run(&machine, typed.as_deref()).map_err(|e| failure(&e))?;
+    global.out().answer(&done, text::prepared)
+}
+
+/// A person confirms: with a word for an empty disk, with the serial number where something would be lost.
+fn asked(plan: &Prepare) -> Result<Option<String>, Failure> {
+    if !std::io::stdin().is_terminal() {
+        if !plan.is_empty() {
+            // The refusal of `run` says what is on it and what to type.
+            return Ok(None);
+        }
+        return Err(Failure::invalid(format!("this would make a filesystem on {}", plan.title()))
+            .action("if you mean it, add --yes"));
+    }
+    eprintln!("{}", text::plan(plan));
+    match plan.is_empty() {
+        true => eprint!("Make a filesystem on {}? Type yes: ", plan.title()),
+        false => eprint!("Everything on {} will be lost. Type {} to go on: ", plan.title(), plan.token),
+    }
+    let _ = std::io::stderr().flush();
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;
+    let line = line.trim();
+    match plan.is_empty() {
+        true if line == "yes" => Ok(None),
+        false if line == plan.token => Ok(Some(line.to_owned())),
+        _ => Err(Failure::invalid("nothing was changed: that was not what was asked for")),
+    }
+}
+
+/// What happened, and the way out.
+fn failure(error: &PrepareError) -> Failure {
+    let message = error.to_string();
+    match error {
+        PrepareError::Invalid(_) => Failure::invalid(message),
+        PrepareError::Busy { .. } => {
+            Failure::new(FailureKind::Busy, message).action("unmount it first, or choose another: larder disk list")
+        }
+        PrepareError::NotEmpty { token, .. } => Failure::new(FailureKind::Exists, message)
+            .action(format!("if all of that may be lost, add: --serial {token}")),
+        PrepareError::WrongSerial { .. } => {
+            Failure::invalid(message).action("nothing was changed; serial numbers are in: larder disk list")
+        }
+        PrepareError::Tool(larder_measure::machine::ToolError::Missing { program }) => {
+            let package = if program == "mkfs.xfs" { "xfsprogs" } else { "util-linux" };
+            Failure::new(FailureKind::Unavailable, message).action(format!("apt install {package}"))
+        }
+        PrepareError::Io { what, source } => Failure::io(what, source),
+        PrepareError::Tool(_) | PrepareError::Step { .. } => Failure::new(FailureKind::Unavailable, message),
+    }
+}

@@ -1,0 +1,123 @@
+//! `larder doctor`: what caps a box, and what would help: this machine, a recorded one, a bench of it, or a description.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use larder_api::Failure;
+use larder_measure::Machine;
+use larder_measure::bench::BenchResult;
+use larder_measure::doctor::{Described, Evidence, Fixer, ReadOptions, Reading, diagnose, examine};
+
+use super::args::Global;
+use super::disk::Recorded;
+use super::{Outcome, absolute};
+use crate::out;
+
+mod fix;
+mod text;
+
+/// A description is a page; more than this is some other file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// A thorough bench of many disks with its samples.
+const BENCH_BYTES_MAX: u64 = 256 << 20;
+/// Where what `--fix` changed is kept, below the machine's root.
+const STATE: &str = "var/lib/larder/doctor-changes.json";
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// A described box instead of this machine: what is in it and what was measured, in TOML: docs/doctor.md
+    #[arg(conflicts_with_all = ["bench", "client", "machine", "fix", "undo"])]
+    file: Option<PathBuf>,
+    /// What a bench measured: its JSON
+    #[arg(long, value_name = "FILE")]
+    bench: Option<PathBuf>,
+    /// The other end, in TOML: the fields of one [[client]] of docs/doctor.md
+    #[arg(long, value_name = "FILE")]
+    client: Option<PathBuf>,
+    /// Do not ask the disks for their health: wakes none
+    #[arg(long)]
+    no_smart: bool,
+    /// Show the commands that would help, and run those that are safe and can be undone, each after asking
+    #[arg(long, conflicts_with = "undo")]
+    fix: bool,
+    /// Put back what --fix changed
+    #[arg(long)]
+    undo: bool,
+    /// Where --fix keeps what was there before [default: /var/lib/larder/doctor-changes.json]
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    #[command(flatten)]
+    recorded: Recorded,
+}
+
+pub(super) fn run(global: &Global, args: &DoctorArgs) -> Result<Outcome, Failure> {
+    if let Some(file) = &args.file {
+        return described(global, file);
+    }
+    let machine = args.recorded.machine()?;
+    let state = state_file(args)?;
+    let fixer = Fixer::new(&machine, &state);
+    if args.undo {
+        return fix::undo(global, &fixer);
+    }
+    let reading = Reading::of(&machine, ReadOptions { smart: !args.no_smart, ..ReadOptions::default() });
+    if args.fix {
+        return fix::fix(global, &fixer, &reading);
+    }
+    examined(global, args, &machine, reading)
+}
+
+fn state_file(args: &DoctorArgs) -> Result<PathBuf, Failure> {
+    match &args.state {
+        Some(file) => absolute(file),
+        None => Ok(args.recorded.root().unwrap_or(Path::new("/")).join(STATE)),
+    }
+}
+
+fn read(path: &Path, what: &str, bytes_max: u64) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(bytes_max).read_to_string(&mut text));
+    read.map_err(|e| Failure::io(format_args!("cannot read the {what} {}", path.display()), &e))?;
+    Ok(text)
+}
+
+fn described(global: &Global, file: &Path) -> Result<Outcome, Failure> {
+    let text = read(file, "description", FILE_BYTES_MAX)?;
+    let described = Described::parse(&text).map_err(|e| {
+        Failure::invalid(format!("{}: {e}", file.display())).action("see the fields and examples in docs/doctor.md")
+    })?;
+    let found = diagnose(&described);
+    global.out().answer(&found, |found| text::diagnosis(found, out::colour()))?;
+    // A contradiction is no verdict: a script must notice.
+    Ok(if found.questions.is_empty() { Outcome::Done } else { Outcome::Problems })
+}
+
+fn examined(global: &Global, args: &DoctorArgs, machine: &Machine, reading: Reading) -> Result<Outcome, Failure> {
+    let bench = args.bench.as_deref().map(bench_result).transpose()?;
+    let client = args.client.as_deref().map(|file| read(file, "client's description", FILE_BYTES_MAX)).transpose()?;
+    let evidence = Evidence { bench: bench.as_ref(), client: client.as_deref() };
+    let found = examine(machine, reading, &evidence).map_err(|e| {
+        let file = args.client.as_deref().unwrap_or(Path::new("--client")).display();
+        Failure::invalid(format!("{file}: {e}")).action("it has the fields of one [[client]]: docs/doctor.md")
+    })?;
+    global.out().answer(&found, |found| text::examination(found, out::colour()))?;
+    Ok(if found.diagnosis.questions.is_empty() { Outcome::Done } else { Outcome::Problems })
+}
+
+fn bench_result(file: &Path) -> Result<BenchResult, Failure> {
+    let text = read(file, "bench's result", BENCH_BYTES_MAX)?;
+    let show = file.display();
+    let action = "give the file that larder bench --json wrote";
+    let result: BenchResult = serde_json::from_str(&text)
+        .map_err(|e| Failure::invalid(format!("{show} is not the result of a bench: {e}")).action(action))?;
+    use larder_measure::bench::result::{SCHEMA, VERSION};
+    if result.schema != SCHEMA || result.version > VERSION {
+        let said = format!(
+            "{show} is {} version {}, and this larder reads {SCHEMA} up to {VERSION}",
+            result.schema, result.version
+        );
+        return Err(Failure::invalid(said).action(action));
+    }
+    Ok(result)
+}

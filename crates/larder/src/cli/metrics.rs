@@ -1,0 +1,12 @@
+//! `larder metrics`
+
+use larder_api::Failure;
+
+use super::args::Global;
+use super::daemon;
+
+pub(super) async fn run(global: &Global) -> Result<(), Failure> {
+    let text = daemon(global).await?.get_text("/metrics").await?;
+    // The text is the form that programs read: with --json it is a string.
+    global.out().answer(&text, Clone::clone)
+}

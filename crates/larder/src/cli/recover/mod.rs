@@ -1,0 +1,182 @@
+//! `larder recover`: files out of whatever is left of a pool, into a folder of their own.
+//!
+//! The disks are opened for reading only, so trying costs nothing. What was found and how much of it is written to
+//! `report.json` and `report.txt` beside the files; nothing that is not whole is silent about it.
+
+mod output;
+mod report;
+mod tree;
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use larder_api::{Failure, FailureKind};
+use larder_pool::salvage::{Salvage, SalvageOptions, SalvageReport};
+use larder_volume::salvage::{self as volumes, SalvageParts, VolumeFound};
+
+use super::args::Global;
+use super::{Outcome, absolute};
+use crate::daemon::translate;
+use crate::render;
+use report::{Report, Summary};
+
+#[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// A disk of the pool, or what is left of it [repeat for each disk]
+    #[arg(long = "disk", value_name = "DIR", required = true, num_args = 1..)]
+    pub(crate) disks: Vec<PathBuf>,
+    /// Where the files go: a folder that is empty or not there, not on these disks
+    #[arg(long, value_name = "DIR", required_unless_present = "list")]
+    pub(crate) to: Option<PathBuf>,
+    /// The pool's name or id, where the disks hold several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pool: Option<String>,
+    /// The volume's name or id [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) volume: Option<String>,
+    /// Only say what is there
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+/// What `--list` answers.
+#[derive(serde::Serialize)]
+struct Listing {
+    pool: SalvageReport,
+    volumes: Vec<VolumeFound>,
+    faults: Vec<String>,
+}
+
+pub(super) async fn run(global: &Global, args: RecoverArgs) -> Result<Outcome, Failure> {
+    let pool = open_pool(&args.disks, args.pool).await?;
+    let (found, faults) = list_volumes(&pool).await?;
+    if args.list {
+        let listing = Listing { pool: pool.report().clone(), volumes: found, faults };
+        global.out().answer(&listing, listing_text)?;
+        return Ok(Outcome::Done);
+    }
+    let wanted = wanted(found, args.volume.as_deref())?;
+    let Some(to) = &args.to else { return Err(Failure::invalid("--to is missing")) };
+    let to = claim_folder(&absolute(to)?, &args.disks)?;
+    let mut report = Report::create(&to, pool.report(), &faults)?;
+    for volume in wanted {
+        let salvage = open_volume(&pool, volume.id).await?;
+        report.begin_volume(&volume, &salvage)?;
+        tree::rescue(&salvage, &to.join(folder_name(&volume)), &mut report).await?;
+        report.end_volume()?;
+    }
+    let summary = report.finish()?;
+    global.out().answer(&summary, Summary::text)?;
+    Ok(if summary.is_complete() { Outcome::Done } else { Outcome::Problems })
+}
+
+/// What is left of the pool on these disks, for reading only. Also for `debug`.
+pub(crate) async fn open_pool(disks: &[PathBuf], pool: Option<String>) -> Result<Salvage, Failure> {
+    let disks = disks.iter().map(|disk| absolute(disk)).collect::<Result<Vec<_>, _>>()?;
+    let options = SalvageOptions { pool, ..SalvageOptions::new(disks) };
+    let opened = tokio::task::spawn_blocking(move || Salvage::open(&options)).await;
+    opened.map_err(|error| Failure::internal(error.to_string()))?.map_err(|error| translate::pool_failure(&error))
+}
+
+/// The volumes of the pool, and what is wrong with the registry.
+pub(crate) async fn list_volumes(pool: &Salvage) -> Result<(Vec<VolumeFound>, Vec<String>), Failure> {
+    let listed = volumes::volumes(&pool.store()).await;
+    listed.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))
+}
+
+/// The volume's metadata, with what is left of its log.
+pub(crate) async fn open_volume(pool: &Salvage, id: uuid::Uuid) -> Result<volumes::Salvage, Failure> {
+    let (of_task, stream) = (pool.clone(), volumes::log_stream(id));
+    let log = tokio::task::spawn_blocking(move || of_task.log(&stream)).await;
+    let log = log.map_err(|error| Failure::internal(error.to_string()))?;
+    let parts = SalvageParts { store: pool.store(), id, entries: log.entries, log_faults: log.faults };
+    Ok(volumes::Salvage::open(parts).await)
+}
+
+/// The volume of that name or id, or all.
+pub(crate) fn wanted(found: Vec<VolumeFound>, name: Option<&str>) -> Result<Vec<VolumeFound>, Failure> {
+    let Some(name) = name else {
+        return if found.is_empty() {
+            Err(Failure::not_found("no objects of a volume are left on these disks")
+                .action("name all disks that can still be read, each with --disk DIR"))
+        } else {
+            Ok(found)
+        };
+    };
+    let labels: Vec<String> = found.iter().map(VolumeFound::label).collect();
+    let is_it = |volume: &VolumeFound| volume.name.as_deref() == Some(name) || volume.id.to_string() == name;
+    let chosen: Vec<VolumeFound> = found.into_iter().filter(is_it).collect();
+    if chosen.is_empty() {
+        let message = format!("there is no volume '{name}' on these disks (there are: {})", labels.join(", "));
+        return Err(Failure::not_found(message));
+    }
+    Ok(chosen)
+}
+
+/// Names in a damaged registry may be anything.
+fn folder_name(volume: &VolumeFound) -> String {
+    let plain =
+        |name: &String| !name.contains('/') && !name.contains('\0') && !matches!(name.as_str(), "" | "." | "..");
+    let taken = |name: &String| matches!(name.as_str(), report::JSON_NAME | report::TEXT_NAME);
+    volume.name.clone().filter(|name| plain(name) && !taken(name)).unwrap_or_else(|| volume.id.to_string())
+}
+
+/// Makes the folder for what is recovered. Never on the disks: what is written there could cover what is to be read.
+fn claim_folder(to: &Path, disks: &[PathBuf]) -> Result<PathBuf, Failure> {
+    let show = to.display();
+    // What is not there yet will lie in the nearest folder that is.
+    let real = to.ancestors().find_map(|folder| folder.canonicalize().ok()).unwrap_or_else(|| to.to_owned());
+    for disk in disks {
+        if disk.canonicalize().is_ok_and(|disk| real.starts_with(disk)) {
+            let message = format!("{show} lies on the disk {}: nothing is written there", disk.display());
+            return Err(Failure::invalid(message).action("name a folder on another disk with --to DIR"));
+        }
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(to).map_err(|e| Failure::io(&show, &e))?;
+    let mut entries = std::fs::read_dir(to).map_err(|e| Failure::io(&show, &e))?;
+    if entries.next().is_some() {
+        let message = format!("{show} is not empty: recovered files go to a folder of their own");
+        return Err(Failure::new(FailureKind::Exists, message).action("name an empty or new folder with --to DIR"));
+    }
+    to.canonicalize().map_err(|e| Failure::io(&show, &e))
+}
+
+fn listing_text(listing: &Listing) -> String {
+    let mut text = pool_text(&listing.pool);
+    text.push_str("\nvolumes:\n\n");
+    let mut rows = vec![vec!["NAME".to_owned(), "ID".to_owned()]];
+    for volume in &listing.volumes {
+        rows.push(vec![volume.name.clone().unwrap_or_else(|| "(lost)".to_owned()), volume.id.to_string()]);
+    }
+    text.push_str(&render::table(&rows, &[]));
+    for fault in &listing.faults {
+        text.push_str(&format!("\nfault: {fault}\n"));
+    }
+    text
+}
+
+/// The disks and what is wrong with them.
+pub(crate) fn pool_text(pool: &SalvageReport) -> String {
+    let name = pool.name.clone().unwrap_or_else(|| "(no label left)".to_owned());
+    let layout = pool.layout.clone().unwrap_or_else(|| "unknown".to_owned());
+    let mut text = format!(" pool: {name}\n   id: {}\nlayout: {layout}\n", pool.pool);
+    let incomplete = match pool.objects_incomplete {
+        0 => String::new(),
+        n => format!(", {n} with too few shards"),
+    };
+    text.push_str(&format!("objects: {}{incomplete}\ndisks:\n\n", pool.objects));
+    let mut rows = vec![vec!["DISK".to_owned(), "ID".to_owned(), "SHARDS".to_owned(), "NOTE".to_owned()]];
+    for disk in &pool.disks {
+        let id = disk.id.map_or_else(|| "?".to_owned(), |id| id.to_string());
+        rows.push(vec![disk.path.display().to_string(), id, disk.shards.to_string(), disk.note.clone()]);
+    }
+    for path in &pool.missing {
+        rows.push(vec![path.display().to_string(), "?".to_owned(), "-".to_owned(), "not given".to_owned()]);
+    }
+    text.push_str(&render::table(&rows, &[2]));
+    for note in &pool.notes {
+        text.push_str(&format!("\nnote: {note}\n"));
+    }
+    text
+}

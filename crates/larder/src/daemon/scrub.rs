@@ -1,0 +1,151 @@
+//! Scrubs of open pools, and what their findings mean for files.
+
+use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, Failure, PoolScrub, PoolStatus, ScrubStatus};
+use larder_volume::{DamageReport, DamagedObject};
+
+use super::storage::OpenPool;
+use super::translate;
+
+impl OpenPool {
+    pub(crate) async fn scrub_status(&self) -> PoolScrub {
+        let scrub = self.pool.scrub_status().map(scrub_status);
+        PoolScrub { pool: self.name.clone(), scrub, damage: self.damage().await }
+    }
+
+    /// Start, pause or stop.
+    pub(crate) async fn scrub_do(&self, action: &str, why: &str) -> Result<PoolScrub, Failure> {
+        let done = match action {
+            "start" => self.pool.scrub_start(why).await,
+            "pause" => self.pool.scrub_pause().await,
+            "stop" => self.pool.scrub_stop().await,
+            other => {
+                return Err(Failure::invalid(format!("'{other}' is nothing to do with a scrub: start, pause, stop")));
+            }
+        };
+        done.map_err(|e| translate::pool_failure(&e))?;
+        Ok(self.scrub_status().await)
+    }
+
+    /// Scrubs to the end; returns how many pieces were made anew.
+    pub(crate) async fn scrub_through(&self) -> Result<u64, Failure> {
+        self.pool.scrub().await.map(|status| status.repaired).map_err(|e| translate::pool_failure(&e))
+    }
+
+    /// When the last scrub began (or the pool was made), and whether none runs or waits to be gone on with.
+    pub(crate) fn last_scrub(&self) -> (u64, bool) {
+        use larder_pool::ScrubPhase::{Paused, Running};
+        match self.pool.scrub_status() {
+            Some(scrub) => (scrub.started_ms, !matches!(scrub.phase, Running | Paused)),
+            None => (self.pool.history().first().map_or(0, |event| event.at_ms), true),
+        }
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pool.is_busy()
+    }
+
+    pub(crate) async fn scrub_wait(&self) {
+        self.pool.scrub_wait().await;
+    }
+
+    /// The status, with the files that have lost data.
+    pub(crate) async fn status_with_damage(&self) -> PoolStatus {
+        let damage = self.damage().await;
+        let mut status = self.status();
+        if damage.count() > 0 {
+            let restore = format!(
+                "Restore what is listed (-v) from a backup or delete it, then run: larder pool scrub start {}",
+                self.name
+            );
+            // That a disk returned errors is no news beside it; that one is out of use is.
+            let online = status.state == "ONLINE";
+            let and = |text: String, more: Option<String>| match more.filter(|_| !online) {
+                Some(more) => format!("{text}\n{more}"),
+                None => text,
+            };
+            status.status = Some(and(lost_text(&damage), status.status));
+            status.action = Some(and(restore, status.action));
+        }
+        PoolStatus { damage, ..status }
+    }
+
+    async fn damage(&self) -> Damage {
+        let (damaged, more) = self.pool.damage();
+        let object = |one: &larder_pool::Damage| DamagedObject { path: one.object.clone(), ranges: one.ranges.clone() };
+        let objects: Vec<DamagedObject> = damaged.iter().map(object).collect();
+        match self.registry.damaged_files(&objects).await {
+            Ok(report) => damage_of(&self.name, report, &objects, more),
+            Err(error) => {
+                tracing::warn!(pool = %self.name, %error, "cannot find the files that are damaged");
+                let metadata = objects.iter().map(|one| metadata_of(None, one)).collect();
+                Damage { files: Vec::new(), metadata, more }
+            }
+        }
+    }
+}
+
+fn lost_text(damage: &Damage) -> String {
+    let files = match damage.files.len() as u64 + damage.more {
+        0 => None,
+        1 => Some("1 file".to_owned()),
+        n => Some(format!("{n} files")),
+    };
+    let metadata = match damage.metadata.len() {
+        0 => None,
+        1 => Some("1 object of metadata".to_owned()),
+        n => Some(format!("{n} objects of metadata")),
+    };
+    let what: Vec<String> = files.into_iter().chain(metadata).collect();
+    let have = if damage.count() == 1 { "has" } else { "have" };
+    format!("{} {have} lost data: no intact copy of it is left.", what.join(" and "))
+}
+
+fn damage_of(pool: &str, report: DamageReport, objects: &[DamagedObject], more: u64) -> Damage {
+    let file = |file: larder_volume::DamagedFile| DamagedFile {
+        volume: format!("{pool}/{}", file.volume),
+        inode: file.ino,
+        paths: file.paths,
+        ranges: file.ranges.into_iter().map(|range| ByteRange { start: range.start, end: range.end }).collect(),
+    };
+    let metadata = |(path, volume): (String, Option<String>)| {
+        let object = objects.iter().find(|object| object.path == path)?;
+        Some(metadata_of(volume.map(|volume| format!("{pool}/{volume}")), object))
+    };
+    Damage {
+        files: report.files.into_iter().map(file).collect(),
+        metadata: report.metadata.into_iter().filter_map(metadata).collect(),
+        more: more + report.more,
+    }
+}
+
+fn metadata_of(volume: Option<String>, object: &DamagedObject) -> DamagedMetadata {
+    let ranges = object.ranges.iter().map(|range| ByteRange { start: range.start, end: range.end }).collect();
+    DamagedMetadata { volume, object: object.path.clone(), ranges }
+}
+
+pub(crate) fn scrub_status(status: larder_pool::ScrubStatus) -> ScrubStatus {
+    use larder_pool::ScrubPhase;
+    let phase = match status.phase {
+        ScrubPhase::Running => "running",
+        ScrubPhase::Paused => "paused",
+        ScrubPhase::Stopped => "stopped",
+        ScrubPhase::Finished => "finished",
+    };
+    ScrubStatus {
+        phase: phase.to_owned(),
+        why: status.why,
+        started_ms: status.started_ms,
+        ended_ms: status.ended_ms,
+        elapsed_ms: status.elapsed_ms,
+        objects_done: status.objects_done,
+        objects_total: status.objects_total,
+        bytes_done: status.bytes_done,
+        bytes_total: status.bytes_total,
+        errors: status.errors,
+        repaired: status.repaired,
+        repaired_bytes: status.repaired_bytes,
+        unrepaired: status.unrepaired,
+        bytes_per_second: status.bytes_per_second,
+        seconds_left: status.seconds_left,
+    }
+}

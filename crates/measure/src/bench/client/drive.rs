@@ -1,0 +1,404 @@
+//! Runs one repeat: threads with a connection each, slots that keep requests in flight, one clock.
+//!
+//! ```text
+//!   SETUP --all connected--> WARM --warm-up over--> MEASURE --time over--> STOP      (slots finish what they began)
+//!     |                        |                       |                    |
+//!     +------ stopped by a person, or an error --------+--------------------+-----> ABORT (everything is dropped)
+//! ```
+//! The caller's thread holds the clock: it alone moves the phase, samples the counters and tells how far it is.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::contents::Contents;
+use super::error::{ClientError, Outcome};
+use super::histogram::Histogram;
+use super::layout::{Layout, Shape};
+use super::share::Target;
+use super::{RunLimits, slots};
+use crate::bench::control::{Control, Progress};
+use crate::bench::result::{Kind, Moment, Repeat, Workload};
+
+const MOMENT: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(10);
+const CONNECTIONS_MAX: u64 = 64;
+/// Threads, where each slot needs one.
+const THREADS_MAX: u64 = 1024;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Phase {
+    Setup,
+    Warm,
+    Measure,
+    Stop,
+    Abort,
+}
+
+/// What is to be done.
+#[derive(Clone)]
+pub(super) struct Job {
+    pub workload: Workload,
+    pub layout: Layout,
+    /// The bench's own, with a `/` at its end.
+    pub folder: String,
+    pub contents: Arc<Contents>,
+    pub generation: u64,
+    pub connections: Option<u32>,
+}
+
+impl Job {
+    pub fn slots(&self) -> u64 {
+        match self.workload.kind {
+            Kind::Cat => 1,
+            _ => u64::from(self.workload.depth.max(1)) * self.jobs(),
+        }
+    }
+
+    pub fn jobs(&self) -> u64 {
+        match self.workload.kind {
+            Kind::Cat => 1,
+            _ => u64::from(self.workload.jobs.max(1)),
+        }
+    }
+
+    fn threads<T: Target>(&self) -> u64 {
+        match T::BLOCKS {
+            true => self.slots().min(THREADS_MAX),
+            false => {
+                u64::from(self.connections.unwrap_or(self.workload.jobs)).clamp(1, CONNECTIONS_MAX).min(self.slots())
+            }
+        }
+    }
+
+    pub fn blocks_per_file(&self) -> u64 {
+        (self.layout.file_bytes / self.workload.block_bytes).max(1)
+    }
+
+    /// How many units of work there are when everything is done once.
+    fn units(&self) -> u64 {
+        match self.layout.shape {
+            Shape::Large => self.layout.files * self.blocks_per_file(),
+            Shape::Small | Shape::Tree => self.layout.files,
+        }
+    }
+
+    pub fn is_random(&self) -> bool {
+        matches!(self.workload.kind, Kind::RandomRead | Kind::RandomWrite | Kind::RandomMixed)
+    }
+
+    pub fn writes(&self) -> bool {
+        use Kind::*;
+        matches!(self.workload.kind, Write | RandomWrite | RandomMixed | CreateFiles | CopyTreeIn)
+    }
+
+    /// What is done once cannot be warmed up.
+    fn can_warm_up(&self) -> bool {
+        use Kind::*;
+        !matches!(self.workload.kind, CreateFiles | DeleteFiles | CopyTreeIn | CopyTreeOut)
+    }
+}
+
+/// Where the next unit of work of a job comes from.
+pub(super) struct Cursor {
+    next: AtomicU64,
+    limit: AtomicU64,
+    pub first: u64,
+    pub units: u64,
+}
+
+impl Cursor {
+    pub fn take(&self) -> Option<u64> {
+        let taken = self.next.fetch_add(1, Ordering::Relaxed);
+        (taken < self.limit.load(Ordering::Relaxed)).then_some(taken)
+    }
+
+    pub fn has_more(&self) -> bool {
+        self.next.load(Ordering::Relaxed) < self.limit.load(Ordering::Relaxed)
+    }
+}
+
+/// On a cache line of its own: its thread writes it at every request.
+#[repr(align(128))]
+#[derive(Default)]
+pub(super) struct Counter {
+    pub operations: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Gate {
+    ready: u64,
+    ended: u64,
+    error: Option<ClientError>,
+    last_end: Option<Instant>,
+    latencies: Histogram,
+    cpu_s: f64,
+}
+
+pub(super) struct Shared {
+    pub job: Job,
+    phase: AtomicU8,
+    gate: Mutex<Gate>,
+    changed: Condvar,
+    start: tokio::sync::watch::Sender<bool>,
+    /// Folders of a tree are made or listed before its files are touched.
+    pub walked: tokio::sync::watch::Sender<bool>,
+    pub counters: Vec<Counter>,
+    pub cursors: Vec<Cursor>,
+}
+
+impl Shared {
+    fn new(job: Job, threads: u64, warm: bool) -> Self {
+        let parts = if job.layout.shape == Shape::Large && !job.is_random() { job.jobs() } else { 1 };
+        let units = job.units();
+        let endless = warm || job.is_random();
+        let cursor = |part: u64| {
+            let (first, end) = (part * units / parts, (part + 1) * units / parts);
+            let limit = if endless { u64::MAX } else { end - first };
+            Cursor { next: AtomicU64::new(0), limit: AtomicU64::new(limit), first, units: end - first }
+        };
+        Self {
+            phase: AtomicU8::new(Phase::Setup as u8),
+            gate: Mutex::default(),
+            changed: Condvar::new(),
+            start: tokio::sync::watch::Sender::new(false),
+            walked: tokio::sync::watch::Sender::new(false),
+            counters: (0..threads).map(|_| Counter::default()).collect(),
+            cursors: (0..parts).map(cursor).filter(|c| c.units > 0).collect(),
+            job,
+        }
+    }
+
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Setup,
+            1 => Phase::Warm,
+            2 => Phase::Measure,
+            3 => Phase::Stop,
+            _ => Phase::Abort,
+        }
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::Relaxed);
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until everybody is ready.
+    pub async fn wait_for_start(&self) {
+        self.gate().ready += 1;
+        self.changed.notify_all();
+        let mut start = self.start.subscribe();
+        // The sender is in `self`: it cannot be gone.
+        let _ = start.wait_for(|go| *go).await;
+    }
+
+    fn totals(&self) -> (u64, u64) {
+        let sum = |of: fn(&Counter) -> &AtomicU64| self.counters.iter().map(|c| of(c).load(Ordering::Relaxed)).sum();
+        let operations: u64 = sum(|c| &c.operations);
+        // Two counters of a running thread never belong to the same moment; of blocks one is enough.
+        let bytes = match self.job.layout.shape {
+            Shape::Large => operations * self.job.workload.block_bytes,
+            Shape::Small | Shape::Tree => sum(|c| &c.bytes),
+        };
+        (operations, bytes)
+    }
+
+    /// From now on everything is done once more, and counts.
+    fn begin_measuring(&self) {
+        if !self.job.is_random() {
+            for cursor in &self.cursors {
+                let now = cursor.next.load(Ordering::Relaxed);
+                cursor.limit.store(now.saturating_add(cursor.units), Ordering::Relaxed);
+            }
+        }
+        self.set_phase(Phase::Measure);
+    }
+
+    fn ended(&self, outcome: Outcome<slots::End>) {
+        let mut gate = self.gate();
+        gate.ended += 1;
+        match outcome {
+            Ok(end) => {
+                gate.latencies.add(&end.latencies);
+                gate.cpu_s += end.cpu_s;
+                gate.last_end = gate.last_end.max(Some(end.at));
+            }
+            Err(error) => {
+                // The first one tells the reason, the others are its consequence.
+                gate.error.get_or_insert(error);
+                self.set_phase(Phase::Abort);
+            }
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// A runtime for one thread. Everything that a share starts runs on it too, so its time is that of the thread.
+pub(super) fn block_on<R>(work: impl Future<Output = Outcome<R>>) -> Outcome<R> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|e| ClientError::Local { what: "a thread of the bench".into(), reason: e.to_string() })?;
+    let outcome = tokio::task::LocalSet::new().block_on(&runtime, work);
+    // A name that is just being looked up must not hold up a person who wants to stop.
+    runtime.shutdown_background();
+    outcome
+}
+
+pub(super) fn drive<T: Target>(target: &T, job: Job, limits: &RunLimits, control: &Control) -> Outcome<Repeat> {
+    let threads = job.threads::<T>();
+    let warm_up = if job.can_warm_up() { limits.warm_up } else { Duration::ZERO };
+    let shared = Shared::new(job, threads, !warm_up.is_zero());
+    std::thread::scope(|scope| {
+        for index in 0..threads {
+            let shared = &shared;
+            let spawned = std::thread::Builder::new().name(format!("bench-{index}")).spawn_scoped(scope, move || {
+                let work = std::panic::AssertUnwindSafe(|| T::block_on(slots::work(target, shared, index, threads)));
+                let outcome = std::panic::catch_unwind(work).unwrap_or_else(|_| {
+                    Err(ClientError::Local { what: T::ACCESS.into(), reason: "a defect in the bench's client".into() })
+                });
+                shared.ended(outcome);
+            });
+            if let Err(error) = spawned {
+                let what = format!("thread {index} of {threads}");
+                shared.ended(Err(ClientError::Local { what, reason: error.to_string() }));
+            }
+        }
+        Watch { shared: &shared, control, threads, moments: Vec::new() }.run(warm_up, limits.measure_max)
+    })
+}
+
+struct Watch<'a> {
+    shared: &'a Shared,
+    control: &'a Control,
+    threads: u64,
+    moments: Vec<Moment>,
+}
+
+/// Counters at one time.
+#[derive(Clone, Copy)]
+struct Mark {
+    at: Instant,
+    operations: u64,
+    bytes: u64,
+}
+
+impl Watch<'_> {
+    fn mark(&self) -> Mark {
+        let (operations, bytes) = self.shared.totals();
+        Mark { at: Instant::now(), operations, bytes }
+    }
+
+    /// A short sleep, ended by whatever a worker says.
+    fn look(&self, done: impl Fn(&Gate) -> bool) -> bool {
+        let gate = self.shared.gate();
+        if done(&gate) {
+            return true;
+        }
+        let (gate, _) = self.shared.changed.wait_timeout(gate, LOOK).unwrap_or_else(PoisonError::into_inner);
+        if self.control.is_stopped() {
+            self.shared.set_phase(Phase::Abort);
+        }
+        done(&gate)
+    }
+
+    fn run(mut self, warm_up: Duration, measure_max: Duration) -> Outcome<Repeat> {
+        let threads = self.threads;
+        while !self.look(|gate| gate.ready + gate.ended >= threads || gate.ended == threads) {}
+        let begun = self.mark();
+        self.shared.set_phase(Phase::Warm);
+        if warm_up.is_zero() {
+            self.shared.set_phase(Phase::Measure);
+        }
+        self.shared.start.send_replace(true);
+        let (from, until) = self.clock(begun, warm_up, measure_max);
+        self.result(begun, from, until)
+    }
+
+    /// Where the part that counts began, and where it was cut off, if it was.
+    fn clock(&mut self, begun: Mark, warm_up: Duration, measure_max: Duration) -> (Mark, Option<Mark>) {
+        let (mut from, mut until, mut last) = (begun, None, begun);
+        let threads = self.threads;
+        while !self.look(|gate| gate.ended == threads) {
+            let now = self.mark();
+            if self.shared.phase() == Phase::Warm && now.at - begun.at >= warm_up {
+                from = now;
+                self.shared.begin_measuring();
+            }
+            if self.shared.phase() == Phase::Measure && now.at - from.at >= measure_max {
+                until = Some(now);
+                self.shared.set_phase(Phase::Stop);
+            }
+            if now.at - last.at >= MOMENT {
+                self.moment(begun, last, now);
+                self.tell(from, last, now, measure_max);
+                last = now;
+            }
+        }
+        let now = self.mark();
+        // Less than that says more about the clock than about the share.
+        if now.at - last.at >= MOMENT / 4 || self.moments.is_empty() {
+            self.moment(begun, last, now);
+        }
+        (from, until)
+    }
+
+    fn moment(&mut self, begun: Mark, last: Mark, now: Mark) {
+        let seconds = (now.at - last.at).as_secs_f64().max(1e-9);
+        self.moments.push(Moment {
+            at_ms: (now.at - begun.at).as_millis() as u64,
+            bytes_per_s: (now.bytes - last.bytes) as f64 / seconds,
+            operations_per_s: (now.operations - last.operations) as f64 / seconds,
+        });
+    }
+
+    fn tell(&self, from: Mark, last: Mark, now: Mark, measure_max: Duration) {
+        let seconds = (now.at - last.at).as_secs_f64().max(1e-9);
+        let job = &self.shared.job;
+        let by_time = (now.at - from.at).as_secs_f64() / measure_max.as_secs_f64().max(1e-9);
+        let by_data = match job.is_random() {
+            true => 0.0,
+            false => (now.operations - from.operations) as f64 / job.units().max(1) as f64,
+        };
+        let measuring = self.shared.phase() > Phase::Warm;
+        self.control.tell(Progress {
+            done: measuring.then_some(by_time.max(by_data).clamp(0.0, 1.0)),
+            bytes_per_s: (now.bytes - last.bytes) as f64 / seconds,
+            operations_per_s: (now.operations - last.operations) as f64 / seconds,
+        });
+    }
+
+    fn result(self, begun: Mark, from: Mark, until: Option<Mark>) -> Outcome<Repeat> {
+        let mut gate = self.shared.gate();
+        if self.control.is_stopped() {
+            return Err(ClientError::Stopped);
+        }
+        if let Some(error) = gate.error.take() {
+            return Err(error);
+        }
+        let now = self.mark();
+        let finished = Mark { at: gate.last_end.unwrap_or(now.at), ..now };
+        // The flush at the end belongs to what was written.
+        let flushed = self.shared.job.writes() && self.shared.job.workload.synced;
+        let to = until.filter(|_| !flushed).unwrap_or(finished);
+        let seconds = to.at.saturating_duration_since(from.at).as_secs_f64().max(1e-9);
+        let (bytes, operations) = (to.bytes - from.bytes, to.operations - from.operations);
+        debug_assert!(from.at >= begun.at);
+        Ok(Repeat {
+            seconds,
+            bytes,
+            operations,
+            bytes_per_s: bytes as f64 / seconds,
+            operations_per_s: operations as f64 / seconds,
+            latency: gate.latencies.latency(),
+            over_time: self.moments,
+            load_cpu_s: Some(gate.cpu_s),
+            ..Repeat::default()
+        })
+    }
+}

@@ -1,0 +1,209 @@
+//! Which runs belong to each other, and what two of them say.
+
+use super::stats::{self, Random, Sample};
+use super::{CHANCE, Difference, Effect, Figures, Row, SAME_WITHIN, Verdict, differ};
+use crate::bench::result::{BenchResult, Repeat, Run};
+use crate::bench::show::{median_p99_us, ratio, runs, words};
+
+pub(super) struct Matched<'a> {
+    pub(super) pairs: Vec<(&'a Run, &'a Run)>,
+    pub(super) only_a: Vec<String>,
+    pub(super) only_b: Vec<String>,
+}
+
+/// How nearly two runs are the same, the best first. What comes later only finds what is left.
+const LIKENESS: [fn(&Role<'_>, &Role<'_>) -> bool; 4] = [
+    |a, b| a.run.subject == b.run.subject && same_workload(a.run, b.run),
+    |a, b| a.subject == b.subject && same_workload(a.run, b.run),
+    |a, b| a.run.subject == b.run.subject,
+    |a, b| a.subject == b.subject,
+];
+
+/// A run, and the part its subject plays: the n-th of its layer and access. Another box's `/mnt/tank` is this one's
+/// `/srv/raid0`.
+struct Role<'a> {
+    run: &'a Run,
+    subject: usize,
+}
+
+fn roles(result: &BenchResult) -> Vec<Role<'_>> {
+    let mut known: Vec<(&Run, usize)> = Vec::new();
+    let mut found = Vec::new();
+    for run in runs(result) {
+        let beside = |other: &Run| other.layer == run.layer && other.access == run.access;
+        let number = known.iter().find(|(other, _)| beside(other) && other.subject == run.subject).map(|(_, n)| *n);
+        let subject = number.unwrap_or_else(|| {
+            let next = known.iter().filter(|(other, _)| beside(other)).count();
+            known.push((run, next));
+            next
+        });
+        found.push(Role { run, subject });
+    }
+    found
+}
+
+/// What two runs must share to be compared at all.
+fn related(a: &Run, b: &Run) -> bool {
+    a.layer == b.layer && a.access == b.access && a.variant == b.variant && a.workload.kind == b.workload.kind
+}
+
+fn same_workload(a: &Run, b: &Run) -> bool {
+    let (a, b) = (&a.workload, &b.workload);
+    a.block_bytes == b.block_bytes && a.depth == b.depth && a.jobs == b.jobs && a.compressible == b.compressible
+}
+
+pub(super) fn matched<'a>(a: &'a BenchResult, b: &'a BenchResult) -> Matched<'a> {
+    let (left, right) = (roles(a), roles(b));
+    let mut partner: Vec<Option<usize>> = vec![None; left.len()];
+    let mut taken = vec![false; right.len()];
+    for alike in LIKENESS {
+        for (n, one) in left.iter().enumerate().filter(|(n, _)| partner[*n].is_none()).collect::<Vec<_>>() {
+            let fits = |(m, other): &(usize, &Role<'_>)| !taken[*m] && related(one.run, other.run) && alike(one, other);
+            if let Some((m, _)) = right.iter().enumerate().find(fits) {
+                (partner[n], taken[m]) = (Some(m), true);
+            }
+        }
+    }
+    let name =
+        |run: &Run| format!("{}: {}, {}", words::layer(run.layer), words::subject(run), words::workload(&run.workload));
+    let pair = |(n, role): (usize, &Role<'a>)| partner[n].map(|m| (role.run, right[m].run));
+    Matched {
+        pairs: left.iter().enumerate().filter_map(pair).collect(),
+        only_a: left.iter().enumerate().filter(|(n, _)| partner[*n].is_none()).map(|(_, r)| name(r.run)).collect(),
+        only_b: right.iter().enumerate().filter(|(m, _)| !taken[*m]).map(|(_, r)| name(r.run)).collect(),
+    }
+}
+
+fn figures(run: &Run) -> Figures {
+    let values: Vec<f64> = run.values().into_iter().filter(|v| v.is_finite() && *v > 0.0).collect();
+    let known = values.len() == run.repeats.len();
+    Figures {
+        median: run.median().filter(|m| m.is_finite()),
+        spread: run.spread().filter(|_| known && values.len() > 1),
+        repeats: run.repeats.len(),
+        values,
+        p99_us: median_p99_us(run),
+    }
+}
+
+/// Each repeat's moments, resampled: the same number of means for all, around 1.
+fn resampled(run: &Run, random: &mut Random) -> Vec<Vec<f64>> {
+    let operations = run.workload.kind.counts_operations();
+    let steady = |r: &Repeat| -> Vec<f64> {
+        let from_ms = r.knee.map_or(0.0, |k| k.at_s * 1e3);
+        let counted = r.over_time.iter().filter(|m| m.at_ms as f64 > from_ms);
+        counted.map(|m| if operations { m.operations_per_s } else { m.bytes_per_s }).collect()
+    };
+    run.repeats.iter().take(64).filter_map(|r| stats::block_bootstrap(&steady(r), random)).collect()
+}
+
+/// Of a mean near 1 the variance is that of its logarithm.
+fn sample(values: &[f64], drawn: &[Vec<f64>]) -> Sample {
+    let spread = |means: &Vec<f64>| means.iter().map(|m| (m - 1.0).powi(2)).sum::<f64>() / means.len().max(1) as f64;
+    Sample { logs: values.iter().map(|v| v.ln()).collect(), within: drawn.iter().map(spread).collect() }
+}
+
+/// The ratio, as far as moments within the repeats leave it open.
+fn within(ratio: f64, a: &[Vec<f64>], b: &[Vec<f64>]) -> Option<[f64; 2]> {
+    let mean_of = |drawn: &[Vec<f64>]| -> Option<Vec<f64>> {
+        let first = drawn.first()?;
+        Some((0..first.len()).map(|n| drawn.iter().map(|d| d[n]).sum::<f64>() / drawn.len() as f64).collect())
+    };
+    let (a, b) = (mean_of(a)?, mean_of(b)?);
+    stats::middle(a.iter().zip(&b).map(|(a, b)| ratio * b / a).collect())
+}
+
+/// Everything but the verdict, which needs all rows.
+pub(super) fn row(a: &Run, b: &Run, whole: &[Difference]) -> Row {
+    let mut random = Random::new(0x6c61_7264_6572);
+    let (fa, fb) = (figures(a), figures(b));
+    let (drawn_a, drawn_b) = (resampled(a, &mut random), resampled(b, &mut random));
+    let ratio = fa.median.zip(fb.median).filter(|(a, b)| *a > 0.0 && *b > 0.0).map(|(a, b)| b / a);
+    let welch = stats::welch(&sample(&fa.values, &drawn_a), &sample(&fb.values, &drawn_b));
+    let exact = stats::rank_sum(&fa.values, &fb.values);
+    let mut differences = differ::runs(a, b);
+    differences.extend(whole.iter().filter(|d| d.effect == Effect::OtherBox).cloned());
+    Row {
+        layer: a.layer,
+        subject_a: words::clean(&a.subject),
+        subject_b: words::clean(&b.subject),
+        access: words::clean(&a.access),
+        variant: words::variant(a),
+        workload: words::workload(&a.workload),
+        unit: if a.workload.kind.counts_operations() { "operations/s" } else { "bytes/s" },
+        ratio,
+        interval: welch.map(|w| w.interval),
+        interval_within: ratio.and_then(|r| within(r, &drawn_a, &drawn_b)),
+        p: welch.map(|w| w.p),
+        p_adjusted: None,
+        p_exact: exact.map(|e| e.p),
+        p_exact_least: exact.map(|e| e.p_least),
+        verdict: Verdict::CannotTell,
+        why: String::new(),
+        comparable: differences.iter().all(|d| d.effect == Effect::Mentioned),
+        differences,
+        a: fa,
+        b: fb,
+    }
+}
+
+/// Adjusts for the number of rows, then says what each proves.
+pub(super) fn judge(rows: &mut [Row]) {
+    let has_verdict = |row: &Row| row.differences.iter().all(|d| d.effect != Effect::OtherMethod);
+    let tested: Vec<usize> = (0..rows.len()).filter(|n| has_verdict(&rows[*n]) && rows[*n].p.is_some()).collect();
+    let p: Vec<f64> = tested.iter().filter_map(|n| rows[*n].p).collect();
+    for (n, adjusted) in tested.into_iter().zip(stats::adjusted(&p)) {
+        rows[n].p_adjusted = Some(adjusted);
+    }
+    for row in rows {
+        (row.verdict, row.why) = verdict(row);
+    }
+}
+
+fn verdict(row: &Row) -> (Verdict, String) {
+    let other: Vec<String> = row
+        .differences
+        .iter()
+        .filter(|d| d.effect == Effect::OtherMethod)
+        .map(|d| {
+            if d.a == d.b { format!("{}: {} in both", d.what, d.a) } else { format!("{}: {} and {}", d.what, d.a, d.b) }
+        })
+        .collect();
+    if !other.is_empty() {
+        return (Verdict::NotComparable, other.join("; "));
+    }
+    let repeats = row.a.values.len().min(row.b.values.len());
+    let cannot = |why: String| (Verdict::CannotTell, why);
+    if repeats == 0 {
+        return cannot("one of them has no repeat with a rate".to_owned());
+    }
+    let (Some(interval), Some(p)) = (row.interval, row.p_adjusted) else {
+        let within =
+            row.interval_within.map(|[low, high]| format!(" (within the repeats {} to {})", ratio(low), ratio(high)));
+        return cannot(format!(
+            "cannot tell with 1 repeat: how much repeats differ is not known{}",
+            within.unwrap_or_default()
+        ));
+    };
+    let range = format!("{} to {}", ratio(interval[0]), ratio(interval[1]));
+    // The exact test has a say where it could have one.
+    let denied = row.p_exact_least.is_some_and(|least| least <= CHANCE) && row.p_exact.is_some_and(|p| p > CHANCE);
+    let excluded = interval[0] > 1.0 || interval[1] < 1.0;
+    if p <= CHANCE && excluded && !denied {
+        let verdict = if interval[0] > 1.0 { Verdict::Faster } else { Verdict::Slower };
+        return (verdict, format!("{range}, p = {}", chance(p)));
+    }
+    if interval[0] >= 1.0 - SAME_WITHIN && interval[1] <= 1.0 + SAME_WITHIN {
+        return (Verdict::Same, format!("{range}: no difference of 5 % or more"));
+    }
+    let why = match (excluded, denied) {
+        (true, true) => format!("cannot tell: {range}, but by rank alone p = {}", chance(row.p_exact.unwrap_or(1.0))),
+        (true, false) => format!("cannot tell among so many rows: {range}, p = {}", chance(p)),
+        (false, _) => format!("cannot tell with {repeats} repeats: {range}"),
+    };
+    cannot(why)
+}
+
+fn chance(p: f64) -> String {
+    if p < 0.001 { "less than 0.001".to_owned() } else { format!("{p:.3}") }
+}

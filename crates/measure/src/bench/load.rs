@@ -1,0 +1,75 @@
+//! What makes load, seen from the runner: prepare, run, clean up.
+
+use std::path::Path;
+
+use super::client::{RunLimits, ShareClient};
+use super::control::Control;
+use super::error::BenchError;
+use super::result::{Kind, Repeat, Workload};
+use crate::Machine;
+
+/// What a load gets to work with.
+pub(super) struct Scene<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) control: &'a Control,
+    /// Where job files and the output of programs are kept, beside the result.
+    pub(super) keep: &'a Path,
+    /// Of this run, for names of files in `keep`.
+    pub(super) run: usize,
+    pub(super) repeat: usize,
+}
+
+impl Scene<'_> {
+    /// Err when the bench was stopped.
+    pub(super) fn go_on(&self) -> Result<(), BenchError> {
+        if self.control.is_stopped() { Err(BenchError::Stopped) } else { Ok(()) }
+    }
+}
+
+pub(super) trait Load {
+    /// See [`super::result::Run::access`].
+    fn access(&self) -> String;
+
+    /// The program behind workloads of this kind, with its version.
+    fn with(&self, kind: Kind) -> String;
+
+    /// Makes what the workload needs to be there.
+    fn prepare(&mut self, workload: &Workload, scene: &Scene) -> Result<(), BenchError>;
+
+    fn run(&mut self, workload: &Workload, limits: &RunLimits, scene: &Scene) -> Result<Repeat, BenchError>;
+
+    /// Takes away what was made; called once at the end, however it ends.
+    fn clean_up(&mut self) -> Result<(), BenchError>;
+}
+
+/// A client of a URL as a load.
+pub(super) struct ClientLoad {
+    pub(super) client: Box<dyn ShareClient>,
+}
+
+impl Load for ClientLoad {
+    fn access(&self) -> String {
+        self.client.access().to_owned()
+    }
+
+    fn with(&self, _kind: Kind) -> String {
+        format!("larder {}", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn prepare(&mut self, workload: &Workload, scene: &Scene) -> Result<(), BenchError> {
+        let prepared = self.client.prepare(workload, scene.control);
+        // Whatever it says after it was stopped, it says because of that.
+        scene.go_on()?;
+        Ok(prepared?)
+    }
+
+    fn run(&mut self, workload: &Workload, limits: &RunLimits, scene: &Scene) -> Result<Repeat, BenchError> {
+        let repeat = self.client.run(workload, limits, scene.control);
+        scene.go_on()?;
+        Ok(repeat?)
+    }
+
+    fn clean_up(&mut self) -> Result<(), BenchError> {
+        Ok(self.client.clean_up()?)
+    }
+}

@@ -1,0 +1,276 @@
+//! A whole bench: which subjects, in which order, and what they say together.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::client::{self, ClientOptions};
+use super::control::Control;
+use super::device::Device;
+use super::error::BenchError;
+use super::plan::{Changes, Plan, Preset};
+use super::result::{BenchResult, Note, SCHEMA, VERSION};
+use super::runner::{Runner, Watch};
+use super::sampler::Meter;
+use super::{before, facts, history};
+use crate::Machine;
+
+mod disks;
+mod pools;
+mod shares;
+mod together;
+mod wire;
+
+#[derive(Clone, Debug)]
+pub enum DiskTarget {
+    Folder(PathBuf),
+    Device(Device),
+}
+
+impl DiskTarget {
+    fn show(&self) -> String {
+        match self {
+            Self::Folder(path) => path.display().to_string(),
+            Self::Device(device) => device.path.display().to_string(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum ShareTarget {
+    Mount(PathBuf),
+    Url(String),
+}
+
+impl ShareTarget {
+    fn show(&self) -> String {
+        match self {
+            Self::Mount(path) => path.display().to_string(),
+            Self::Url(url) => without_password(url),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct PoolTarget {
+    /// Folders on the disks of a pool that is made for this, or one folder of a pool that is mounted.
+    pub folders: Vec<PathBuf>,
+    /// Each is measured; empty: the usual one.
+    pub layouts: Vec<String>,
+    pub compressions: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub name: String,
+    pub port: u16,
+}
+
+/// What is measured. From the bottom to the top, whatever of it is given.
+#[derive(Clone, Debug, Default)]
+pub struct Subjects {
+    pub disks: Vec<DiskTarget>,
+    pub pool: Option<PoolTarget>,
+    pub host: Option<Host>,
+    pub shares: Vec<ShareTarget>,
+    /// Disks and the wire at the same time, at last.
+    pub both: bool,
+}
+
+pub struct Request {
+    /// `disk`, `pool`, `net`, `share`, `all`.
+    pub verb: String,
+    pub subjects: Subjects,
+    pub preset: Preset,
+    pub changes: Changes,
+    /// Kept with every run, for comparisons: `encryption` = `aes-256-gcm`.
+    pub labels: BTreeMap<String, String>,
+    pub client: ClientOptions,
+    /// Where results are kept.
+    pub history: PathBuf,
+    /// This program, to make a pool with.
+    pub program: PathBuf,
+    pub meter: Option<Meter>,
+}
+
+pub struct Finished {
+    pub result: BenchResult,
+    /// Where the result and all that belongs to it was kept.
+    pub folder: PathBuf,
+    /// Why it is not whole.
+    pub failure: Option<BenchError>,
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Measures, keeps the result, and takes away all that was written. `Err`: nothing was measured, nothing is kept.
+pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn Watch) -> Result<Finished, BenchError> {
+    let started_ms = now_ms();
+    let machine_facts = facts::facts(machine);
+    let title = request.title();
+    let bench = Bench {
+        machine,
+        request,
+        control,
+        memory_bytes: machine_facts.memory_bytes,
+        subjects: request.subjects.count(),
+    };
+    let (id, folder) = history::make(&request.history, &history::id(started_ms, &title))?;
+    let mut runner = Runner::new(machine, control, watch, folder.clone(), request.meter.clone());
+    for note in before::notes(machine, machine_facts.cores) {
+        runner.note(note);
+    }
+    watch.planned(bench.seconds());
+    let ended = bench.all(&mut runner);
+    for text in control.leftovers().take() {
+        runner.note(Note { code: "left-behind".to_owned(), text, misleading: false });
+    }
+    runner.drop_odd_repeats();
+    if runner.runs.is_empty() && !matches!(ended, Err(BenchError::Stopped)) {
+        let _ = std::fs::remove_dir_all(&folder);
+        let nothing = || BenchError::invalid("there was nothing to measure", "choose other workloads or subjects");
+        return Err(ended.err().or(runner.failed).unwrap_or_else(nothing));
+    }
+    let result = BenchResult {
+        schema: SCHEMA.to_owned(),
+        version: VERSION,
+        id,
+        title,
+        preset: request.preset.to_string(),
+        started_ms,
+        ended_ms: now_ms(),
+        larder: env!("CARGO_PKG_VERSION").to_owned(),
+        interrupted: ended.is_err(),
+        machine: machine_facts,
+        runs: runner.runs,
+        notes: runner.notes,
+    };
+    history::save(&folder, &result)?;
+    Ok(Finished { result, folder, failure: ended.err() })
+}
+
+impl Request {
+    fn title(&self) -> String {
+        let subjects = &self.subjects;
+        let mut words: Vec<String> = subjects.disks.iter().map(DiskTarget::show).collect();
+        words.extend(subjects.pool.iter().flat_map(|p| &p.folders).map(|f| f.display().to_string()));
+        words.extend(subjects.host.iter().map(|host| host.name.clone()));
+        words.extend(subjects.shares.iter().map(ShareTarget::show));
+        let mut seen: Vec<String> = Vec::new();
+        words.retain(|word| {
+            let new = !seen.contains(word);
+            seen.push(word.clone());
+            new
+        });
+        format!("{} {}", self.verb, words.join(", ")).trim_end().to_owned()
+    }
+}
+
+/// `smb://me:secret@nas/x` is shown as `smb://me@nas/x`.
+pub fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    match authority.rsplit_once('@') {
+        Some((who, host)) => format!("{scheme}://{}@{host}{path}", who.split(':').next().unwrap_or_default()),
+        None => url.to_owned(),
+    }
+}
+
+impl Subjects {
+    /// How many are measured one after the other, each with every workload.
+    fn count(&self) -> usize {
+        let disks = self.disks.len() + usize::from(self.disks.len() > 1);
+        let variants = |pool: &PoolTarget| pool.layouts.len().max(1) * pool.compressions.len().max(1);
+        let pool = self.pool.as_ref().map_or(0, variants);
+        disks + pool + usize::from(self.host.is_some()) + self.shares.len() + usize::from(self.both)
+    }
+}
+
+struct Bench<'a> {
+    machine: &'a Machine,
+    request: &'a Request,
+    control: &'a Control,
+    memory_bytes: u64,
+    subjects: usize,
+}
+
+impl Bench<'_> {
+    fn all(&self, runner: &mut Runner) -> Result<(), BenchError> {
+        let subjects = &self.request.subjects;
+        if !subjects.disks.is_empty() {
+            self.disks(runner, &subjects.disks)?;
+        }
+        if let Some(pool) = &subjects.pool {
+            let ended = self.pool(runner, pool);
+            noted(runner, "the pool", ended)?;
+        }
+        if let Some(host) = &subjects.host {
+            self.wire(runner, host)?;
+        }
+        for share in &subjects.shares {
+            let ended = self.share(runner, share);
+            noted(runner, &share.show(), ended)?;
+        }
+        if let Some(host) = subjects.host.as_ref().filter(|_| subjects.both) {
+            self.both(runner, &subjects.disks, host)?;
+        }
+        Ok(())
+    }
+
+    fn storage_plan(&self) -> Plan {
+        let request = self.request;
+        Plan::storage(request.preset, &request.changes, self.memory_bytes)
+            .fitted(self.subjects, request.changes.seconds.is_some())
+    }
+
+    fn wire_plan(&self) -> Plan {
+        Plan::wire(self.request.preset, &self.request.changes)
+            .fitted(self.subjects, self.request.changes.seconds.is_some())
+    }
+
+    fn seconds(&self) -> f64 {
+        let subjects = &self.request.subjects;
+        let wires = usize::from(subjects.host.is_some());
+        let both = if subjects.both { 2.0 * self.storage_plan().run_seconds() } else { 0.0 };
+        let stores = self.subjects - wires - usize::from(subjects.both);
+        self.storage_plan().seconds(stores) + self.wire_plan().seconds(wires) + both
+    }
+
+    fn labelled(&self, key: &str, value: &str) -> BTreeMap<String, String> {
+        let mut variant = self.request.labels.clone();
+        variant.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        variant
+    }
+
+    fn size_given(&self) -> bool {
+        self.request.changes.size_bytes.is_some()
+    }
+
+    /// A client for a URL.
+    fn client(&self, url: &str) -> Result<Box<dyn client::ShareClient>, BenchError> {
+        Ok(client::open(url, &self.request.client)?)
+    }
+}
+
+/// One subject that cannot be measured does not keep the others from it.
+fn noted(runner: &mut Runner, what: &str, ended: Result<(), BenchError>) -> Result<(), BenchError> {
+    match ended {
+        Err(error) if !matches!(error, BenchError::Stopped) => {
+            let text = format!("{what} was not measured: {error}");
+            runner.note(Note { code: "not-measured".to_owned(), text, misleading: false });
+            runner.failed = Some(error);
+            Ok(())
+        }
+        ended => ended,
+    }
+}
+
+fn is_root() -> bool {
+    super::local::may_drop_caches()
+}
+
+#[cfg(test)]
+mod tests;

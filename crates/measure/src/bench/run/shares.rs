@@ -1,0 +1,142 @@
+//! Shares: a URL through a client of our own, a mounted one with fio.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use larder_base::units::ByteSize;
+
+use super::super::error::BenchError;
+use super::super::ground::Ground;
+use super::super::load::{ClientLoad, Load};
+use super::super::local::{LocalLoad, Place};
+use super::super::plan::{Plan, Preset};
+use super::super::result::{Caches, Layer, Note};
+use super::super::runner::{Runner, Spec};
+use super::super::scratch::Scratch;
+use super::{Bench, ShareTarget, is_root, without_password};
+
+/// On a server that does not tell its free space, unless a person says how much.
+const BLIND_BYTES: u64 = 4 << 30;
+
+/// Nobody's NAS is filled by a bench. What a person asks for, the client refuses where there is no room for it.
+fn room(wanted: u64, free_bytes: Option<u64>, asked_for: bool) -> (u64, Option<Note>) {
+    // Whole MiB, so that block sizes divide it.
+    let most = free_bytes.map_or(BLIND_BYTES, |free| free / 2) >> 20 << 20;
+    if asked_for || wanted <= most {
+        return (wanted, None);
+    }
+    let why = match free_bytes {
+        Some(free) => format!("the share has {} free, and half of it stays", ByteSize(free)),
+        None => "the server does not tell how much is free; --size gives more".to_owned(),
+    };
+    let text = format!("{} of data, not {}: {why}", ByteSize(most), ByteSize(wanted));
+    (most, Some(Note { code: "less-data".to_owned(), text, misleading: false }))
+}
+
+/// What is the same in every run of a share.
+struct Share {
+    subject: String,
+    caches: Caches,
+    variant: BTreeMap<String, String>,
+    notes: Vec<Note>,
+}
+
+impl Bench<'_> {
+    pub(super) fn share(&self, runner: &mut Runner, target: &ShareTarget) -> Result<(), BenchError> {
+        match target {
+            ShareTarget::Mount(folder) => self.mounted_share(runner, folder),
+            ShareTarget::Url(url) => self.url(runner, url),
+        }
+    }
+
+    fn mounted_share(&self, runner: &mut Runner, folder: &Path) -> Result<(), BenchError> {
+        let plan = self.storage_plan();
+        let ground = Ground::of(self.machine, folder)?;
+        let (data_bytes, less) = ground.room(plan.data_bytes, self.size_given(), 1)?;
+        let place = Place::Folder(Scratch::make(self.machine, &ground.folder, runner.control)?);
+        let mut load = LocalLoad::new(self.machine, vec![&place], "mount")?;
+        let (caches, note) = ground.caches(load.is_direct(), is_root(), data_bytes, self.memory_bytes);
+        let mut notes: Vec<Note> = ground.notes().into_iter().chain(less).chain(note).collect();
+        let text = format!(
+            "{} is {} from {} ({})",
+            folder.display(),
+            ground.filesystem,
+            ground.source,
+            ground.options.join(",")
+        );
+        notes.push(Note { code: "mounted".to_owned(), text, misleading: false });
+        let mut variant = self.labelled("access", &format!("mount {}", ground.filesystem));
+        if plan.preset == Preset::Encryption {
+            variant.entry("encryption".to_owned()).or_insert_with(|| ground.encryption());
+        }
+        let plan = Plan { data_bytes, ..plan };
+        let share = Share { subject: folder.display().to_string(), caches, variant, notes };
+        self.measure_share(runner, &mut load, &plan, &share)
+    }
+
+    fn url(&self, runner: &mut Runner, url: &str) -> Result<(), BenchError> {
+        let client = self.client(url)?;
+        let plan = self.storage_plan();
+        let (data_bytes, less) = room(plan.data_bytes, client.free_bytes(), self.size_given());
+        let plan = Plan { data_bytes, ..plan };
+        let subject = without_password(url);
+        let reached = Note { code: "reached".to_owned(), text: client.describe(), misleading: false };
+        let mut load = ClientLoad { client };
+        let variant = self.labelled("access", &load.access());
+        let text = format!(
+            "what the server of {} has in memory is not known here: only data of twice its memory shows its disks",
+            without_password(url)
+        );
+        let server = Note { code: "server-memory".to_owned(), text, misleading: false };
+        let notes = [reached, server].into_iter().chain(less).collect();
+        let share = Share { subject, caches: Caches::Unknown, variant, notes };
+        let measured = self.measure_share(runner, &mut load, &plan, &share);
+        let cleaned = load.clean_up();
+        measured.and(cleaned)
+    }
+
+    fn measure_share(
+        &self,
+        runner: &mut Runner,
+        load: &mut dyn Load,
+        plan: &Plan,
+        share: &Share,
+    ) -> Result<(), BenchError> {
+        for shape in &plan.shapes {
+            let mut workload = plan.workload(shape);
+            workload.caches = super::disks::caches_of(shape.kind, share.caches);
+            let spec = Spec {
+                layer: Layer::Share,
+                subject: share.subject.clone(),
+                variant: share.variant.clone(),
+                workload,
+                limits: plan.limits(),
+                repeats: plan.repeats,
+                notes: share.notes.clone(),
+            };
+            runner.measure(load, spec)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_not_filled() {
+        const GIB: u64 = 1 << 30;
+        for (wanted, free, asked_for, data) in [
+            (32 * GIB, None, false, 4 * GIB),
+            (32 * GIB, None, true, 32 * GIB),
+            (GIB, None, false, GIB),
+            (32 * GIB, Some(100 * GIB), false, 32 * GIB),
+            (32 * GIB, Some(10 * GIB), false, 5 * GIB),
+            (32 * GIB, Some(10 * GIB), true, 32 * GIB),
+        ] {
+            let (found, note) = room(wanted, free, asked_for);
+            assert_eq!((found, note.is_some()), (data, found != wanted), "{wanted} {free:?} {asked_for}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! One workload on one subject: prepare, repeat, look at the machine meanwhile, say what a reader has to know.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use larder_base::units::ByteSize;
+
+use super::client::RunLimits;
+use super::control::Control;
+use super::error::BenchError;
+use super::load::{Load, Scene};
+use super::local;
+use super::plan::MEASURE_S_MIN;
+use super::result::{Caches, Kind, Layer, Note, Repeat, Run, Samples, Workload};
+use super::sampler::{Meter, Sampler};
+use super::saturation::saturated;
+use crate::Machine;
+
+/// (Largest - smallest) / median beyond which a median is a matter of luck.
+const SPREAD_MAX: f64 = 0.25;
+/// What is left of a repeat without warming up, or after a knee.
+const COUNTED_S_MIN: f64 = 1.0;
+/// Percent of all cores that the host of a virtual machine took away.
+const STEAL_PERCENT_MAX: f64 = 3.0;
+/// TCP segments sent again, of all of them.
+const RETRANSMIT_SHARE_MAX: f64 = 0.001;
+/// What fits into one segment on Ethernet.
+const SEGMENT_BYTES: f64 = 1448.0;
+
+/// Told how far a bench is; from any thread.
+pub trait Watch: Send + Sync {
+    /// How long all of it will take, about.
+    fn planned(&self, seconds: f64);
+    /// A run begins: what it is, which repeat of how many, how long a repeat takes.
+    fn began(&self, what: &str, repeat: u32, repeats: u32, seconds: f64);
+    fn ended(&self, run: &Run);
+    fn noted(&self, note: &Note);
+}
+
+pub(super) struct Spec {
+    pub(super) layer: Layer,
+    pub(super) subject: String,
+    pub(super) variant: BTreeMap<String, String>,
+    pub(super) workload: Workload,
+    pub(super) limits: RunLimits,
+    pub(super) repeats: u32,
+    pub(super) notes: Vec<Note>,
+}
+
+impl Spec {
+    /// Emptying all caches of a machine slows down whoever else works on it: only where it is needed.
+    fn needs_dropping(&self) -> bool {
+        self.layer != Layer::Net && matches!(self.workload.caches, Caches::Dropped | Caches::Unknown)
+    }
+}
+
+pub(super) struct Runner<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) control: &'a Control,
+    pub(super) watch: &'a dyn Watch,
+    pub(super) began: Instant,
+    pub(super) keep: PathBuf,
+    pub(super) meter: Option<Meter>,
+    pub(super) runs: Vec<Run>,
+    pub(super) notes: Vec<Note>,
+    /// The last workload that could not be measured, and why.
+    pub(super) failed: Option<BenchError>,
+    /// Counts runs, also those that failed, for the names of what is kept.
+    count: usize,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(
+        machine: &'a Machine,
+        control: &'a Control,
+        watch: &'a dyn Watch,
+        keep: PathBuf,
+        meter: Option<Meter>,
+    ) -> Self {
+        let began = Instant::now();
+        let (runs, notes) = (Vec::new(), Vec::new());
+        Self { machine, control, watch, began, keep, meter, runs, notes, failed: None, count: 0 }
+    }
+
+    pub(super) fn note(&mut self, note: Note) {
+        if !self.notes.contains(&note) {
+            self.watch.noted(&note);
+            self.notes.push(note);
+        }
+    }
+
+    pub(super) fn go_on(&self) -> Result<(), BenchError> {
+        if self.control.is_stopped() { Err(BenchError::Stopped) } else { Ok(()) }
+    }
+
+    /// Takes away what could not be read back, and says so.
+    pub(super) fn drop_odd_repeats(&mut self) {
+        let mut notes = Vec::new();
+        for run in &mut self.runs {
+            let before = run.repeats.len();
+            run.repeats.retain(Repeat::is_finite);
+            let odd = before - run.repeats.len();
+            if odd > 0 {
+                let text =
+                    format!("{odd} of {before} repeats of {}, {}, gave no number", run.subject, title(&run.workload));
+                notes.push(Note { code: "not-a-number".to_owned(), text, misleading: false });
+            }
+        }
+        self.runs.retain(|run| !run.repeats.is_empty());
+        notes.into_iter().for_each(|note| self.note(note));
+    }
+
+    /// An error of one workload is noted, and the next one tried. `Err` ends the bench; what was measured is kept.
+    pub(super) fn measure(&mut self, load: &mut dyn Load, spec: Spec) -> Result<(), BenchError> {
+        self.go_on()?;
+        self.count += 1;
+        let sampler = Sampler::start(self.machine, self.began, self.meter.clone());
+        let mut repeats = Vec::new();
+        let ended = self.repeat(load, &spec, &sampler, &mut repeats);
+        let samples = sampler.end();
+        if !repeats.is_empty() {
+            let run = self.finished(load, &spec, repeats, samples);
+            self.watch.ended(&run);
+            self.runs.push(run);
+        }
+        match ended {
+            Err(error @ (BenchError::Stopped | BenchError::Missing { .. })) => Err(error),
+            Err(error) => {
+                let text =
+                    format!("{} of {} was not measured to its end: {error}", title(&spec.workload), spec.subject);
+                self.note(Note { code: "not-measured".to_owned(), text, misleading: false });
+                self.failed = Some(error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn repeat(
+        &self,
+        load: &mut dyn Load,
+        spec: &Spec,
+        sampler: &Sampler,
+        repeats: &mut Vec<Repeat>,
+    ) -> Result<(), BenchError> {
+        let what = format!("{}: {}", spec.subject, title(&spec.workload));
+        let seconds = (spec.limits.warm_up + spec.limits.measure_max).as_secs_f64();
+        let scene = |repeat: usize| Scene {
+            machine: self.machine,
+            control: self.control,
+            keep: &self.keep,
+            run: self.count,
+            repeat,
+        };
+        self.watch.began(&format!("{what}: making data"), 0, spec.repeats, 0.0);
+        load.prepare(&spec.workload, &scene(0))?;
+        for n in 0..spec.repeats {
+            self.go_on()?;
+            if self.machine.is_live() && spec.needs_dropping() {
+                local::drop_caches();
+            }
+            std::thread::sleep(local::SETTLE);
+            self.watch.began(&what, n + 1, spec.repeats, seconds);
+            let start_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            sampler.look();
+            let found = load.run(&spec.workload, &spec.limits, &scene(n as usize));
+            sampler.rest();
+            repeats.push(Repeat { start_ms, ..found? });
+        }
+        Ok(())
+    }
+
+    fn finished(&self, load: &dyn Load, spec: &Spec, repeats: Vec<Repeat>, samples: Samples) -> Run {
+        let mut run = Run {
+            layer: spec.layer,
+            subject: spec.subject.clone(),
+            access: load.access(),
+            variant: spec.variant.clone(),
+            workload: spec.workload.clone(),
+            with: load.with(spec.workload.kind),
+            repeats,
+            saturated: saturated(self.machine, &samples),
+            samples,
+            far_samples: None,
+            notes: spec.notes.clone(),
+        };
+        let found = after(&run, spec.limits.measure_max);
+        run.notes.extend(found);
+        run
+    }
+}
+
+/// "random read 4.00 KiB x 32".
+pub fn title(workload: &Workload) -> String {
+    let words = match workload.kind {
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::RandomRead => "random read",
+        Kind::RandomWrite => "random write",
+        Kind::RandomMixed => "random 75/25",
+        Kind::Cat => "cat a large file",
+        Kind::CreateFiles => "create files",
+        Kind::ReadFiles => "read files",
+        Kind::StatFiles => "stat files",
+        Kind::DeleteFiles => "delete files",
+        Kind::CopyTreeIn => "copy a tree in",
+        Kind::CopyTreeOut => "copy a tree out",
+        Kind::Send => "send",
+        Kind::Receive => "receive",
+        Kind::SendReceive => "send and receive",
+    };
+    let jobs = |n: u32, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
+    match workload.kind {
+        Kind::Send | Kind::Receive | Kind::SendReceive => format!("{words}, {}", jobs(workload.jobs, "stream")),
+        Kind::Read | Kind::Write | Kind::RandomRead | Kind::RandomWrite | Kind::RandomMixed => {
+            let parallel = if workload.jobs > 1 { format!(", {}", jobs(workload.jobs, "job")) } else { String::new() };
+            format!("{words} {} x {}{parallel}", ByteSize(workload.block_bytes), workload.depth)
+        }
+        Kind::Cat => words.to_owned(),
+        _ => format!("{words} ({} files)", workload.files),
+    }
+}
+
+/// What a run says about itself once it is over.
+fn after(run: &Run, planned: Duration) -> Vec<Note> {
+    [short(run, planned), uneven(run), knee(run), throttled(&run.samples), stolen(&run.samples), sent_again(run)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn note(code: &str, misleading: bool, text: String) -> Option<Note> {
+    Some(Note { code: code.to_owned(), text, misleading })
+}
+
+fn short(run: &Run, planned: Duration) -> Option<Note> {
+    let shortest = run.repeats.iter().map(|r| r.seconds).reduce(f64::min)?;
+    // Files are counted, not timed: a thousand of them say enough, however fast they were.
+    let timed = run.workload.files <= 1;
+    let text = format!(
+        "a repeat took {shortest:.1} s: too short for more than a glance. Measure longer, with --seconds or --size"
+    );
+    let long = shortest >= COUNTED_S_MIN && planned.as_secs_f64() >= MEASURE_S_MIN;
+    if !timed || long { None } else { note("too-short", true, text) }
+}
+
+fn uneven(run: &Run) -> Option<Note> {
+    let spread = run.spread().filter(|spread| *spread > SPREAD_MAX)?;
+    let text = format!(
+        "its repeats lie {:.0} % of their median apart: something else was going on, or the disk was not in a steady state",
+        spread * 100.0
+    );
+    note("uneven", false, text)
+}
+
+fn knee(run: &Run) -> Option<Note> {
+    let knee = run.repeats.iter().find_map(|r| r.knee)?;
+    let text = format!(
+        "after {:.0} s and {} writing fell from {:.0} to {:.0} MB/s: a fast cache of the disk was full. The figure is that after it",
+        knee.at_s,
+        ByteSize(knee.bytes),
+        knee.before_bytes_per_s / 1e6,
+        knee.after_bytes_per_s / 1e6
+    );
+    note("fast-cache", false, text)
+}
+
+fn throttled(samples: &Samples) -> Option<Note> {
+    let text = format!(
+        "the processor was throttled {} times because of heat or too little power: see to its cooling and its supply",
+        samples.throttled
+    );
+    if samples.throttled > 0 { note("throttled", false, text) } else { None }
+}
+
+fn stolen(samples: &Samples) -> Option<Note> {
+    let values = || samples.cores.iter().flat_map(|c| c.steal.iter().copied()).filter(|v| v.is_finite());
+    let percent = values().sum::<f64>() / values().count().max(1) as f64;
+    let text = format!("the host of this virtual machine took {percent:.0} % of its processor time away meanwhile");
+    if percent > STEAL_PERCENT_MAX { note("stolen", false, text) } else { None }
+}
+
+fn sent_again(run: &Run) -> Option<Note> {
+    let again: u64 = run.repeats.iter().filter_map(|r| r.retransmits).fold(0, u64::saturating_add);
+    let segments = run.repeats.iter().map(|r| r.bytes as f64 / SEGMENT_BYTES).sum::<f64>();
+    let share = again as f64 / segments.max(1.0);
+    let text = format!(
+        "{again} TCP segments ({:.2} %) were sent again: a cable, a port or a buffer on the way drops packets",
+        share * 100.0
+    );
+    if share > RETRANSMIT_SHARE_MAX { note("retransmits", false, text) } else { None }
+}
+
+#[cfg(test)]
+mod tests;

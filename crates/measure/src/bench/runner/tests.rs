@@ -1,0 +1,140 @@
+use std::sync::Mutex;
+
+use super::super::result::CoreSeries;
+use super::*;
+
+struct Quiet;
+
+impl Watch for Quiet {
+    fn planned(&self, _: f64) {}
+    fn began(&self, _: &str, _: u32, _: u32, _: f64) {}
+    fn ended(&self, _: &Run) {}
+    fn noted(&self, _: &Note) {}
+}
+
+/// A load that gives the rates it was told to, then an error.
+struct Told {
+    rates: Mutex<Vec<f64>>,
+    prepared: u32,
+}
+
+impl Load for Told {
+    fn access(&self) -> String {
+        "local".to_owned()
+    }
+
+    fn with(&self, _: Kind) -> String {
+        "told".to_owned()
+    }
+
+    fn prepare(&mut self, _: &Workload, _: &Scene) -> Result<(), BenchError> {
+        self.prepared += 1;
+        Ok(())
+    }
+
+    fn run(&mut self, _: &Workload, _: &RunLimits, scene: &Scene) -> Result<Repeat, BenchError> {
+        let rate = self.rates.lock().unwrap().pop().ok_or_else(|| BenchError::tool("told", "nothing more"))?;
+        if rate == 0.0 {
+            scene.control.stop();
+            return Err(BenchError::Stopped);
+        }
+        Ok(Repeat { seconds: 5.0, bytes_per_s: rate, ..Repeat::default() })
+    }
+
+    fn clean_up(&mut self) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
+
+fn workload() -> Workload {
+    Workload {
+        kind: Kind::Read,
+        block_bytes: 1 << 20,
+        depth: 16,
+        jobs: 1,
+        data_bytes: 1 << 30,
+        files: 1,
+        caches: Caches::Warm,
+        compressible: false,
+        synced: false,
+    }
+}
+
+fn measured(rates: &[f64]) -> (Result<(), BenchError>, Vec<Run>, Vec<Note>) {
+    let (machine, control) = (Machine::this(), Control::new(|_| {}));
+    let folder = tempfile::tempdir().unwrap();
+    let mut runner = Runner::new(&machine, &control, &Quiet, folder.path().to_owned(), None);
+    let mut load = Told { rates: Mutex::new(rates.iter().rev().copied().collect()), prepared: 0 };
+    let limits = RunLimits { warm_up: Duration::from_secs(1), measure_max: Duration::from_secs(5) };
+    let spec = Spec {
+        layer: Layer::Disk,
+        subject: "/mnt/a".to_owned(),
+        variant: BTreeMap::new(),
+        workload: workload(),
+        limits,
+        repeats: 3,
+        notes: Vec::new(),
+    };
+    let ended = runner.measure(&mut load, spec);
+    assert_eq!(load.prepared, 1);
+    (ended, runner.runs, runner.notes)
+}
+
+#[test]
+fn what_was_measured_before_it_ended_is_kept() {
+    let (ended, runs, notes) = measured(&[100.0, 110.0, 105.0]);
+    assert!(ended.is_ok() && notes.is_empty());
+    assert_eq!((runs[0].repeats.len(), runs[0].median()), (3, Some(105.0)));
+    // Stopped in the second repeat: the first is good.
+    let (ended, runs, _) = measured(&[100.0, 0.0]);
+    assert!(matches!(ended, Err(BenchError::Stopped)) && runs[0].repeats.len() == 1);
+    // An error of a load is noted, and the bench goes on.
+    let (ended, runs, notes) = measured(&[100.0, 110.0]);
+    assert!(ended.is_ok() && runs[0].repeats.len() == 2);
+    assert!(notes[0].code == "not-measured" && notes[0].text.contains("nothing more"), "{notes:?}");
+    let (ended, runs, notes) = measured(&[]);
+    assert!(ended.is_ok() && runs.is_empty() && notes.len() == 1);
+}
+
+#[test]
+fn what_is_no_number_is_not_kept() {
+    let (_, runs, _) = measured(&[100.0, f64::NAN, 105.0]);
+    let (_, broken, _) = measured(&[f64::INFINITY]);
+    let (machine, control) = (Machine::this(), Control::new(|_| {}));
+    let mut runner = Runner::new(&machine, &control, &Quiet, PathBuf::new(), None);
+    runner.runs = runs.into_iter().chain(broken).collect();
+    runner.drop_odd_repeats();
+    assert_eq!((runner.runs.len(), runner.runs[0].repeats.len()), (1, 2));
+    assert!(runner.notes.len() == 2 && runner.notes.iter().all(|n| n.code == "not-a-number"), "{:?}", runner.notes);
+}
+
+#[test]
+fn a_run_says_what_is_odd_about_it() {
+    let (_, runs, _) = measured(&[100.0, 110.0, 105.0]);
+    let check = |what: &str, change: &dyn Fn(&mut Run), code: Option<&str>| {
+        let mut run = runs[0].clone();
+        run.samples = Samples::default();
+        change(&mut run);
+        let found = after(&run, Duration::from_secs(5));
+        assert_eq!(found.first().map(|n| n.code.as_str()), code, "{what}: {found:?}");
+    };
+    check("nothing", &|_| {}, None);
+    check("short", &|r| r.repeats[0].seconds = 0.4, Some("too-short"));
+    check("uneven", &|r| r.repeats[0].bytes_per_s = 30.0, Some("uneven"));
+    check("throttled", &|r| r.samples.throttled = 2, Some("throttled"));
+    let stolen = |r: &mut Run| r.samples.cores = vec![CoreSeries { steal: vec![20.0, f64::NAN], ..Default::default() }];
+    check("stolen", &stolen, Some("stolen"));
+    check("few retransmits", &|r| (r.repeats[0].bytes, r.repeats[0].retransmits) = (1 << 30, Some(100)), None);
+    check(
+        "retransmits",
+        &|r| (r.repeats[0].bytes, r.repeats[0].retransmits) = (1 << 30, Some(9000)),
+        Some("retransmits"),
+    );
+}
+
+#[test]
+fn workloads_have_names() {
+    assert_eq!(title(&workload()), "read 1.00 MiB x 16");
+    assert_eq!(title(&Workload { kind: Kind::Send, jobs: 4, ..workload() }), "send, 4 streams");
+    assert_eq!(title(&Workload { kind: Kind::StatFiles, files: 7, ..workload() }), "stat files (7 files)");
+}

@@ -1,0 +1,154 @@
+//! A result as one HTML file that needs nothing else: no network, no other file, no script to be readable.
+//!
+//! H1. Whatever comes from a result is text: it passes [`escape`], and the JSON inside the page cannot end its
+//!     element ([`json`]).
+//! H2. The page forbids itself everything but its own style sheet and script, by their hashes (CSP level 2); there is
+//!     neither an inline style nor a handler in an attribute.
+//! H3. Without scripts every plot and every figure is there. Scripts add: values under the pointer or the arrow keys,
+//!     hiding series, zooming, saving.
+
+mod page;
+mod sections;
+
+use super::figures::{self, Figure, Grid};
+use super::plot::svg::escape;
+use super::plot::{Head, Plot, Size};
+use super::view::thinned;
+use crate::bench::result::BenchResult;
+pub(crate) use page::Page;
+
+pub fn html(result: &BenchResult) -> String {
+    let title = format!("larder bench {}", super::words::clean(&result.title));
+    let mut page = Page::new(&title);
+    sections::all(result, &mut page);
+    page.embed(&serde_json::to_string(result).unwrap_or_default());
+    page.finish()
+}
+
+/// One plot alone, in light colours, as a file of its own. The names: [`svg_names`].
+pub fn svg(result: &BenchResult, which: &str) -> Option<String> {
+    let figure = figures::all(result).into_iter().find(|f| f.id == which)?;
+    let head = Head { id: &figure.id, title: &figure.title, desc: &figure.desc, alone: true };
+    Some(figure.plot.svg(&head, Size::Wide))
+}
+
+pub fn svg_names(result: &BenchResult) -> Vec<String> {
+    figures::all(result).into_iter().map(|f| f.id).collect()
+}
+
+/// Inside a `script` element nothing may look like markup, and the two line ends of Unicode are none in JSON.
+pub(crate) fn json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Drawn for desks and for phones; small ones stand side by side on desks and are drawn once.
+const SIZES: [(&str, Size); 2] = [("wide", Size::Wide), ("narrow", Size::Narrow)];
+
+fn is_small(figure: &Figure) -> bool {
+    matches!(figure.chapter, figures::Chapter::Run(_))
+        && !figure.id.ends_with("cores")
+        && !figure.id.ends_with("over-time")
+}
+
+/// The plot, its series for scripts, its figures for everybody.
+pub(crate) fn figure(figure: &Figure, level: u8) -> String {
+    let head = Head { id: &figure.id, title: &figure.title, desc: &figure.desc, alone: false };
+    let small = is_small(figure);
+    let class = if small { "fig small" } else { "fig" };
+    let mut text = format!(
+        "<figure class=\"{class}\" id=\"{}\"><figcaption><h{level}>{}</h{level}>",
+        figure.id,
+        escape(&figure.title)
+    );
+    // Inside a run the page has said already whose it is.
+    let told = if small { figure.desc.split("During: ").next().unwrap_or_default().trim() } else { &figure.desc };
+    let desc = if told.is_empty() { String::new() } else { format!("<p>{}</p>", escape(told)) };
+    text.push_str(&format!("{desc}</figcaption>"));
+    for (class, size) in SIZES.into_iter().filter(|(_, size)| !small || *size == Size::Narrow) {
+        text.push_str(&format!("<div class=\"{class}\">{}</div>", figure.plot.svg(&head, size)));
+    }
+    if let Some(data) = data(&figure.plot, small) {
+        text.push_str(&format!("<script type=\"application/json\" class=\"points\">{}</script>", json(&data)));
+    }
+    text.push_str(&format!(
+        "<details class=\"figures\"><summary>Figures</summary>{}</details></figure>",
+        grid(&figure.grid)
+    ));
+    text
+}
+
+pub(crate) fn grid(grid: &Grid) -> String {
+    let mut text =
+        String::from("<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table\"><table><thead><tr>");
+    text.extend(grid.head.iter().map(|h| format!("<th scope=\"col\">{}</th>", escape(h))));
+    text.push_str("</tr></thead><tbody>");
+    for row in &grid.rows {
+        text.push_str("<tr>");
+        for (n, cell) in row.iter().enumerate() {
+            let tag = if n == 0 { "th scope=\"row\"" } else { "td" };
+            text.push_str(&format!("<{tag}>{}</{}>", escape(cell), if n == 0 { "th" } else { "td" }));
+        }
+        text.push_str("</tr>");
+    }
+    text.push_str("</tbody></table></div>");
+    text
+}
+
+/// What scripts need to draw a part of a plot again and to name its values. Rows carry theirs in themselves.
+fn data(plot: &Plot, small: bool) -> Option<String> {
+    let Plot::Panels(p) = plot else { return None };
+    let points_max = if small || p.panels.len() > 1 { Size::Narrow } else { Size::Wide }.points_max();
+    let numbers =
+        |values: &[f64]| -> Vec<serde_json::Value> { thinned(values, points_max).into_iter().map(short).collect() };
+    let axis = |a: &super::plot::Axis| {
+        serde_json::json!({
+            "low": a.scale.low, "high": a.scale.high, "kind": format!("{:?}", a.scale.kind), "unit": format!("{:?}", a.unit),
+        })
+    };
+    let panels: Vec<serde_json::Value> = p
+        .panels
+        .iter()
+        .map(|panel| {
+            // Mostly all series of a panel share their moments.
+            let first = panel.series.first().map(|s| s.x.clone()).unwrap_or_default();
+            let series: Vec<serde_json::Value> = panel
+                .series
+                .iter()
+                .map(|s| match s.x == first {
+                    true => serde_json::json!({ "n": s.n, "y": numbers(&s.y) }),
+                    false => serde_json::json!({ "n": s.n, "x": numbers(&s.x), "y": numbers(&s.y) }),
+                })
+                .collect();
+            serde_json::json!({ "name": super::words::clean(&panel.name), "x": numbers(&first), "series": series })
+        })
+        .collect();
+    let names: Vec<String> = p.names.iter().map(|n| super::words::clean(n)).collect();
+    let all = serde_json::json!({
+        "x": axis(&p.x), "y": axis(&p.y), "names": names, "stacked": p.stacked, "palette": p.palette, "panels": panels,
+    });
+    serde_json::to_string(&all).ok()
+}
+
+/// Four digits say all that a pixel can; a hole is `null`.
+fn short(value: f64) -> serde_json::Value {
+    if !value.is_finite() {
+        return serde_json::Value::Null;
+    }
+    let power = if value == 0.0 { 0.0 } else { 3.0 - value.abs().log10().floor() };
+    if !(-300.0..=300.0).contains(&power) {
+        return value.into();
+    }
+    let scale = 10f64.powf(power.abs());
+    let rounded = if power >= 0.0 { (value * scale).round() / scale } else { (value / scale).round() * scale };
+    if rounded.fract() == 0.0 && rounded.abs() < 1e15 { (rounded as i64).into() } else { rounded.into() }
+}
+
+#[cfg(test)]
+mod tests;

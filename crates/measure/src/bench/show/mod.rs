@@ -1,0 +1,51 @@
+//! Results to look at: in a terminal, in a browser, in a forum.
+//!
+//! [`view`] decides what a result says (which run speaks for a layer, what is a sweep, what compares); [`text`] and
+//! [`html`] only draw it. Titles, paths and notes are other people's text: [`words::clean`] makes it harmless in a
+//! terminal, `html::escape` in a page.
+
+mod facts;
+pub(crate) mod figures;
+pub(crate) mod html;
+pub(crate) mod plot;
+pub(crate) mod scale;
+pub(crate) mod text;
+pub(crate) mod units;
+mod view;
+pub(crate) mod words;
+
+#[cfg(test)]
+pub(crate) mod sample;
+
+pub(crate) use units::{ratio, size};
+pub(crate) use view::{runs, thinned};
+
+pub use html::{html, svg, svg_names};
+pub use text::text;
+
+/// How text is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Columns of the terminal; 100 where there is none.
+    pub width: usize,
+    /// Escape sequences. Never the only sign of anything.
+    pub colour: bool,
+    /// Otherwise plain ASCII.
+    pub unicode: bool,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self { width: 100, colour: false, unicode: true }
+    }
+}
+
+/// With its unit, by the unit's name in a comparison.
+pub(crate) fn figure_of(unit: &str, value: Option<f64>) -> String {
+    let show = if unit == "operations/s" { units::iops } else { units::rate };
+    value.map_or_else(|| units::UNKNOWN.to_owned(), show)
+}
+
+pub(crate) fn median_p99_us(run: &super::result::Run) -> Option<f64> {
+    facts::latency(run, |l| l.p99_us)
+}

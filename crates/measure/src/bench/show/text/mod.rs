@@ -1,0 +1,169 @@
+//! A result as text: for terminals, mails and forums.
+//!
+//! T1. Nothing is wider than the style allows, unless a single number is.
+//! T2. Without `unicode` every byte is ASCII; without `colour` there is no escape sequence, and colour never says
+//!     what the text does not.
+//! T3. Each figure stands with its repeats' spread; what is misleading is marked where it stands.
+
+mod chart;
+mod cores;
+mod layers;
+mod paint;
+mod plots;
+mod table;
+
+pub(crate) use cores::{busy, mean};
+pub(crate) use paint::Paint;
+pub(crate) use plots::knee_words;
+pub(crate) use table::{Align, Cell, Table};
+
+use super::{Style, units, view, words};
+use crate::bench::result::{BenchResult, Note};
+
+/// How figures are meant, also in the HTML report.
+pub(crate) const UNITS: &str = "MB/s = 10^6 bytes per second, KiB = 2^10 bytes; medians of the repeats, spread = (largest - smallest) / \
+     median; x16 = 16 requests in flight; CPU/GiB = processor seconds of the load for each GiB";
+
+/// Notes are shown, but a file of a million of them is not.
+const NOTES_MAX: usize = 40;
+
+pub fn text(result: &BenchResult, style: &Style) -> String {
+    let style = &Style { width: style.width.clamp(40, 400), ..*style };
+    let mut text = header(result, style);
+    text.push_str(&layers::all(result, style));
+    text.push_str(&plots::sweeps(result, style));
+    text.push_str(&plots::comparisons(result, style));
+    text.push_str(&plots::knees(result, style));
+    text.push_str(&cores::all(result, style));
+    text.push_str(&notes(result, style));
+    finished(&text, style)
+}
+
+/// Plain ASCII where that was asked for, each character as wide as before.
+pub(crate) fn finished(text: &str, style: &Style) -> String {
+    if style.unicode {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            _ if c.is_ascii() => out.push(c),
+            'µ' => out.push('u'),
+            '…' => out.push('~'),
+            '±' => out.push('~'),
+            '°' => out.push(' '),
+            _ => out.push_str(&"?".repeat(words::width(&c.to_string()))),
+        }
+    }
+    out
+}
+
+/// A heading with a blank line above.
+pub(crate) fn heading(name: &str, meaning: &str, style: &Style) -> String {
+    let name = words::shortened(&name.to_uppercase(), style.width);
+    let meaning = words::shortened(meaning, style.width.saturating_sub(words::width(&name) + 2));
+    let (name, meaning) = (Paint::Bold.over(&name, style), Paint::Dim.over(&meaning, style));
+    format!("\n{name}  {meaning}").trim_end().to_owned() + "\n"
+}
+
+/// Names and what they stand for, the latter folded under itself.
+pub(crate) fn fact(name: &str, value: &str, style: &Style) -> String {
+    const NAME: usize = 9;
+    let lines = words::folded(value, style.width.saturating_sub(NAME + 2).max(20));
+    let name = Paint::Dim.over(&format!("{name:<NAME$}"), style);
+    format!("  {name}{}\n", lines.join(&format!("\n{}", " ".repeat(NAME + 2))))
+}
+
+fn header(result: &BenchResult, style: &Style) -> String {
+    let title = Paint::Bold.over(&format!("larder bench {}", words::clean(&result.title)), style);
+    let headline = words::folded(&view::headline(result), style.width).join("\n");
+    let mut text = format!("{title}\n\n{headline}\n\n");
+    text.push_str(&fact("machine", &machine(result), style));
+    text.push_str(&fact("larder", &method(result), style));
+    if result.interrupted {
+        let said = Paint::Warn.over("interrupted: cut short by a person or an error; what is there is good", style);
+        text.push_str(&format!("  {said}\n"));
+    }
+    text.push_str(&fact("units", UNITS, style));
+    let wrong = view::runs(result).iter().filter(|r| view::misleading(r).is_some()).count();
+    if wrong > 0 {
+        let said = format!("  {wrong} of {} runs are misleading, marked with !: see the notes", result.runs.len());
+        text.push_str(&Paint::Warn.over(&said, style));
+        text.push('\n');
+    }
+    text
+}
+
+pub(crate) fn machine(result: &BenchResult) -> String {
+    let m = &result.machine;
+    let mut parts = vec![words::clean(&m.model)];
+    if !m.model.contains(&m.processor) {
+        parts.push(words::clean(&m.processor));
+    }
+    if !m.host.is_empty() {
+        parts.push(format!("host {}", words::clean(&m.host)));
+    }
+    if m.cores > 0 {
+        parts.push(format!("{} cores", m.cores));
+    }
+    if m.memory_bytes > 0 {
+        parts.push(units::size(m.memory_bytes as f64));
+    }
+    if !m.kernel.is_empty() {
+        parts.push(format!("kernel {}", words::clean(&m.kernel)));
+    }
+    parts.retain(|p| !p.is_empty());
+    parts.join(", ")
+}
+
+pub(crate) fn method(result: &BenchResult) -> String {
+    let seconds = result.ended_ms.saturating_sub(result.started_ms) as f64 / 1e3;
+    format!(
+        "{}, preset {}, {}, took {}",
+        words::clean(&result.larder),
+        words::clean(&result.preset),
+        units::date(result.started_ms),
+        units::duration(seconds)
+    )
+}
+
+/// Every note once, the misleading ones first.
+pub(crate) fn all_notes(result: &BenchResult) -> Vec<(&Note, String)> {
+    let mut found: Vec<(&Note, String)> = result.notes.iter().map(|n| (n, String::new())).collect();
+    for run in view::runs(result) {
+        for note in &run.notes {
+            let whose = format!("{}, {}", words::subject(run), words::workload(&run.workload));
+            match found.iter_mut().find(|(n, _)| *n == note) {
+                Some((_, of)) if of.is_empty() || of.contains(&whose) => {}
+                Some((_, of)) if of.len() < 200 => of.push_str(&format!("; {whose}")),
+                Some(_) => {}
+                None => found.push((note, whose)),
+            }
+        }
+        if found.len() > NOTES_MAX {
+            break;
+        }
+    }
+    found.truncate(NOTES_MAX);
+    found.sort_by_key(|(n, _)| !n.misleading);
+    found
+}
+
+fn notes(result: &BenchResult, style: &Style) -> String {
+    let found = all_notes(result);
+    if found.is_empty() {
+        return String::new();
+    }
+    let mut text = heading("notes", "", style);
+    for (note, whose) in found {
+        let (sign, paint) = if note.misleading { ("! misleading: ", Paint::Warn) } else { ("  ", Paint::Plain) };
+        let of = if whose.is_empty() { String::new() } else { format!(" ({whose})") };
+        let lines = words::folded(&format!("{}{of}", words::clean(&note.text)), style.width.saturating_sub(18).max(20));
+        let blank = " ".repeat(2 + sign.len());
+        text.push_str(&format!("  {}{}\n", paint.over(sign, style), lines.join(&format!("\n{blank}"))));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

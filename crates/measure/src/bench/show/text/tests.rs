@@ -1,0 +1,142 @@
+use super::*;
+use crate::bench::result::{Kind, Layer, Moment, Repeat, Samples};
+use crate::bench::show::sample;
+use words::width;
+
+fn style(width: usize, unicode: bool) -> Style {
+    Style { width, colour: false, unicode }
+}
+
+#[test]
+fn nothing_is_wider_than_the_terminal() {
+    for (name, result) in sample::all() {
+        for columns in [60, 80, 100, 140] {
+            let text = text(&result, &style(columns, true));
+            for line in text.lines() {
+                assert!(width(line) <= columns, "{name} at {columns}: {} columns: {line}", width(line));
+            }
+        }
+    }
+}
+
+#[test]
+fn ascii_is_ascii_and_colour_only_when_asked() {
+    for (_, result) in sample::all() {
+        assert!(text(&result, &style(100, false)).is_ascii());
+        assert!(!text(&result, &style(100, true)).contains('\x1b'));
+        let coloured = text(&result, &Style { width: 100, colour: true, unicode: true });
+        assert!(coloured.contains("\x1b["));
+        // Without its escape sequences it is the same text.
+        let mut plain = String::new();
+        for (n, part) in coloured.split("\x1b[").enumerate() {
+            plain.push_str(if n == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) });
+        }
+        assert_eq!(plain, text(&result, &style(100, true)));
+    }
+}
+
+#[test]
+fn the_pi_box_reads_as_its_builder_found() {
+    let text = text(&sample::box_a(), &style(100, true));
+    let order: Vec<usize> = ["\nDISK ", "\nDISKS TOGETHER ", "\nPOOL ", "\nNET ", "\nSHARE ", "\nBOTH "]
+        .iter()
+        .map(|h| text.find(h).unwrap_or_else(|| panic!("{h} is missing")))
+        .collect();
+    assert!(order.is_sorted(), "{order:?}");
+    let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "the sum of each alone (24 %): they share a limit",
+        "core 0 had no more to give for 93 %",
+        "/mnt/qlc1: knee after 9 s and",
+        "! misleading: The server's memory",
+        "To read, 93 % of what net gives",
+    ] {
+        assert!(flowing.contains(said), "{said} is missing in {text}");
+    }
+}
+
+#[test]
+fn empty_and_hostile_results_are_shown() {
+    let mut result = sample::box_a();
+    result.runs.clear();
+    assert!(text(&result, &Style::default()).contains("Nothing was measured"));
+    let mut result = sample::box_a();
+    result.title = "\x1b]0;owned\x07 写真 \u{202e}".into();
+    result.machine.host = "h\n\n\nEVIL".into();
+    for run in &mut result.runs {
+        run.subject = format!("/mnt/写真{}\x1b[2J", "写".repeat(500));
+        run.repeats.truncate(1);
+        run.repeats[0].latency = None;
+    }
+    let shown = text(&result, &style(80, true));
+    assert!(!shown.contains('\x1b') && !shown.contains('\u{7}') && !shown.contains("\nEVIL"));
+    assert!(shown.contains("1 repeat"));
+    assert!(shown.lines().all(|l| width(l) <= 80), "{shown}");
+}
+
+#[test]
+fn holes_and_absurd_numbers_are_survived() {
+    for value in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e-300, 1e300, f64::MAX] {
+        let mut result = sample::box_a();
+        for run in &mut result.runs {
+            for repeat in &mut run.repeats {
+                (repeat.bytes_per_s, repeat.operations_per_s) = (value, value);
+                repeat.over_time.iter_mut().for_each(|m| m.bytes_per_s = value);
+            }
+            run.samples.cores.iter_mut().for_each(|c| c.user.iter_mut().for_each(|u| *u = value));
+        }
+        let shown = text(&result, &Style::default());
+        assert!(shown.lines().all(|l| width(l) <= 100) && shown.len() > 1000, "{value}");
+    }
+}
+
+#[test]
+fn a_bench_of_days_is_a_bounded_text() {
+    let mut result = sample::box_a();
+    let run = result.runs.iter_mut().find(|r| r.repeats[0].knee.is_some()).unwrap();
+    run.repeats[0].over_time =
+        (0..500_000).map(|n| Moment { at_ms: n * 500, bytes_per_s: 1e8, operations_per_s: 1e2 }).collect();
+    run.repeats.resize(200, Repeat::default());
+    run.samples = Samples::default();
+    assert!(text(&result, &Style::default()).len() < 60_000);
+    let run = result.runs[0].clone();
+    result.runs = vec![run; 5000];
+    let shown = text(&result, &Style::default());
+    assert!(shown.contains("4400 more runs are not shown") && shown.len() < 200_000);
+}
+
+#[test]
+fn a_sweep_is_a_plot_with_a_table() {
+    let result = sample::box_e();
+    let sweeps = view::sweeps(&result);
+    assert_eq!(sweeps.len(), 1);
+    let sizes: Vec<usize> = sweeps[0].lines.iter().map(|l| l.points().len()).collect();
+    assert_eq!(sizes, [14; 4]);
+    assert_eq!(sweeps[0].kind, Kind::Read);
+    // In the layers' tables one of them stands for all.
+    let main = view::main_runs(&result);
+    assert_eq!(main.len(), 4);
+    assert!(main.iter().all(|r| r.workload.block_bytes == 1 << 20));
+    let shown = text(&result, &Style::default());
+    for name in ["local", "nfs3", "smb3", "sftp", "32 MiB"] {
+        assert!(shown.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn comparisons_hold_all_but_one_property_fixed() {
+    let result = sample::box_d();
+    let found = view::compared(&result);
+    let mut keys: Vec<(String, usize, usize)> =
+        found.iter().map(|c| (c.key.clone(), c.rows.len(), c.workloads.len())).collect();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys, [("compression".into(), 2, 2), ("encryption".into(), 4, 2)]);
+    assert_eq!(found.iter().filter(|c| c.key == "encryption").count(), 2, "with and without compression");
+    let disks = view::compared(&result).into_iter().find(|c| c.key == "disk");
+    assert!(disks.is_none());
+    let result = sample::box_b();
+    let disks = view::compared(&result).into_iter().find(|c| c.key == "disk").unwrap();
+    assert_eq!(disks.rows.len(), 8);
+    assert!(result.runs.iter().any(|r| r.layer == Layer::Disks));
+}

@@ -1,0 +1,433 @@
+//! What a result says, arranged for showing: the chain of layers, sums, sweeps, comparisons and the headline.
+//! Text, HTML and SVG only draw what is decided here.
+//!
+//! A run that is marked misleading is shown, but never speaks for its layer.
+
+use super::{units, words};
+use crate::bench::result::{BenchResult, Kind, Layer, Note, Run};
+
+/// A result has hundreds of runs at most; whatever a file claims, no more are shown.
+pub(crate) const RUNS_MAX: usize = 600;
+/// As many block sizes of one workload are a sweep.
+const SWEEP_BLOCKS_MIN: usize = 4;
+/// The one that stands for a sweep elsewhere: what bulk copies use.
+const SWEEP_REFERENCE: u64 = 1 << 20;
+/// So much of the sum of all disks is as good as all of it.
+const SUM_HOLDS: f64 = 0.9;
+/// A layer that reaches less than this part of the one below has lost something.
+const NARROWER: f64 = 0.97;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    /// From the storage to who asks.
+    Read,
+    Write,
+}
+
+impl Way {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// Bulk transfers have a direction; the wire's are seen from the measuring end.
+fn way(kind: Kind) -> Option<Way> {
+    match kind {
+        Kind::Read | Kind::Receive => Some(Way::Read),
+        Kind::Write | Kind::Send => Some(Way::Write),
+        _ => None,
+    }
+}
+
+pub(crate) fn runs(result: &BenchResult) -> &[Run] {
+    &result.runs[..result.runs.len().min(RUNS_MAX)]
+}
+
+pub(crate) fn misleading(run: &Run) -> Option<&Note> {
+    run.notes.iter().find(|n| n.misleading)
+}
+
+/// One bar of the chain: the best that a layer did.
+#[derive(Clone, Debug)]
+pub(crate) struct Step<'a> {
+    pub(crate) run: &'a Run,
+    pub(crate) name: String,
+    pub(crate) bytes_per_s: f64,
+    /// Of the disks one by one, where this is all of them together.
+    pub(crate) promised: Option<f64>,
+}
+
+/// From the bottom to the top; of the share one step for each way of access.
+pub(crate) fn chain(result: &BenchResult, towards: Way) -> Vec<Step<'_>> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    for layer in words::LAYERS {
+        let of_layer = runs(result).iter().filter(|r| r.layer == layer && way(r.workload.kind) == Some(towards));
+        for run in of_layer.filter(|r| misleading(r).is_none()) {
+            let Some(median) = run.median().filter(|m| m.is_finite()) else { continue };
+            let name = step_name(run);
+            match steps.iter_mut().find(|s| s.run.layer == layer && s.name == name) {
+                Some(step) if step.bytes_per_s >= median => {}
+                Some(step) => (step.run, step.bytes_per_s) = (run, median),
+                None => steps.push(Step { run, name, bytes_per_s: median, promised: None }),
+            }
+        }
+    }
+    for step in &mut steps {
+        step.promised = sum(result, step.run).map(|s| s.promised);
+    }
+    steps
+}
+
+fn step_name(run: &Run) -> String {
+    match run.layer {
+        Layer::Share => format!("share, {}", words::clean(&run.access)),
+        Layer::Disk => "best single disk".to_owned(),
+        layer => words::layer(layer).to_owned(),
+    }
+}
+
+/// All disks at once beside each alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Sum<'a> {
+    pub(crate) run: &'a Run,
+    pub(crate) disks: usize,
+    pub(crate) promised: f64,
+    pub(crate) together: f64,
+}
+
+impl Sum<'_> {
+    pub(crate) fn part(&self) -> f64 {
+        self.together / self.promised.max(f64::MIN_POSITIVE)
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.part() >= SUM_HOLDS
+    }
+
+    /// `402 MB/s of 1650 MB/s (24 %)`
+    pub(crate) fn sentence(&self) -> String {
+        let show = unit(self.run);
+        let verdict = if self.holds() { "the sum holds" } else { "they share a limit" };
+        format!(
+            "{}: {} disks together reach {} of {}, the sum of each alone ({}): {verdict}",
+            words::workload(&self.run.workload),
+            self.disks,
+            show.show(self.together),
+            show.show(self.promised),
+            units::percent(self.part())
+        )
+    }
+}
+
+/// What its disks did one by one, if each of them was measured with the same workload.
+fn sum<'a>(result: &BenchResult, run: &'a Run) -> Option<Sum<'a>> {
+    if run.layer != Layer::Disks {
+        return None;
+    }
+    let names: Vec<&str> = run.subject.split(", ").collect();
+    let alone = |name: &&str| {
+        let same = |r: &&Run| {
+            r.layer == Layer::Disk
+                && r.subject == *name
+                && r.workload.kind == run.workload.kind
+                && r.workload.block_bytes == run.workload.block_bytes
+        };
+        let medians = runs(result).iter().filter(same).filter_map(Run::median);
+        medians.filter(|m| m.is_finite()).reduce(f64::max)
+    };
+    let each: Option<Vec<f64>> = names.iter().map(alone).collect();
+    let promised = each?.iter().sum();
+    Some(Sum { run, disks: names.len(), promised, together: run.median().filter(|m| m.is_finite())? })
+}
+
+pub(crate) fn sums(result: &BenchResult) -> Vec<Sum<'_>> {
+    runs(result).iter().filter_map(|run| sum(result, run)).collect()
+}
+
+pub(crate) fn unit(run: &Run) -> units::Unit {
+    if run.workload.kind.counts_operations() { units::Unit::Iops } else { units::Unit::Rate }
+}
+
+/// Throughput against block size, one line per way of access.
+#[derive(Clone, Debug)]
+pub(crate) struct Sweep<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) lines: Vec<SweepLine<'a>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct SweepLine<'a> {
+    pub(crate) name: String,
+    /// By block size.
+    pub(crate) runs: Vec<&'a Run>,
+}
+
+impl SweepLine<'_> {
+    /// Bytes per second at each block size, also for random access: the axis is the same for all.
+    pub(crate) fn points(&self) -> Vec<(f64, f64)> {
+        self.runs.iter().filter_map(|r| Some((r.workload.block_bytes as f64, bytes_per_s(r)?))).collect()
+    }
+}
+
+/// The median of bytes per second, whatever the kind counts.
+pub(crate) fn bytes_per_s(run: &Run) -> Option<f64> {
+    let mut values: Vec<f64> = run.repeats.iter().map(|r| r.bytes_per_s).filter(|v| v.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}
+
+pub(crate) fn sweeps(result: &BenchResult) -> Vec<Sweep<'_>> {
+    let mut sweeps: Vec<Sweep<'_>> = Vec::new();
+    for group in grouped(runs(result), same_but_block) {
+        let mut group = group;
+        group.sort_by_key(|r| r.workload.block_bytes);
+        group.dedup_by_key(|r| r.workload.block_bytes);
+        let Some(first) = group.first().copied().filter(|_| group.len() >= SWEEP_BLOCKS_MIN) else { continue };
+        let line = SweepLine { name: line_name(first), runs: group };
+        match sweeps.iter_mut().find(|s| s.kind == first.workload.kind) {
+            Some(sweep) => sweep.lines.push(line),
+            None => sweeps.push(Sweep { kind: first.workload.kind, lines: vec![line] }),
+        }
+    }
+    sweeps.iter_mut().for_each(|s| distinct(&mut s.lines));
+    sweeps
+}
+
+fn same_but_block(a: &Run, b: &Run) -> bool {
+    a.layer == b.layer
+        && a.subject == b.subject
+        && a.access == b.access
+        && a.variant == b.variant
+        && a.workload.kind == b.workload.kind
+        && a.workload.block_bytes > 0
+}
+
+fn line_name(run: &Run) -> String {
+    let variant = words::variant(run);
+    let access = words::clean(&run.access);
+    if variant.is_empty() { access } else { format!("{access}, {variant}") }
+}
+
+/// Lines of the same name get their subject as well.
+fn distinct(lines: &mut [SweepLine<'_>]) {
+    let names: Vec<String> = lines.iter().map(|l| l.name.clone()).collect();
+    for line in lines {
+        if names.iter().filter(|n| **n == line.name).count() > 1 {
+            let subject = line.runs.first().map(|r| words::clean(&r.subject)).unwrap_or_default();
+            line.name = format!("{} {subject}", line.name);
+        }
+    }
+}
+
+/// Runs that slowed down when a fast cache was full, by layer and workload.
+pub(crate) fn knees(result: &BenchResult) -> Vec<Vec<&Run>> {
+    let same = |a: &Run, b: &Run| a.layer == b.layer && a.workload.kind == b.workload.kind;
+    let with_knee = |r: &&Run| r.repeats.iter().any(|r| r.knee.is_some() && r.over_time.len() > 1);
+    let groups = grouped(runs(result), same).into_iter();
+    groups.map(|g| g.into_iter().filter(with_knee).collect::<Vec<_>>()).filter(|g| !g.is_empty()).collect()
+}
+
+/// Runs that belong together, in the order of their first.
+fn grouped(runs: &[Run], same: impl Fn(&Run, &Run) -> bool) -> Vec<Vec<&Run>> {
+    let mut groups: Vec<Vec<&Run>> = Vec::new();
+    for run in runs {
+        match groups.iter_mut().find(|g| same(g[0], run)) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    groups
+}
+
+/// All runs but those of sweeps, for which the one of 1 MiB stands.
+pub(crate) fn main_runs(result: &BenchResult) -> Vec<&Run> {
+    let sweeps = sweeps(result);
+    let lines = || sweeps.iter().flat_map(|s| &s.lines);
+    let stands = |line: &SweepLine<'_>, run: &Run| {
+        let distance = |r: &&&Run| (r.workload.block_bytes as f64 / SWEEP_REFERENCE as f64).log2().abs();
+        let nearest = line.runs.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        nearest.is_some_and(|r| std::ptr::eq(*r, run))
+    };
+    let shown = |run: &&Run| match lines().find(|l| l.runs.iter().any(|r| std::ptr::eq(*r, *run))) {
+        Some(line) => stands(line, run),
+        None => true,
+    };
+    runs(result).iter().filter(shown).collect()
+}
+
+/// One property varied, everything else the same: values down, workloads across.
+#[derive(Clone, Debug)]
+pub(crate) struct Compared<'a> {
+    /// `encryption`, `access`, `disk`.
+    pub(crate) key: String,
+    /// What stayed the same.
+    pub(crate) fixed: String,
+    pub(crate) workloads: Vec<String>,
+    pub(crate) rows: Vec<(String, Vec<Option<&'a Run>>)>,
+}
+
+impl<'a> Compared<'a> {
+    fn add(&mut self, value: String, run: &'a Run) {
+        let workload = words::workload(&run.workload);
+        let column = match self.workloads.iter().position(|w| *w == workload) {
+            Some(column) => column,
+            None => {
+                self.workloads.push(workload);
+                self.workloads.len() - 1
+            }
+        };
+        let row = match self.rows.iter().position(|(name, _)| *name == value) {
+            Some(row) => row,
+            None => {
+                self.rows.push((value, Vec::new()));
+                self.rows.len() - 1
+            }
+        };
+        let cells = &mut self.rows[row].1;
+        cells.resize(cells.len().max(column + 1), None);
+        cells[column] = Some(run);
+    }
+
+    /// The best of a column, to which the others are compared.
+    pub(crate) fn best(&self, column: usize) -> f64 {
+        let cells = self.rows.iter().filter_map(|(_, cells)| cells.get(column).copied().flatten());
+        cells.filter_map(Run::median).filter(|m| m.is_finite()).fold(0.0, f64::max)
+    }
+}
+
+pub(crate) fn compared(result: &BenchResult) -> Vec<Compared<'_>> {
+    let mut found: Vec<Compared<'_>> = Vec::new();
+    let main = main_runs(result);
+    // What shares are compared to: the pool, or the disk where there is none.
+    let base = if main.iter().any(|r| r.layer == Layer::Pool) { Layer::Pool } else { Layer::Disk };
+    for run in main {
+        for (key, value) in &run.variant {
+            let others = run.variant.iter().filter(|(k, _)| *k != key);
+            let mut fixed = vec![words::layer(run.layer).to_owned(), words::clean(&run.access)];
+            fixed.extend(others.map(|(k, v)| format!("{} {}", words::clean(k), words::clean(v))));
+            place(&mut found, &words::clean(key), fixed.join(", "), words::clean(value), run);
+        }
+        if run.layer == Layer::Disk && !run.variant.contains_key("disk") {
+            place(&mut found, "disk", "each by itself".to_owned(), words::clean(&run.subject), run);
+        }
+        if run.variant.is_empty() && (run.layer == Layer::Share || run.layer == base) {
+            let fixed = format!("the {} itself, and shares of it", words::layer(base));
+            place(&mut found, "access", fixed, words::clean(&run.access), run);
+        }
+    }
+    found.retain(|c| c.rows.len() >= 2);
+    for compared in &mut found {
+        let columns = compared.workloads.len();
+        compared.rows.iter_mut().for_each(|(_, cells)| cells.resize(columns, None));
+    }
+    found
+}
+
+fn place<'a>(found: &mut Vec<Compared<'a>>, key: &str, fixed: String, value: String, run: &'a Run) {
+    if let Some(compared) = found.iter_mut().find(|c| c.key == key && c.fixed == fixed) {
+        return compared.add(value, run);
+    }
+    let mut compared = Compared { key: key.to_owned(), fixed, workloads: Vec::new(), rows: Vec::new() };
+    compared.add(value, run);
+    found.push(compared);
+}
+
+/// One or two sentences that somebody may quote: what the top reaches, and where the chain narrows.
+pub(crate) fn headline(result: &BenchResult) -> String {
+    let (read, write) = (chain(result, Way::Read), chain(result, Way::Write));
+    let top = |steps: &[Step<'_>]| steps.iter().filter(|s| rank(s.run.layer) > 0).map(|s| rank(s.run.layer)).max();
+    let mut parts: Vec<String> = Vec::new();
+    let best = top(&read).max(top(&write));
+    let mut tops: Vec<Step<'_>> = Vec::new();
+    for (steps, verb) in [(&read, "reads"), (&write, "writes")] {
+        let of_top = steps.iter().filter(|s| Some(rank(s.run.layer)) == best);
+        if let Some(step) = of_top.max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s)) {
+            parts.push(format!("{verb} {}", units::rate(step.bytes_per_s)));
+            tops.push(step.clone());
+        }
+    }
+    parts.extend(best.and_then(|rank| random(result, rank)));
+    let Some(name) = tops.first().map(|s| s.name.clone()).or_else(|| only(result)) else {
+        return "Nothing was measured that could be trusted.".to_owned();
+    };
+    let mut text = format!("{}: {}.", capital(&name), parts.join(", "));
+    let narrow: Vec<String> = tops
+        .iter()
+        .filter_map(|s| narrowest(if s.run.workload.kind == Kind::Read { &read } else { &write }, s))
+        .collect();
+    narrow.iter().for_each(|sentence| text.push_str(&format!(" {sentence}.")));
+    if let Some(sum) = sums(result).iter().find(|s| !s.holds()) {
+        text.push_str(&format!(" {}.", capital(&sum.sentence())));
+    }
+    text
+}
+
+/// How near to a user a layer is; the wire alone is near only if there is nothing else.
+fn rank(layer: Layer) -> u8 {
+    match layer {
+        Layer::Share => 6,
+        Layer::Pool => 5,
+        Layer::Disks => 4,
+        Layer::Disk => 3,
+        Layer::Net => 2,
+        Layer::Both => 1,
+    }
+}
+
+fn random(result: &BenchResult, top: u8) -> Option<String> {
+    let of = |r: &&Run| rank(r.layer) == top && r.workload.kind == Kind::RandomRead && misleading(r).is_none();
+    let medians = runs(result).iter().filter(of).filter_map(Run::median);
+    medians.filter(|m| m.is_finite()).reduce(f64::max).map(|m| format!("random reads {}", units::iops(m)))
+}
+
+/// A bench without bulk transfers is named after its first run.
+fn only(result: &BenchResult) -> Option<String> {
+    let run = runs(result).iter().find(|r| misleading(r).is_none() && r.median().is_some_and(f64::is_finite))?;
+    let median = unit(run).show(run.median()?);
+    Some(format!("{}, {} {median}", words::layer(run.layer), words::workload(&run.workload)))
+}
+
+/// The layer below that leaves the top least.
+fn narrowest(steps: &[Step<'_>], top: &Step<'_>) -> Option<String> {
+    let below = steps.iter().filter(|s| below(s.run.layer, top.run.layer));
+    let least = below.min_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))?;
+    let (part, verb) = (top.bytes_per_s / least.bytes_per_s, way(top.run.workload.kind)?.word());
+    let reached = units::percent(part);
+    Some(match part {
+        p if p > 1.0 / NARROWER => return None,
+        p if p >= NARROWER => format!("To {verb}, {} is full ({})", least.name, units::rate(least.bytes_per_s)),
+        _ => format!(
+            "To {verb}, {reached} of what {} gives ({}), the narrowest layer below",
+            least.name,
+            units::rate(least.bytes_per_s)
+        ),
+    })
+}
+
+/// Whether all that `top` carries passes `layer`; a single disk does not bound a pool.
+fn below(layer: Layer, top: Layer) -> bool {
+    match top {
+        Layer::Share => matches!(layer, Layer::Disks | Layer::Pool | Layer::Net),
+        Layer::Pool => layer == Layer::Disks,
+        _ => false,
+    }
+}
+
+pub(crate) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// Every n-th at most, the last included: series of days become bounded pictures. Of each group the mean of what is
+/// known; a group of which nothing is known stays a hole.
+pub(crate) fn thinned(values: &[f64], points_max: usize) -> Vec<f64> {
+    let group = values.len().div_ceil(points_max.max(1)).max(1);
+    let mean = |chunk: &[f64]| {
+        let known: Vec<f64> = chunk.iter().copied().filter(|v| v.is_finite()).collect();
+        if known.is_empty() { f64::NAN } else { known.iter().sum::<f64>() / known.len() as f64 }
+    };
+    values.chunks(group).map(mean).collect()
+}

@@ -1,0 +1,110 @@
+//! From what was read of a machine to a description of it: disks with their wires, what they share, the network.
+
+use std::collections::BTreeMap;
+
+use super::describe::{Described, Disk, Layout, Link, Network};
+use super::limits::{DiskKind, Duplex, Wire};
+use super::reading::{Drive, Hop, HopKind, Nic, Reading, gigabits};
+use crate::machine::{Bus, Medium, UsbDriver};
+
+/// What is in the machine, without any measurement.
+pub(super) fn chain(reading: &Reading) -> Described {
+    let mut links: BTreeMap<String, Link> = BTreeMap::new();
+    let mut disks: Vec<Disk> = reading.drives.iter().map(|drive| disk(drive, &mut links)).collect();
+    disks.retain(|d| !d.name.is_empty());
+    let network = best_nic(reading).and_then(|nic| network(nic, &mut links));
+    Described {
+        name: reading.host.name.clone(),
+        memory_bytes: reading.host.memory_bytes,
+        layout: Layout::Stripe,
+        groups: 1,
+        copies: 2,
+        record_bytes: None,
+        compression_ratio: 1.0,
+        links: links.into_values().collect(),
+        disks,
+        network,
+        upgrades: Vec::new(),
+        clients: Vec::new(),
+        work: Vec::new(),
+        measured: Vec::new(),
+    }
+}
+
+/// The fastest that is up: wires before air.
+fn best_nic(reading: &Reading) -> Option<&Nic> {
+    reading.nics.iter().filter(|n| n.up).max_by_key(|n| (!n.wireless, n.speed_mbits.unwrap_or(0)))
+}
+
+fn disk(drive: &Drive, links: &mut BTreeMap<String, Link>) -> Disk {
+    let own = own_wire(drive);
+    // A disk's own USB or NVMe wire is its connection; everything nearer to the processor may be shared.
+    let direct = matches!(drive.bus, Bus::Nvme | Bus::Usb);
+    let shared = drive.hops.iter().skip(usize::from(direct));
+    let via = shared.map(|hop| link(hop, links)).collect();
+    Disk { name: drive.name.clone(), count: 1, kind: kind(drive), connection: own, via, ..Disk::default() }
+}
+
+fn kind(drive: &Drive) -> Option<DiskKind> {
+    Some(match (drive.bus, drive.medium) {
+        _ if drive.hidden => return None,
+        (_, Medium::HardDisk) if drive.shingled => DiskKind::Smr,
+        (_, Medium::HardDisk) => DiskKind::Hdd,
+        _ if drive.four_bits => DiskKind::Qlc,
+        (Bus::Nvme, _) => DiskKind::Nvme,
+        (Bus::Mmc, _) => DiskKind::SdCard,
+        (Bus::Sata | Bus::Usb, Medium::Flash) => DiskKind::SataSsd,
+        _ => return None,
+    })
+}
+
+fn own_wire(drive: &Drive) -> Option<Wire> {
+    match drive.bus {
+        Bus::Sata => {
+            let speed = gigabits(drive.sata_now.as_ref()?)?;
+            Wire::named(if speed < 2.0 {
+                "SATA 1.5G"
+            } else if speed < 4.0 {
+                "SATA 3G"
+            } else {
+                "SATA 6G"
+            })
+        }
+        Bus::Usb => {
+            let hop = drive.hops.first().filter(|h| h.kind == HopKind::Usb)?;
+            let bulk_only = drive.usb_driver == Some(UsbDriver::BulkOnly) && hop.now == "USB 2.0";
+            Wire::named(if bulk_only { "USB 2.0 BOT" } else { &hop.now })
+        }
+        Bus::Nvme => Wire::named(&drive.hops.first().filter(|h| h.kind == HopKind::Pcie)?.now),
+        _ => None,
+    }
+}
+
+fn link(hop: &Hop, links: &mut BTreeMap<String, Link>) -> String {
+    let role = if hop.role.is_empty() { "controller" } else { hop.role.as_str() };
+    let name = format!("the {role} at {} ({})", hop.address, hop.now);
+    let wire = Wire::named(&hop.now);
+    links.entry(name.clone()).or_insert_with(|| Link {
+        name: name.clone(),
+        read: hop.bytes_per_s,
+        write: hop.bytes_per_s,
+        duplex: wire.as_ref().map_or(Duplex::Half, |w| w.duplex),
+        wire,
+        via: Vec::new(),
+    });
+    name
+}
+
+fn network(nic: &Nic, links: &mut BTreeMap<String, Link>) -> Option<Network> {
+    let mbits = nic.speed_mbits?;
+    let wire = Wire::ethernet_of(mbits as f64 * 1e6 / 8.0);
+    let via = nic.hops.iter().map(|hop| link(hop, links)).collect();
+    Some(Network {
+        name: format!("{} ({})", nic.name, wire.as_ref().map_or(format!("{mbits} Mbit/s"), |w| w.name.clone())),
+        bytes_per_s: wire.as_ref().map_or(mbits as f64 * 1e6 / 8.0 * 0.94, |w| w.practical),
+        wire,
+        round_trip_s: None,
+        window_bytes: None,
+        via,
+    })
+}

@@ -1,0 +1,326 @@
+//! The fields of a description as they are written (docs/doctor.md has the table), and what each must be.
+
+use serde::Deserialize;
+
+use super::units::{rate, seconds, size};
+use super::{
+    BadDescription, Caching, Client, Described, Disk, How, Layout, Link, Measured, Network, Path, Side, What, Work,
+};
+use crate::doctor::limits::{DiskKind, Duplex, Wire};
+
+/// More of anything is no home's box.
+pub(super) const COUNT_MAX: usize = 256;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Raw {
+    name: String,
+    memory: Option<String>,
+    #[serde(default)]
+    layout: Layout,
+    #[serde(default = "one")]
+    groups: u32,
+    #[serde(default = "two")]
+    copies: u32,
+    record: Option<String>,
+    compression_ratio: Option<f64>,
+    #[serde(default)]
+    link: Vec<RawLink>,
+    #[serde(default)]
+    disk: Vec<RawDisk>,
+    network: Option<RawNetwork>,
+    #[serde(default)]
+    upgrade: Vec<RawNetwork>,
+    #[serde(default)]
+    client: Vec<RawClient>,
+    #[serde(default)]
+    work: Vec<RawWork>,
+    #[serde(default)]
+    measured: Vec<RawMeasured>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn two() -> u32 {
+    2
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLink {
+    name: String,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    limit: Option<String>,
+    limit_read: Option<String>,
+    limit_write: Option<String>,
+    duplex: Option<Duplex>,
+    #[serde(default)]
+    via: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDisk {
+    name: String,
+    #[serde(default = "one")]
+    count: u32,
+    kind: Option<DiskKind>,
+    connection: Option<String>,
+    read: Option<String>,
+    write: Option<String>,
+    random_read: Option<f64>,
+    random_write: Option<f64>,
+    latency: Option<String>,
+    flush: Option<String>,
+    cache: Option<String>,
+    write_cached: Option<String>,
+    #[serde(default)]
+    via: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNetwork {
+    name: String,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    limit: Option<String>,
+    round_trip: Option<String>,
+    window: Option<String>,
+    #[serde(default)]
+    via: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawClient {
+    name: String,
+    memory: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    limit: Option<String>,
+    disk_read: Option<String>,
+    disk_write: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWork {
+    name: String,
+    rate_per_core: String,
+    #[serde(default = "one")]
+    cores: u32,
+    at: Option<Side>,
+    #[serde(default)]
+    of: Vec<What>,
+    #[serde(default)]
+    paths: Vec<Path>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawMeasured {
+    path: Path,
+    what: What,
+    rate: Option<String>,
+    iops: Option<f64>,
+    #[serde(default)]
+    disks: Vec<(String, u32)>,
+    #[serde(default)]
+    cores: Vec<f64>,
+    file: Option<String>,
+    with: Option<String>,
+    block: Option<String>,
+    depth: Option<u32>,
+    jobs: Option<u32>,
+    latency: Option<String>,
+    #[serde(default)]
+    sync: bool,
+    caches: Option<Caching>,
+    client: Option<String>,
+    #[serde(default)]
+    client_cores: Vec<f64>,
+    iowait: Option<f64>,
+    irq: Option<f64>,
+    steal: Option<f64>,
+    retransmits: Option<f64>,
+    disk_busy: Option<f64>,
+}
+
+type Result<T> = std::result::Result<T, BadDescription>;
+
+pub(super) fn described(raw: Raw) -> Result<Described> {
+    Ok(Described {
+        name: raw.name,
+        memory_bytes: optional(&raw.memory, size)?,
+        layout: raw.layout,
+        groups: raw.groups,
+        copies: raw.copies,
+        record_bytes: optional(&raw.record, size)?,
+        compression_ratio: raw.compression_ratio.unwrap_or(1.0),
+        links: raw.link.into_iter().map(link).collect::<Result<_>>()?,
+        disks: raw.disk.into_iter().map(disk).collect::<Result<_>>()?,
+        network: raw.network.map(network).transpose()?,
+        upgrades: raw.upgrade.into_iter().map(network).collect::<Result<_>>()?,
+        clients: raw.client.into_iter().map(client).collect::<Result<_>>()?,
+        work: raw.work.into_iter().map(work).collect::<Result<_>>()?,
+        measured: raw.measured.into_iter().map(measured).collect::<Result<_>>()?,
+    })
+}
+
+fn optional<T>(text: &Option<String>, read: fn(&str) -> Result<T>) -> Result<Option<T>> {
+    text.as_deref().map(read).transpose()
+}
+
+fn senseless<T>(text: impl Into<String>) -> Result<T> {
+    Err(BadDescription::Senseless(text.into()))
+}
+
+fn wire(kind: &Option<String>) -> Result<Option<Wire>> {
+    optional(kind, |text| Wire::named(text).ok_or_else(|| BadDescription::Wire(text.to_owned())))
+}
+
+fn link(raw: RawLink) -> Result<Link> {
+    let wire = wire(&raw.kind)?;
+    let both = optional(&raw.limit, rate)?.or(wire.as_ref().map(|w| w.practical));
+    let (read, write) = (optional(&raw.limit_read, rate)?.or(both), optional(&raw.limit_write, rate)?.or(both));
+    let (Some(read), Some(write)) = (read, write) else {
+        return senseless(format!(
+            "how fast is the link '{}'? Give type = (such as \"PCIe 3.0 x4\") or limit = (in practice)",
+            raw.name
+        ));
+    };
+    // A figure alone says nothing of directions: it is what all that passes has together.
+    let duplex = raw.duplex.unwrap_or(wire.as_ref().map_or(Duplex::Half, |w| w.duplex));
+    Ok(Link { name: raw.name, read, write, wire, duplex, via: raw.via })
+}
+
+fn disk(raw: RawDisk) -> Result<Disk> {
+    if raw.count == 0 || raw.count as usize > COUNT_MAX {
+        return senseless(format!("{} disks '{}'", raw.count, raw.name));
+    }
+    for (field, value) in [("random_read", raw.random_read), ("random_write", raw.random_write)] {
+        if let Some(value) = value.filter(|v| !v.is_finite() || *v <= 0.0) {
+            return senseless(format!(
+                "{field} = {value} of the disk '{}': how many operations does it do each second? Leave the field out if that is not known",
+                raw.name
+            ));
+        }
+    }
+    Ok(Disk {
+        kind: raw.kind,
+        read: optional(&raw.read, rate)?,
+        write: optional(&raw.write, rate)?,
+        random_read: raw.random_read,
+        random_write: raw.random_write,
+        latency_s: optional(&raw.latency, seconds)?,
+        flush_s: optional(&raw.flush, seconds)?,
+        cache_bytes: optional(&raw.cache, size)?,
+        write_cached: optional(&raw.write_cached, rate)?,
+        connection: wire(&raw.connection)?,
+        name: raw.name,
+        count: raw.count,
+        via: raw.via,
+    })
+}
+
+fn network(raw: RawNetwork) -> Result<Network> {
+    let wire = wire(&raw.kind)?;
+    let Some(bytes_per_s) = optional(&raw.limit, rate)?.or(wire.as_ref().map(|w| w.practical)) else {
+        return senseless(format!(
+            "how fast is the network '{}'? Give limit = as iperf3 measures it, or type = (such as \"2.5 GbE\")",
+            raw.name
+        ));
+    };
+    Ok(Network {
+        wire: wire.or_else(|| Wire::named(&raw.name)),
+        name: raw.name,
+        bytes_per_s,
+        round_trip_s: optional(&raw.round_trip, seconds)?,
+        window_bytes: optional(&raw.window, size)?,
+        via: raw.via,
+    })
+}
+
+pub(super) fn client_alone(text: &str) -> Result<Client> {
+    let raw: RawClient = toml::from_str(text).map_err(|e| BadDescription::Toml(e.to_string().trim_end().to_owned()))?;
+    client(raw)
+}
+
+fn client(raw: RawClient) -> Result<Client> {
+    let wire = wire(&raw.kind)?;
+    let own = optional(&raw.limit, rate)?.or(wire.as_ref().map(|w| w.practical));
+    let kind = wire.map_or("network card".to_owned(), |w| w.name);
+    Ok(Client {
+        network: own.map(|bytes| (format!("the {kind} of {}", raw.name), bytes)),
+        memory_bytes: optional(&raw.memory, size)?,
+        disk_read: optional(&raw.disk_read, rate)?,
+        disk_write: optional(&raw.disk_write, rate)?,
+        name: raw.name,
+    })
+}
+
+fn work(raw: RawWork) -> Result<Work> {
+    if raw.cores == 0 {
+        return senseless(format!("'{}' on 0 cores: on how many can it run at the same time?", raw.name));
+    }
+    Ok(Work {
+        bytes_per_s: rate(&raw.rate_per_core)? * f64::from(raw.cores),
+        name: raw.name,
+        cores: raw.cores,
+        at: raw.at.unwrap_or(Side::Server),
+        of: raw.of,
+        paths: raw.paths,
+    })
+}
+
+fn measured(raw: RawMeasured) -> Result<Measured> {
+    let block_bytes = optional(&raw.block, size)?;
+    let rate = match (raw.what.is_random(), &raw.rate, raw.iops) {
+        (false, Some(text), None) => rate(text)?,
+        (true, None, Some(iops)) if iops.is_finite() && iops > 0.0 => iops,
+        (true, Some(text), None) if block_bytes.is_some() => rate(text)? / block_bytes.unwrap_or(1) as f64,
+        (true, None, Some(iops)) => {
+            return senseless(format!("iops = {iops} was measured: how many operations each second, more than 0?"));
+        }
+        _ => {
+            return senseless(
+                "a measurement of read or write needs rate =, one of random-read or random-write needs iops =, or rate = and block =",
+            );
+        }
+    };
+    if raw.depth == Some(0) || raw.jobs == Some(0) {
+        return senseless(
+            "depth = 0 or jobs = 0: how many requests were in flight? Leave them out if that is not known",
+        );
+    }
+    let in_flight =
+        raw.depth.or(raw.jobs).map(|_| f64::from(raw.depth.unwrap_or(1)) * f64::from(raw.jobs.unwrap_or(1)));
+    Ok(Measured {
+        path: raw.path,
+        what: raw.what,
+        rate,
+        disks: raw.disks,
+        cores_percent: raw.cores,
+        file_bytes: optional(&raw.file, size)?,
+        with: raw.with,
+        how: How {
+            block_bytes,
+            in_flight,
+            latency_s: optional(&raw.latency, seconds)?,
+            sync: raw.sync,
+            caches: raw.caches,
+            client: raw.client,
+            client_cores: raw.client_cores,
+            iowait_percent: raw.iowait,
+            irq_percent: raw.irq,
+            steal_percent: raw.steal,
+            retransmits_percent: raw.retransmits,
+            quota: None,
+            disk_busy_percent: raw.disk_busy,
+        },
+    })
+}

@@ -1,0 +1,206 @@
+//! Everything together: the machine, a bench's measurements, what follows, and what to change first.
+
+use serde::Serialize;
+
+use super::advice::{ADVICE_MAX, Advice, Means};
+use super::chain::chain;
+use super::describe::{BadDescription, Described};
+use super::diagnose::{Cause, Diagnosis, Finding, diagnose, foremost};
+use super::findings::{Notice, notices};
+use super::from_bench;
+use super::reading::Reading;
+use super::stages::StageKind;
+use super::words::path_words;
+use crate::Machine;
+use crate::bench::BenchResult;
+use crate::disk::Level;
+
+/// What `larder doctor` answers about a machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Examination {
+    pub version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reading: Option<Reading>,
+    pub diagnosis: Diagnosis,
+    pub notices: Vec<Notice>,
+}
+
+/// What a measurement says of the box. `reading`: of this machine, unless another one was measured.
+#[derive(Debug, Default)]
+pub struct Evidence<'a> {
+    pub bench: Option<&'a BenchResult>,
+    /// TOML: a `[[client]]` of a description without that line.
+    pub client: Option<&'a str>,
+}
+
+pub fn examine(machine: &Machine, reading: Reading, evidence: &Evidence) -> Result<Examination, BadDescription> {
+    // A result from elsewhere says nothing of this machine, nor this machine of it.
+    let here = evidence.bench.is_none_or(|b| b.machine.host.is_empty() || b.machine.host == reading.host.name);
+    let mut described = match evidence.bench {
+        Some(bench) => from_bench::described(bench, here.then_some(&reading), machine),
+        None => chain(&reading),
+    };
+    if let Some(text) = evidence.client {
+        described.clients.push(Described::client(text)?);
+    }
+    let notices = if here { notices(&reading) } else { Vec::new() };
+    let mut diagnosis = diagnose(&described);
+    match evidence.bench {
+        Some(bench) => {
+            diagnosis.remarks.extend(of_bench(bench));
+            join(&mut diagnosis, &notices);
+        }
+        None => on_paper(&mut diagnosis, &notices),
+    }
+    Ok(Examination { version: 1, reading: here.then_some(reading), diagnosis, notices })
+}
+
+fn of_bench(bench: &BenchResult) -> Vec<String> {
+    let mut remarks: Vec<String> = Vec::new();
+    if bench.runs.iter().any(|r| r.samples.throttled > 0) {
+        remarks.push("the processor was throttled during the bench: heat or a weak power supply".to_owned());
+    }
+    let knees = bench.runs.iter().filter_map(|r| Some((r, r.repeats.iter().find_map(|p| p.knee)?)));
+    remarks.extend(knees.take(8).map(|(run, knee)| {
+        format!(
+            "{} writes {} until {}, then {}: its fast cache is full",
+            run.subject,
+            super::words::bytes_words(knee.before_bytes_per_s),
+            larder_base::units::ByteSize(knee.bytes),
+            super::words::bytes_words(knee.after_bytes_per_s)
+        )
+    }));
+    if bench.interrupted {
+        remarks.push("the bench was interrupted: what is missing cannot be judged".to_owned());
+    }
+    remarks
+}
+
+/// No measurement: what stands out, and what would be the limit if all else were well.
+fn on_paper(diagnosis: &mut Diagnosis, notices: &[Notice]) {
+    let warnings = notices.iter().filter(|n| n.level >= Level::Warning).count();
+    let first = notices.first().map(|n| n.what.as_str()).unwrap_or_default();
+    let paper =
+        diagnosis.verdict.split_once("On paper ").map(|(_, rest)| format!(". On paper {rest}")).unwrap_or_default();
+    let sentence = match (warnings, notices.len()) {
+        (0, 0) => "nothing stands out".to_owned(),
+        (0, _) => format!("nothing is wrong, and some could be better, first: {first}"),
+        (1, _) => format!("one thing is slower than it could be: {first}"),
+        (n, _) => format!("{n} things are slower than they could be, first: {first}"),
+    };
+    diagnosis.verdict = format!("{sentence}{}; to know, measure: larder bench all", paper.trim_end_matches('.'));
+}
+
+/// Codes of notices that concern a cause.
+fn concerned(cause: &Cause) -> &'static [&'static str] {
+    const PROCESSOR: &[&str] = &[
+        "governor",
+        "ondemand-io",
+        "clock-capped",
+        "irq-one-core",
+        "rps-off",
+        "offload-off",
+        "no-aes",
+        "throttled",
+        "hog",
+        "stolen",
+        "cpu-quota",
+    ];
+    const NETWORK: &[&str] = &[
+        "nic-slow",
+        "half-duplex",
+        "nic-errors",
+        "nic-drops",
+        "nic-lane",
+        "tcp-buffers",
+        "window-scaling",
+        "backlog",
+        "wireless",
+        "net-and-disks-share",
+    ];
+    const STORAGE: &[&str] = &[
+        "pcie-below-both",
+        "pcie-slot",
+        "sata-below-both",
+        "usb-below-best",
+        "shared-wire",
+        "usb-bot-bandwidth",
+        "scheduler",
+        "read-ahead",
+        "hot-disk",
+        "net-and-disks-share",
+        "mount-discard",
+    ];
+    match cause {
+        Cause::Processor { .. } => PROCESSOR,
+        Cause::Stage(stage) => match stage.kind {
+            StageKind::Network => NETWORK,
+            StageKind::Processor => PROCESSOR,
+            StageKind::Disks | StageKind::Link | StageKind::Storage | StageKind::Latency => STORAGE,
+            StageKind::Client => &[],
+        },
+        Cause::Suspected(suspicion) => match suspicion.code {
+            "retransmits" | "rung-below" | "wifi" | "other-end" => NETWORK,
+            "one-core-irq"
+            | "core-nearly-full"
+            | "one-thread"
+            | "processor-elsewhere"
+            | "host-steals"
+            | "cpu-quota" => PROCESSOR,
+            _ => STORAGE,
+        },
+        Cause::Client { .. } | Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => &[],
+    }
+}
+
+/// What was noticed about the very thing that is the limit is the cheapest fix.
+fn join(diagnosis: &mut Diagnosis, notices: &[Notice]) {
+    if !diagnosis.questions.is_empty() {
+        return;
+    }
+    let mut more: Vec<Advice> = Vec::new();
+    for finding in foremost(&diagnosis.findings) {
+        let codes = concerned(&finding.cause);
+        let mine = notices.iter().filter(|n| codes.contains(&n.code));
+        more.extend(mine.filter_map(|notice| advice(finding, notice)));
+    }
+    for advice in more {
+        if !diagnosis.advice.iter().any(|a| a.what == advice.what) {
+            diagnosis.advice.push(advice);
+        }
+    }
+    diagnosis.advice.sort_by(|a, b| b.gain_percent.total_cmp(&a.gain_percent).then(a.means.cmp(&b.means)));
+    diagnosis.advice.truncate(ADVICE_MAX);
+}
+
+fn advice(finding: &Finding, notice: &Notice) -> Option<Advice> {
+    let gain = notice.gain?;
+    let measured = &finding.measured;
+    // No more than the next stage that is not the limit itself.
+    let limit = match &finding.cause {
+        Cause::Stage(stage) => finding.stages.iter().find(|s| s.capacity > stage.capacity),
+        _ => finding.stages.first(),
+    };
+    let most = limit.map_or(f64::INFINITY, |s| s.capacity);
+    let after = (measured.rate * (1.0 + gain.percent / 100.0)).min(most);
+    (after > measured.rate * 1.01).then_some(())?;
+    let percent = (after / measured.rate - 1.0) * 100.0;
+    let mb_per_s = (after - measured.rate) * measured.bytes_per_s() / measured.rate / 1e6;
+    let means = if notice.changes.is_empty() { Means::Change } else { Means::Command };
+    Some(Advice {
+        what: notice.what.clone(),
+        means,
+        how: notice.action.clone().unwrap_or_default(),
+        path: measured.path,
+        of: measured.what,
+        rate_before: measured.rate,
+        rate_after: after,
+        gain_mb_per_s: mb_per_s,
+        gain_percent: percent,
+        sentence: format!(
+            "{}: {} may gain up to {mb_per_s:.0} MB/s (+{percent:.0} %)",
+            notice.what,
+            path_words(measured)
+        ),
+    })
+}

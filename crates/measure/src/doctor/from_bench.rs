@@ -1,0 +1,284 @@
+//! From the runs of a bench to measurements of a description.
+//!
+//! A bench has many runs of a kind (block sizes, depths); the best of each way, program and variant says what the way
+//! can do, and beside it stands what the samples saw of the cores, the disks and the wire in that run.
+
+use std::path::Path as FilePath;
+
+use super::chain::chain;
+use super::describe::{Caching, Described, Disk, How, Layout, Measured, Network, Path, What};
+use super::limits::Wire;
+use super::reading::Reading;
+use crate::Machine;
+use crate::bench::BenchResult;
+use crate::bench::result::{CoreSeries, Kind, Layer, Run, Samples};
+use crate::machine::BlockDevice;
+
+/// A bench with more runs than this was not made by us.
+const RUNS_MAX: usize = 10_000;
+/// A core that was full for this part of the time was the limit.
+const FULL_TIME_SHARE: f64 = 0.7;
+const CORE_FULL_PERCENT: f64 = 95.0;
+
+/// `reading` and `machine`: of the box, where this is the box.
+pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine: &Machine) -> Described {
+    let mut described = reading.map_or_else(|| nothing(result), chain);
+    if !result.machine.host.is_empty() {
+        described.name.clone_from(&result.machine.host);
+    }
+    if result.machine.memory_bytes > 0 && reading.is_none() {
+        described.memory_bytes = Some(result.machine.memory_bytes);
+    }
+    let runs = best_runs(&result.runs);
+    for run in &runs {
+        let mut found = measured(run, machine, &mut described);
+        if let Some(found) = found.as_mut().filter(|m| m.path != Path::Disks) {
+            found.how.quota = quota(run, reading);
+        }
+        described.measured.extend(found);
+    }
+    if described.network.is_none() {
+        described.network = network_measured(&described.measured);
+    }
+    described
+}
+
+fn nothing(result: &BenchResult) -> Described {
+    Described {
+        name: result.machine.host.clone(),
+        memory_bytes: None,
+        layout: Layout::Stripe,
+        groups: 1,
+        copies: 2,
+        record_bytes: None,
+        compression_ratio: 1.0,
+        links: Vec::new(),
+        disks: Vec::new(),
+        network: None,
+        upgrades: Vec::new(),
+        clients: Vec::new(),
+        work: Vec::new(),
+        measured: Vec::new(),
+    }
+}
+
+/// One for each way, kind, program and variant: the fastest.
+fn best_runs(runs: &[Run]) -> Vec<&Run> {
+    let mut best: Vec<&Run> = Vec::new();
+    for run in runs.iter().take(RUNS_MAX).filter(|r| r.median().is_some_and(|m| m.is_finite() && m > 0.0)) {
+        let same = |b: &&mut &Run| {
+            b.layer == run.layer
+                && b.subject == run.subject
+                && b.access == run.access
+                && b.variant == run.variant
+                && b.workload.kind == run.workload.kind
+        };
+        match best.iter_mut().find(same) {
+            Some(known) if known.median() >= run.median() => {}
+            Some(known) => *known = run,
+            None => best.push(run),
+        }
+    }
+    best
+}
+
+fn way(run: &Run) -> Option<(Path, What)> {
+    let path = match run.layer {
+        Layer::Disk | Layer::Disks => Path::Disks,
+        Layer::Pool => Path::Local,
+        Layer::Net => Path::Net,
+        Layer::Share => Path::Share,
+        Layer::Both => return None,
+    };
+    let what = match run.workload.kind {
+        Kind::Read | Kind::Cat | Kind::CopyTreeOut | Kind::Receive => What::Read,
+        Kind::Write | Kind::CopyTreeIn | Kind::Send => What::Write,
+        Kind::RandomRead => What::RandomRead,
+        Kind::RandomWrite => What::RandomWrite,
+        // Several kinds of request in one figure: nothing to hold it against.
+        Kind::RandomMixed
+        | Kind::CreateFiles
+        | Kind::ReadFiles
+        | Kind::StatFiles
+        | Kind::DeleteFiles
+        | Kind::SendReceive => {
+            return None;
+        }
+    };
+    Some((path, what))
+}
+
+fn measured(run: &Run, machine: &Machine, described: &mut Described) -> Option<Measured> {
+    let (path, what) = way(run)?;
+    let names = match path {
+        Path::Net => Vec::new(),
+        _ => disks_of(run, machine, described),
+    };
+    let remote = path == Path::Share && !is_here(&run.subject);
+    let (server, client) = match remote {
+        true => (run.far_samples.as_ref(), Some(&run.samples)),
+        false => (Some(&run.samples), run.far_samples.as_ref()),
+    };
+    let misleading = run.notes.iter().any(|n| n.misleading);
+    let load = &run.workload;
+    // What was flushed, passed the caches or was larger than them is honest, and says so itself.
+    use crate::bench::result::Caches::*;
+    let honest = matches!(load.caches, Bypassed | Dropped | TooSmall) || (what.writes() && load.synced);
+    let server_cores = server.map(|s| cores(s, run)).unwrap_or_default();
+    let mean = |of: fn(&CoreSeries) -> &Vec<f64>| server.map(|s| mean_of(s.cores.iter().map(of)));
+    let latency = run.repeats.iter().filter_map(|r| r.latency).map(|l| l.mean_us / 1e6).filter(|s| *s > 0.0);
+    let cat = load.kind == Kind::Cat;
+    Some(Measured {
+        path,
+        what,
+        rate: run.median()?,
+        disks: names,
+        cores_percent: server_cores,
+        file_bytes: (!honest && load.data_bytes > 0).then_some(load.data_bytes),
+        with: (path == Path::Share).then(|| format!("over {}", run.access)),
+        how: How {
+            block_bytes: (load.block_bytes > 0 && path != Path::Net).then_some(load.block_bytes),
+            in_flight: (load.depth > 0 && (what.is_random() || cat))
+                .then(|| f64::from(load.depth) * f64::from(load.jobs.max(1))),
+            latency_s: latency.reduce(f64::max).filter(|_| what.is_random()),
+            sync: false,
+            caches: if misleading || load.caches == Warm { Some(Caching::Warm) } else { None },
+            client: None,
+            client_cores: client.map(|s| cores(s, run)).unwrap_or_default(),
+            iowait_percent: mean(|c| &c.iowait),
+            irq_percent: server.and_then(|s| s.cores.iter().map(|c| mean_of([&c.irq].into_iter())).reduce(f64::max)),
+            quota: None,
+            steal_percent: mean(|c| &c.steal),
+            retransmits_percent: retransmits(run, path),
+            disk_busy_percent: server
+                .and_then(|s| s.disks.iter().map(|d| mean_of([&d.busy].into_iter())).reduce(f64::max)),
+        },
+    })
+}
+
+/// Servers and their kind, by the names that the kernel gives their processes.
+const SERVERS: &[&str] =
+    &["larder", "smbd", "ganesha.nfsd", "nfsd", "sshd", "nginx", "apache2", "httpd", "iperf3", "fio"];
+
+/// Whether who served was held back: the bench says so, or the server still runs here.
+fn quota(run: &Run, reading: Option<&Reading>) -> Option<String> {
+    if let Some(s) = run.saturated.iter().find(|s| s.what.contains("quota") && s.share >= 0.2) {
+        return Some(format!("it was used up in {:.0} % of the time", s.share * 100.0));
+    }
+    let serves = |name: &str| SERVERS.iter().any(|s| name.starts_with(s));
+    let held = reading?.quotas.iter().find(|q| serves(&q.name))?;
+    Some(format!(
+        "{} (pid {}) may use {:.2} cores and was held back {:.0} % of the time",
+        held.name, held.pid, held.cores, held.held_back_percent
+    ))
+}
+
+/// A server on the loopback, or a folder: both ends are this machine.
+fn is_here(subject: &str) -> bool {
+    let host = subject.split_once("://").map(|(_, rest)| rest.rsplit_once('@').map_or(rest, |(_, host)| host));
+    host.is_some_and(|h| h.starts_with("127.") || h.starts_with("localhost") || h.starts_with("[::1]"))
+}
+
+fn mean_of<'a>(series: impl Iterator<Item = &'a Vec<f64>>) -> f64 {
+    let known: Vec<f64> = series.flatten().copied().filter(|v| v.is_finite()).collect();
+    if known.is_empty() { 0.0 } else { known.iter().sum::<f64>() / known.len() as f64 }
+}
+
+fn busy(core: &CoreSeries, at: usize) -> f64 {
+    let parts = [&core.user, &core.nice, &core.system, &core.irq];
+    parts.iter().filter_map(|p| p.get(at)).filter(|v| v.is_finite()).sum::<f64>().clamp(0.0, 100.0)
+}
+
+/// How busy each core was, waiting left out. A thread that moves from core to core fills one at a time: then the
+/// busiest stands for it.
+fn cores(samples: &Samples, run: &Run) -> Vec<f64> {
+    let moments = samples.at_ms.len().min(100_000);
+    if moments == 0 || samples.cores.is_empty() {
+        return Vec::new();
+    }
+    let mut means: Vec<f64> = samples
+        .cores
+        .iter()
+        .take(1024)
+        .map(|core| (0..moments).map(|at| busy(core, at)).sum::<f64>() / moments as f64)
+        .collect();
+    let peak = (0..moments).map(|at| samples.cores.iter().map(|c| busy(c, at)).fold(0.0, f64::max)).sum::<f64>()
+        / moments as f64;
+    let said = run.saturated.iter().any(|s| s.what.starts_with("core ") && s.share >= FULL_TIME_SHARE);
+    let own = std::ptr::eq(samples, &run.samples);
+    if let Some(busiest) = means.iter_mut().max_by(|a, b| a.total_cmp(b))
+        && (peak >= CORE_FULL_PERCENT || (said && own))
+    {
+        *busiest = busiest.max(CORE_FULL_PERCENT);
+    }
+    means
+}
+
+/// Percent of the segments of a run, from whichever end counted more.
+fn retransmits(run: &Run, path: Path) -> Option<f64> {
+    if !matches!(path, Path::Net | Path::Share) {
+        return None;
+    }
+    let bytes: u64 = run.repeats.iter().map(|r| r.bytes).sum();
+    let segments = bytes as f64 / 1448.0;
+    let of = |s: &Samples| {
+        s.nets.iter().map(|n| n.retransmits.iter().filter(|v| v.is_finite()).sum::<f64>()).fold(0.0, f64::max)
+    };
+    let most = of(&run.samples).max(run.far_samples.as_ref().map_or(0.0, of));
+    (segments > 1000.0).then(|| (most / segments * 100.0).clamp(0.0, 100.0))
+}
+
+/// The disks that a run's subject lies on, by name. Those that are not known yet are added.
+fn disks_of(run: &Run, machine: &Machine, described: &mut Described) -> Vec<(String, u32)> {
+    let mut names: Vec<String> = Vec::new();
+    if run.layer == Layer::Share {
+        // Which disks are behind a URL nobody can say from here: all.
+        return Vec::new();
+    }
+    for subject in run.subject.split(", ").take(64) {
+        let below = below(machine, subject);
+        match below.is_empty() {
+            false => names.extend(below),
+            true => names.push(subject.to_owned()),
+        }
+    }
+    names.sort();
+    names.dedup();
+    for name in &names {
+        if !described.disks.iter().any(|d| d.name == *name) {
+            described.disks.push(Disk { name: name.clone(), count: 1, ..Disk::default() });
+        }
+    }
+    names.into_iter().map(|name| (name, 1)).collect()
+}
+
+fn below(machine: &Machine, subject: &str) -> Vec<String> {
+    let path = FilePath::new(subject);
+    if !path.is_absolute() {
+        return Vec::new();
+    }
+    let names = match machine.device_name(path) {
+        Some(name) => machine.below_device(&name).devices,
+        None => {
+            let mounts = machine.mounts();
+            let real = machine.resolve(path);
+            real.and_then(|real| mounts.of(&real).cloned()).map(|m| machine.below_mount(&m).devices).unwrap_or_default()
+        }
+    };
+    names.into_iter().filter(|name| BlockDevice::read(machine, name).is_some()).collect()
+}
+
+/// The wire as it was measured, where no card says what it is.
+fn network_measured(measured: &[Measured]) -> Option<Network> {
+    let best = measured.iter().filter(|m| m.path == Path::Net).map(|m| m.rate).reduce(f64::max)?;
+    // A rate that is no Ethernet's proves nothing of the wire: it would explain itself.
+    let wire = Wire::ethernet_of(best)?;
+    Some(Network {
+        name: wire.name.clone(),
+        bytes_per_s: wire.practical.max(best),
+        wire: Some(wire),
+        round_trip_s: None,
+        window_bytes: None,
+        via: Vec::new(),
+    })
+}

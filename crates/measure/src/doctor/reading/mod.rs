@@ -1,0 +1,94 @@
+//! What the doctor sees of a machine by itself: every disk's way to the processor, the network, the processor, the
+//! settings, and who else works on it.
+//!
+//! Facts only. What follows from them is in `findings/`.
+
+use serde::Serialize;
+
+use crate::Machine;
+use crate::disk::{CheckOptions, DiskReport, check};
+use crate::machine::whole_devices;
+
+mod busy;
+mod hops;
+mod host;
+mod nets;
+mod quota;
+mod storage;
+
+pub use busy::{Busy, Hog};
+pub use hops::{Hop, HopKind};
+pub use host::{Host, Processor};
+pub use nets::{Nic, Tcp};
+pub use quota::Quota;
+pub use storage::Drive;
+pub(super) use storage::gigabits;
+
+/// Everything that was read. What could not be is missing, and `unknown` says why (E1).
+#[derive(Clone, Debug, Serialize)]
+pub struct Reading {
+    pub host: Host,
+    pub processor: Processor,
+    pub drives: Vec<Drive>,
+    pub nics: Vec<Nic>,
+    pub tcp: Tcp,
+    /// `performance`, `default`, `powersave`, `powersupersave`.
+    pub aspm_policy: Option<String>,
+    /// How long an NVMe disk may take to wake up before the kernel lets it sleep so deep.
+    pub nvme_latency_max_us: Option<u64>,
+    /// Of a recorded machine nobody can say who is working.
+    pub busy: Option<Busy>,
+    /// Processes that a control group holds back.
+    pub quotas: Vec<Quota>,
+    #[serde(skip)]
+    pub(super) disks: Vec<DiskReport>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ReadOptions {
+    /// Asks the disks themselves: wakes those that sleep.
+    pub smart: bool,
+    /// How long to watch who works.
+    pub watch: std::time::Duration,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self { smart: true, watch: std::time::Duration::from_secs(1) }
+    }
+}
+
+impl Reading {
+    pub fn of(machine: &Machine, options: ReadOptions) -> Self {
+        let names = whole_devices(machine);
+        let kept = names.iter().filter(|name| !name.starts_with("loop") && !name.starts_with("nbd"));
+        let paths: Vec<std::path::PathBuf> =
+            kept.map(|name| std::path::Path::new("/dev").join(name.replace('!', "/"))).collect();
+        let checked = CheckOptions { members: Vec::new(), flush_test: false, smart: options.smart };
+        let disks = check(machine, &paths, &checked).disks;
+        let shingled = |d: &DiskReport| d.findings.iter().any(|f| f.code == "smr");
+        let devices = disks.iter().flat_map(|d| d.devices.iter().map(move |one| (one, shingled(d))));
+        let mut drives: Vec<Drive> = devices.map(|(one, smr)| Drive::read(machine, one, smr)).collect();
+        drives.dedup_by(|a, b| a.name == b.name);
+        // md and dm are made of others: those are what has a way.
+        drives.retain(|d| d.bus != crate::machine::Bus::Virtual);
+        Self {
+            host: Host::read(machine),
+            processor: Processor::read(machine),
+            drives,
+            nics: nets::nics(machine),
+            tcp: Tcp::read(machine),
+            aspm_policy: machine.read("/sys/module/pcie_aspm/parameters/policy").and_then(|t| bracketed(&t)),
+            nvme_latency_max_us: machine.number("/sys/module/nvme_core/parameters/default_ps_max_latency_us"),
+            busy: machine.is_live().then(|| Busy::watch(machine, options.watch)),
+            quotas: quota::quotas(machine),
+            disks,
+        }
+    }
+}
+
+/// The chosen one of `a [b] c`; the only one where nothing is marked.
+pub(super) fn bracketed(text: &str) -> Option<String> {
+    let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word.to_owned());
+    inside.or_else(|| (!text.contains(' ') && !text.is_empty()).then(|| text.to_owned()))
+}

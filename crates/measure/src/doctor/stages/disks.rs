@@ -1,0 +1,196 @@
+//! What the disks give together, in their layout, and what each one's own wire lets through.
+
+use super::{Basis, FULL_SHARE, Stage, StageKind, asked_as_hard, count, layout};
+use crate::doctor::describe::{Described, Disk, Layout, Measured, Path, RANDOM_BLOCK_BYTES, What};
+use crate::doctor::limits::{DiskKind, Physical};
+
+/// A range of one disk, and how it is known.
+#[derive(Clone, Copy)]
+pub(in crate::doctor) struct One {
+    pub(in crate::doctor) low: f64,
+    pub(in crate::doctor) high: f64,
+    pub(in crate::doctor) basis: Basis,
+}
+
+/// A disk by itself: as given, as measured alone, or what is usual of its kind.
+pub(in crate::doctor) fn one_disk(described: &Described, disk: &Disk, measured: &Measured) -> Option<One> {
+    let what = measured.what;
+    let alone = |m: &&Measured| {
+        let single = matches!(m.path, Path::Disks | Path::Local) && m.disks == [(disk.name.clone(), 1)];
+        single && m.what == what && *m != measured && asked_as_hard(described, m, measured)
+    };
+    let alone = described.measured.iter().filter(alone).map(|m| m.rate).reduce(f64::max);
+    if let Some(rate) = disk.rate(what) {
+        let rate = knee(described, disk, measured, rate);
+        // What it did here counts more than what it could do.
+        return Some(match alone.filter(|alone| *alone < rate * FULL_SHARE) {
+            Some(alone) => One { low: alone, high: alone, basis: Basis::Measured },
+            None => One { low: rate, high: rate, basis: Basis::Given },
+        });
+    }
+    if let Some(rate) = alone {
+        return Some(One { low: rate, high: rate, basis: Basis::Measured });
+    }
+    let usual = disk.kind?.physical();
+    let (low, high) = match what {
+        What::Read => usual.usual_read,
+        What::Write => usual.usual_write,
+        What::RandomRead => usual.usual_random_read,
+        What::RandomWrite => usual.usual_random_write,
+    };
+    Some(One { low, high, basis: Basis::Usual })
+}
+
+/// A disk with a fast cache writes the beginning of a file faster than its rest.
+fn knee(described: &Described, disk: &Disk, measured: &Measured, rate: f64) -> f64 {
+    let (Some(cache), Some(fast), Some(file)) = (disk.cache_bytes, disk.write_cached, measured.file_bytes) else {
+        return rate;
+    };
+    if measured.what != What::Write || fast <= rate {
+        return rate;
+    }
+    let disks = super::used(described, measured);
+    let each = file as f64 * super::amplified(described, measured, &disks) / f64::from(count(&disks)).max(1.0);
+    let quick = each.min(cache as f64);
+    each / (quick / fast + (each - quick) / rate)
+}
+
+/// What no disks of these kinds exceed together, in operations or bytes on the disks: for contradictions.
+pub(in crate::doctor) fn allows_at_most(used: &[(&Disk, u32)], what: What) -> f64 {
+    let each = |disk: &Disk| {
+        let physical = Physical::of(disk.kind);
+        if what.is_random() { physical.most_random_per_s } else { physical.most_bytes_per_s }
+    };
+    used.iter().map(|(disk, n)| each(disk) * f64::from(*n)).sum()
+}
+
+pub(super) fn disks(described: &Described, measured: &Measured, used: &[(&Disk, u32)]) -> Option<Stage> {
+    let each: Vec<(&Disk, One, u32)> =
+        used.iter().map(|(disk, n)| Some((*disk, one_disk(described, disk, measured)?, *n))).collect::<Option<_>>()?;
+    let basis = each.iter().map(|(_, one, _)| one.basis).max_by_key(|b| *b as u8)?;
+    // Several disks are added up with what each one's wire lets through; a single one's wire is a stage of its own.
+    let wire = |disk: &Disk| match &disk.connection {
+        Some(wire) if count(used) > 1 => wire.practical / bytes_each(measured),
+        _ => f64::INFINITY,
+    };
+    let high: Vec<(f64, u32)> = each.iter().map(|(d, one, n)| (one.high.min(wire(d)), *n)).collect();
+    let low: Vec<(f64, u32)> = each.iter().map(|(d, one, n)| (one.low.min(wire(d)), *n)).collect();
+    let (capacity, how) = together(described, measured, used, &high)?;
+    let (mut capacity_low, _) = together(described, measured, used, &low)?;
+    if layout(described, measured, used) == Some(Layout::Mirror) && measured.what == What::Read {
+        // One reader of one file may be sent to one of the copies only.
+        capacity_low /= f64::from(described.copies);
+    }
+    let rate = |(disk, one, _): &(&Disk, One, u32)| one.high.min(wire(disk));
+    let slowest = each.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))).map(|(disk, ..)| *disk);
+    let least = each.iter().map(rate).fold(f64::MAX, f64::min);
+    let unequal = each.iter().any(|one| rate(one) > least * 1.05);
+    let name = match slowest.filter(|_| unequal && how.contains("slowest")) {
+        Some(disk) => format!("{how} ('{}')", disk.name),
+        None => how.to_owned(),
+    };
+    let mut stage = Stage::new(StageKind::Disks, name, capacity, basis);
+    stage.capacity_low = capacity_low;
+    if basis == Basis::Usual {
+        stage.why = slowest.and_then(|d| d.kind).map(|kind| kind.physical().why.to_owned());
+    } else if let Some(kind) = slowest.and_then(|d| d.kind).filter(|k| explains(*k, measured.what)) {
+        stage.why = Some(kind.physical().why.to_owned());
+    }
+    Some(stage)
+}
+
+/// Where a kind's nature is the reason.
+fn explains(kind: DiskKind, what: What) -> bool {
+    match what {
+        What::Write => matches!(kind, DiskKind::Qlc | DiskKind::Smr),
+        What::RandomRead | What::RandomWrite => kind.turns(),
+        What::Read => false,
+    }
+}
+
+/// Each disk's own wire: bytes per second, also for operations.
+pub(super) fn connections(described: &Described, measured: &Measured, used: &[(&Disk, u32)]) -> Option<Stage> {
+    let block = bytes_each(measured);
+    // A disk whose wire is not given counts with what it can itself.
+    let each = |disk: &Disk| match &disk.connection {
+        Some(wire) => Some(wire.practical / block),
+        None => one_disk(described, disk, measured).map(|one| one.high),
+    };
+    let rates: Vec<(f64, u32)> = used.iter().map(|(d, n)| Some((each(d)?, *n))).collect::<Option<_>>()?;
+    let wired = used.iter().filter_map(|(disk, _)| Some((*disk, disk.connection.as_ref()?)));
+    let (disk, wire) = wired.min_by(|a, b| a.1.practical.total_cmp(&b.1.practical))?;
+    let (capacity, _) = together(described, measured, used, &rates)?;
+    let name = match used.len() {
+        1 => format!("the {} connection of each disk", wire.name),
+        _ => format!("the {} connection of '{}'", wire.name, disk.name),
+    };
+    let name = if count(used) == 1 { format!("the {} connection of the disk", wire.name) } else { name };
+    Some(Stage::new(StageKind::Link, name, capacity, Basis::Derived).why(wire.why))
+}
+
+/// Bytes of what is counted: of an operation, or one.
+fn bytes_each(measured: &Measured) -> f64 {
+    match measured.what.is_random() {
+        true => measured.block_bytes().unwrap_or(RANDOM_BLOCK_BYTES) as f64,
+        false => 1.0,
+    }
+}
+
+/// Single rates, put together as the layout does.
+fn together(
+    described: &Described,
+    measured: &Measured,
+    used: &[(&Disk, u32)],
+    rates: &[(f64, u32)],
+) -> Option<(f64, &'static str)> {
+    let sum: f64 = rates.iter().map(|(rate, count)| rate * f64::from(*count)).sum();
+    let slowest = rates.iter().map(|(rate, _)| *rate).reduce(f64::min)?;
+    let fastest = rates.iter().map(|(rate, _)| *rate).reduce(f64::max)?;
+    let n = f64::from(count(used));
+    let (random, writes) = (measured.what.is_random(), measured.what.writes());
+    let groups = f64::from(described.groups);
+    let data = |layout: Layout| (n - f64::from(layout.parity()) * groups).max(1.0);
+    // What is smaller on the disks passes them faster; an operation stays one.
+    let ratio = match measured.path {
+        Path::Local | Path::Share if !random => described.compression_ratio,
+        _ => 1.0,
+    };
+    let (capacity, how) = match layout(described, measured, used) {
+        None if n > 1.0 => (sum, "the disks together"),
+        None => (sum, "the disk itself"),
+        Some(Layout::Linear) => (fastest, "one disk: a file lies on one"),
+        // Every disk has the same share of every byte: all wait for the slowest.
+        Some(Layout::Stripe) if random => (sum, "the disks together"),
+        Some(Layout::Stripe) => (n * slowest, "the disks, as fast as the slowest of them"),
+        Some(Layout::Mirror) if writes => {
+            (sum / f64::from(described.copies), "the disks, each byte written as often as there are copies")
+        }
+        Some(Layout::Mirror) => (sum, "the disks together"),
+        Some(layout) if layout.is_raidz() && random => {
+            let touched = touched(described, n / groups, layout);
+            let how = match touched > 1.0 {
+                true => "one disk, the slowest: each record of a RAIDZ lies on all of them",
+                false => "the disks together: a record fits on one",
+            };
+            let all = if touched >= n / groups - f64::from(layout.parity()) { groups } else { n / touched };
+            (slowest * all, if groups > 1.0 { "one disk of each group, the slowest" } else { how })
+        }
+        Some(layout @ (Layout::Raid5 | Layout::Raid6)) if random && writes => {
+            // Old data and parity are read before the new are written: 4 operations for RAID 5, 6 for RAID 6.
+            (
+                sum / f64::from(2 + 2 * layout.parity()),
+                "the disks, which read old data and parity before each small write",
+            )
+        }
+        Some(Layout::Raid5 | Layout::Raid6) if random => (sum, "the disks together"),
+        Some(layout) => (data(layout) * slowest, "the disks without parity, as fast as the slowest of them"),
+    };
+    Some((capacity * ratio, how))
+}
+
+/// How many disks of a RAIDZ group hold a part of one record, in sectors of 4 KiB.
+fn touched(described: &Described, disks: f64, layout: Layout) -> f64 {
+    let data = (disks - f64::from(layout.parity())).max(1.0);
+    let sectors = described.record_bytes.map_or(f64::MAX, |bytes| bytes.div_ceil(4096) as f64);
+    sectors.min(data).max(1.0)
+}

@@ -1,0 +1,162 @@
+//! The stages that a measured byte passes, and what each could do.
+//!
+//! Each file has stages of one kind: `disks.rs`, `links.rs`, `network.rs` (wire and client), `latency.rs`, `below.rs` (what
+//! was measured further down). A capacity is a figure given, one derived from a wire's name, one measured below, or
+//! what is usual of such a thing: the last proves less.
+
+use serde::Serialize;
+
+use super::describe::{Described, Disk, Layout, Measured, Path};
+
+mod below;
+mod disks;
+mod latency;
+mod links;
+mod network;
+
+pub(super) use below::{asked_as_hard, comparable};
+pub(super) use disks::{allows_at_most, one_disk};
+pub(super) use network::client_of;
+
+/// So close to a capacity a measurement is at its end: protocols and gaps take the rest.
+pub const PROOF_SHARE: f64 = 0.80;
+/// So close there is nothing left for a busy core to have taken.
+pub const FULL_SHARE: f64 = 0.95;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StageKind {
+    Disks,
+    Link,
+    Network,
+    /// Requests in flight, each with its time.
+    Latency,
+    /// What a processor has to do with each byte.
+    Processor,
+    Client,
+    /// Disks and pool as they were measured on the machine itself.
+    Storage,
+}
+
+/// How a capacity is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    Given,
+    /// From a wire's name, or from times and depths.
+    Derived,
+    Measured,
+    /// What is usual: a range, of which `capacity` is the upper end.
+    Usual,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stage {
+    pub kind: StageKind,
+    pub name: String,
+    /// Bytes (or operations) per second of what was asked for.
+    pub capacity: f64,
+    /// The lower end, where it is a range.
+    pub capacity_low: f64,
+    pub basis: Basis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl Stage {
+    fn new(kind: StageKind, name: impl Into<String>, capacity: f64, basis: Basis) -> Self {
+        Self { kind, name: name.into(), capacity, capacity_low: capacity, basis, why: None }
+    }
+
+    fn why(mut self, why: impl Into<String>) -> Self {
+        self.why = Some(why.into());
+        self
+    }
+
+    /// Operations instead of bytes, where those were counted.
+    fn per(mut self, measured: &Measured) -> Self {
+        if measured.what.is_random() {
+            let block = measured.block_bytes().unwrap_or(1) as f64;
+            self.capacity /= block;
+            self.capacity_low /= block;
+        }
+        self
+    }
+}
+
+/// All stages whose capacity is known, the lowest first.
+pub(super) fn stages(described: &Described, measured: &Measured) -> Vec<Stage> {
+    let used = used(described, measured);
+    let mut stages = Vec::new();
+    if measured.path != Path::Net {
+        stages.extend(disks::disks(described, measured, &used));
+        stages.extend(disks::connections(described, measured, &used));
+        stages.extend(work(described, measured));
+    }
+    stages.extend(links::links(described, measured, &used));
+    stages.extend(network::network(described, measured));
+    stages.extend(latency::latency(described, measured, &used));
+    stages.extend(below::below(described, measured));
+    stages.retain(|s| s.capacity.is_finite() && s.capacity > 0.0);
+    // Of two alike the wire is named: it can be changed.
+    let rank = |s: &Stage| u8::from(s.kind == StageKind::Disks);
+    stages.sort_by(|a, b| a.capacity.total_cmp(&b.capacity).then(rank(a).cmp(&rank(b))));
+    stages
+}
+
+/// The disks that took part, with their numbers.
+pub(super) fn used<'a>(described: &'a Described, measured: &Measured) -> Vec<(&'a Disk, u32)> {
+    let taken = |disk: &'a Disk| match measured.disks.is_empty() {
+        true => Some((disk, disk.count)),
+        false => {
+            let count: u32 = measured.disks.iter().filter(|(name, _)| *name == disk.name).map(|(_, n)| *n).sum();
+            (count > 0).then_some((disk, count))
+        }
+    };
+    described.disks.iter().filter_map(taken).collect()
+}
+
+pub(super) fn count(used: &[(&Disk, u32)]) -> u32 {
+    used.iter().map(|(_, count)| count).sum()
+}
+
+/// Single disks and disks side by side have no layout.
+pub(super) fn layout(described: &Described, measured: &Measured, used: &[(&Disk, u32)]) -> Option<Layout> {
+    (measured.path != Path::Disks && count(used) > 1).then_some(described.layout)
+}
+
+/// Bytes on the disks for each byte of data: copies and parity, less what compression saves.
+fn amplified(described: &Described, measured: &Measured, used: &[(&Disk, u32)]) -> f64 {
+    let n = f64::from(count(used)).max(1.0);
+    let layout = layout(described, measured, used);
+    let written = match layout {
+        _ if !measured.what.writes() => 1.0,
+        Some(Layout::Mirror) => f64::from(described.copies),
+        Some(layout) => n / (n - f64::from(layout.parity() * described.groups)).max(1.0),
+        None => 1.0,
+    };
+    match measured.path {
+        Path::Disks | Path::Net => written,
+        Path::Local | Path::Share => written / described.compression_ratio,
+    }
+}
+
+/// Ciphers, compressors and checksums.
+fn work<'a>(described: &'a Described, measured: &'a Measured) -> impl Iterator<Item = Stage> + 'a {
+    use super::describe::Side;
+    let passes = move |work: &&super::describe::Work| {
+        let path = match work.paths.is_empty() {
+            true => measured.path == Path::Share || (measured.path == Path::Local && work.at == Side::Server),
+            false => work.paths.contains(&measured.path),
+        };
+        path && (work.of.is_empty() || work.of.contains(&measured.what))
+    };
+    described.work.iter().filter(passes).map(move |work| {
+        let (at, kind) = match work.at {
+            Side::Server => ("", StageKind::Processor),
+            Side::Client => (" at the client", StageKind::Client),
+        };
+        let cores = if work.cores == 1 { "one core".to_owned() } else { format!("{} cores", work.cores) };
+        Stage::new(kind, format!("{}{at} on {cores}", work.name), work.bytes_per_s, Basis::Given).per(measured)
+    })
+}

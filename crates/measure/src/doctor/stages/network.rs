@@ -1,0 +1,52 @@
+//! The wire, the window on it, and the client's own end.
+
+use super::{Basis, Stage, StageKind};
+use crate::doctor::describe::{Client, Described, Measured, Path, What};
+
+pub(super) fn network(described: &Described, measured: &Measured) -> Vec<Stage> {
+    let Some(network) = described.network.as_ref().filter(|_| matches!(measured.path, Path::Share | Path::Net)) else {
+        return Vec::new();
+    };
+    let mut stages =
+        vec![Stage::new(StageKind::Network, network.name.clone(), network.bytes_per_s, Basis::Given).per(measured)];
+    if let (Some(window), Some(round_trip)) = (network.window_bytes, network.round_trip_s) {
+        // RFC 7323: no more than one window is under way in a round trip.
+        let capacity = window as f64 / round_trip;
+        let why = "TCP has at most one window of bytes under way (RFC 7323)";
+        stages.push(
+            Stage::new(StageKind::Latency, "the TCP window over the round trip", capacity, Basis::Derived)
+                .why(why)
+                .per(measured),
+        );
+    }
+    if let Some(client) = client_of(described, measured) {
+        stages.extend(at_client(client, measured));
+    }
+    stages
+}
+
+/// The client that a measurement names; the only one there is.
+pub(in crate::doctor) fn client_of<'a>(described: &'a Described, measured: &Measured) -> Option<&'a Client> {
+    match (&measured.how.client, described.clients.as_slice()) {
+        (Some(name), clients) => clients.iter().find(|c| c.name == *name),
+        (None, [only]) => Some(only),
+        (None, _) => None,
+    }
+}
+
+fn at_client(client: &Client, measured: &Measured) -> Vec<Stage> {
+    let mut stages = Vec::new();
+    if let Some((name, bytes)) = &client.network {
+        stages.push(Stage::new(StageKind::Client, name.clone(), *bytes, Basis::Given).per(measured));
+    }
+    let disk = match measured.what {
+        What::Read => client.disk_write,
+        What::Write => client.disk_read,
+        What::RandomRead | What::RandomWrite => None,
+    };
+    if let Some(bytes) = disk.filter(|_| measured.path == Path::Share) {
+        let name = format!("the disk of {}, where the copy comes from or goes to", client.name);
+        stages.push(Stage::new(StageKind::Client, name, bytes, Basis::Given));
+    }
+    stages
+}

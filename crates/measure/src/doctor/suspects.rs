@@ -1,0 +1,285 @@
+//! What unexplained figures look like (B7): patterns that builders of boxes met, each with its reason.
+//!
+//! A suspicion is never a proof: it says what to look at first. The order is from the most to the least specific.
+
+use serde::Serialize;
+
+use super::describe::{Described, Layout, Measured, Path};
+use super::limits::{DiskKind, Wire};
+use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, count, layout, one_disk, used};
+use super::words::{bytes_words, rate_words};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Suspicion {
+    /// Stable, for programs.
+    pub code: &'static str,
+    /// Completes "is most likely capped by ...".
+    pub what: String,
+    pub why: String,
+}
+
+struct Case<'a> {
+    described: &'a Described,
+    measured: &'a Measured,
+    stages: &'a [Stage],
+}
+
+struct Pattern {
+    code: &'static str,
+    /// What is suspected, and why in this case.
+    test: fn(&Case) -> Option<(String, String)>,
+}
+
+const PATTERNS: &[Pattern] = &[
+    Pattern { code: "cpu-quota", test: quota },
+    Pattern { code: "client-differs", test: client_differs },
+    Pattern { code: "host-steals", test: host_steals },
+    Pattern { code: "retransmits", test: retransmits },
+    Pattern { code: "one-core-irq", test: interrupts },
+    Pattern { code: "rung-below", test: rung_below },
+    Pattern { code: "smr", test: shingled },
+    Pattern { code: "qlc", test: four_bits },
+    Pattern { code: "shared-link", test: shared },
+    Pattern { code: "disks-wait", test: disks_wait },
+    Pattern { code: "core-nearly-full", test: nearly_full },
+    Pattern { code: "one-thread", test: one_thread },
+    Pattern { code: "one-at-a-time", test: one_at_a_time },
+    Pattern { code: "wifi", test: air },
+    Pattern { code: "other-end", test: other_end },
+    Pattern { code: "processor-elsewhere", test: processor_elsewhere },
+];
+
+/// Twice as fast is no accident.
+const MUCH: f64 = 1.5;
+
+pub(super) fn suspect(described: &Described, measured: &Measured, stages: &[Stage]) -> Option<Suspicion> {
+    let case = Case { described, measured, stages };
+    PATTERNS.iter().find_map(|p| (p.test)(&case).map(|(what, why)| Suspicion { code: p.code, what, why }))
+}
+
+fn said(what: &str, why: impl Into<String>) -> Option<(String, String)> {
+    Some((what.to_owned(), why.into()))
+}
+
+fn over_network(case: &Case) -> bool {
+    matches!(case.measured.path, Path::Share | Path::Net)
+}
+
+/// The fastest measurement of the same by another client or program.
+pub(super) fn better_client<'a>(described: &'a Described, measured: &Measured) -> Option<&'a Measured> {
+    if measured.path != Path::Share {
+        return None;
+    }
+    let other = |m: &&Measured| {
+        m.path == Path::Share
+            && m.what == measured.what
+            && (m.how.client != measured.how.client || m.with != measured.with)
+            && m.disks == measured.disks
+            && m.rate >= measured.rate * MUCH
+            && super::misleading::misleading(described, m).is_none()
+    };
+    described.measured.iter().filter(other).max_by(|a, b| a.rate.total_cmp(&b.rate))
+}
+
+/// Field note E: the same box, asked by another program, was not slow.
+fn client_differs(case: &Case) -> Option<(String, String)> {
+    let better = better_client(case.described, case.measured)?;
+    let name = |m: &Measured| match (&m.how.client, &m.with) {
+        (Some(client), Some(with)) => format!("{client} ({with})"),
+        (Some(one), None) | (None, Some(one)) => one.clone(),
+        (None, None) => "another".to_owned(),
+    };
+    let rate = rate_words(better.rate, better.what);
+    let why = format!("{} got {rate} from the same box, so the server and the wire can do that", name(better));
+    said(&format!("the client's side ({})", name(case.measured)), why)
+}
+
+fn quota(case: &Case) -> Option<(String, String)> {
+    let why = case.measured.how.quota.as_ref()?;
+    said("the part of the processor that a control group allows", why.clone())
+}
+
+fn host_steals(case: &Case) -> Option<(String, String)> {
+    let steal = case.measured.how.steal_percent.filter(|s| *s >= 15.0)?;
+    said("the virtual machine's host", format!("it took {steal:.0} % of the processor's time for others"))
+}
+
+fn retransmits(case: &Case) -> Option<(String, String)> {
+    let again = case.measured.how.retransmits_percent.filter(|r| over_network(case) && *r >= 0.5)?;
+    let why = format!(
+        "{again:.1} % of the segments were sent again, and TCP halves its pace at each loss: a bad cable, a duplex mismatch, or a switch that drops"
+    );
+    said("losses on the wire", why)
+}
+
+fn interrupts(case: &Case) -> Option<(String, String)> {
+    let irq = case.measured.how.irq_percent.filter(|i| *i >= 70.0)?;
+    said(
+        "the core that handles interrupts",
+        format!("they took {irq:.0} % of its time, and one card's queue is one core's"),
+    )
+}
+
+/// A rate that is just what the next lower standard carries.
+fn rung_below(case: &Case) -> Option<(String, String)> {
+    let fits = |wire: &Wire| (wire.practical * 0.80..=wire.line).contains(&case.measured.bytes_per_s());
+    let why = |have: &Wire, lower: &Wire| {
+        let (rate, most) = (bytes_words(case.measured.bytes_per_s()), bytes_words(lower.practical));
+        format!(
+            "{rate} is what {} carries ({most}), and {} is described: a cable, a port, an adapter or a switch between",
+            lower.name, have.name
+        )
+    };
+    if over_network(case)
+        && let Some(wire) = case.described.network.as_ref().and_then(|n| n.wire.as_ref())
+        && let Some(lower) = wire.rungs_below().into_iter().find(fits)
+    {
+        return said(&format!("a part of the way that runs at {}", lower.name), why(wire, &lower));
+    }
+    let disks = used(case.described, case.measured);
+    let [(disk, 1)] = disks.as_slice() else { return None };
+    let wire = disk.connection.as_ref().filter(|_| !over_network(case) && !case.measured.what.is_random())?;
+    let lower = wire.rungs_below().into_iter().find(fits)?;
+    said(&format!("a connection that runs at {}", lower.name), why(wire, &lower))
+}
+
+fn kinds(case: &Case) -> Vec<DiskKind> {
+    used(case.described, case.measured).iter().filter_map(|(disk, _)| disk.kind).collect()
+}
+
+/// Whether the disks, not a network, are what stands in question.
+fn at_disks(case: &Case) -> bool {
+    case.measured.path != Path::Net && case.measured.what.writes()
+}
+
+fn shingled(case: &Case) -> Option<(String, String)> {
+    let slow = case.stages.first().is_some_and(|s| case.measured.rate < s.capacity * 0.6);
+    let smr = kinds(case).contains(&DiskKind::Smr);
+    (at_disks(case) && smr && slow).then_some(())?;
+    said("the shingled disk", DiskKind::Smr.physical().why)
+}
+
+fn four_bits(case: &Case) -> Option<(String, String)> {
+    let disks = used(case.described, case.measured);
+    let each = case.measured.rate / f64::from(count(&disks)).max(1.0);
+    let qlc = kinds(case).contains(&DiskKind::Qlc) && !case.measured.what.is_random();
+    (at_disks(case) && qlc && each <= DiskKind::Qlc.physical().usual_write.1).then_some(())?;
+    let lowest = case.stages.first()?;
+    // Over a network that is slower than that nothing speaks against the disks more than against others.
+    matches!(lowest.kind, StageKind::Disks | StageKind::Link | StageKind::Storage).then_some(())?;
+    said("the QLC disks themselves", DiskKind::Qlc.physical().why)
+}
+
+/// Several disks are together no more than one: what they share is the limit.
+fn shared(case: &Case) -> Option<(String, String)> {
+    let disks = used(case.described, case.measured);
+    let scales = match layout(case.described, case.measured, &disks) {
+        None => true,
+        // One reader of a mirror may have been given one copy.
+        Some(Layout::Mirror) => case.stages.iter().all(|s| case.measured.rate < s.capacity_low * PROOF_SHARE),
+        Some(layout) => !layout.is_raidz() && layout != Layout::Linear,
+    };
+    let n = count(&disks);
+    if n < 2 || !scales || over_network(case) {
+        return None;
+    }
+    let all = case.stages.iter().find(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual)?;
+    let each = disks.iter().filter_map(|(disk, _)| one_disk(case.described, disk, case.measured)).map(|o| o.high);
+    let one = each.reduce(f64::min)?;
+    (case.measured.rate < all.capacity * PROOF_SHARE).then_some(())?;
+    let part = case.measured.rate / all.capacity * 100.0;
+    let times = case.measured.rate / one;
+    let why = format!(
+        "{n} disks give {times:.1} times what one gives, {part:.0} % of their sum, so they wait for something they share"
+    );
+    let common = case.described.links.iter().filter(|link| disks.iter().all(|(disk, _)| disk.via.contains(&link.name)));
+    match common.min_by(|a, b| a.read.total_cmp(&b.read)) {
+        Some(link) => said(&format!("{} and the controller behind it", link.name), why),
+        None => said(
+            "something the disks share that is not described (a chipset's uplink, a controller, memory, or the processor)",
+            why,
+        ),
+    }
+}
+
+fn disks_wait(case: &Case) -> Option<(String, String)> {
+    let how = &case.measured.how;
+    if case.measured.path == Path::Net {
+        return None;
+    }
+    if let Some(busy) = how.disk_busy_percent.filter(|b| *b >= 90.0) {
+        return said(
+            "the disks",
+            format!("they were busy {busy:.0} % of the time, though they are described as faster"),
+        );
+    }
+    let wait = how.iowait_percent.filter(|w| *w >= 25.0)?;
+    said("the disks", format!("cores waited for them {wait:.0} % of the time, though they are described as faster"))
+}
+
+fn nearly_full(case: &Case) -> Option<(String, String)> {
+    let busiest = case.measured.cores_percent.iter().copied().reduce(f64::max).filter(|b| *b >= 85.0)?;
+    said("the processor", format!("one core was busy {busiest:.0} % of the time, and short waits count as free time"))
+}
+
+/// One thread that wanders shows as several half-busy cores.
+fn one_thread(case: &Case) -> Option<(String, String)> {
+    let cores = &case.measured.cores_percent;
+    let sum: f64 = cores.iter().sum();
+    let wanders = cores.len() > 1 && cores.iter().all(|c| *c < 85.0) && (92.0..=112.0).contains(&sum);
+    wanders.then_some(())?;
+    said(
+        "one thread of work",
+        format!("the cores are busy {sum:.0} % together, which is one core's worth that moves about"),
+    )
+}
+
+fn one_at_a_time(case: &Case) -> Option<(String, String)> {
+    let block = case.measured.block_bytes()? as f64;
+    let depth = case.measured.how.in_flight.filter(|d| *d <= 2.0)?;
+    let each_ms = depth * block / case.measured.bytes_per_s() * 1e3;
+    let why = format!(
+        "{depth:.0} in flight, and each takes {each_ms:.2} ms (Little's law): the time goes into waiting, not into transfer"
+    );
+    said("the time of single requests", why)
+}
+
+fn air(case: &Case) -> Option<(String, String)> {
+    let wire = case.described.network.as_ref()?.wire.as_ref().filter(|w| w.name.starts_with("Wi-Fi"))?;
+    over_network(case).then_some(())?;
+    said("the air", format!("{} shares its channel with neighbours, and every wall takes a part", wire.name))
+}
+
+/// Field note E by exclusion: storage and wire were measured, and both can do much more.
+fn other_end(case: &Case) -> Option<(String, String)> {
+    if case.measured.path != Path::Share {
+        return None;
+    }
+    let measured = |kind: StageKind| case.stages.iter().filter(move |s| s.kind == kind && s.basis == Basis::Measured);
+    let wire = measured(StageKind::Network).map(|s| s.capacity).reduce(f64::min)?;
+    let storage = measured(StageKind::Storage).map(|s| s.capacity).reduce(f64::min)?;
+    let least = case.measured.rate * MUCH;
+    let busiest = case.measured.cores_percent.iter().copied().reduce(f64::max).unwrap_or(0.0);
+    (wire >= least && storage >= least && busiest < 85.0).then_some(())?;
+    let (wire, storage) = (rate_words(wire, case.measured.what), rate_words(storage, case.measured.what));
+    let why = format!("the storage alone gives {storage} and the wire alone {wire}, so neither is the limit");
+    said("the client or the protocol", why)
+}
+
+/// Another measurement of the same way kept every core busy, and nobody watched them in this one.
+fn processor_elsewhere(case: &Case) -> Option<(String, String)> {
+    let alike = |m: &&Measured| {
+        m.path == case.measured.path
+            && m.what.is_random() == case.measured.what.is_random()
+            && !m.cores_percent.is_empty()
+            && m.cores_percent.iter().all(|c| *c >= super::diagnose::CORE_FULL_PERCENT)
+            && (0.5..=2.0).contains(&(m.rate / case.measured.rate))
+    };
+    let other = case.described.measured.iter().filter(|_| case.measured.cores_percent.is_empty()).find(alike)?;
+    let why = format!(
+        "{} kept all cores busy at {}; watch them in this one too",
+        super::words::path_words(other),
+        rate_words(other.rate, other.what)
+    );
+    said("the processor", why)
+}

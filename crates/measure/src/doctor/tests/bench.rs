@@ -1,0 +1,149 @@
+//! Results of a bench: which layer was the limit.
+
+use std::time::Duration;
+
+use super::super::*;
+use crate::bench::BenchResult;
+use crate::bench::result::*;
+use crate::machine::fixture::Fixture;
+
+fn run(layer: Layer, subject: &str, kind: Kind, rate: f64) -> Run {
+    let operations = if kind.counts_operations() { rate } else { rate / 1048576.0 };
+    let bytes = if kind.counts_operations() { rate * 4096.0 } else { rate };
+    Run {
+        layer,
+        subject: subject.to_owned(),
+        access: if layer == Layer::Share { "nfs3" } else { "local" }.to_owned(),
+        variant: Default::default(),
+        workload: Workload {
+            kind,
+            block_bytes: if kind.counts_operations() { 4096 } else { 1 << 20 },
+            depth: 16,
+            jobs: 1,
+            data_bytes: 64 << 30,
+            files: 1,
+            caches: Caches::Bypassed,
+            compressible: false,
+            synced: true,
+        },
+        with: "fio 3.33".to_owned(),
+        repeats: vec![Repeat {
+            seconds: 10.0,
+            bytes: (bytes * 10.0) as u64,
+            bytes_per_s: bytes,
+            operations_per_s: operations,
+            ..Repeat::default()
+        }],
+        samples: Samples::default(),
+        far_samples: None,
+        saturated: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+fn result(runs: Vec<Run>) -> BenchResult {
+    BenchResult {
+        schema: SCHEMA.to_owned(),
+        version: VERSION,
+        id: "x".to_owned(),
+        title: "all".to_owned(),
+        preset: "quick".to_owned(),
+        started_ms: 0,
+        ended_ms: 1,
+        larder: "0".to_owned(),
+        interrupted: false,
+        machine: MachineFacts { host: "elsewhere".to_owned(), memory_bytes: 8 << 30, ..MachineFacts::default() },
+        runs,
+        notes: Vec::new(),
+    }
+}
+
+/// Two cores: the first moves between them where `moving`.
+fn cores(busy: [f64; 2], moving: bool) -> Samples {
+    let series = |core: u32| {
+        let at = |n: u64| if moving && n % 2 == 1 { busy[1 - core as usize] } else { busy[core as usize] };
+        let zeros = vec![0.0; 10];
+        CoreSeries {
+            core,
+            user: (0..10).map(at).collect(),
+            nice: zeros.clone(),
+            system: zeros.clone(),
+            iowait: zeros.clone(),
+            irq: zeros.clone(),
+            steal: zeros,
+        }
+    };
+    Samples { at_ms: (1..=10).map(|n| n * 1000).collect(), cores: vec![series(0), series(1)], ..Samples::default() }
+}
+
+fn diagnosed(runs: Vec<Run>) -> Diagnosis {
+    let fixture = Fixture::new(include_str!("../../../fixtures/virtual-machine.txt"));
+    let reading = Reading::of(&fixture.machine, ReadOptions { smart: false, watch: Duration::ZERO });
+    // Through JSON, as a file would come.
+    let bench = serde_json::from_str(&serde_json::to_string(&result(runs)).unwrap()).unwrap();
+    examine(&fixture.machine, reading, &Evidence { bench: Some(&bench), client: None }).unwrap().diagnosis
+}
+
+#[test]
+fn a_slow_wire_is_named() {
+    let found = diagnosed(vec![
+        run(Layer::Pool, "/mnt/a", Kind::Read, 800e6),
+        run(Layer::Net, "nas", Kind::Receive, 11.7e6),
+        run(Layer::Share, "nfs://nas/data", Kind::Read, 11.2e6),
+    ]);
+    assert!(found.verdict.contains("capped by 100 Mbit Ethernet"), "{}", found.verdict);
+    assert!(found.advice[0].what.contains("gigabit Ethernet"), "{:?}", found.advice);
+}
+
+#[test]
+fn a_busy_core_is_named_wherever_it_is() {
+    for (samples, far, words) in [
+        (cores([99.0, 20.0], false), None, "the client's processor: 1 core"),
+        (cores([10.0, 20.0], false), Some(cores([99.0, 5.0], false)), "capped by the processor: 1 core"),
+        // One thread that the scheduler moves about.
+        (cores([10.0, 20.0], false), Some(cores([99.0, 5.0], true)), "capped by the processor: 1 core"),
+        (cores([10.0, 20.0], false), Some(cores([99.0, 98.0], false)), "all 2 cores are busy"),
+    ] {
+        let mut share = run(Layer::Share, "nfs://nas/data", Kind::Write, 60e6);
+        (share.samples, share.far_samples) = (samples, far);
+        let runs =
+            vec![run(Layer::Pool, "/mnt/a", Kind::Write, 400e6), run(Layer::Net, "nas", Kind::Send, 117e6), share];
+        let found = diagnosed(runs);
+        assert!(found.verdict.contains(words), "{words}: {}", found.verdict);
+    }
+}
+
+#[test]
+fn a_slow_disk_is_named() {
+    let mut disk = run(Layer::Disk, "/mnt/a", Kind::Read, 20e6);
+    disk.samples = cores([5.0, 3.0], false);
+    let runs = vec![
+        disk,
+        run(Layer::Net, "nas", Kind::Receive, 117e6),
+        run(Layer::Share, "nfs://nas/data", Kind::Read, 19.5e6),
+    ];
+    let found = diagnosed(runs);
+    assert!(found.verdict.contains("capped by the disk itself: 98 % of the 20 MB/s"), "{}", found.verdict);
+}
+
+#[test]
+fn what_memory_answered_proves_nothing() {
+    let mut warm = run(Layer::Pool, "/mnt/a", Kind::Read, 9e9);
+    warm.workload.caches = Caches::Warm;
+    let found = diagnosed(vec![warm]);
+    assert!(matches!(found.findings[0].cause, Cause::Misleading(_)), "{found:?}");
+    // A share alone, of which nobody knows the disks, is no contradiction.
+    let alone = diagnosed(vec![run(Layer::Share, "nfs://nas/data", Kind::Read, 80e6)]);
+    assert!(alone.questions.is_empty() && matches!(alone.findings[0].cause, Cause::Unexplained), "{alone:#?}");
+    assert!(diagnosed(Vec::new()).verdict.contains("nothing was measured"));
+}
+
+#[test]
+fn the_best_of_a_sweep_counts() {
+    let mut small = run(Layer::Pool, "/mnt/a", Kind::Read, 50e6);
+    small.workload.block_bytes = 4096;
+    let found =
+        diagnosed(vec![small, run(Layer::Pool, "/mnt/a", Kind::Read, 800e6), run(Layer::Both, "x", Kind::Read, 1e6)]);
+    assert_eq!(found.findings.len(), 1);
+    assert_eq!(found.findings[0].measured.rate, 800e6);
+}

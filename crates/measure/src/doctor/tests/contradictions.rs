@@ -1,0 +1,75 @@
+//! What cannot be true is asked about, with the figures, and nothing is concluded from it.
+
+use super::diagnosis;
+
+const HDD: &str = "name = \"x\"\n[[disk]]\nname = \"d\"\nkind = \"hdd\"\ncount = 2\nread = \"150MB/s\"\n";
+const GIGABIT: &str = "[network]\nname = \"gigabit Ethernet\"\nlimit = \"940Mbit/s\"\n";
+
+fn measured(path: &str, what: &str, rest: &str) -> String {
+    format!("[[measured]]\npath = \"{path}\"\nwhat = \"{what}\"\n{rest}\n")
+}
+
+fn disk(kind: &str, rest: &str) -> String {
+    format!("name = \"x\"\n[[disk]]\nname = \"d\"\nkind = \"{kind}\"\n{rest}\n")
+}
+
+/// The code of the first question, and what its text has.
+fn check(text: &str, code: &str, words: &[&str]) {
+    let found = diagnosis(text);
+    let codes: Vec<&str> = found.questions.iter().map(|q| q.code).collect();
+    assert_eq!(codes.first(), Some(&code), "{codes:?}\n{text}");
+    let question = &found.questions[0].text;
+    assert!(words.iter().all(|w| question.contains(w)) && question.ends_with('?'), "{question}\n{words:?}");
+    assert!(found.verdict.starts_with("the description contradicts itself"), "{}", found.verdict);
+    assert!(found.advice.is_empty(), "{:#?}", found.advice);
+}
+
+#[test]
+fn disks_beyond_physics_are_asked_about() {
+    check(&disk("nvme", "read = \"40GB/s\""), "disk-too-fast", &["40.00 GB/s", "15.75 GB/s"]);
+    check(&disk("hdd", "random_read = 50000"), "disk-too-fast", &["50000 operations/s", "cache", "SSD"]);
+    check(&disk("sata-ssd", "read = \"3GB/s\""), "disk-too-fast", &["600 MB/s", "bits"]);
+    let cache = "write = \"500MB/s\"\nwrite_cached = \"100MB/s\"\ncache = \"40GB\"";
+    check(&disk("qlc", cache), "cache-slower", &["exchanged"]);
+}
+
+#[test]
+fn measurements_beyond_a_stage_are_asked_about() {
+    let share = measured("share", "read", "rate = \"900MB/s\"");
+    check(&format!("{HDD}{GIGABIT}{share}"), "beyond-stage", &["900 MB/s", "118 MB/s", "900 Mbit/s"]);
+    check(&format!("{HDD}{}", measured("local", "read", "rate = \"900MB/s\"")), "beyond-stage", &["300 MB/s"]);
+    let hub = "[[link]]\nname = \"hub\"\ntype = \"USB 2.0\"\n";
+    let text = format!("{HDD}via = [\"hub\"]\n{hub}{}", measured("disks", "read", "rate = \"300MB/s\""));
+    check(&text, "beyond-stage", &["hub allows 40 MB/s"]);
+    let iops = measured("local", "random-read", "iops = 50000");
+    check(&format!("{HDD}{iops}"), "beyond-disks", &["50.0k operations/s", "1.4k"]);
+    let net = measured("network", "read", "rate = \"3Gbit/s\"");
+    check(&format!("{HDD}{GIGABIT}{net}"), "beyond-stage", &["375 MB/s"]);
+}
+
+#[test]
+fn mixed_units_are_asked_about() {
+    let share = measured("share", "read", "rate = \"105MB/s\"");
+    let network = |limit: &str| format!("[network]\nname = \"gigabit\"\nlimit = \"{limit}\"\n");
+    check(&format!("{HDD}{}{share}", network("940MB/s")), "beyond-wire", &["Do you mean 940 Mbit/s?"]);
+    check(&format!("{HDD}{}{share}", network("117Mbit/s")), "bits-or-bytes", &["do you mean 117 MB/s?"]);
+    // A gigabit card that got 100 Mbit/s is no mistake of units.
+    let slow = measured("share", "read", "rate = \"11.2MB/s\"");
+    assert!(diagnosis(&format!("{HDD}{}{slow}", network("94Mbit/s"))).questions.is_empty());
+}
+
+#[test]
+fn layers_that_go_up_are_asked_about() {
+    let layers = measured("local", "read", "rate = \"50MB/s\"") + &measured("share", "read", "rate = \"105MB/s\"");
+    check(&format!("{HDD}{GIGABIT}{layers}"), "layers-reversed", &["105 MB/s", "50 MB/s", "memory"]);
+    // One request at a time below says nothing of many above.
+    let depth = measured("local", "read", "rate = \"50MB/s\"\ndepth = 1\nblock = \"4KiB\"")
+        + &measured("share", "read", "rate = \"105MB/s\"\ndepth = 16\nblock = \"1MiB\"");
+    assert!(diagnosis(&format!("{HDD}{GIGABIT}{depth}")).questions.is_empty());
+}
+
+#[test]
+fn little_s_law_is_a_law() {
+    let text = disk("nvme", "") + &measured("disks", "random-read", "iops = 100000\ndepth = 4\nlatency = \"1ms\"");
+    check(&text, "in-flight", &["100 in flight", "there were 4"]);
+}

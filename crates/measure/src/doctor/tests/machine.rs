@@ -1,0 +1,225 @@
+//! Recorded machines: what is read of them, what follows, and what can be changed and taken back.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::*;
+use crate::machine::fixture::Fixture;
+
+fn read(fixture: &Fixture) -> Reading {
+    Reading::of(&fixture.machine, ReadOptions { smart: true, watch: Duration::ZERO })
+}
+
+fn codes(notices: &[Notice]) -> Vec<&str> {
+    notices.iter().map(|n| n.code).collect()
+}
+
+fn of<'a>(notices: &'a [Notice], code: &str) -> &'a Notice {
+    notices.iter().find(|n| n.code == code).unwrap_or_else(|| panic!("no {code} in {:?}", codes(notices)))
+}
+
+#[test]
+fn a_pi_with_everything_wrong_is_told_so() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let reading = read(&fixture);
+    assert_eq!((reading.host.name.as_str(), reading.processor.cores, reading.processor.aes), ("pi", 4, Some(false)));
+    let sdb = reading.drives.iter().find(|d| d.name == "sdb").unwrap();
+    let way: Vec<(&str, &str)> = sdb.hops.iter().map(|h| (h.address.as_str(), h.now.as_str())).collect();
+    assert_eq!(way, [("1-1.3", "USB 2.0"), ("1-1", "USB 2.0"), ("0000:01:00.0", "PCIe 2.0 x1")]);
+    let found = notices(&reading);
+    let wanted = [
+        "governor",
+        "irq-one-core",
+        "rps-off",
+        "nic-slow",
+        "nic-errors",
+        "offload-off",
+        "tcp-buffers",
+        "throttled",
+        "no-aes",
+    ];
+    let disks =
+        ["usb-below-best", "usb-bot-bandwidth", "shared-wire", "scheduler", "read-ahead", "usb-slow", "errors", "card"];
+    for code in wanted.iter().chain(&disks) {
+        // RPS is for a gigabit; this card has a tenth.
+        let absent = *code == "rps-off";
+        let has = codes(&found).contains(code);
+        assert_eq!(has, !absent, "{code}: {:?}", codes(&found));
+    }
+    let slow = of(&found, "nic-slow");
+    assert!(slow.what.contains("runs at 100 Mbit/s and supports 1000"), "{slow:?}");
+    assert!((slow.gain.unwrap().percent - 900.0).abs() < 1.0);
+    let affinity = of(&found, "irq-one-core");
+    let files: Vec<(&str, &str)> = affinity.changes.iter().map(|c| (c.file.as_str(), c.value.as_str())).collect();
+    assert_eq!(files, [("/proc/irq/39/smp_affinity_list", "1"), ("/proc/irq/40/smp_affinity_list", "2")]);
+    let buffers = of(&found, "tcp-buffers");
+    assert_eq!(buffers.changes[0].value, "4096 32768 16777216");
+    let hub = "sdb, sdc share hub 1-1 (USB 2.0): at most 40 MB/s together";
+    assert!(found.iter().any(|n| n.code == "shared-wire" && n.what == hub), "{found:#?}");
+    assert!(found.iter().all(|n| !n.what.is_empty() && !n.why.is_empty()));
+}
+
+#[test]
+fn slots_and_cables_of_a_desktop_are_seen() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/nvme-desktop.txt"));
+    let reading = read(&fixture);
+    let found = notices(&reading);
+    let slot = of(&found, "pcie-slot");
+    assert!(slot.what.contains("could PCIe 4.0 x4, and its slot gives PCIe 3.0 x4"), "{slot:?}");
+    assert!((slot.gain.unwrap().percent - 100.0).abs() < 0.1);
+    assert!(of(&found, "qlc").what.contains("CT4000P3SSD8"));
+    let sata = of(&found, "sata-below-both");
+    assert!(sata.what.contains("connected at 3.0 Gbps"), "{sata:?}");
+    let lane = of(&found, "nic-lane");
+    assert!(lane.what.contains("10000 Mbit/s on its cable and PCIe 2.0 x1"), "{lane:?}");
+    // A RAID controller's volumes have no way of their own to speak of.
+    assert!(
+        reading
+            .drives
+            .iter()
+            .filter(|d| d.hidden)
+            .all(|d| !found.iter().any(|n| n.code == "scheduler" && n.what.contains(&d.name)))
+    );
+    let examined = examine(&fixture.machine, reading, &Evidence::default()).unwrap();
+    assert!(examined.diagnosis.verdict.contains("slower than they could be"), "{}", examined.diagnosis.verdict);
+    assert!(examined.diagnosis.verdict.contains("larder bench all"));
+}
+
+#[test]
+fn a_machine_in_a_cloud_has_little_to_say() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/virtual-machine.txt"));
+    let reading = read(&fixture);
+    assert!(reading.drives.iter().all(|d| d.hidden && d.hops.is_empty()), "{:?}", reading.drives);
+    let found = notices(&reading);
+    assert!(found.iter().all(|n| n.changes.is_empty()), "{found:?}");
+}
+
+fn value(fixture: &Fixture, file: &str) -> String {
+    fixture.machine.read(file).unwrap()
+}
+
+#[test]
+fn fixes_are_taken_back() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let folder = tempfile::tempdir().unwrap();
+    let fixer = Fixer::new(&fixture.machine, &folder.path().join("lib/changes.json"));
+    let found = notices(&read(&fixture));
+    let governor = "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
+    let changes: Vec<Change> = found.iter().flat_map(|n| n.changes.clone()).collect();
+    assert!(changes.len() >= 5, "{changes:?}");
+    for change in &changes {
+        fixer.apply(change).unwrap();
+        assert_eq!(value(&fixture, &change.file), change.value);
+    }
+    assert_eq!(fixer.recorded().unwrap().len(), changes.len());
+    // A second fix keeps the first one's memory of what was there.
+    fixer.apply(&Change { file: governor.to_owned(), value: "ondemand".to_owned() }).unwrap();
+    let mine = fixer.recorded().unwrap().into_iter().find(|d| d.file == governor).unwrap();
+    assert_eq!((mine.before.as_str(), mine.after.as_str()), ("powersave", "ondemand"));
+    // What somebody else has changed since is theirs.
+    fixture.write("/proc/irq/39/smp_affinity_list", "3\n");
+    let undone = fixer.undo().unwrap();
+    let left: Vec<&str> = undone.iter().filter(|u| u.left.is_some()).map(|u| u.file.as_str()).collect();
+    assert_eq!(left, ["/proc/irq/39/smp_affinity_list"]);
+    assert_eq!(value(&fixture, governor), "powersave");
+    assert_eq!(value(&fixture, "/sys/block/sdb/queue/scheduler"), "none");
+    assert_eq!(value(&fixture, "/proc/irq/39/smp_affinity_list"), "3");
+    assert_eq!(value(&fixture, "/proc/sys/net/ipv4/tcp_rmem"), "4096 32768 60000");
+    // Theirs stays on record, for when they are done with it.
+    assert_eq!(fixer.recorded().unwrap().len(), 1);
+    let ours = fixer.recorded().unwrap().remove(0);
+    fixture.write("/proc/irq/39/smp_affinity_list", &ours.after);
+    assert_eq!(fixer.undo().unwrap()[0].left, None);
+    assert_eq!(value(&fixture, "/proc/irq/39/smp_affinity_list"), ours.before);
+    assert!(fixer.undo().unwrap().is_empty());
+}
+
+/// A fixer of a box, with a state file of these changes.
+fn recorded(fixture: &Fixture, boot_id: Option<&str>, changes: serde_json::Value) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("changes.json");
+    if let Some(boot_id) = boot_id {
+        fixture.write("/proc/sys/kernel/random/boot_id", "now\n");
+        let text = serde_json::json!({"version": 1, "boot_id": boot_id, "changes": changes});
+        std::fs::write(&state, text.to_string()).unwrap();
+    } else {
+        std::fs::write(&state, serde_json::json!({"version": 1, "changes": changes}).to_string()).unwrap();
+    }
+    (folder, state)
+}
+
+#[test]
+fn what_a_restart_took_back_is_forgotten() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let governor = "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
+    let changes = serde_json::json!([{"file": governor, "before": "ondemand", "after": "powersave"}]);
+    let (_folder, state) = recorded(&fixture, Some("before"), changes.clone());
+    let fixer = Fixer::new(&fixture.machine, &state);
+    assert!(fixer.undo().unwrap().is_empty());
+    assert_eq!(value(&fixture, governor), "powersave");
+    let (_folder, state) = recorded(&fixture, Some("now"), changes);
+    let fixer = Fixer::new(&fixture.machine, &state);
+    assert_eq!(fixer.undo().unwrap().len(), 1);
+    assert_eq!(value(&fixture, governor), "ondemand");
+    fixer.apply(&Change { file: governor.to_owned(), value: "performance".to_owned() }).unwrap();
+    assert!(std::fs::read_to_string(&state).unwrap().contains(r#""boot_id": "now""#));
+}
+
+#[test]
+fn a_state_file_cannot_write_what_is_no_value() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let governor = "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
+    for before in ["", "ondemand\nx", &"x".repeat(1000)] {
+        let changes = serde_json::json!([{"file": governor, "before": before, "after": "powersave"}]);
+        let (_folder, state) = recorded(&fixture, None, changes);
+        let undone = Fixer::new(&fixture.machine, &state).undo().unwrap();
+        assert!(undone[0].left.as_ref().unwrap().contains("is no value"), "{undone:?}");
+        assert_eq!(value(&fixture, governor), "powersave");
+    }
+}
+
+/// A file that takes a value and has another one afterwards, as the kernel's limits do: here its `[marked]` part.
+#[test]
+fn what_the_kernel_made_of_a_value_is_recorded() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let folder = tempfile::tempdir().unwrap();
+    let fixer = Fixer::new(&fixture.machine, &folder.path().join("changes.json"));
+    let governor = "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
+    let refused = fixer.apply(&Change { file: governor.to_owned(), value: "[ondemand] performance".to_owned() });
+    assert!(matches!(refused, Err(FixError::NotTaken { .. })), "{refused:?}");
+    assert_eq!(fixer.recorded().unwrap()[0].after, "ondemand");
+    assert_eq!(fixer.undo().unwrap()[0].left, None);
+    assert_eq!(value(&fixture, governor), "powersave");
+    // Undoing reads back too.
+    let changes = serde_json::json!([{"file": governor, "before": "[ondemand] performance", "after": "powersave"}]);
+    let (_folder, state) = recorded(&fixture, None, changes);
+    let fixer = Fixer::new(&fixture.machine, &state);
+    let undone = fixer.undo().unwrap();
+    assert!(undone[0].left.as_ref().unwrap().contains("does not take it"), "{undone:?}");
+    assert_eq!(fixer.recorded().unwrap()[0].after, "ondemand");
+}
+
+#[test]
+fn only_known_files_are_written() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("changes.json");
+    let fixer = Fixer::new(&fixture.machine, &state);
+    for file in [
+        "/etc/passwd",
+        "/proc/sys/kernel/core_pattern",
+        "/sys/block/../../etc/x/queue/scheduler",
+        "/sys/block//queue/scheduler",
+        "/proc/sys/net/ipv4/tcp_rmem.x",
+    ] {
+        let change = Change { file: file.to_owned(), value: "x".to_owned() };
+        assert!(matches!(fixer.apply(&change), Err(FixError::NotAllowed(_))), "{file}");
+    }
+    // A state file that somebody wrote by hand is trusted no more.
+    std::fs::write(&state, r#"{"version":1,"changes":[{"file":"/proc/swaps","before":"x","after":"y"}]}"#).unwrap();
+    let undone = fixer.undo().unwrap();
+    assert!(undone[0].left.as_ref().unwrap().contains("is not one of the files"));
+    assert!(value(&fixture, "/proc/swaps").starts_with("Filename"));
+    std::fs::write(&state, "nonsense").unwrap();
+    assert!(matches!(fixer.undo(), Err(FixError::State(..))));
+}

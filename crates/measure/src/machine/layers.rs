@@ -1,0 +1,143 @@
+//! From a path or a device down to the disks below: partitions, md, LVM and other device mappings, loop files.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::Machine;
+use super::mounts::Mount;
+
+/// LVM on LUKS on md on partitions are four; a loop file on top of all that doubles it.
+const DEPTH_MAX: usize = 12;
+
+/// What lies below a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Below {
+    /// Kernel names of whole devices, in order, each once.
+    pub devices: Vec<String>,
+    /// What was passed on the way down, from the top: `dm-0 (LVM vg-data)`, `md127 (raid5)`.
+    pub layers: Vec<String>,
+    /// Why it could not be followed, where it could not.
+    pub unknown: Vec<String>,
+}
+
+impl Machine {
+    /// The kernel's name of a device given as `/dev/...`, `sda` or `/dev/disk/by-id/...`.
+    pub fn device_name(&self, path: &Path) -> Option<String> {
+        let real = if self.is_live() { path.canonicalize().ok()? } else { path.to_owned() };
+        let inside = real.strip_prefix("/dev").ok()?;
+        let name = inside.to_str()?.replace('/', "!");
+        if self.exists(Path::new("/sys/class/block").join(&name)) {
+            return Some(name);
+        }
+        // /dev/mapper/NAME may be a node of its own instead of a link to dm-N.
+        let mapper = name.strip_prefix("mapper!")?.to_owned();
+        self.list("/sys/class/block")
+            .into_iter()
+            .find(|dm| self.read(Path::new("/sys/class/block").join(dm).join("dm/name")).is_some_and(|n| n == mapper))
+    }
+
+    /// The disks below a mounted filesystem.
+    pub fn below_mount(&self, mount: &Mount) -> Below {
+        let mut below = Below::default();
+        match mount.filesystem.as_str() {
+            "btrfs" => self.below_btrfs(mount, &mut below),
+            "zfs" => below.unknown.push(format!("which disks the ZFS dataset {} lies on", mount.source)),
+            _ => match self.name_of_number(&mount.number) {
+                Some(name) => self.descend(&name, &mut below, 0),
+                None => below.unknown.push(format!("which disks {} ({}) lies on", mount.source, mount.filesystem)),
+            },
+        }
+        below
+    }
+
+    /// The disks below a device, itself if there is nothing below it.
+    pub fn below_device(&self, name: &str) -> Below {
+        let mut below = Below::default();
+        self.descend(name, &mut below, 0);
+        below
+    }
+
+    fn name_of_number(&self, number: &str) -> Option<String> {
+        self.link_name(Path::new("/sys/dev/block").join(number))
+    }
+
+    /// btrfs numbers its mounts itself, and knows its devices by its UUID.
+    fn below_btrfs(&self, mount: &Mount, below: &mut Below) {
+        let Some(source) = self.device_name(Path::new(&mount.source)) else {
+            below.unknown.push(format!("which disks {} (btrfs) lies on", mount.source));
+            return;
+        };
+        let all = Path::new("/sys/fs/btrfs");
+        let mine = self.list(all).into_iter().map(|uuid| self.list(all.join(uuid).join("devices")));
+        let together = mine.into_iter().find(|devices| devices.contains(&source));
+        for device in together.unwrap_or_else(|| vec![source]) {
+            self.descend(&device, below, 0);
+        }
+    }
+
+    fn descend(&self, name: &str, below: &mut Below, depth: usize) {
+        let Some(sys) = self.real(Path::new("/sys/class/block").join(name)) else {
+            below.unknown.push(format!("what {name} is: it is not in /sys"));
+            return;
+        };
+        if depth > DEPTH_MAX {
+            below.unknown.push(format!("what lies below {name}: more than {DEPTH_MAX} layers"));
+            return;
+        }
+        if self.exists(sys.join("partition")) {
+            let whole = sys.parent().and_then(Path::file_name).and_then(|n| n.to_str()).map(str::to_owned);
+            return match whole {
+                Some(whole) => self.descend(&whole, below, depth + 1),
+                None => below.unknown.push(format!("which disk the partition {name} is of")),
+            };
+        }
+        if let Some(file) = self.read(sys.join("loop/backing_file")) {
+            below.layers.push(format!("{name} (the file {file})"));
+            return self.descend_file(Path::new(&file), below, depth + 1);
+        }
+        let slaves = self.list(sys.join("slaves"));
+        if slaves.is_empty() {
+            if !below.devices.iter().any(|d| d == name) {
+                below.devices.push(name.to_owned());
+            }
+            return;
+        }
+        below.layers.push(self.layer_title(name, &sys));
+        for slave in slaves {
+            self.descend(&slave, below, depth + 1);
+        }
+    }
+
+    fn descend_file(&self, file: &Path, below: &mut Below, depth: usize) {
+        let mounts = self.mounts();
+        let number = mounts.of(file).map(|mount| mount.number.clone());
+        match number.and_then(|number| self.name_of_number(&number)) {
+            Some(name) => self.descend(&name, below, depth),
+            None => below.unknown.push(format!("which disk the file {} lies on", file.display())),
+        }
+    }
+
+    fn layer_title(&self, name: &str, sys: &Path) -> String {
+        if let Some(level) = self.read(sys.join("md/level")) {
+            return format!("{name} ({level})");
+        }
+        let mapped = self.read(sys.join("dm/name")).unwrap_or_default();
+        let kind = match self.read(sys.join("dm/uuid")).unwrap_or_default() {
+            uuid if uuid.starts_with("LVM-") => "LVM",
+            uuid if uuid.starts_with("CRYPT-") => "encrypted",
+            uuid if uuid.starts_with("mpath-") => "multipath",
+            _ => "mapped",
+        };
+        if mapped.is_empty() { name.to_owned() } else { format!("{name} ({kind} {mapped})") }
+    }
+
+    /// A path without links; of one that is yet to be made, the part that is there.
+    pub fn resolve(&self, path: &Path) -> Option<PathBuf> {
+        if !self.is_live() {
+            return path.is_absolute().then(|| path.to_owned());
+        }
+        let absolute = std::path::absolute(path).ok()?;
+        absolute.ancestors().find_map(|dir| dir.canonicalize().ok())
+    }
+}

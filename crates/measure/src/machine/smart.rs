@@ -1,0 +1,164 @@
+//! What a disk says about itself: `smartctl --json`, read without trusting that any field is there.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{BlockDevice, Bus, Machine, ToolError};
+
+/// The answer, or why there is none.
+#[derive(Clone, Debug)]
+pub enum SmartAnswer {
+    Smart(Box<Smart>),
+    /// Not to be had, and what would help.
+    Unknown {
+        why: String,
+        action: Option<String>,
+    },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Smart {
+    pub model: Option<String>,
+    pub serial: Option<String>,
+    pub passed: Option<bool>,
+    pub temperature_c: Option<i64>,
+    pub power_on_hours: Option<u64>,
+    /// Share of the rated writes used up.
+    pub wear_percent: Option<u64>,
+    pub spare_percent: Option<u64>,
+    pub spare_percent_min: Option<u64>,
+    pub reallocated_sectors: Option<u64>,
+    pub pending_sectors: Option<u64>,
+    pub uncorrectable_sectors: Option<u64>,
+    /// Transfers damaged on the cable.
+    pub crc_errors: Option<u64>,
+    pub media_errors: Option<u64>,
+    pub critical_warning: Option<u64>,
+    /// Attributes that are failing now, by name.
+    pub failing: Vec<String>,
+    /// Absent on flash.
+    pub rotation_rpm: Option<u64>,
+    pub link: Option<String>,
+    pub link_max: Option<String>,
+    pub write_cache: Option<bool>,
+    pub power_loss_protection: bool,
+    pub trim: Option<bool>,
+    /// It says that it is shingled and manages its zones itself.
+    pub device_managed_zones: bool,
+}
+
+impl Machine {
+    /// Asks the disk. A sleeping one is woken: who asks is about to use it.
+    pub fn smart(&self, device: &BlockDevice) -> SmartAnswer {
+        if device.bus == Bus::Virtual || device.bus == Bus::Mmc {
+            let why = format!("{} devices have no SMART", device.bus.word());
+            return SmartAnswer::Unknown { why, action: None };
+        }
+        match self.ask(device, &[]) {
+            // A bridge that smartctl does not know may still translate (SAT).
+            Ok(answer) if device.bus == Bus::Usb && unknown_bridge(&answer) => {
+                self.ask(device, &["-d", "sat"]).map_or_else(|e| no_tool(&e), |answer| understood(&answer))
+            }
+            Ok(answer) => understood(&answer),
+            Err(error) => no_tool(&error),
+        }
+    }
+
+    fn ask(&self, device: &BlockDevice, more: &[&str]) -> Result<Value, ToolError> {
+        let path = device.path.to_string_lossy();
+        let mut args = vec!["--json", "-i", "-H", "-A"];
+        if device.bus != Bus::Nvme {
+            args.extend(["-g", "wcache"]);
+        }
+        args.extend(more);
+        args.push(&path);
+        let said = self.run("smartctl", &args, &device.name)?;
+        // The exit code is a set of bits, most of which are findings; an answer that is no JSON says nothing.
+        Ok(serde_json::from_slice(&said.stdout).unwrap_or_default())
+    }
+}
+
+fn no_tool(error: &ToolError) -> SmartAnswer {
+    let action = matches!(error, ToolError::Missing { .. }).then(|| "apt install smartmontools".to_owned());
+    SmartAnswer::Unknown { why: error.to_string(), action }
+}
+
+fn messages(answer: &Value) -> Vec<&str> {
+    let list = answer["smartctl"]["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(|m| m["string"].as_str()).collect()
+}
+
+fn unknown_bridge(answer: &Value) -> bool {
+    messages(answer).iter().any(|m| m.contains("Unknown USB bridge"))
+}
+
+fn understood(answer: &Value) -> SmartAnswer {
+    let smart = Smart::parse(answer);
+    if smart.passed.is_some() || smart.temperature_c.is_some() || smart.power_on_hours.is_some() {
+        return SmartAnswer::Smart(Box::new(smart));
+    }
+    let said = messages(answer).join("; ");
+    let denied = said.contains("Permission denied") || said.contains("Operation not permitted");
+    let why = if said.is_empty() { "the disk gave smartctl no answer".to_owned() } else { format!("smartctl: {said}") };
+    SmartAnswer::Unknown { why, action: denied.then(|| "run it as root".to_owned()) }
+}
+
+impl Smart {
+    /// Fields as smartctl 7 writes them (`json_format_version` 1.0).
+    pub fn parse(answer: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(|s| s.trim().to_owned()).filter(|s| !s.is_empty());
+        let nvme = &answer["nvme_smart_health_information_log"];
+        let attributes = answer["ata_smart_attributes"]["table"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let raw = |id: u64| attributes.iter().find(|a| a["id"] == id).and_then(|a| a["raw"]["value"].as_u64());
+        let failing = attributes.iter().filter(|a| a["when_failed"] == "now");
+        let zones = answer["zoned_device"].to_string().to_lowercase();
+        Self {
+            model: text(&answer["model_name"]),
+            serial: text(&answer["serial_number"]),
+            passed: answer["smart_status"]["passed"].as_bool(),
+            temperature_c: answer["temperature"]["current"].as_i64(),
+            power_on_hours: answer["power_on_time"]["hours"].as_u64(),
+            wear_percent: wear(answer, attributes),
+            spare_percent: nvme["available_spare"].as_u64(),
+            spare_percent_min: nvme["available_spare_threshold"].as_u64(),
+            reallocated_sectors: raw(5),
+            pending_sectors: raw(197),
+            uncorrectable_sectors: raw(198),
+            crc_errors: raw(199),
+            media_errors: nvme["media_errors"].as_u64(),
+            critical_warning: nvme["critical_warning"].as_u64(),
+            failing: failing.filter_map(|a| text(&a["name"])).collect(),
+            rotation_rpm: answer["rotation_rate"].as_u64().filter(|rpm| *rpm > 0),
+            link: text(&answer["interface_speed"]["current"]["string"]),
+            link_max: text(&answer["interface_speed"]["max"]["string"]),
+            write_cache: answer["write_cache"]["enabled"].as_bool(),
+            power_loss_protection: attributes.iter().any(protects),
+            trim: answer["trim"]["supported"].as_bool(),
+            device_managed_zones: zones.contains("device managed") || zones.contains("device_managed"),
+        }
+    }
+}
+
+/// Attribute 175 under these names tells of the capacitor of a disk that has one.
+fn protects(attribute: &Value) -> bool {
+    let name = attribute["name"].as_str().unwrap_or_default().to_lowercase();
+    attribute["id"] == 175 && (name.contains("power_loss") || name.contains("plp") || name.contains("host_powerloss"))
+}
+
+/// Normalised values that count down from 100 as flash wears out; which of them there is depends on the maker.
+const WEAR_ATTRIBUTES: [u64; 5] = [233, 231, 202, 169, 177];
+
+fn wear(answer: &Value, attributes: &[Value]) -> Option<u64> {
+    let nvme = answer["nvme_smart_health_information_log"]["percentage_used"].as_u64();
+    let general = nvme.or_else(|| answer["endurance_used"]["current_percent"].as_u64());
+    if general.is_some() || answer["rotation_rate"].as_u64() != Some(0) {
+        return general;
+    }
+    let worn = |id: &u64| {
+        let attribute = attributes.iter().find(|a| a["id"] == *id)?;
+        let name = attribute["name"].as_str()?.to_lowercase();
+        let about_wear = ["wear", "life", "percent_lifetime", "remain"].iter().any(|word| name.contains(word));
+        about_wear.then(|| attribute["value"].as_u64()).flatten()
+    };
+    WEAR_ATTRIBUTES.iter().find_map(worn).map(|left| 100u64.saturating_sub(left))
+}

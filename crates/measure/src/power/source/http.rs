@@ -1,0 +1,143 @@
+//! As much HTTP as a plug speaks: one GET, answered by a small JSON text (RFC 9112).
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A plug on the same network answers in milliseconds; one that is gone must not hold up a reading.
+const TIMEOUT: Duration = Duration::from_secs(3);
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+
+#[derive(Debug)]
+pub(super) enum HttpError {
+    Unreachable(String),
+    Status(u16),
+    NotUnderstood(&'static str),
+}
+
+impl std::fmt::Display for HttpError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreachable(why) => write!(f, "cannot be reached: {why}"),
+            Self::Status(401) => write!(f, "asks for a password, and larder has none for it"),
+            Self::Status(code) => write!(f, "answers with HTTP status {code}"),
+            Self::NotUnderstood(why) => write!(f, "answers in a way that is not understood: {why}"),
+        }
+    }
+}
+
+/// `address`: HOST or HOST:PORT.
+pub(super) fn get_json(address: &str, path: &str) -> Result<Value, HttpError> {
+    let answer = exchange(address, path).map_err(|e| HttpError::Unreachable(e.to_string()))?;
+    let body = body(&answer)?;
+    serde_json::from_slice(&body).map_err(|_| HttpError::NotUnderstood("it is no JSON"))
+}
+
+fn exchange(address: &str, path: &str) -> std::io::Result<Vec<u8>> {
+    let mut stream = connect(address, 80)?;
+    // Host and path come from the configuration: a line break in them would be a second header.
+    let clean = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\nConnection: close\r\n\r\n",
+        clean(path),
+        clean(address)
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// A connection with time-outs, to HOST or HOST:PORT.
+pub(super) fn connect(address: &str, port: u16) -> std::io::Result<TcpStream> {
+    let has_port =
+        address.rsplit_once(':').is_some_and(|(host, port)| !host.ends_with(':') && port.parse::<u16>().is_ok());
+    let full = if has_port { address.to_owned() } else { format!("{address}:{port}") };
+    let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+    for socket in full.to_socket_addrs()?.take(4) {
+        match TcpStream::connect_timeout(&socket, TIMEOUT) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
+                return Ok(stream);
+            }
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+/// The body of a complete answer; chunks are put together.
+fn body(answer: &[u8]) -> Result<Vec<u8>, HttpError> {
+    let end =
+        answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or(HttpError::NotUnderstood("its header does not end"))?;
+    let head = String::from_utf8_lossy(answer.get(..end).unwrap_or_default()).into_owned();
+    let rest = answer.get(end + 4..).unwrap_or_default();
+    let mut lines = head.split("\r\n");
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse::<u16>().ok());
+    match status {
+        Some(200) => {}
+        Some(code) => return Err(HttpError::Status(code)),
+        None => return Err(HttpError::NotUnderstood("it is no HTTP")),
+    }
+    let headers: Vec<(String, String)> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_lowercase(), value.trim().to_lowercase()))
+        .collect();
+    let header = |name: &str| headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+    if header("transfer-encoding").is_some_and(|v| v.contains("chunked")) {
+        return unchunked(rest).ok_or(HttpError::NotUnderstood("its chunks are cut off"));
+    }
+    match header("content-length").and_then(|v| v.parse::<usize>().ok()) {
+        Some(length) => rest.get(..length).map(<[u8]>::to_vec).ok_or(HttpError::NotUnderstood("it is cut off")),
+        None => Ok(rest.to_vec()),
+    }
+}
+
+/// RFC 9112, 7.1.
+fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|w| w == b"\r\n")?;
+        let size = std::str::from_utf8(rest.get(..line)?).ok()?;
+        let size = usize::from_str_radix(size.split(';').next()?.trim(), 16).ok()?;
+        rest = rest.get(line + 2..)?;
+        if size == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(rest.get(..size)?);
+        rest = rest.get(size.checked_add(2)?..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_all_three_shapes_are_read() {
+        let text =
+            |answer: &str| body(answer.as_bytes()).map(|b| String::from_utf8(b).unwrap()).map_err(|e| e.to_string());
+        let check = |answer: &str, found: &str| assert_eq!(text(answer).as_deref(), Ok(found), "{answer:?}");
+        check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}\r\n", "{}");
+        check("HTTP/1.0 200 OK\r\n\r\n{}", "{}");
+        check(
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n3\r\n{\"a\r\n4;x=y\r\n\":1}\r\n0\r\n\r\n",
+            "{\"a\":1}",
+        );
+        for bad in [
+            "",
+            "x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 500 Oops\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n{}",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{}",
+        ] {
+            assert!(text(bad).is_err(), "{bad:?}");
+        }
+        assert!(text("HTTP/1.1 401 No\r\n\r\n").unwrap_err().contains("password"));
+    }
+}

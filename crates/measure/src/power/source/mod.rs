@@ -1,0 +1,189 @@
+//! Where watts come from. What this machine has by itself (RAPL, sensors) is found; plugs and UPS are named in the
+//! configuration.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::Machine;
+
+mod http;
+mod hwmon;
+mod model;
+mod plug;
+mod rapl;
+mod ups;
+
+use model::Model;
+pub use model::PartSpec;
+
+/// More meters than this on one machine are a mistake.
+const SOURCES_MAX: usize = 64;
+
+/// Of what the watts are (W2). The better for the total first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Everything that hangs on the plug, losses of the power supply included.
+    Outlet,
+    /// The machine behind its power supply.
+    Board,
+    /// A processor, a graphics card, a rail.
+    Part,
+}
+
+/// How a figure came about (W1). The better first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    Measured,
+    Typed,
+    Estimated,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reading {
+    pub source: String,
+    /// What it measures, in words.
+    pub of: String,
+    pub scope: Scope,
+    pub basis: Basis,
+    pub watts: f64,
+    /// Since the meter was reset, where it counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy_wh: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
+#[error("{source_name}: {why}")]
+pub struct SourceError {
+    #[serde(rename = "source")]
+    pub source_name: String,
+    pub why: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+}
+
+impl SourceError {
+    fn new(source: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { source_name: source.into(), why: why.into(), action: None }
+    }
+
+    #[must_use]
+    fn action(mut self, action: impl Into<String>) -> Self {
+        self.action = Some(action.into());
+        self
+    }
+}
+
+/// A meter named in the configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceSpec {
+    /// Gen1 or Gen2 and later: found out by asking.
+    Shelly {
+        address: String,
+        channel: u8,
+    },
+    Tasmota {
+        address: String,
+        channel: u8,
+    },
+    Nut {
+        address: String,
+        ups: String,
+    },
+    /// A number that somebody read off a meter.
+    Typed {
+        watts: f64,
+    },
+}
+
+/// The machine as a whole.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Total {
+    pub watts: f64,
+    pub source: String,
+    pub scope: Scope,
+    pub basis: Basis,
+}
+
+#[derive(Debug)]
+enum Source {
+    Rapl(rapl::Rapl),
+    Hwmon(hwmon::Hwmon),
+    Named(SourceSpec),
+}
+
+/// All sources together, read at once.
+#[derive(Debug)]
+pub struct Sources {
+    machine: Machine,
+    sources: Vec<Source>,
+    model: Option<Model>,
+}
+
+/// What one look at everything gave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Readout {
+    /// Of the whole machine; `null` when nothing can tell.
+    pub total: Option<Total>,
+    pub readings: Vec<Reading>,
+    pub faults: Vec<SourceError>,
+}
+
+impl Sources {
+    /// `parts`: what the machine is made of, where nothing measures; empty: guessed from what is found.
+    pub fn new(machine: &Machine, specs: &[SourceSpec], parts: &[PartSpec], supply_efficiency: Option<f64>) -> Self {
+        let mut sources = vec![Source::Rapl(rapl::Rapl::default()), Source::Hwmon(hwmon::Hwmon)];
+        sources.extend(specs.iter().take(SOURCES_MAX).cloned().map(Source::Named));
+        Self { machine: machine.clone(), sources, model: Model::new(machine, parts, supply_efficiency) }
+    }
+
+    /// Reads everything. Counters give watts from the second reading on: `now` is the time since some beginning.
+    pub fn read(&mut self, now: Duration) -> Readout {
+        let mut readout = Readout::default();
+        for source in &mut self.sources {
+            match source.read(&self.machine, now) {
+                Ok(readings) => readout.readings.extend(readings),
+                Err(error) => readout.faults.push(error),
+            }
+        }
+        readout.readings.extend(self.model.as_mut().and_then(|model| model.read(&self.machine)));
+        readout.total = total(&readout.readings);
+        readout
+    }
+
+    /// Idle and load as estimated from parts.
+    pub fn estimate(&self) -> Option<super::Profile> {
+        self.model.as_ref().map(Model::profile)
+    }
+}
+
+impl Source {
+    fn read(&mut self, machine: &Machine, now: Duration) -> Result<Vec<Reading>, SourceError> {
+        match self {
+            Self::Rapl(rapl) => rapl.read(machine, now),
+            Self::Hwmon(hwmon) => Ok(hwmon.read(machine)),
+            Self::Named(SourceSpec::Shelly { address, channel }) => plug::shelly(address, *channel).map(|r| vec![r]),
+            Self::Named(SourceSpec::Tasmota { address, channel }) => plug::tasmota(address, *channel).map(|r| vec![r]),
+            Self::Named(SourceSpec::Nut { address, ups }) => ups::read(address, ups).map(|r| vec![r]),
+            Self::Named(SourceSpec::Typed { watts }) => Ok(vec![Reading {
+                source: "typed".to_owned(),
+                of: "the machine, as somebody read it off".to_owned(),
+                scope: Scope::Outlet,
+                basis: Basis::Typed,
+                watts: *watts,
+                energy_wh: None,
+            }]),
+        }
+    }
+}
+
+/// Measured before typed before estimated, and the wall before the board; parts never make a whole (W2).
+fn total(readings: &[Reading]) -> Option<Total> {
+    let best = readings.iter().filter(|r| r.scope != Scope::Part).min_by_key(|r| (r.basis, r.scope))?;
+    Some(Total { watts: best.watts, source: best.source.clone(), scope: best.scope, basis: best.basis })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Sensors of recorded machines, plugs imitated on loopback, and which of them makes the total.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+
+use super::*;
+use crate::machine::fixture::Fixture;
+
+/// Answers GETs of certain paths, as long as the test runs. What it does not know is a 404, as on a plug.
+fn plug(answers: &'static [(&'static str, &'static str)]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                if stream.read(&mut byte).unwrap_or(0) == 0 {
+                    break;
+                }
+                request.push(byte[0]);
+            }
+            let request = String::from_utf8(request).unwrap();
+            let path = request.split(' ').nth(1).unwrap_or_default();
+            let (status, body) = match answers.iter().find(|(p, _)| *p == path) {
+                Some((_, body)) if body.starts_with("401") => ("401 Unauthorized", ""),
+                Some((_, body)) => ("200 OK", *body),
+                None => ("404 Not Found", "Not Found"),
+            };
+            let _ = write!(
+                stream,
+                "HTTP/1.1 {status}\r\nServer: Mongoose/6.18\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+        }
+    });
+    address
+}
+
+const GEN1: &[(&str, &str)] = &[
+    (
+        "/shelly",
+        r#"{"type":"SHPLG-S","mac":"E868E7000000","auth":false,"fw":"20230913-113421/v1.14.0","num_meters":1}"#,
+    ),
+    (
+        "/meter/0",
+        r#"{"power":17.35,"overpower":0.00,"is_valid":true,"timestamp":1700000000,"counters":[17.3,17.2,17.4],"total":600000}"#,
+    ),
+];
+const GEN1_STATUS: &[(&str, &str)] = &[
+    ("/shelly", r#"{"type":"SHEM","auth":false}"#),
+    (
+        "/status",
+        r#"{"emeters":[{"power":1.5,"is_valid":true,"total":60.0},{"power":26.25,"is_valid":true,"total":120.0}]}"#,
+    ),
+];
+const GEN2: &[(&str, &str)] = &[
+    ("/shelly", r#"{"id":"shellyplusplugs-aabbcc","model":"SNPL-00112EU","gen":2,"app":"PlusPlugS","auth_en":false}"#),
+    (
+        "/rpc/Switch.GetStatus?id=0",
+        r#"{"id":0,"source":"init","output":true,"apower":44.2,"voltage":231.1,"current":0.31,
+            "aenergy":{"total":12345.678,"by_minute":[0,0,0],"minute_ts":1700000000},"temperature":{"tC":31.2,"tF":88.1}}"#,
+    ),
+];
+const TASMOTA: &[(&str, &str)] = &[(
+    "/cm?cmnd=Status%208",
+    r#"{"StatusSNS":{"Time":"2022-01-11T21:57:38","ENERGY":{"TotalStartTime":"2020-10-21T22:15:00","Total":3.705,"Yesterday":0.028,
+        "Today":0.026,"Power":63,"ApparentPower":70,"ReactivePower":0,"Factor":0.90,"Voltage":233,"Current":0.3}}}"#,
+)];
+const STRIP: &[(&str, &str)] = &[("/cm?cmnd=Status%208", r#"{"StatusSNS":{"ENERGY":{"Total":1.0,"Power":[5,7.5]}}}"#)];
+const NO_METER: &[(&str, &str)] =
+    &[("/shelly", r#"{"gen":3}"#), ("/rpc/Switch.GetStatus?id=0", r#"{"id":0,"output":true}"#)];
+const LOCKED: &[(&str, &str)] = &[("/shelly", r#"{"gen":2,"auth_en":true}"#), ("/rpc/Switch.GetStatus?id=0", "401")];
+
+#[test]
+fn plugs_of_all_kinds_are_read() {
+    let check = |reading: Result<Reading, SourceError>, watts: f64, energy_wh: Option<f64>| {
+        let reading = reading.unwrap();
+        assert_eq!((reading.watts, reading.energy_wh, reading.scope), (watts, energy_wh, Scope::Outlet));
+    };
+    check(plug::shelly(&plug(GEN1).to_string(), 0), 17.35, Some(10_000.0));
+    check(plug::shelly(&plug(GEN1_STATUS).to_string(), 1), 26.25, Some(2.0));
+    check(plug::shelly(&plug(GEN2).to_string(), 0), 44.2, Some(12_345.678));
+    check(plug::tasmota(&plug(TASMOTA).to_string(), 0), 63.0, Some(3705.0));
+    check(plug::tasmota(&plug(STRIP).to_string(), 1), 7.5, Some(1000.0));
+}
+
+#[test]
+fn plugs_that_do_not_tell_say_why() {
+    let check = |reading: Result<Reading, SourceError>, why: &str| {
+        let error = reading.unwrap_err();
+        assert!(error.why.contains(why) && error.action.is_some(), "{error:?}");
+    };
+    check(plug::shelly(&plug(NO_METER).to_string(), 0), "no meter");
+    check(plug::shelly(&plug(LOCKED).to_string(), 0), "password");
+    check(plug::tasmota(&plug(GEN1).to_string(), 0), "status 404");
+    check(plug::tasmota("127.0.0.1:1", 0), "cannot be reached");
+}
+
+const SENSORS: &str = "\
+/sys/class/powercap/intel-rapl:0/name = package-0
+/sys/class/powercap/intel-rapl:0/energy_uj = 1000000
+/sys/class/powercap/intel-rapl:0/max_energy_range_uj = 262143328850
+/sys/class/powercap/intel-rapl:0:0/name = core
+/sys/class/powercap/intel-rapl:0:0/energy_uj = 500000
+/sys/class/powercap/intel-rapl:0:1/name = dram
+/sys/class/powercap/intel-rapl:0:1/energy_uj = 100000
+/sys/class/powercap/intel-rapl-mmio:0/name = package-0
+/sys/class/powercap/intel-rapl-mmio:0/energy_uj = 7
+/sys/class/hwmon/hwmon0/name = coretemp
+/sys/class/hwmon/hwmon0/temp1_input = 45000
+/sys/class/hwmon/hwmon1/name = amdgpu
+/sys/class/hwmon/hwmon1/power1_average = 9000000
+/sys/class/hwmon/hwmon1/power1_label = PPT
+/proc/stat = cpu 100 0 100 700 100 0 0 0 0 0
+/proc/device-tree/model = Raspberry Pi Compute Module 4 Rev 1.0
+";
+
+#[test]
+fn parts_are_measured_and_the_whole_is_estimated() {
+    let fixture = Fixture::new(SENSORS);
+    let mut sources = Sources::new(&fixture.machine, &[], &[], None);
+    let first = sources.read(Duration::ZERO);
+    assert_eq!(first.readings.iter().filter(|r| r.source == "rapl").count(), 0, "a counter needs two looks");
+    fixture.write("/sys/class/powercap/intel-rapl:0/energy_uj", "21000000");
+    fixture.write("/sys/class/powercap/intel-rapl:0:1/energy_uj", "2100000");
+    // Of 1000 more ticks 500 were busy.
+    fixture.write("/proc/stat", "cpu 400 0 300 1200 100 0 0 0 0 0");
+    let second = sources.read(Duration::from_secs(2));
+    let found: Vec<(String, f64, Scope)> = second.readings.iter().map(|r| (r.of.clone(), r.watts, r.scope)).collect();
+    assert_eq!(found[0], ("processor (package-0)".to_owned(), 10.0, Scope::Part));
+    assert_eq!(found[1], ("memory".to_owned(), 1.0, Scope::Part));
+    assert_eq!(found[2], ("amdgpu PPT".to_owned(), 9.0, Scope::Part));
+    let total = second.total.unwrap();
+    assert_eq!((total.basis, total.source.as_str()), (Basis::Estimated, "model"));
+    assert!((total.watts - (2.7 + (6.0 - 2.7) * 0.5) / 0.85).abs() < 1e-9, "{total:?}");
+}
+
+#[test]
+fn the_best_source_makes_the_total() {
+    let fixture = Fixture::new(&format!(
+        "{SENSORS}/sys/class/hwmon/hwmon2/name = ina226\n/sys/class/hwmon/hwmon2/power1_input = 15200000\n\
+         /sys/class/hwmon/hwmon3/name = ina3221\n/sys/class/hwmon/hwmon3/in1_input = 5000\n/sys/class/hwmon/hwmon3/curr1_input = 300\n"
+    ));
+    let check = |specs: &[SourceSpec], watts: f64, source: &str, basis: Basis| {
+        let total = Sources::new(&fixture.machine, specs, &[], None).read(Duration::ZERO).total.unwrap();
+        assert_eq!((total.watts, total.source.as_str(), total.basis), (watts, source, basis), "{specs:?}");
+    };
+    check(&[], 15.2, "hwmon", Basis::Measured);
+    check(&[SourceSpec::Typed { watts: 17.0 }], 15.2, "hwmon", Basis::Measured);
+    let address = plug(TASMOTA).to_string();
+    let named = format!("tasmota {address}");
+    let tasmota = SourceSpec::Tasmota { address, channel: 0 };
+    check(&[SourceSpec::Typed { watts: 17.0 }, tasmota], 63.0, &named, Basis::Measured);
+    // One that fails is named, and the others go on.
+    let gone = SourceSpec::Shelly { address: "127.0.0.1:1".to_owned(), channel: 0 };
+    let readout = Sources::new(&fixture.machine, &[gone], &[], None).read(Duration::ZERO);
+    assert_eq!((readout.faults.len(), readout.total.unwrap().watts), (1, 15.2));
+    assert!(readout.readings.iter().any(|r| r.watts == 1.5 && r.scope == Scope::Part), "{:?}", readout.readings);
+}
+
+#[test]
+fn a_number_typed_in_beats_a_guess() {
+    let fixture = Fixture::new(SENSORS);
+    let total =
+        Sources::new(&fixture.machine, &[SourceSpec::Typed { watts: 17.0 }], &[], None).read(Duration::ZERO).total;
+    assert_eq!(total.map(|t| (t.watts, t.basis)), Some((17.0, Basis::Typed)));
+}
+
+#[test]
+fn counters_that_only_root_may_read_are_named() {
+    let fixture = Fixture::new("/sys/class/powercap/intel-rapl:0/name = package-0\n");
+    let readout = Sources::new(&fixture.machine, &[], &[], None).read(Duration::ZERO);
+    assert_eq!(readout.faults[0].action.as_deref(), Some("run it as root"));
+}
+
+#[test]
+fn a_virtual_machine_has_no_watts_but_those_of_named_parts() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/virtual-machine.txt"));
+    assert_eq!(Sources::new(&fixture.machine, &[], &[], None).read(Duration::ZERO).total, None);
+    let parts = [PartSpec { name: "share of the host".to_owned(), count: 2, idle_watts: 4.0, load_watts: 10.0 }];
+    let sources = Sources::new(&fixture.machine, &[], &parts, Some(0.8));
+    assert_eq!(sources.estimate().map(|p| (p.idle_watts, p.load_watts, p.estimated)), Some((10.0, 25.0, true)));
+}

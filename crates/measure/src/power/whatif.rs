@@ -1,0 +1,169 @@
+//! Power states against the time of a job: energy is watts times time, so the lower of two powers is not
+//! always the cheaper. A box that is done earlier goes back to idle earlier, and that counts: all settings are held
+//! over the time of the slowest.
+
+use serde::Serialize;
+
+use super::Tariff;
+use super::tariff::minute_name;
+
+const SETTINGS_MAX: usize = 64;
+
+/// How a job can be run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Setting {
+    pub name: String,
+    pub watts: f64,
+    pub seconds: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Choice {
+    #[serde(flatten)]
+    pub setting: Setting,
+    /// Of the job itself.
+    pub job_wh: f64,
+    /// And of waiting idle for the slowest.
+    pub total_wh: f64,
+    pub cost: f64,
+    pub cost_per_year: f64,
+    /// Where the size of the job is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joules_per_gib: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WhatIf {
+    pub currency: String,
+    pub idle_watts: f64,
+    pub per_year: f64,
+    /// The cheapest first.
+    pub choices: Vec<Choice>,
+    /// One sentence.
+    pub verdict: String,
+    /// With prices that change: when the job is cheapest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cheapest_start: Option<String>,
+}
+
+/// Which setting costs least, for a job of `bytes` (if known) that is run `per_year` times. `None`: no settings.
+pub fn what_if(
+    settings: &[Setting],
+    idle_watts: f64,
+    bytes: Option<u64>,
+    per_year: f64,
+    tariff: &Tariff,
+) -> Option<WhatIf> {
+    let settings = settings.get(..settings.len().min(SETTINGS_MAX)).unwrap_or_default();
+    let slowest = settings.iter().map(|s| s.seconds).fold(0.0, f64::max);
+    let (_, start) = tariff.cheapest();
+    let mut choices: Vec<Choice> = settings
+        .iter()
+        .map(|setting| {
+            let job_j = setting.watts * setting.seconds;
+            let waiting_s = slowest - setting.seconds;
+            let job_cost = tariff.of_job(setting.watts, setting.seconds, start);
+            let later = start.saturating_add((setting.seconds / 60.0) as u32);
+            let cost = job_cost + tariff.of_job(idle_watts, waiting_s, later);
+            Choice {
+                setting: setting.clone(),
+                job_wh: job_j / 3600.0,
+                total_wh: (job_j + idle_watts * waiting_s) / 3600.0,
+                cost,
+                cost_per_year: cost * per_year,
+                bytes_per_s: bytes.map(|b| b as f64 / setting.seconds),
+                joules_per_gib: bytes.filter(|&b| b > 0).map(|b| job_j / (b as f64 / (1u64 << 30) as f64)),
+            }
+        })
+        .collect();
+    choices.sort_by(|a, b| a.total_wh.total_cmp(&b.total_wh));
+    let verdict = verdict(&choices, &tariff.currency, per_year)?;
+    let cheapest_start = (!tariff.windows.is_empty()).then(|| minute_name(start));
+    Some(WhatIf { currency: tariff.currency.clone(), idle_watts, per_year, choices, verdict, cheapest_start })
+}
+
+fn verdict(choices: &[Choice], currency: &str, per_year: f64) -> Option<String> {
+    let (best, rest) = choices.split_first()?;
+    let name = &best.setting.name;
+    let Some(worst) = rest.last() else {
+        return Some(format!("{name} takes {:.2} Wh; there is nothing to compare it with", best.total_wh));
+    };
+    let saved = worst.total_wh - best.total_wh;
+    let percent = saved / worst.total_wh.max(f64::MIN_POSITIVE) * 100.0;
+    let money = worst.cost_per_year - best.cost_per_year;
+    let speed = match best.setting.seconds > worst.setting.seconds {
+        true => "although it is slower",
+        false => "and is not slower",
+    };
+    Some(format!(
+        "'{name}' costs least: {saved:.2} Wh ({percent:.1} %) less than '{}' each time, {speed}; {money:.2} {currency} a year at {per_year:.0} times",
+        worst.setting.name
+    ))
+}
+
+/// `NAME=WATTS:TIME`, such as `full=98W:10m`; times in s, m or h.
+pub fn parse_setting(text: &str) -> Result<Setting, String> {
+    let bad = || format!("'{text}' is not a setting: write NAME=WATTS:TIME, such as full=98:10m");
+    let (name, rest) = text.split_once('=').ok_or_else(bad)?;
+    let (watts, time) = rest.split_once(':').ok_or_else(bad)?;
+    let watts: f64 = watts.trim().trim_end_matches(['W', 'w']).trim().parse().map_err(|_| bad())?;
+    let time = time.trim();
+    let (number, factor) = match time.chars().last() {
+        Some('s') => (&time[..time.len() - 1], 1.0),
+        Some('m') => (&time[..time.len() - 1], 60.0),
+        Some('h') => (&time[..time.len() - 1], 3600.0),
+        _ => return Err(bad()),
+    };
+    let seconds = number.trim().parse::<f64>().map_err(|_| bad())? * factor;
+    let sensible = |value: f64| value.is_finite() && value > 0.0 && value < 1e9;
+    if name.trim().is_empty() || !sensible(watts) || !sensible(seconds) {
+        return Err(bad());
+    }
+    Ok(Setting { name: name.trim().to_owned(), watts, seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(texts: &[&str]) -> Vec<Setting> {
+        texts.iter().map(|text| parse_setting(text).unwrap()).collect()
+    }
+
+    /// Field note D: a scrub of 6.84 TiB in 10 to 11 minutes at 85 to 98 W, idle at 34 W.
+    #[test]
+    fn the_scrub_of_the_notes() {
+        let bytes = (6.84 * (1u64 << 40) as f64) as u64;
+        let tariff = Tariff::flat(0.39, "EUR");
+        let found = what_if(&settings(&["full=98W:10m", "saving=85W:11m"]), 34.0, Some(bytes), 12.0, &tariff).unwrap();
+        let wh: Vec<String> =
+            found.choices.iter().map(|c| format!("{} {:.2} {:.2}", c.setting.name, c.job_wh, c.total_wh)).collect();
+        assert_eq!(wh, ["saving 15.58 15.58", "full 16.33 16.90"]);
+        let rate = found.choices[1].bytes_per_s.unwrap() / (1u64 << 30) as f64;
+        assert!((11.0..12.0).contains(&rate), "{rate} GiB/s");
+        assert!((found.choices[0].joules_per_gib.unwrap() - 85.0 * 660.0 / (6.84 * 1024.0)).abs() < 1e-6);
+        assert!(found.verdict.starts_with("'saving' costs least: 1.32 Wh"), "{}", found.verdict);
+        assert!((found.choices[0].cost - 15.5833 / 1000.0 * 0.39).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_lower_power_is_not_always_the_cheaper() {
+        let tariff = Tariff::flat(0.39, "EUR");
+        let found = what_if(&settings(&["slow=60:20m", "fast=90:10m"]), 30.0, None, 52.0, &tariff).unwrap();
+        // 60 W for 20 minutes are 20 Wh; 90 W for 10 and then 10 idle at 30 are 20 Wh as well, at 0 W idle only 15.
+        assert_eq!(format!("{:.3} {:.3}", found.choices[0].total_wh, found.choices[1].total_wh), "20.000 20.000");
+        let found = what_if(&settings(&["slow=60:20m", "fast=90:10m"]), 5.0, None, 52.0, &tariff).unwrap();
+        assert_eq!(found.choices[0].setting.name, "fast");
+        assert!(what_if(&[], 5.0, None, 1.0, &tariff).is_none());
+    }
+
+    #[test]
+    fn settings_parse() {
+        assert_eq!(parse_setting("a=98W:1.5h").unwrap().seconds, 5400.0);
+        for bad in ["", "a", "a=1", "a=1:", "a=1:5", "=1:5m", "a=x:5m", "a=-1:5m", "a=nan:5m", "a=1:0s", "a=1:5é"] {
+            assert!(parse_setting(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A disk that counts what is asked of it.
+
+use std::any::Any;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use larder_base::metrics::Counter;
+
+use crate::disk::{DiskFile, DiskIo, DiskSpace};
+
+/// Since the pool was opened.
+#[derive(Debug, Default)]
+pub struct DiskCounts {
+    pub reads: Counter,
+    pub read_bytes: Counter,
+    /// Answered by the kernel's cache, without the disk.
+    pub cached_bytes: Counter,
+    pub writes: Counter,
+    pub written_bytes: Counter,
+    pub syncs: Counter,
+}
+
+#[derive(Debug)]
+pub struct CountedDisk {
+    pub inner: Arc<dyn DiskIo>,
+    pub counts: Arc<DiskCounts>,
+}
+
+struct CountedFile {
+    inner: Arc<dyn DiskFile>,
+    counts: Arc<DiskCounts>,
+}
+
+impl CountedDisk {
+    fn file(&self, inner: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(CountedFile { inner, counts: Arc::clone(&self.counts) })
+    }
+}
+
+impl DiskIo for CountedDisk {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.inner.create(name).map(|file| self.file(file))
+    }
+
+    fn open(&self, name: &str, writable: bool) -> io::Result<Arc<dyn DiskFile>> {
+        self.inner.open(name, writable).map(|file| self.file(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.inner.remove(name)
+    }
+
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.inner.list(directory)
+    }
+
+    fn make_directory(&self, name: &str) -> io::Result<()> {
+        self.inner.make_directory(name)
+    }
+
+    fn remove_directory(&self, name: &str) -> io::Result<()> {
+        self.inner.remove_directory(name)
+    }
+
+    fn sync_directory(&self, name: &str) -> io::Result<()> {
+        self.counts.syncs.add(1);
+        self.inner.sync_directory(name)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.counts.syncs.add(1);
+        self.inner.sync_all()
+    }
+
+    fn space(&self) -> io::Result<DiskSpace> {
+        self.inner.space()
+    }
+
+    fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>> {
+        self.inner.lock(owner)
+    }
+
+    fn holder(&self) -> io::Result<Option<String>> {
+        self.inner.holder()
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        self.inner.identity()
+    }
+}
+
+impl CountedFile {
+    fn read(&self, result: io::Result<usize>) -> io::Result<usize> {
+        self.counts.reads.add(1);
+        self.counts.read_bytes.add(*result.as_ref().unwrap_or(&0) as u64);
+        result
+    }
+
+    fn wrote<T>(&self, bytes: u64, result: io::Result<T>) -> io::Result<T> {
+        self.counts.writes.add(1);
+        self.counts.written_bytes.add(if result.is_ok() { bytes } else { 0 });
+        result
+    }
+}
+
+impl DiskFile for CountedFile {
+    fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        self.read(self.inner.read_at(buffers, offset))
+    }
+
+    fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        let result = self.inner.read_cached_at(buffers, offset);
+        self.counts.cached_bytes.add(*result.as_ref().unwrap_or(&0) as u64);
+        result
+    }
+
+    fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let bytes = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        self.wrote(bytes, self.inner.write_at(buffers, offset))
+    }
+
+    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read(self.inner.read_direct_at(buffer, offset))
+    }
+
+    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
+        self.wrote(bytes.len() as u64, self.inner.write_direct_at(bytes, offset))
+    }
+
+    fn flushed_together(&self) -> Option<u64> {
+        self.inner.flushed_together()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.counts.syncs.add(1);
+        self.inner.sync()
+    }
+
+    fn start_writeback(&self, offset: u64, length: u64) {
+        self.inner.start_writeback(offset, length);
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.inner.length()
+    }
+}

@@ -1,0 +1,111 @@
+//! Verifying the copies of an open journal against each other.
+//!
+//! Segments before the one being written are as they will stay until they are written over; of the one being written
+//! the part that all copies have is (J1). So both can be read while the writer goes on. Whether a segment was
+//! written over meanwhile is asked before anything is made good, under the lock that giving it away needs.
+
+use std::io;
+
+use super::format::{ALIGN_BYTES, SegmentHeader};
+use super::replay::{self, SegmentImage};
+use super::segments::file_name;
+use super::{Shared, writer};
+use crate::core::Core;
+use crate::disk::{DIRECT_ALIGN, DiskIo};
+use crate::member::ErrorKind;
+use crate::scrub::Records;
+
+/// Longest part of a segment that is read: bounds memory.
+const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+
+/// A segment to be checked.
+struct Due {
+    sequence: u64,
+    file: u32,
+    bytes: u64,
+    /// Where the entries lie that are needed.
+    live: Vec<u64>,
+    /// Where all copies are as they will stay: the whole segment, or for the one being written what is known to be durable.
+    settled: u64,
+}
+
+/// Reads each segment in use from every copy and makes those equal that differ. Blocks.
+pub fn check_copies(core: &Core, shared: &Shared) -> Records {
+    let (dues, slots) = due(shared);
+    let mut found = Records::default();
+    for due in dues {
+        let copies = slots.iter().map(|slot| {
+            let disk = core.member(*slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+            read_segment(core, &*disk, due.file, due.bytes.min(SEGMENT_BYTES_MAX))
+        });
+        let copies: Vec<Vec<u8>> = copies.map(|copy: io::Result<_>| copy.unwrap_or_default()).collect();
+        let of_copies = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, due.file));
+        let header = of_copies.filter(|header| header.sequence == due.sequence).max_by_key(|header| header.file);
+        let header = header.unwrap_or(SegmentHeader { sequence: due.sequence, bytes: due.bytes, file: Some(due.file) });
+        let image = SegmentImage { header, copies };
+        let mut merged = replay::scan(core.id, &image);
+        merged.merged.truncate(due.settled as usize);
+        let differs = |copy: &[u8]| copy.get(..merged.merged.len()) != Some(merged.merged.as_slice());
+        let differing: Vec<u8> =
+            slots.iter().zip(&image.copies).filter(|(_, copy)| differs(copy)).map(|(slot, _)| *slot).collect();
+        let is_there = |offset: &u64| merged.records.iter().any(|(_, location)| location.offset == *offset);
+        if differing.is_empty() && due.live.iter().all(is_there) {
+            continue;
+        }
+        let healed = {
+            let state = shared.state.lock();
+            if state.segments.file_of(due.sequence) != Some(due.file) || state.segments.copies() != slots {
+                // Written over meanwhile: what is in it now is new.
+                continue;
+            }
+            let lost =
+                due.live.iter().filter(|offset| !is_there(offset) && state.needs(due.sequence, **offset)).count();
+            if lost > 0 {
+                // What is damaged on all copies is in memory still; the metadata engine stores it elsewhere soon.
+                tracing::error!(pool = %core.name, lost, "journal entries are damaged on all disks");
+                found.errors += lost as u64;
+                found.unrepaired += lost as u64;
+                continue;
+            }
+            let heal = |slot: &u8| (*slot, writer::heal_copy(core, *slot, due.file, &merged.merged));
+            differing.iter().map(heal).collect::<Vec<_>>()
+        };
+        for (slot, result) in healed {
+            let Some(member) = core.member(slot) else { continue };
+            found.errors += 1;
+            let text = format!("a journal copy differs in {}", file_name(due.file));
+            core.count_error(member, ErrorKind::Checksum, &text);
+            match result {
+                Ok(()) => {
+                    found.repaired += 1;
+                    found.repaired_bytes += merged.merged.len() as u64;
+                }
+                Err(error) => core.write_failed(slot, &error),
+            }
+        }
+    }
+    found
+}
+
+/// The segments that something is needed of, and the disks that have them.
+fn due(shared: &Shared) -> (Vec<Due>, Vec<u8>) {
+    let state = shared.state.lock();
+    let used = state.segments.in_use();
+    let last = used.last().map(|(sequence, _, _)| *sequence);
+    let due = |(sequence, file, bytes): (u64, u32, u64)| {
+        let entries = state.streams.values().flat_map(|stream| stream.state.entries.values());
+        let live: Vec<u64> = entries.filter(|at| at.segment == sequence).map(|at| at.offset).collect();
+        // A batch is durable on all copies before its entries exist; so is all before it (J2).
+        let durable = live.iter().max().map_or(ALIGN_BYTES, |offset| offset / ALIGN_BYTES * ALIGN_BYTES);
+        Due { sequence, file, bytes, settled: if last == Some(sequence) { durable } else { bytes }, live }
+    };
+    (used.into_iter().map(due).collect(), state.segments.copies().to_vec())
+}
+
+/// As the disk has it, past the kernel's cache.
+fn read_segment(core: &Core, disk: &dyn DiskIo, file: u32, bytes: u64) -> io::Result<Vec<u8>> {
+    let file = disk.open(&file_name(file), false)?;
+    let mut buffer = core.buffers.take((bytes as usize).next_multiple_of(DIRECT_ALIGN));
+    let count = file.read_direct_at(buffer.bytes_mut(), 0)?;
+    Ok(buffer.as_ref().get(..count.min(bytes as usize)).unwrap_or_default().to_vec())
+}

@@ -1,0 +1,104 @@
+//! What a pool tells those who watch it.
+
+use std::sync::atomic::Ordering;
+
+use larder_base::LogStore;
+use larder_base::metrics::Metrics;
+
+use crate::member::{DiskState, MemberDisk};
+use crate::pool::Pool;
+use crate::scrub::ScrubPhase;
+
+impl Pool {
+    /// Adds the pool's counters and states. Touches no disk but for how much room its filesystem says there is.
+    pub fn metrics(&self, out: &mut Metrics) {
+        let core = &self.core;
+        let pool = core.name.as_str();
+        for member in core.members.iter() {
+            disk(pool, member, out);
+        }
+        let labels = [("pool", pool)];
+        let (total, available) = core.space();
+        let (objects, bytes) = {
+            let index = core.index.read();
+            (index.objects.len() as u64, index.bytes)
+        };
+        out.gauge("larder_pool_objects", "Objects stored.", &labels, objects);
+        out.gauge("larder_pool_stored_bytes", "Bytes of objects, before redundancy.", &labels, bytes);
+        out.gauge("larder_pool_size_bytes", "Bytes of objects that fit, stored ones included.", &labels, total);
+        out.gauge("larder_pool_available_bytes", "Bytes of objects that can still be written.", &labels, available);
+        let repaired = core.repairs.repaired.load(Ordering::Relaxed);
+        out.counter("larder_pool_repaired_shards_total", "Shards made anew.", &labels, repaired);
+        let repairing = u64::from(!core.repairs.is_idle());
+        out.gauge("larder_pool_repairing", "1 while something is being repaired or resilvered.", &labels, repairing);
+        let (checked, total) =
+            (core.repairs.checked.load(Ordering::Relaxed), core.repairs.total.load(Ordering::Relaxed));
+        out.gauge("larder_pool_resilver_checked_objects", "Objects the last pass has looked at.", &labels, checked);
+        out.gauge("larder_pool_resilver_objects", "Objects the last pass has to look at.", &labels, total);
+        self.scrub_metrics(pool, out);
+        self.journal_metrics(pool, out);
+    }
+
+    fn scrub_metrics(&self, pool: &str, out: &mut Metrics) {
+        let labels = [("pool", pool)];
+        let lost = self.damage();
+        let lost = lost.0.len() as u64 + lost.1;
+        out.gauge("larder_pool_damaged_objects", "Objects with bytes that no redundancy gives back.", &labels, lost);
+        let Some(scrub) = self.scrub_status() else { return };
+        let running = u64::from(scrub.phase == ScrubPhase::Running);
+        out.gauge("larder_pool_scrub_running", "1 while a scrub runs.", &labels, running);
+        out.gauge(
+            "larder_pool_scrub_read_bytes",
+            "What the current or last scrub has read.",
+            &labels,
+            scrub.bytes_done,
+        );
+        out.gauge("larder_pool_scrub_bytes", "What it has to read.", &labels, scrub.bytes_total);
+        out.gauge("larder_pool_scrub_errors", "Damage it has found.", &labels, scrub.errors);
+        out.gauge("larder_pool_scrub_repaired_bytes", "What it has made anew.", &labels, scrub.repaired_bytes);
+        let at = scrub.ended_ms.unwrap_or(0) / 1000;
+        out.gauge("larder_pool_scrub_end_timestamp_seconds", "When it ended; 0 while it runs.", &labels, at);
+    }
+
+    fn journal_metrics(&self, pool: &str, out: &mut Metrics) {
+        let labels = [("pool", pool)];
+        let counts = self.journal.counts();
+        out.counter("larder_pool_journal_batches_total", "Commits of the journal.", &labels, counts.batches.get());
+        out.counter("larder_pool_journal_records_total", "Records in them.", &labels, counts.records.get());
+        out.counter("larder_pool_journal_bytes_total", "Bytes in them, one copy.", &labels, counts.bytes.get());
+        out.latency(
+            "larder_pool_journal_commit_seconds",
+            "Time to write and flush all copies.",
+            &labels,
+            &counts.commit,
+        );
+        let (used, capacity) = self.journal.usage();
+        out.gauge("larder_pool_journal_used_bytes", "Journal that is not trimmed yet.", &labels, used);
+        out.gauge("larder_pool_journal_size_bytes", "Journal that there is.", &labels, capacity);
+    }
+}
+
+fn disk(pool: &str, member: &MemberDisk, out: &mut Metrics) {
+    let path = member.path.read().display().to_string();
+    let labels = [("pool", pool), ("disk", path.as_str())];
+    let counts = &member.counts;
+    out.counter("larder_pool_disk_reads_total", "Reads of the disk.", &labels, counts.reads.get());
+    out.counter("larder_pool_disk_read_bytes_total", "Bytes read.", &labels, counts.read_bytes.get());
+    let cached = counts.cached_bytes.get();
+    out.counter("larder_pool_disk_cached_bytes_total", "Bytes read that the kernel had cached.", &labels, cached);
+    out.counter("larder_pool_disk_writes_total", "Writes to the disk.", &labels, counts.writes.get());
+    out.counter("larder_pool_disk_written_bytes_total", "Bytes written.", &labels, counts.written_bytes.get());
+    out.counter("larder_pool_disk_syncs_total", "Flushes of files and directories.", &labels, counts.syncs.get());
+    let errors =
+        [("read", &member.read_errors), ("write", &member.write_errors), ("checksum", &member.checksum_errors)];
+    for (kind, errors) in errors {
+        // Reset by `pool clear`, as counters are by a restart.
+        let labels = [("pool", pool), ("disk", path.as_str()), ("kind", kind)];
+        out.counter("larder_pool_disk_errors_total", "Errors of the disk.", &labels, errors.load(Ordering::Relaxed));
+    }
+    let online = u64::from(member.state() == DiskState::Online);
+    out.gauge("larder_pool_disk_online", "1 if the disk is in use and up to date.", &labels, online);
+    let space = member.space();
+    out.gauge("larder_pool_disk_size_bytes", "Size of the disk's filesystem.", &labels, space.total_bytes);
+    out.gauge("larder_pool_disk_free_bytes", "Free bytes of the disk's filesystem.", &labels, space.free_bytes);
+}

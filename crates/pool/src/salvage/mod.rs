@@ -1,0 +1,309 @@
+//! A pool opened to be read from, whatever is left of it: for `larder recover` and `larder debug`.
+//!
+//! V1. Nothing is written: no lock, no label, no healing, no unlinking. A read-only mount will do.
+//! V2. Nothing is believed that does not prove itself: every block passes its checksum, which is bound to pool, version,
+//!     shard and place, or is computed from `k` that did. So it does no harm to look at all disks, stale ones too.
+//! V3. Nothing is refused as long as one header says which pool it is. What is missing is told where it is missed.
+//!
+//! Blocks are looked at one by one: an object is lost only where fewer than `k` shards have a block.
+
+mod inventory;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::disk::{DiskIo, DiskOpener};
+use crate::error::PoolError;
+use crate::filedisk::FileDisks;
+use crate::journal::salvage as journals;
+pub use crate::journal::salvage::{LogRead, SegmentFound};
+use crate::label::{self, Label};
+use crate::{adopt, tombstones};
+pub use inventory::{Damage, ObjectFound, ShardFound};
+use inventory::{Index, take};
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub struct SalvageOptions {
+    pub disks: Vec<PathBuf>,
+    /// Name or id, where the directories hold several pools.
+    pub pool: Option<String>,
+    pub opener: Arc<dyn DiskOpener>,
+}
+
+impl SalvageOptions {
+    pub fn new(disks: Vec<PathBuf>) -> Self {
+        Self { disks, pool: None, opener: Arc::new(FileDisks) }
+    }
+}
+
+/// One of the directories given.
+#[derive(Clone, Debug, Serialize)]
+pub struct SalvagedDisk {
+    pub path: PathBuf,
+    /// `None`: its label cannot be read.
+    pub id: Option<Uuid>,
+    /// What there is to say about it, empty when all is well.
+    pub note: String,
+    pub shards: u64,
+}
+
+/// What was found before any data is read.
+#[derive(Clone, Debug, Serialize)]
+pub struct SalvageReport {
+    pub pool: Uuid,
+    /// `None`: no label can be read.
+    pub name: Option<String>,
+    pub layout: Option<String>,
+    pub disks: Vec<SalvagedDisk>,
+    /// Members that are not among the disks given, with their last place.
+    pub missing: Vec<PathBuf>,
+    pub objects: u64,
+    /// Of these, how many have fewer shards than it takes.
+    pub objects_incomplete: u64,
+    pub notes: Vec<String>,
+}
+
+/// The disks of one pool, open for reading. Cheap to clone.
+#[derive(Clone)]
+pub struct Salvage {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pool: Uuid,
+    disks: Vec<Arc<dyn DiskIo>>,
+    index: Index,
+    journal: journals::Found,
+    report: SalvageReport,
+}
+
+/// A directory that can be listed, and its label.
+struct Candidate {
+    path: PathBuf,
+    disk: Arc<dyn DiskIo>,
+    label: Option<Label>,
+    note: String,
+}
+
+impl Salvage {
+    /// Looks at all names on all disks. Blocks.
+    pub fn open(options: &SalvageOptions) -> Result<Self, PoolError> {
+        let mut notes = Vec::new();
+        let candidates = candidates(options, &mut notes);
+        let pool = choose(options, &candidates, &notes)?;
+        let (ours, foreign): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|found| found.is_of(pool));
+        notes.extend(foreign.iter().map(Candidate::why_not));
+        let labels: Vec<Label> = ours.iter().filter_map(|found| found.label.clone()).collect();
+        crate::pool::check_features(&labels, false)?;
+        for found in &ours {
+            if let Ok(Some(holder)) = found.disk.holder() {
+                let name = found.label.as_ref().map_or_else(|| pool.to_string(), |label| label.name.clone());
+                return Err(PoolError::Locked { pool: name, path: found.path.clone(), holder });
+            }
+        }
+        Ok(Self { inner: Arc::new(Inner::read(pool, ours, notes)) })
+    }
+
+    pub fn report(&self) -> &SalvageReport {
+        &self.inner.report
+    }
+
+    /// All objects that were found; puts and deletes are refused.
+    pub fn store(&self) -> Arc<dyn ObjectStore> {
+        Arc::new(store::SalvageStore(self.inner.clone()))
+    }
+
+    /// What the journals have left of a stream. Blocks.
+    pub fn log(&self, stream: &str) -> LogRead {
+        self.inner.journal.read(self.inner.pool, &self.inner.disks, stream)
+    }
+
+    /// The streams of the journals: name, entries, damage.
+    pub fn streams(&self) -> Vec<(String, usize, Option<String>)> {
+        self.inner.journal.streams()
+    }
+
+    pub fn journal_segments(&self) -> &[SegmentFound] {
+        &self.inner.journal.segments
+    }
+
+    /// The objects whose path begins with `prefix`, and where their shards are.
+    pub fn objects(&self, prefix: &str) -> Vec<ObjectFound> {
+        self.inner.index.objects(prefix)
+    }
+
+    /// Reads every block of every shard of an object: what is wrong with which. Blocks.
+    pub fn verify(&self, path: &str) -> Vec<Damage> {
+        self.inner.verify(path)
+    }
+}
+
+impl Candidate {
+    /// A directory without a label is known by the headers on it.
+    fn is_of(&self, pool: Uuid) -> bool {
+        match &self.label {
+            Some(label) => label.pool == pool,
+            None => adopt::belongs_to(&*self.disk, pool),
+        }
+    }
+
+    fn why_not(&self) -> String {
+        let path = self.path.display();
+        match &self.label {
+            Some(label) => format!("{path} belongs to another pool, '{}': not used", label.name),
+            None => format!("{path}: {}, and nothing on it says that it is this pool's: not used", self.note),
+        }
+    }
+}
+
+fn candidates(options: &SalvageOptions, notes: &mut Vec<String>) -> Vec<Candidate> {
+    let mut found: Vec<Candidate> = Vec::new();
+    let mut seen = Vec::new();
+    for path in &options.disks {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let disk = match options.opener.open_disk(&path) {
+            Ok(disk) => disk,
+            Err(error) => {
+                notes.push(format!("{}: {error}", path.display()));
+                continue;
+            }
+        };
+        let identity = disk.identity().ok();
+        if identity.is_some() && seen.contains(&identity) {
+            continue;
+        }
+        seen.push(identity);
+        let (label, note) = match label::read_copies(&*disk) {
+            Ok(Ok((label, false))) => (Some(label), String::new()),
+            Ok(Ok((label, true))) => (Some(label), "its label is damaged, the copy of it is used".to_owned()),
+            Ok(Err(why)) => (None, why.to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (None, "it has no label".to_owned()),
+            Err(error) => (None, format!("its label cannot be read: {error}")),
+        };
+        found.push(Candidate { path, disk, label, note });
+    }
+    found
+}
+
+/// The pool that was named, or the one that most labels name, or else most headers.
+fn choose(options: &SalvageOptions, candidates: &[Candidate], notes: &[String]) -> Result<Uuid, PoolError> {
+    let wanted = options.pool.as_deref();
+    if let Some(id) = wanted.and_then(|text| Uuid::parse_str(text).ok()) {
+        return Ok(id);
+    }
+    let mut votes: BTreeMap<Uuid, (usize, String)> = BTreeMap::new();
+    for label in candidates.iter().filter_map(|found| found.label.as_ref()) {
+        if wanted.is_none_or(|name| name == label.name) {
+            votes.entry(label.pool).or_insert_with(|| (0, label.name.clone())).0 += 1;
+        }
+    }
+    if votes.is_empty() && wanted.is_none() {
+        for pool in candidates.iter().filter_map(|found| inventory::pool_of(&*found.disk)) {
+            votes.entry(pool).or_insert_with(|| (0, pool.to_string())).0 += 1;
+        }
+    }
+    let most = votes.values().map(|(count, _)| *count).max();
+    let mut first = votes.iter().filter(|(_, (count, _))| Some(*count) == most);
+    match (first.next(), first.next()) {
+        (Some((pool, _)), None) => Ok(*pool),
+        (Some(_), Some(_)) => {
+            let names: Vec<&str> = votes.values().map(|(_, name)| name.as_str()).collect();
+            Err(PoolError::SeveralPools(names.join(", ")))
+        }
+        (None, _) => {
+            let paths = options.disks.iter().map(|path| path.display().to_string());
+            let why: Vec<String> = paths.chain(notes.iter().cloned()).collect();
+            Err(PoolError::NoPool(why.join("; ")))
+        }
+    }
+}
+
+impl Inner {
+    fn read(pool: Uuid, found: Vec<Candidate>, mut notes: Vec<String>) -> Self {
+        let labels: Vec<Label> = found.iter().filter_map(|found| found.label.clone()).collect();
+        let winner = label::winner(&labels).cloned();
+        let disks: Vec<Arc<dyn DiskIo>> = found.iter().map(|found| found.disk.clone()).collect();
+        let inventories: Vec<inventory::Inventory> = std::thread::scope(|scope| {
+            let threads: Vec<_> = disks.iter().map(|disk| scope.spawn(move || take(pool, &**disk))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+        });
+        let listed: Vec<SalvagedDisk> = found
+            .iter()
+            .zip(&inventories)
+            .map(|(found, inventory)| SalvagedDisk {
+                path: found.path.clone(),
+                id: found.label.as_ref().map(|label| label.disk),
+                note: note_of(found, winner.as_ref(), inventory),
+                shards: inventory.shards.len() as u64,
+            })
+            .collect();
+        let journal = journals::read_all(pool, &disks);
+        let log = journal.read(pool, &disks, tombstones::STREAM);
+        if !log.faults.is_empty() {
+            notes.push("not all deletions could be read: objects that were deleted may be back".to_owned());
+        }
+        if journal.is_torn {
+            notes.push(
+                "the journal ends in a batch that is not whole: it was being written when the machine stopped, or it is damaged \
+                 and the newest changes are missing"
+                    .to_owned(),
+            );
+        }
+        let gone = tombstones::decode_all(&log.entries);
+        let index = Index::new(inventories, &gone);
+        let missing = winner.as_ref().map(|label| missing(label, &labels)).unwrap_or_default();
+        if let Some(label) = &winner
+            && !label.journal.iter().any(|id| labels.iter().any(|label| label.disk == *id))
+        {
+            notes.push("none of the disks that hold the journal is here: the newest changes may be missing".to_owned());
+        }
+        let (objects, objects_incomplete) = index.counts();
+        let report = SalvageReport {
+            pool,
+            name: winner.as_ref().map(|label| label.name.clone()),
+            layout: winner.as_ref().map(|label| label.layout.to_string()),
+            disks: listed,
+            missing,
+            objects,
+            objects_incomplete,
+            notes,
+        };
+        Self { pool, disks, index, journal, report }
+    }
+}
+
+fn missing(winner: &Label, labels: &[Label]) -> Vec<PathBuf> {
+    let here = |id: Uuid| labels.iter().any(|label| label.disk == id);
+    winner.members.iter().filter(|member| !here(member.id)).map(|member| member.path.clone()).collect()
+}
+
+fn note_of(found: &Candidate, winner: Option<&Label>, inventory: &inventory::Inventory) -> String {
+    let mut notes: Vec<String> = Vec::new();
+    if !found.note.is_empty() {
+        notes.push(found.note.clone());
+    }
+    if let (Some(winner), Some(label)) = (winner, &found.label)
+        && winner.is_spare(label.disk)
+    {
+        notes.push("a spare: it holds nothing".to_owned());
+    } else if let (Some(winner), Some(label)) = (winner, &found.label) {
+        let in_sync = winner.members.iter().any(|member| member.id == label.disk && member.in_sync);
+        if !in_sync || !winner.descends_from(label) {
+            notes.push("it was away and is out of date".to_owned());
+        }
+    }
+    if inventory.odd > 0 {
+        notes.push(format!("{} shards have lost their names and are known by their headers", inventory.odd));
+    }
+    notes.extend(inventory.error.clone());
+    notes.join("; ")
+}

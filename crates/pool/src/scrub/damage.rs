@@ -1,0 +1,111 @@
+//! Which bytes of an object are lost when it cannot be repaired.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::verify::ShardCheck;
+use crate::core::Core;
+use crate::geometry::{BLOCK_BYTES, Geometry, UNIT_BYTES};
+use crate::history::EventKind;
+use crate::index::Object;
+
+/// Ranges that are told apart; beyond that the last one grows.
+const RANGES_MAX: usize = 64;
+
+/// An object with bytes that no intact shards give back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    pub object: String,
+    pub version: u64,
+    /// Bytes of the object, in order.
+    pub ranges: Vec<Range<u64>>,
+}
+
+impl Core {
+    /// The bytes of data blocks that are damaged or absent and cannot be computed from others. Blocks.
+    pub fn lost_ranges(&self, object: &Object, checks: &[ShardCheck]) -> Vec<Range<u64>> {
+        let geometry = object.geometry;
+        let mut lost: Vec<Range<u64>> = Vec::new();
+        for index in 0..geometry.k {
+            let length = geometry.shard_bytes(index);
+            let check = checks.iter().find(|check| check.index == index && !check.is_absent);
+            let suspects: Vec<u64> = match check {
+                // A damaged header takes no data with it.
+                Some(check) if check.error.is_none() => check.bad.clone(),
+                _ => (0..length.div_ceil(BLOCK_BYTES)).collect(),
+            };
+            for block in suspects {
+                let local = block * BLOCK_BYTES..((block + 1) * BLOCK_BYTES).min(length);
+                if local.start < length && self.recover_block(object, index, local.clone()).is_err() {
+                    lost.push(object_range(geometry, index, &local));
+                }
+            }
+        }
+        joined(lost)
+    }
+}
+
+impl Core {
+    /// A read met a block that nothing gives back, although all disks are there: known from now on, without a scrub.
+    pub fn note_lost(&self, object: &Object, index: u8, local: &Range<u64>) {
+        if index >= object.geometry.k || local.start >= object.geometry.shard_bytes(index) {
+            return;
+        }
+        let ranges = vec![object_range(object.geometry, index, local)];
+        let damage = Damage { object: object.path.clone(), version: object.version, ranges };
+        if self.scrubs.state.lock().note(damage) {
+            tracing::error!(pool = %self.name, object = %object.path, "bytes are lost: more of its shards are damaged than redundancy can stand");
+            self.event(EventKind::Errors, format!("bytes of {} are lost", object.path));
+        }
+    }
+}
+
+/// Where a block of a data shard lies in its object: it never straddles units (G1).
+fn object_range(geometry: Geometry, index: u8, local: &Range<u64>) -> Range<u64> {
+    let unit = geometry.unit_range(local.start / UNIT_BYTES, index);
+    let start = unit.start + local.start % UNIT_BYTES;
+    start..(start + (local.end - local.start)).min(geometry.size)
+}
+
+pub(super) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        let full = joined.len() >= RANGES_MAX;
+        match joined.last_mut() {
+            Some(last) if full || last.end >= range.start => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_shards_are_found_in_the_object() {
+        for (size, k) in [(5 << 20, 2u8), ((9 << 20) + 12_345, 4), (700_001, 2), (300_000, 1)] {
+            let geometry = Geometry { size, k, m: 1 };
+            for piece in geometry.pieces(0..size) {
+                let mut at = piece.local.start;
+                while at < piece.local.end {
+                    let end = (at + BLOCK_BYTES).min(piece.local.end);
+                    let expected = piece.object + (at - piece.local.start);
+                    let found = object_range(geometry, piece.shard, &(at..end));
+                    assert_eq!(found, expected..expected + (end - at), "{geometry:?} shard {}", piece.shard);
+                    at = end;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_join_and_the_list_is_bounded() {
+        assert_eq!(joined(vec![10..20, 0..10, 30..40]), [0..20, 30..40]);
+        let many = joined((0..1000).map(|n| n * 10..n * 10 + 5).collect());
+        assert_eq!((many.len(), many.last().map(|range| range.end)), (RANGES_MAX, Some(9995)));
+    }
+}

@@ -1,0 +1,404 @@
+//! Adding, replacing and removing disks, other layouts; each with a crash or a failure in the middle.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+
+use crate::PoolError;
+use crate::testing::{Bench, noise};
+use crate::{Change, DiskState, Layout, Pool, PoolState};
+
+/// Objects of every kind: mirrored, one stripe, several stripes.
+const SIZES: [usize; 4] = [300, 100 << 10, 700 << 10, 5 << 20];
+
+async fn fill(pool: &Pool, from: usize, count: usize) {
+    for i in from..from + count {
+        pool.store().put(&name(i), noise(i as u64, SIZES[i % SIZES.len()]).into()).await.unwrap();
+    }
+}
+
+async fn verify(pool: &Pool, from: usize, count: usize) {
+    for i in from..from + count {
+        let got = pool.store().get(&name(i)).await.unwrap().bytes().await.unwrap();
+        assert!(got == noise(i as u64, SIZES[i % SIZES.len()]), "object {i}");
+    }
+}
+
+fn name(i: usize) -> Path {
+    Path::from(format!("o/{i}"))
+}
+
+async fn settled(pool: &Pool) {
+    let moving = || pool.status().moving;
+    tokio::time::timeout(Duration::from_secs(60), pool.settled())
+        .await
+        .unwrap_or_else(|_| panic!("stuck: {:?}", moving()));
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.display().to_string()
+}
+
+fn new_disk(bench: &Bench, name: &str) -> PathBuf {
+    let path = bench.dir.path().join(name);
+    std::fs::create_dir(&path).unwrap();
+    path
+}
+
+async fn scrubbed(pool: &Pool) {
+    assert_eq!(pool.scrub().await.unwrap().repaired, 0, "nothing was damaged or missing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_grows_and_objects_use_the_wider_stripes() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 12).await;
+    let new: Vec<PathBuf> = (3..6).map(|i| new_disk(&bench, &format!("disk{i}"))).collect();
+    let change = Change::Add { disks: new.clone(), spare: false };
+    let plan = pool.plan_change(&change).await.unwrap();
+    assert_eq!((plan.before.width, plan.after.width, plan.after.disks), (3, 6, 6));
+    assert!(plan.after.usable_bytes > 2 * plan.before.usable_bytes);
+    assert_eq!(pool.status().disks.len(), 3, "a plan changes nothing");
+    assert_eq!(pool.change(&change).await.unwrap(), plan);
+    fill(&pool, 12, 4).await;
+    assert_eq!(pool.core.index.read().get("o/15").unwrap().geometry.k, 5, "new data uses all disks");
+    assert_eq!(pool.core.index.read().get("o/3").unwrap().geometry.k, 2);
+    let change = Change::Rebalance { layout: None, width: None };
+    let plan = pool.plan_change(&change).await.unwrap();
+    assert!(plan.move_bytes > 10 << 20, "{plan:?}");
+    pool.change(&change).await.unwrap();
+    settled(&pool).await;
+    assert!(
+        pool.core.index.read().objects.values().all(|object| object.geometry.size < 1 << 20 || object.geometry.k == 5)
+    );
+    verify(&pool, 0, 16).await;
+    scrubbed(&pool).await;
+    let used: Vec<u64> = pool.core.used_bytes().into_iter().take(6).collect();
+    let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
+    assert!(most - least < 4 << 20, "{used:?}");
+    pool.close().await.unwrap();
+    // Known from one disk alone, and by the ones that were there from the beginning.
+    let pool = bench.open().await;
+    assert_eq!(pool.status().disks.len(), 6);
+    assert_eq!(pool.status().width, 6);
+    verify(&pool, 0, 16).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_is_removed_and_is_an_empty_folder_again() {
+    for (layout, disks) in [(Layout::Mirror2, 3), (Layout::Raidz1, 4), (Layout::Raidz1, 3), (Layout::Stripe, 3)] {
+        let bench = Bench::new(disks);
+        let pool = bench.create(layout).await;
+        fill(&pool, 0, 12).await;
+        let change = Change::Remove { disk: text(&bench.disks[0]) };
+        let plan = pool.plan_change(&change).await.unwrap();
+        assert!(plan.move_bytes > 0 && plan.after.disks == disks - 1, "{plan:?}");
+        pool.change(&change).await.unwrap();
+        fill(&pool, 12, 4).await;
+        settled(&pool).await;
+        assert_eq!(pool.status().disks.len(), disks - 1);
+        assert_eq!(pool.status().state, PoolState::Online);
+        assert!(bench.shards(0).is_empty());
+        assert_eq!(std::fs::read_dir(&bench.disks[0]).unwrap().count(), 0, "an empty folder again");
+        verify(&pool, 0, 16).await;
+        scrubbed(&pool).await;
+        // It may come back as a new disk.
+        pool.change(&Change::Add { disks: vec![bench.disks[0].clone()], spare: false }).await.unwrap();
+        fill(&pool, 16, 4).await;
+        assert!(!bench.shards(0).is_empty());
+        pool.close().await.unwrap();
+        let pool = bench.open().await;
+        verify(&pool, 0, 20).await;
+        assert_eq!(pool.status().disks.len(), disks);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_is_replaced_whether_it_works_or_not() {
+    for lost in [false, true] {
+        for (layout, disks) in [(Layout::Mirror2, 2), (Layout::Raidz1, 3), (Layout::Raidz2, 5)] {
+            let bench = Bench::new(disks);
+            let pool = bench.create(layout).await;
+            fill(&pool, 0, 12).await;
+            let new = new_disk(&bench, "new");
+            if lost {
+                std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+                pool.check().await.unwrap();
+                assert_eq!(pool.status().disks[1].state, DiskState::Removed);
+            }
+            let before = bench.faults(0).syncs.load(SeqCst);
+            let change = Change::Replace { old: text(&bench.disks[1]), new: new.clone() };
+            let plan = pool.plan_change(&change).await.unwrap();
+            assert!(plan.move_bytes > 0, "{plan:?}");
+            assert_eq!(pool.change(&change).await.unwrap().move_bytes, plan.move_bytes);
+            settled(&pool).await;
+            let status = pool.status();
+            assert_eq!((status.disks.len(), status.state), (disks, PoolState::Online), "{}", status.status);
+            assert!(status.disks.iter().any(|disk| disk.path == new && disk.state == DiskState::Online));
+            if !lost && layout == Layout::Raidz2 {
+                // Labels and journal apart: no shard is written to the disks that stay.
+                assert!(bench.faults(0).syncs.load(SeqCst) - before < 40);
+            }
+            verify(&pool, 0, 12).await;
+            scrubbed(&pool).await;
+            pool.close().await.unwrap();
+            let paths = [bench.open_options().disks, vec![new]].concat();
+            let pool = Pool::open(crate::OpenOptions { disks: paths, ..bench.open_options() }).await.unwrap();
+            verify(&pool, 0, 12).await;
+            assert_eq!(pool.status().disks.len(), disks);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_disk_mounted_in_place_of_a_dead_one_replaces_it() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 8).await;
+    std::fs::remove_dir_all(&bench.disks[2]).unwrap();
+    std::fs::create_dir(&bench.disks[2]).unwrap();
+    pool.check().await.unwrap();
+    let change = Change::Replace { old: text(&bench.disks[2]), new: bench.disks[2].clone() };
+    pool.change(&change).await.unwrap();
+    settled(&pool).await;
+    verify(&pool, 0, 8).await;
+    scrubbed(&pool).await;
+    pool.close().await.unwrap();
+    let pool = bench.open().await;
+    assert_eq!(pool.status().state, PoolState::Online);
+    verify(&pool, 0, 8).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_layout_changes_online() {
+    let bench = Bench::new(5);
+    let pool = bench.create(Layout::Mirror2).await;
+    fill(&pool, 0, 12).await;
+    for (layout, failures) in [(Layout::Raidz1, 1), (Layout::Raidz2, 2), (Layout::Mirror3, 2), (Layout::Mirror2, 1)] {
+        let plan = pool.change(&Change::Rebalance { layout: Some(layout), width: None }).await.unwrap();
+        assert_eq!(plan.after.layout, layout);
+        fill(&pool, 12, 4).await;
+        settled(&pool).await;
+        assert_eq!(pool.core.failures(), failures, "{layout}");
+        assert_eq!(pool.core.label().journal.len(), usize::from(failures) + 1);
+        assert!(pool.core.index.read().objects.values().all(|object| object.geometry.m == failures));
+        verify(&pool, 0, 16).await;
+        scrubbed(&pool).await;
+        // As many disks as it says may now go.
+        for lost in 0..usize::from(failures) {
+            bench.faults(lost).read_error.store(true, SeqCst);
+        }
+        verify(&pool, 0, 16).await;
+        for lost in 0..usize::from(failures) {
+            bench.faults(lost).read_error.store(false, SeqCst);
+        }
+        pool.clear().await.unwrap();
+        pool.repaired().await;
+    }
+    pool.close().await.unwrap();
+    let pool = bench.open().await;
+    assert_eq!(pool.status().layout, Layout::Mirror2);
+    verify(&pool, 0, 16).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_in_the_middle_is_gone_on_from() {
+    // The power goes after so many operations: before, within and after the moving.
+    for fuel in [20, 60, 130, 200, 300, 600] {
+        let bench = Bench::new(4);
+        let pool = bench.create(Layout::Raidz1).await;
+        fill(&pool, 0, 8).await;
+        let new = new_disk(&bench, "new");
+        bench.opener.fuel.store(fuel, SeqCst);
+        let replaced = pool.change(&Change::Replace { old: text(&bench.disks[1]), new: new.clone() }).await.is_ok();
+        let removed = pool.change(&Change::Remove { disk: text(&bench.disks[3]) }).await.is_ok();
+        let _ = tokio::time::timeout(Duration::from_millis(300), pool.settled()).await;
+        let dead = bench.opener.fuel.load(SeqCst) <= 0;
+        drop(pool);
+        bench.opener.fuel.store(i64::MAX, SeqCst);
+        let paths = [bench.open_options().disks, vec![new.clone()]].concat();
+        let options = crate::OpenOptions { disks: paths, ..bench.open_options() };
+        let pool = Pool::open(options.clone()).await.unwrap();
+        verify(&pool, 0, 8).await;
+        fill(&pool, 8, 4).await;
+        settled(&pool).await;
+        pool.repaired().await;
+        let status = pool.status();
+        assert_eq!(status.state, PoolState::Online, "{fuel}: {status:?}");
+        if !dead {
+            assert!(replaced && removed && status.disks.len() == 3, "{fuel}: {status:?}");
+        }
+        verify(&pool, 0, 12).await;
+        scrubbed(&pool).await;
+        pool.close().await.unwrap();
+        verify(&Pool::open(options).await.unwrap(), 0, 12).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_further_failure_while_a_disk_is_replaced_loses_nothing() {
+    let bench = Bench::new(6);
+    let pool = bench.create(Layout::Raidz2).await;
+    fill(&pool, 0, 16).await;
+    std::fs::remove_dir_all(&bench.disks[0]).unwrap();
+    pool.check().await.unwrap();
+    let new = new_disk(&bench, "new");
+    pool.change(&Change::Replace { old: text(&bench.disks[0]), new }).await.unwrap();
+    // What is being written there meanwhile would be in the way of a removal.
+    std::fs::rename(&bench.disks[1], bench.dir.path().join("dead")).unwrap();
+    verify(&pool, 0, 16).await;
+    pool.check().await.unwrap();
+    let other = new_disk(&bench, "other");
+    pool.change(&Change::Replace { old: text(&bench.disks[1]), new: other }).await.unwrap();
+    settled(&pool).await;
+    assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+    verify(&pool, 0, 16).await;
+    scrubbed(&pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delete_while_objects_are_written_anew_is_a_delete() {
+    let bench = Bench::new(4);
+    let pool = bench.create(Layout::Mirror2).await;
+    fill(&pool, 0, 40).await;
+    pool.change(&Change::Rebalance { layout: Some(Layout::Raidz1), width: None }).await.unwrap();
+    for i in (0..40).step_by(2) {
+        pool.store().delete(&name(i)).await.unwrap();
+    }
+    settled(&pool).await;
+    drop(pool);
+    let pool = bench.open().await;
+    for i in 0..40 {
+        assert_eq!(pool.store().head(&name(i)).await.is_ok(), i % 2 == 1, "object {i}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offline_and_online() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 4).await;
+    let disk = text(&bench.disks[1]);
+    pool.change(&Change::Offline { disk: disk.clone() }).await.unwrap();
+    assert_eq!(pool.status().state, PoolState::Degraded);
+    let error = pool.change(&Change::Offline { disk: text(&bench.disks[0]) }).await.unwrap_err().to_string();
+    assert!(error.contains("out of reach"), "{error}");
+    fill(&pool, 4, 4).await;
+    pool.close().await.unwrap();
+    let pool = bench.open().await;
+    assert_eq!(pool.status().disks[1].state, DiskState::Offline, "until somebody says so");
+    verify(&pool, 0, 8).await;
+    pool.change(&Change::Online { disk }).await.unwrap();
+    pool.repaired().await;
+    assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+    scrubbed(&pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spare_takes_the_place_of_a_disk_that_failed() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 8).await;
+    let spare = new_disk(&bench, "spare");
+    pool.change(&Change::Add { disks: vec![spare.clone()], spare: true }).await.unwrap();
+    assert_eq!(pool.status().spares, std::slice::from_ref(&spare));
+    pool.close().await.unwrap();
+    let pool = bench.open().await;
+    assert_eq!((pool.status().spares.len(), pool.status().disks.len()), (1, 3));
+    assert!(pool.status().notes.is_empty(), "{:?}", pool.status().notes);
+    std::fs::remove_dir_all(&bench.disks[2]).unwrap();
+    pool.check().await.unwrap();
+    assert!(pool.core.blocking(|core| core.use_spare(2)).await.unwrap().unwrap());
+    pool.core.mover.wanted.notify_one();
+    settled(&pool).await;
+    let status = pool.status();
+    assert_eq!((status.state, status.spares.len(), status.disks.len()), (PoolState::Online, 0, 3), "{status:?}");
+    verify(&pool, 0, 8).await;
+    scrubbed(&pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_is_refused_and_changes_nothing() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 4).await;
+    let label = pool.core.label();
+    let full = new_disk(&bench, "full");
+    std::fs::write(full.join("photo.jpg"), "x").unwrap();
+    let own = bench.disks[0].clone();
+    let cases = [
+        (Change::Add { disks: vec![full.clone()], spare: false }, "photo.jpg"),
+        (Change::Add { disks: vec![own.clone()], spare: false }, "belongs to pool"),
+        (Change::Replace { old: "nothing".into(), new: full }, "none of its disks"),
+        (Change::Rebalance { layout: Some(Layout::Raidz3), width: None }, "at least 5 disks"),
+        (Change::Rebalance { layout: None, width: Some(9) }, "width 9"),
+        (Change::Keep { disk: text(&own) }, "not being removed"),
+    ];
+    for (change, says) in cases {
+        for error in [pool.plan_change(&change).await.unwrap_err(), pool.change(&change).await.unwrap_err()] {
+            assert!(error.to_string().contains(says), "{change:?}: {error}");
+        }
+    }
+    pool.change(&Change::Remove { disk: text(&own) }).await.unwrap();
+    let error = pool.change(&Change::Remove { disk: text(&bench.disks[1]) }).await.unwrap_err().to_string();
+    assert!(error.contains("needs 2 disks"), "{error}");
+    assert_eq!(pool.core.label().members.len(), label.members.len());
+}
+
+/// A shard leaves a disk and is back before the file that it left is unlinked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_came_back_is_not_unlinked() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 4).await;
+    let object = pool.core.index.read().get("o/3").cloned().unwrap();
+    let graves = object.placed().map(|(index, slot)| crate::index::Grave {
+        slot,
+        file: object.file_name(index),
+        version: object.version,
+        index,
+        of: Some(object.path.clone()),
+    });
+    pool.core.graveyard.send(graves.collect());
+    pool.core.graveyard.barrier().await;
+    scrubbed(&pool).await;
+    verify(&pool, 0, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spare_is_used_by_name_or_given_up() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 4).await;
+    let spares = [new_disk(&bench, "one"), new_disk(&bench, "two")];
+    pool.change(&Change::Add { disks: spares.to_vec(), spare: true }).await.unwrap();
+    pool.change(&Change::Replace { old: text(&bench.disks[0]), new: spares[0].clone() }).await.unwrap();
+    settled(&pool).await;
+    assert_eq!(pool.status().spares, spares[1..]);
+    pool.change(&Change::Remove { disk: text(&spares[1]) }).await.unwrap();
+    assert!(pool.status().spares.is_empty());
+    assert_eq!(std::fs::read_dir(&spares[1]).unwrap().count(), 0, "an empty folder again");
+    verify(&pool, 0, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_was_cut_short_when_it_was_added_is_added_again() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    let disk = new_disk(&bench, "late");
+    std::fs::create_dir_all(disk.join("objects/7f")).unwrap();
+    std::fs::create_dir(disk.join("journal")).unwrap();
+    std::fs::write(disk.join("larder.label.new"), "torn").unwrap();
+    std::fs::write(disk.join("objects/7f/photo.jpg"), "mine").unwrap();
+    let add = Change::Add { disks: vec![disk.clone()], spare: false };
+    let error = pool.change(&add).await.unwrap_err();
+    assert!(matches!(&error, PoolError::NotEmpty { found, .. } if found == "objects"), "{error}");
+    std::fs::remove_file(disk.join("objects/7f/photo.jpg")).unwrap();
+    pool.change(&add).await.unwrap();
+    settled(&pool).await;
+    assert_eq!(pool.status().disks.len(), 4);
+}

@@ -1,0 +1,88 @@
+//! What the NFS server decodes: records, calls, arguments, handles, the mount protocol.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::task::{Context, Poll, Waker};
+
+use larder_volume::{FileId, Ino};
+
+use super::export::Exports;
+use super::handle::{self, ExportKey};
+use super::mount::{self, Mounts};
+use super::proto::check_name;
+use super::record::Receiver;
+use super::rpc::parse_call;
+use super::xdr::Reader;
+
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// A stream of records, received in one piece and byte by byte: the same messages.
+pub fn rpc_record(data: &[u8]) {
+    let (whole, bytewise) = (receive(data, data.len()), receive(data, 7));
+    assert_eq!(whole, bytewise);
+}
+
+/// Lengths of the messages, and whether the stream was refused in the end.
+fn receive(stream: &[u8], step: usize) -> (Vec<usize>, bool) {
+    let mut receiver = Receiver::new(MESSAGE_BYTES_MAX);
+    let mut messages = Vec::new();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut at = 0;
+    while at < stream.len() {
+        let mut part = &stream[at..stream.len().min(at + step.max(1))];
+        let Poll::Ready(Ok(count @ 1..)) = receiver.poll_fill(&mut part, &mut cx) else { break };
+        at += count;
+        loop {
+            match receiver.next() {
+                Ok(Some(message)) => {
+                    let length = message.head.len() + message.tail.as_ref().map_or(0, |tail| tail.len());
+                    assert!(length <= MESSAGE_BYTES_MAX);
+                    messages.push(length);
+                }
+                Ok(None) => break,
+                Err(_) => return (messages, true),
+            }
+        }
+    }
+    (messages, false)
+}
+
+pub fn rpc_call(data: &[u8]) {
+    if let Ok(call) = parse_call(data) {
+        assert!(call.args.remaining() <= data.len());
+        if let super::rpc::Auth::Sys { gids, raw, .. } = call.auth {
+            assert!(gids.iter().count() <= 16 && raw.len() <= data.len());
+        }
+    }
+}
+
+/// Each kind of argument, one after the other as long as there are bytes.
+pub fn nfs_arguments(data: &[u8]) {
+    let mut reader = Reader::new(data);
+    let _ = reader.set_attr();
+    let mut reader = Reader::new(data);
+    while let Ok(name) = reader.name() {
+        let _ = check_name(name);
+        if reader.time().is_err() || reader.bool().is_err() {
+            break;
+        }
+    }
+    let mut reader = Reader::new(data);
+    while reader.opaque(64).is_ok() && reader.length(16).is_ok() && reader.u64().is_ok() {}
+}
+
+/// A handle that is right.
+pub fn some_handle() -> Vec<u8> {
+    handle::encode(&ExportKey { volume: [7; 16], fsid: 2 }, FileId { ino: Ino(9), generation: 5 }).to_vec()
+}
+
+pub fn nfs_handle(data: &[u8]) {
+    if let Some((key, id)) = handle::decode(data) {
+        assert_eq!(handle::encode(&key, id), *data);
+    }
+}
+
+pub fn mount(data: &[u8]) {
+    let Ok(call) = parse_call(data) else { return };
+    let (exports, mounts) = (Exports::default(), Mounts::default());
+    mount::answer(&call, &exports, &mounts, IpAddr::V4(Ipv4Addr::LOCALHOST), Vec::new());
+}

@@ -1,0 +1,393 @@
+//! Simulated disks: all disks of one machine, in memory, with power that can be cut and faults that come from the seed.
+//!
+//! W1. What is durable and what is not is kept apart: `content.rs` for files, `names.rs` for directories.
+//! W2. A power cut strikes all disks at once, after a number of changes that the schedule chose. From then on every call fails, until
+//!     power is back; handles from before never work again.
+//! W3. A fault strikes only the disks that the schedule named as its victims (`faults.rs`).
+
+mod content;
+mod faults;
+mod io;
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::io::Result as IoResult;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_base::checksum::checksum;
+use larder_pool::disk::{DiskIo, DiskOpener};
+use larder_pool::work::Work;
+use parking_lot::Mutex;
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use crate::chance;
+use crate::turns::SimTurns;
+use content::{Content, Survival};
+pub use faults::{Counts, Fault, Health, Plant};
+use names::Names;
+
+/// Lines of the trace that are kept.
+const TRACE_MAX: usize = 4000;
+/// After so many removals files without a name are forgotten.
+const SWEEP_EVERY: u64 = 256;
+/// What files take up is a multiple of it.
+const BLOCK_BYTES: u64 = 4096;
+
+/// What a disk is made of.
+#[derive(Clone, Debug)]
+pub struct DiskPlan {
+    pub capacity_bytes: u64,
+    pub sector_bytes: u64,
+    /// Disks with one number share a device: its flush serves them together.
+    pub filesystem: u64,
+    /// The filesystem takes direct I/O.
+    pub has_direct: bool,
+}
+
+/// A disk as it lies on the table: all that survives.
+#[derive(Clone, Debug)]
+struct Disk {
+    plan: DiskPlan,
+    path: PathBuf,
+    files: BTreeMap<u64, Content>,
+    /// Files with changes that no sync covers.
+    unsynced: BTreeSet<u64>,
+    names: Names,
+    /// Bytes in use, while that is known.
+    used_bytes: Option<u64>,
+    file_next: u64,
+    removals: u64,
+    is_locked: bool,
+    /// Counts how often it was plugged in: what was opened before that is dead.
+    plug: u64,
+    health: Health,
+}
+
+/// A copy of a disk from an earlier time.
+#[derive(Clone)]
+pub struct Image(Box<Disk>);
+
+struct State {
+    disks: Vec<Disk>,
+    random: StdRng,
+    /// Counts power cuts: handles of an earlier life are refused.
+    life: u64,
+    /// Changes made in this life.
+    changes: u64,
+    cut_after: Option<u64>,
+    has_power: bool,
+    /// Virtual time that slow disks took and nobody has waited for yet.
+    debt: Duration,
+    plant: Option<Plant>,
+    /// Syncs that a planted bug put off: (disk, file, changes after which they happen).
+    delayed: Vec<(usize, u64, u64)>,
+    counts: Counts,
+    hash: u64,
+    trace: Option<VecDeque<String>>,
+}
+
+/// All disks of a machine.
+pub struct World {
+    state: Mutex<State>,
+    /// Awaited by whoever wants to know that power was cut.
+    pub cut: tokio::sync::Notify,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("World")
+    }
+}
+
+impl World {
+    pub fn new(seed: u64, plans: Vec<DiskPlan>, with_trace: bool) -> Arc<Self> {
+        let disk = |(number, plan)| Disk {
+            plan,
+            path: path_of(number),
+            files: BTreeMap::new(),
+            unsynced: BTreeSet::new(),
+            used_bytes: None,
+            names: Names::default(),
+            file_next: 1,
+            removals: 0,
+            is_locked: false,
+            plug: 0,
+            health: Health::default(),
+        };
+        let state = State {
+            disks: plans.into_iter().enumerate().map(disk).collect(),
+            random: chance::generator(seed, "disks"),
+            life: 0,
+            changes: 0,
+            cut_after: None,
+            has_power: true,
+            debt: Duration::ZERO,
+            plant: None,
+            delayed: Vec::new(),
+            counts: Counts::default(),
+            hash: seed,
+            trace: with_trace.then(VecDeque::new),
+        };
+        Arc::new(Self { state: Mutex::new(state), cut: tokio::sync::Notify::new() })
+    }
+
+    pub fn opener(self: &Arc<Self>, seed: u64) -> Arc<dyn DiskOpener> {
+        Arc::new(SimOpener { world: self.clone(), turns: Arc::new(SimTurns::new(self.clone(), seed)) })
+    }
+
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.state.lock().disks.iter().map(|disk| disk.path.clone()).collect()
+    }
+
+    // ---- power ------------------------------------------------------------------------------
+
+    /// Cuts the power after so many further changes, or not at all.
+    pub fn cut_after(&self, changes: Option<u64>) {
+        let mut state = self.state.lock();
+        state.cut_after = changes.map(|changes| state.changes + changes);
+    }
+
+    pub fn cut_now(&self) {
+        self.state.lock().has_power = false;
+        self.cut.notify_waiters();
+    }
+
+    pub fn has_power(&self) -> bool {
+        self.state.lock().has_power
+    }
+
+    /// What was not durable is decided, and power is back.
+    pub fn restore_power(&self) {
+        let mut state = self.state.lock();
+        let State { disks, random, .. } = &mut *state;
+        for disk in disks {
+            disk.crash(random);
+        }
+        state.life += 1;
+        state.counts.crashes += 1;
+        state.changes = 0;
+        state.cut_after = None;
+        state.has_power = true;
+        state.debt = Duration::ZERO;
+        state.delayed.clear();
+        state.note(|| "power is back".to_owned());
+    }
+
+    /// The process ended and the machine went on: nothing is lost, but locks and handles are gone.
+    pub fn restart_process(&self) {
+        let mut state = self.state.lock();
+        state.life += 1;
+        state.has_power = true;
+        state.cut_after = None;
+        state.disks.iter_mut().for_each(|disk| disk.is_locked = false);
+        state.note(|| "the process starts again".to_owned());
+    }
+
+    // ---- faults -----------------------------------------------------------------------------
+
+    pub fn set_health(&self, disk: usize, change: impl FnOnce(&mut Health)) {
+        let mut state = self.state.lock();
+        change(&mut state.disks[disk].health);
+        let health = format!("{:?}", state.disks[disk].health);
+        state.note(|| format!("disk{disk}: {health}"));
+    }
+
+    pub fn plant(&self, plant: Option<Plant>) {
+        self.state.lock().plant = plant;
+    }
+
+    pub fn planted(&self) -> Option<Plant> {
+        self.state.lock().plant
+    }
+
+    /// What would survive of a disk now.
+    pub fn image(&self, disk: usize) -> Image {
+        let mut state = self.state.lock();
+        let State { disks, random, .. } = &mut *state;
+        let mut image = disks[disk].clone();
+        image.crash(random);
+        Image(Box::new(image))
+    }
+
+    /// Puts an older state of a disk in its place.
+    pub fn put_back(&self, disk: usize, image: &Image) {
+        let mut state = self.state.lock();
+        let (health, plug) = (state.disks[disk].health.clone(), state.disks[disk].plug + 1);
+        state.disks[disk] = Disk { health, plug, is_locked: false, ..(*image.0).clone() };
+        state.counts.add(Fault::Stale);
+        state.note(|| format!("disk{disk}: an older state of it is back"));
+    }
+
+    /// Flips bits of one file of a disk.
+    pub fn rot(&self, disk: usize) {
+        let mut state = self.state.lock();
+        state.rot(disk);
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.state.lock().counts
+    }
+
+    pub fn count(&self, fault: Fault) {
+        self.state.lock().counts.add(fault);
+    }
+
+    pub fn take_debt(&self) -> Duration {
+        std::mem::take(&mut self.state.lock().debt)
+    }
+
+    /// A digest of all that happened so far.
+    pub fn hash(&self) -> u64 {
+        self.state.lock().hash
+    }
+
+    /// Adds a line to the trace and what it says to the digest.
+    pub fn note(&self, line: impl FnOnce() -> String) {
+        self.state.lock().note(line);
+    }
+
+    pub fn has_trace(&self) -> bool {
+        self.state.lock().trace.is_some()
+    }
+
+    pub fn trace(&self) -> Vec<String> {
+        self.state.lock().trace.iter().flatten().cloned().collect()
+    }
+
+    /// Changes made since power came back.
+    pub fn changes(&self) -> u64 {
+        self.state.lock().changes
+    }
+
+    /// Files below `objects/` of a disk.
+    pub fn shards(&self, disk: usize) -> Vec<String> {
+        let state = self.state.lock();
+        let names = state.disks[disk].names.files_now().map(|(name, _)| name);
+        names.filter(|name| name.starts_with("objects/")).collect()
+    }
+}
+
+impl State {
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            if trace.len() >= TRACE_MAX {
+                trace.pop_front();
+            }
+            let line = format!("{:>6} {}", self.changes, line());
+            self.hash = checksum(self.hash, line.as_bytes());
+            trace.push_back(line);
+        }
+    }
+
+    fn rot(&mut self, disk: usize) {
+        let State { disks, random, counts, .. } = self;
+        let files: Vec<(String, u64)> = disks[disk].names.files_now().collect();
+        if files.is_empty() {
+            return;
+        }
+        let (name, file) = files[random.random_range(0..files.len())].clone();
+        let at = disks[disk].files.get_mut(&file).and_then(|content| content.rot(random));
+        if let Some(at) = at {
+            counts.add(Fault::Rot);
+            self.note(|| format!("disk{disk}: a bit of {name} flips at {at}"));
+        }
+    }
+}
+
+impl Disk {
+    fn crash(&mut self, random: &mut StdRng) {
+        let survival = Survival::choose(random);
+        let sector_bytes = self.plan.sector_bytes;
+        for file in std::mem::take(&mut self.unsynced) {
+            if let Some(content) = self.files.get_mut(&file) {
+                content.crash(survival, sector_bytes, random);
+            }
+        }
+        self.names.crash(Survival::choose(random), random);
+        self.is_locked = false;
+        self.used_bytes = None;
+        self.sweep();
+    }
+
+    /// Forgets files that no name leads to.
+    fn sweep(&mut self) {
+        let names = &self.names;
+        self.files.retain(|file, _| names.refers_to(*file));
+    }
+
+    fn used_bytes(&mut self) -> u64 {
+        if let Some(known) = self.used_bytes {
+            return known;
+        }
+        let files = self.names.files_now().filter_map(|(_, file)| self.files.get(&file));
+        let used = files.map(|content| content.len().next_multiple_of(BLOCK_BYTES)).sum();
+        self.used_bytes = Some(used);
+        used
+    }
+
+    fn write(&mut self, file: u64, offset: u64, bytes: &[u8], is_direct: bool) {
+        let content = self.files.entry(file).or_default();
+        let before = content.len().next_multiple_of(BLOCK_BYTES);
+        content.write(offset, bytes, is_direct);
+        let grown = content.len().next_multiple_of(BLOCK_BYTES) - before;
+        self.used_bytes = self.used_bytes.map(|used| used + grown);
+        self.unsynced.insert(file);
+    }
+
+    fn truncate(&mut self, file: u64) {
+        self.files.entry(file).or_default().truncate();
+        self.used_bytes = None;
+        self.unsynced.insert(file);
+    }
+
+    fn sync(&mut self, file: u64) {
+        if let Some(content) = self.files.get_mut(&file) {
+            content.sync();
+        }
+        self.unsynced.remove(&file);
+    }
+
+    fn flush_device(&mut self) {
+        for file in &self.unsynced {
+            if let Some(content) = self.files.get_mut(file) {
+                content.flush_device();
+            }
+        }
+    }
+}
+
+fn path_of(disk: usize) -> PathBuf {
+    PathBuf::from(format!("/sim/disk{disk}"))
+}
+
+#[derive(Debug)]
+struct SimOpener {
+    world: Arc<World>,
+    turns: Arc<SimTurns>,
+}
+
+impl DiskOpener for SimOpener {
+    fn open_disk(&self, path: &Path) -> IoResult<Arc<dyn DiskIo>> {
+        let state = self.world.state.lock();
+        let at = state.disks.iter().position(|disk| disk.path == path);
+        let number = at.filter(|at| !state.disks[*at].health.is_gone);
+        let number = number.ok_or(std::io::Error::from(std::io::ErrorKind::NotFound))?;
+        if !state.has_power {
+            return Err(io::no_power());
+        }
+        let (life, plug) = (state.life, state.disks[number].plug);
+        Ok(Arc::new(io::SimDisk { world: self.world.clone(), number, life, plug }))
+    }
+
+    fn make_directory(&self, _: &Path) -> IoResult<()> {
+        Ok(())
+    }
+
+    fn work(&self) -> Work {
+        Work::InTurns(self.turns.clone())
+    }
+}

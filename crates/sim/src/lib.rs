@@ -1,0 +1,28 @@
+//! A whole pool and volume in one process, on simulated disks, from one seed.
+//!
+//! ```text
+//! main.rs      commands                       plan.rs      what a schedule is
+//! many.rs      many schedules, figures        session.rs   the lives of a process
+//! schedule.rs  one schedule                   pool_run.rs, objects.rs   a pool and its model
+//! chance.rs    randomness and clocks          volume_run.rs, file_client.rs  files in a volume
+//! turns.rs     who is next                    tree_model.rs, file_model.rs   and their model
+//! disk/        disks, power, faults           early.rs     bugs that tests plant
+//! ```
+//!
+//! docs/simulator.md says what is simulated, and what no simulation of this kind can see.
+
+pub mod chance;
+mod changes;
+pub mod disk;
+mod early;
+mod file_client;
+mod file_model;
+pub mod many;
+mod objects;
+pub mod plan;
+mod pool_run;
+pub mod schedule;
+mod session;
+mod tree_model;
+mod turns;
+mod volume_run;

@@ -1,0 +1,206 @@
+//! What a schedule is: all of it follows from its seed.
+
+use std::time::Duration;
+
+use larder_pool::Layout;
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+
+use crate::chance;
+use crate::disk::{DiskPlan, Health};
+
+/// What is stored: objects and log entries straight in a pool, or files in a volume on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Pool,
+    Volume,
+}
+
+/// What goes wrong beside the power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    None,
+    /// Disks fail reads, writes or syncs now and then.
+    Errors,
+    /// Bits flip, writes are lost or go astray, and nobody is told.
+    Silent,
+    /// Disks are pulled, and come back later as they were.
+    Gone,
+    /// Disks say that they have flushed and have not.
+    Liar,
+    /// There is little room.
+    Full,
+    /// Slow disks, and a clock that is set back and forth.
+    Time,
+    /// More disks are away than the layout survives.
+    Exceeded,
+}
+
+/// Bounds that a person or the shrinker sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub sessions: u32,
+    pub clients: u32,
+    pub operations: u32,
+    pub has_trouble: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { sessions: u32::MAX, clients: u32::MAX, operations: u32::MAX, has_trouble: true }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub kind: Kind,
+    pub layout: Layout,
+    pub disks: Vec<DiskPlan>,
+    /// How many of the disks, the last ones, are empty at first; `None`: the disks of the pool stay as they are.
+    pub new_disks: Option<usize>,
+    pub trouble: Trouble,
+    /// The disks that the trouble strikes.
+    pub victims: Vec<usize>,
+    /// Lives of the process, the last of which ends well.
+    pub sessions: u32,
+    pub clients: u32,
+    /// Of each client in each session.
+    pub operations: u32,
+}
+
+const CAPACITY_BYTES: u64 = 64 << 20;
+
+impl Plan {
+    pub fn new(seed: u64, kind: Option<Kind>, limits: Limits) -> Self {
+        let random = &mut chance::generator(seed, "plan");
+        let drawn = if random.random_range(0..5) == 0 { Kind::Volume } else { Kind::Pool };
+        let kind = kind.unwrap_or(drawn);
+        let (layout, count) = layout(random);
+        let m = usize::from(layout.failures());
+        let trouble = if limits.has_trouble { trouble(random, m) } else { Trouble::None };
+        let capacity_bytes = if trouble == Trouble::Full { 24 << 20 } else { CAPACITY_BYTES };
+        // A device that lies does so for all folders on it.
+        let may_share = trouble != Trouble::Liar;
+        let mut disks = disks(random, count, capacity_bytes, may_share);
+        let new_disks = new_disks(seed, trouble);
+        if let Some(last) = disks.last().cloned() {
+            let filesystem = |extra: usize| if last.filesystem == 1 { 1 } else { last.filesystem + 1 + extra as u64 };
+            disks.extend(
+                (0..new_disks.unwrap_or(0)).map(|extra| DiskPlan { filesystem: filesystem(extra), ..last.clone() }),
+            );
+        }
+        let mut victims: Vec<usize> = (0..count).collect();
+        victims.shuffle(random);
+        victims.truncate(match trouble {
+            Trouble::None | Trouble::Full => 0,
+            Trouble::Time => 1,
+            Trouble::Exceeded => random.random_range(m + 1..=count),
+            _ => random.random_range(1..=m.max(1)),
+        });
+        let most = if kind == Kind::Pool { 50 } else { 80 };
+        Self {
+            kind,
+            layout,
+            disks,
+            new_disks,
+            trouble,
+            victims,
+            sessions: random.random_range(2..=6).min(limits.sessions),
+            clients: random.random_range(1..=4).min(limits.clients),
+            operations: random.random_range(5..=most).min(limits.operations),
+        }
+    }
+
+    pub fn is_victim(&self, disk: usize) -> bool {
+        self.victims.contains(&disk)
+    }
+}
+
+/// In one schedule of four the disks change. Not where others must come back as they were, nor where there is no room.
+fn new_disks(seed: u64, trouble: Trouble) -> Option<usize> {
+    let random = &mut chance::generator(seed, "changes");
+    let may_change = !matches!(trouble, Trouble::Exceeded | Trouble::Full | Trouble::Liar);
+    (random.random_range(0..4) == 0 && may_change).then(|| random.random_range(0..=3))
+}
+
+fn layout(random: &mut StdRng) -> (Layout, usize) {
+    let (layout, extra) = match random.random_range(0..10) {
+        0..3 => (Layout::Mirror2, 2),
+        3 => (Layout::Mirror3, 1),
+        4..7 => (Layout::Raidz1, 2),
+        7..9 => (Layout::Raidz2, 2),
+        _ => (Layout::Stripe, 2),
+    };
+    (layout, layout.disks_min() + random.random_range(0..=extra))
+}
+
+fn trouble(random: &mut StdRng, failures: usize) -> Trouble {
+    let trouble = match random.random_range(0..20) {
+        0..6 => Trouble::None,
+        6..9 => Trouble::Errors,
+        9..12 => Trouble::Silent,
+        12..15 => Trouble::Gone,
+        15 => Trouble::Liar,
+        16 => Trouble::Full,
+        17 => Trouble::Time,
+        _ => Trouble::Exceeded,
+    };
+    // Without redundancy nothing may go wrong but the power.
+    let is_harmless = matches!(trouble, Trouble::None | Trouble::Full | Trouble::Time | Trouble::Exceeded);
+    if failures == 0 && !is_harmless { Trouble::None } else { trouble }
+}
+
+fn disks(random: &mut StdRng, count: usize, capacity_bytes: u64, may_share: bool) -> Vec<DiskPlan> {
+    // A pool for trying out: folders on one filesystem.
+    let shares = random.random_range(0..5) == 0 && may_share;
+    let has_direct = random.random_range(0..3) != 0;
+    let sector_bytes = if random.random() { 512 } else { 4096 };
+    (0..count as u64)
+        .map(|number| DiskPlan {
+            capacity_bytes,
+            sector_bytes,
+            filesystem: if shares { 1 } else { number + 1 },
+            has_direct,
+        })
+        .collect()
+}
+
+/// What is wrong with a victim from now on.
+pub fn sickness(trouble: Trouble, random: &mut StdRng) -> Health {
+    let mut health = Health::default();
+    // Out of 65,536: from once in a while to most of the time.
+    let mut chance = || 1u16 << random.random_range(6..13);
+    match trouble {
+        Trouble::Errors => {
+            (health.read_errors, health.write_errors, health.sync_errors) = (chance(), chance(), chance());
+            match random.random_range(0..5) {
+                0 => (health.write_errors, health.sync_errors) = (0, 0),
+                1 => (health.read_errors, health.sync_errors) = (0, 0),
+                2 => (health.read_errors, health.write_errors) = (0, 0),
+                3 => health = Health { is_read_only: true, ..Health::default() },
+                _ => {}
+            }
+        }
+        Trouble::Silent => {
+            (health.rot, health.lost, health.misdirected) = (chance() / 4, chance(), chance());
+            match random.random_range(0..4) {
+                0 => (health.lost, health.misdirected) = (0, 0),
+                1 => (health.rot, health.misdirected) = (0, 0),
+                2 => (health.rot, health.lost) = (0, 0),
+                _ => {}
+            }
+        }
+        Trouble::Gone | Trouble::Exceeded => health.is_gone = true,
+        Trouble::Liar => health.lies = true,
+        Trouble::Time => health.delay = Duration::from_millis(1 << random.random_range(0..12)),
+        Trouble::None | Trouble::Full => {}
+    }
+    health
+}
+
+/// A number of changes after which power is cut: as often within the first ten as within the last thousand.
+pub fn cut_point(random: &mut StdRng, most: u64) -> u64 {
+    let magnitude = random.random_range(0.0..(most as f64).ln());
+    magnitude.exp() as u64 + 1
+}

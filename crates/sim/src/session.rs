@@ -1,0 +1,301 @@
+//! What the lives of a process have in common, whatever is stored: opening, clients, troubles, the end.
+//!
+//! S1. What is answered after power was cut was never answered: whoever waits for an answer looks at the power first.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use larder_pool::{CreateOptions, OpenOptions, Pool, PoolError, PoolStatus};
+use parking_lot::Mutex;
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+
+use crate::chance;
+use crate::disk::{Fault, Health, Image, World};
+use crate::plan::{Plan, Trouble, sickness};
+
+/// Why a session ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Power was cut.
+    Cut,
+    /// Something is wrong that must not be.
+    Failed(String),
+}
+
+pub type Outcome<T> = Result<T, Stop>;
+
+/// A schedule on its way.
+pub struct Run {
+    pub seed: u64,
+    pub plan: Plan,
+    pub world: Arc<World>,
+    pub random: Mutex<StdRng>,
+    /// States of victims from earlier.
+    images: Mutex<Vec<(usize, Image)>>,
+    /// The first failure that a task met.
+    failure: Mutex<Option<String>>,
+    /// Operations of clients that were answered.
+    pub answered: Mutex<u64>,
+}
+
+const JOURNAL_BYTES: u64 = 4 << 20;
+/// Virtual time after which a wait is taken for a hang.
+pub const PATIENCE: Duration = Duration::from_secs(3600);
+
+impl Run {
+    pub fn new(seed: u64, plan: Plan, world: Arc<World>) -> Self {
+        Self {
+            seed,
+            plan,
+            world,
+            random: Mutex::new(chance::generator(seed, "run")),
+            images: Mutex::default(),
+            failure: Mutex::default(),
+            answered: Mutex::default(),
+        }
+    }
+
+    pub fn draw<T>(&self, draw: impl FnOnce(&mut StdRng) -> T) -> T {
+        draw(&mut self.random.lock())
+    }
+
+    pub fn one_in(&self, times: u32) -> bool {
+        self.draw(|random| random.random_range(0..times) == 0)
+    }
+
+    /// A task found something wrong. Only the first counts, and nothing after a power cut.
+    pub fn fail(&self, why: String) {
+        if self.world.has_power() {
+            self.world.note(|| format!("FAILED: {why}"));
+            self.failure.lock().get_or_insert(why);
+        }
+    }
+
+    pub fn failed(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
+    /// An error may be answered: more is broken than the layout survives, or there is no room.
+    pub fn may_refuse(&self) -> bool {
+        matches!(self.plan.trouble, Trouble::Exceeded | Trouble::Full)
+    }
+
+    /// Closing waits 30 s for the last table, which a disk that takes seconds for each step does not get done: it stays
+    /// in the journal.
+    pub fn may_be_late(&self) -> bool {
+        self.may_refuse() || matches!(self.plan.trouble, Trouble::Time)
+    }
+
+    /// An error that nobody expected; nothing if power was cut.
+    pub fn unexpected(&self, what: &str, error: impl std::fmt::Display) -> Stop {
+        if self.world.has_power() { Stop::Failed(format!("{what}: {error}")) } else { Stop::Cut }
+    }
+
+    pub fn check_power(&self) -> Outcome<()> {
+        if self.world.has_power() { Ok(()) } else { Err(Stop::Cut) }
+    }
+
+    /// Waits for `work`, but no longer than the power lasts.
+    pub async fn powered<T>(&self, work: impl Future<Output = T>) -> Outcome<T> {
+        let mut cut = std::pin::pin!(self.world.cut.notified());
+        cut.as_mut().enable();
+        self.check_power()?;
+        let outcome = tokio::select! {
+            biased;
+            () = cut => Err(Stop::Cut),
+            outcome = tokio::time::timeout(PATIENCE, work) => match outcome {
+                Ok(done) => Ok(done),
+                // A volume waits for its disks as long as it is open.
+                Err(_) if self.has_too_few() => {
+                    self.world.cut_now();
+                    Err(Stop::Cut)
+                }
+                Err(_) => Err(Stop::Failed("it hangs: an hour went by".to_owned())),
+            },
+        };
+        self.check_power()?;
+        outcome
+    }
+
+    // ---- the pool ---------------------------------------------------------------------------
+
+    pub async fn create(&self) -> Outcome<Pool> {
+        let options = CreateOptions {
+            opener: self.world.opener(self.seed),
+            journal_bytes: Some(JOURNAL_BYTES),
+            ..CreateOptions::new("tank", self.plan.layout, self.first_disks())
+        };
+        let created = self.powered(Pool::create(options)).await?;
+        created.map_err(|error| self.unexpected("creating the pool", text(&error)))
+    }
+
+    /// The disks that the pool is made of.
+    fn first_disks(&self) -> Vec<PathBuf> {
+        let mut paths = self.world.paths();
+        paths.truncate(paths.len() - self.plan.new_disks.unwrap_or(0));
+        paths
+    }
+
+    pub async fn open(&self, life: u32) -> Outcome<Result<Pool, PoolError>> {
+        let opener = self.world.opener(self.seed ^ (u64::from(life) << 40));
+        let options = OpenOptions { opener, ..OpenOptions::new(self.world.paths()) };
+        self.powered(Pool::open(options)).await
+    }
+
+    // ---- trouble ----------------------------------------------------------------------------
+
+    /// Before the process starts: disks that were pulled are put back, or others pulled.
+    pub fn trouble_at_start(&self) {
+        // With more disks away than the layout survives the rest goes on alone. Disks that come back without it cannot know
+        // what it answered: so all come back at once.
+        if self.plan.trouble == Trouble::Exceeded && !(self.has_too_few() && self.one_in(2)) {
+            self.plan.victims.iter().for_each(|disk| self.set_gone(*disk, false));
+        }
+        if self.plan.trouble != Trouble::Gone {
+            return;
+        }
+        for &victim in &self.plan.victims {
+            let is_gone = self.draw(|random| random.random());
+            self.set_gone(victim, is_gone);
+        }
+    }
+
+    /// More disks are away than the layout survives.
+    fn has_too_few(&self) -> bool {
+        self.images.lock().len() > usize::from(self.plan.layout.failures())
+    }
+
+    /// Before disks leave again, those that came back are brought up to date.
+    pub async fn catch_up(&self, pool: &Pool) -> Outcome<()> {
+        if self.plan.trouble == Trouble::Exceeded { self.powered(pool.repaired()).await } else { Ok(()) }
+    }
+
+    /// A disk that goes is remembered as it was; one that comes is as it was then.
+    fn set_gone(&self, disk: usize, is_gone: bool) {
+        let mut images = self.images.lock();
+        let at = images.iter().position(|(other, _)| *other == disk);
+        match (at, is_gone) {
+            (None, true) => {
+                images.push((disk, self.world.image(disk)));
+                self.world.set_health(disk, |health| health.is_gone = true);
+                self.world.count(Fault::Gone);
+            }
+            (Some(at), false) => {
+                let (_, image) = images.swap_remove(at);
+                self.world.put_back(disk, &image);
+                self.world.set_health(disk, |health| health.is_gone = false);
+            }
+            _ => {}
+        }
+    }
+
+    /// While clients work: victims sicken and recover.
+    pub async fn make_trouble(&self) {
+        loop {
+            let wait_ms = self.draw(|random| 1 << random.random_range(0..13));
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+            self.trouble_now();
+        }
+    }
+
+    pub fn trouble_now(&self) {
+        let trouble = self.plan.trouble;
+        if trouble == Trouble::Time && self.one_in(3) {
+            let seconds = self.draw(|random| random.random_range(-100_000..100_000));
+            chance::step_wall_clock(seconds);
+            self.world.count(Fault::ClockStep);
+        }
+        if self.plan.victims.is_empty() {
+            return;
+        }
+        let victim = self.draw(|random| self.plan.victims[random.random_range(0..self.plan.victims.len())]);
+        let is_well: bool = self.draw(|random| random.random());
+        match trouble {
+            Trouble::Gone => self.set_gone(victim, !is_well),
+            Trouble::Exceeded => self.set_gone(victim, true),
+            _ if is_well => self.world.set_health(victim, |health| *health = Health::default()),
+            _ => {
+                let sickness = self.draw(|random| sickness(trouble, random));
+                self.world.set_health(victim, |health| *health = sickness);
+            }
+        }
+    }
+
+    /// All disks are there and well.
+    pub fn end_trouble(&self) {
+        for disk in 0..self.plan.disks.len() {
+            self.set_gone(disk, false);
+            self.world.set_health(disk, |health| *health = Health::default());
+        }
+    }
+
+    /// A disk that lies, or on which writes get lost, can lose both copies of its label. If nothing else on it is the pool's it is
+    /// not known again, and an administrator has to replace it.
+    pub fn may_lose_a_label(&self) -> bool {
+        matches!(self.plan.trouble, Trouble::Liar | Trouble::Silent)
+    }
+
+    /// Takes away as many disks as the layout survives, of those that the pool has now.
+    pub fn take_some_away(&self, status: &PoolStatus) -> Vec<usize> {
+        let is_member = |path: &PathBuf| status.disks.iter().any(|disk| disk.path == *path);
+        let paths = self.world.paths();
+        let mut disks: Vec<usize> = (0..paths.len()).filter(|at| is_member(&paths[*at])).collect();
+        disks.shuffle(&mut *self.random.lock());
+        disks.truncate(usize::from(status.layout.failures()));
+        disks.iter().for_each(|disk| self.world.set_health(*disk, |health| health.is_gone = true));
+        disks
+    }
+
+    // ---- clients ----------------------------------------------------------------------------
+
+    /// Runs tasks until all are done, one fails, or power is cut.
+    pub async fn all(&self, tasks: Vec<BoxFuture<'static, ()>>) -> Outcome<()> {
+        let mut running = tokio::task::JoinSet::new();
+        tasks.into_iter().for_each(|task| drop(running.spawn(task)));
+        let work = async {
+            while let Some(joined) = running.join_next().await {
+                if let Err(error) = joined {
+                    self.fail(format!("a task died: {error}"));
+                }
+                if self.failed().is_some() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            done = self.powered(work) => done?,
+            () = self.make_trouble() => {}
+        }
+        match self.failed() {
+            Some(why) => Err(Stop::Failed(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// A client does one thing after the other, with pauses.
+    pub async fn pause(&self) {
+        let wait_ms =
+            self.draw(|random| if random.random_range(0..3) == 0 { 1 << random.random_range(0..9) } else { 0 });
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        crate::turns::tell_time();
+    }
+}
+
+/// An error with all its causes.
+pub fn text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

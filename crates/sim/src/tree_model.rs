@@ -1,0 +1,296 @@
+//! The model of a directory tree, and how a volume is compared with it.
+
+use std::collections::BTreeMap;
+
+use futures::future::BoxFuture;
+use larder_volume::{Cred, FileId, FileKind, FsError, IO_BYTES_MAX, Ino, Volume};
+
+use crate::file_model::FileModel;
+
+/// The directory that a client works in.
+pub const TOP: u64 = 0;
+
+#[derive(Clone, Debug)]
+pub enum Body {
+    File(FileModel),
+    Directory(BTreeMap<String, u64>),
+    Symlink(String),
+}
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub body: Body,
+    pub mode: u32,
+    pub xattrs: BTreeMap<String, Vec<u8>>,
+    /// Known once its creation was answered.
+    pub id: Option<FileId>,
+}
+
+/// Nodes by number of our own.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    pub nodes: BTreeMap<u64, Node>,
+    next: u64,
+}
+
+impl Tree {
+    pub fn new(id: Option<FileId>) -> Self {
+        let top = Node { body: Body::Directory(BTreeMap::new()), mode: 0o755, xattrs: BTreeMap::new(), id };
+        Self { nodes: BTreeMap::from([(TOP, top)]), next: 1 }
+    }
+
+    pub fn names(&self, directory: u64) -> Option<&BTreeMap<String, u64>> {
+        match self.nodes.get(&directory).map(|node| &node.body) {
+            Some(Body::Directory(names)) => Some(names),
+            _ => None,
+        }
+    }
+
+    fn names_mut(&mut self, directory: u64) -> Option<&mut BTreeMap<String, u64>> {
+        match self.nodes.get_mut(&directory).map(|node| &mut node.body) {
+            Some(Body::Directory(names)) => Some(names),
+            _ => None,
+        }
+    }
+
+    pub fn file(&mut self, number: u64) -> Option<&mut FileModel> {
+        match self.nodes.get_mut(&number).map(|node| &mut node.body) {
+            Some(Body::File(file)) => Some(file),
+            _ => None,
+        }
+    }
+
+    pub fn ino(&self, number: u64) -> Option<Ino> {
+        Some(self.nodes.get(&number)?.id?.ino)
+    }
+
+    pub fn directories(&self) -> Vec<u64> {
+        self.numbers(|body| matches!(body, Body::Directory(_)))
+    }
+
+    pub fn files(&self) -> Vec<u64> {
+        self.numbers(|body| matches!(body, Body::File(_)))
+    }
+
+    fn numbers(&self, is_wanted: impl Fn(&Body) -> bool) -> Vec<u64> {
+        self.nodes.iter().filter(|(_, node)| is_wanted(&node.body)).map(|(number, _)| *number).collect()
+    }
+
+    pub fn get(&self, directory: u64, name: &str) -> Option<u64> {
+        self.names(directory)?.get(name).copied()
+    }
+
+    pub fn links(&self, number: u64) -> usize {
+        self.nodes
+            .keys()
+            .filter_map(|directory| self.names(*directory))
+            .flat_map(BTreeMap::values)
+            .filter(|n| **n == number)
+            .count()
+    }
+
+    pub fn add(&mut self, directory: u64, name: &str, body: Body, mode: u32) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.nodes.insert(number, Node { body, mode, xattrs: BTreeMap::new(), id: None });
+        self.link(directory, name, number);
+        number
+    }
+
+    pub fn link(&mut self, directory: u64, name: &str, number: u64) {
+        if let Some(names) = self.names_mut(directory) {
+            names.insert(name.to_owned(), number);
+        }
+    }
+
+    /// Takes a name away; what has no name any more is gone, unless it is `kept` open.
+    pub fn unlink(&mut self, directory: u64, name: &str, kept: Option<u64>) {
+        let number = self.names_mut(directory).and_then(|names| names.remove(name));
+        self.forget(number, kept);
+    }
+
+    pub fn rename(&mut self, from: (u64, &str), to: (u64, &str), kept: Option<u64>) {
+        let Some(number) = self.get(from.0, from.1) else { return };
+        let replaced = self.get(to.0, to.1);
+        if replaced == Some(number) {
+            return;
+        }
+        if let Some(names) = self.names_mut(from.0) {
+            names.remove(from.1);
+        }
+        self.link(to.0, to.1, number);
+        self.forget(replaced, kept);
+    }
+
+    pub fn forget(&mut self, number: Option<u64>, kept: Option<u64>) {
+        if let Some(number) = number.filter(|number| self.links(*number) == 0 && kept != Some(*number)) {
+            self.nodes.remove(&number);
+        }
+    }
+
+    /// Whether `directory` is `above` or lies below it.
+    pub fn is_within(&self, directory: u64, above: u64) -> bool {
+        directory == above
+            || self.names(above).is_some_and(|names| names.values().any(|child| self.is_within(directory, *child)))
+    }
+
+    /// What nobody can reach by a name.
+    pub fn drop_unlinked(&mut self) {
+        let numbers: Vec<u64> = self.nodes.keys().copied().filter(|number| *number != TOP).collect();
+        numbers.into_iter().for_each(|number| self.forget(Some(number), None));
+    }
+
+    /// Everything is durable.
+    pub fn committed(&mut self) {
+        self.files().into_iter().for_each(|number| {
+            if let Some(file) = self.file(number) {
+                file.committed();
+            }
+        });
+    }
+}
+
+/// What was found in a volume.
+pub struct Found {
+    id: FileId,
+    mode: u32,
+    nlink: u32,
+    xattrs: BTreeMap<String, Vec<u8>>,
+    body: FoundBody,
+}
+
+enum FoundBody {
+    File(Vec<u8>),
+    Directory(BTreeMap<String, Found>),
+    Symlink(String),
+    Other,
+}
+
+impl Found {
+    /// Names and lengths of the files, for a trace.
+    pub fn outline(&self) -> String {
+        match &self.body {
+            FoundBody::File(bytes) => bytes.len().to_string(),
+            FoundBody::Directory(names) => {
+                let part = |(name, child): (&String, &Self)| format!("{name}: {}", child.outline());
+                format!("{{{}}}", names.iter().map(part).collect::<Vec<_>>().join(", "))
+            }
+            FoundBody::Symlink(_) => "link".to_owned(),
+            FoundBody::Other => "special".to_owned(),
+        }
+    }
+}
+
+const PAGE: usize = 7;
+
+/// Reads all there is below an inode.
+pub fn explore(volume: &Volume, ino: Ino) -> BoxFuture<'_, Result<Found, FsError>> {
+    Box::pin(async move {
+        let cred = Cred::root();
+        let attr = volume.getattr(ino).await?;
+        let body = match attr.kind {
+            FileKind::File => FoundBody::File(read_all(volume, ino).await?),
+            FileKind::Symlink => FoundBody::Symlink(String::from_utf8_lossy(&volume.readlink(ino).await?).into_owned()),
+            FileKind::Directory => {
+                let mut names = BTreeMap::new();
+                let mut cookie = 0;
+                loop {
+                    let page = volume.readdir(&cred, ino, cookie, PAGE, false).await?;
+                    for entry in &page.entries {
+                        let name = String::from_utf8_lossy(&entry.name).into_owned();
+                        names.insert(name, explore(volume, entry.ino).await?);
+                        cookie = entry.cookie;
+                    }
+                    if page.eof {
+                        break;
+                    }
+                }
+                FoundBody::Directory(names)
+            }
+            _ => FoundBody::Other,
+        };
+        let mut xattrs = BTreeMap::new();
+        for name in volume.listxattr(&cred, ino).await? {
+            let value = volume.getxattr(&cred, ino, &name).await?;
+            xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value.to_vec());
+        }
+        Ok(Found { id: attr.id, mode: attr.mode, nlink: attr.nlink, xattrs, body })
+    })
+}
+
+pub async fn read_all(volume: &Volume, ino: Ino) -> Result<Vec<u8>, FsError> {
+    let mut bytes = Vec::new();
+    loop {
+        let read = volume.read(ino, bytes.len() as u64, IO_BYTES_MAX).await?;
+        read.chunks.iter().for_each(|chunk| bytes.extend_from_slice(chunk));
+        if read.eof || read.is_empty() {
+            return Ok(bytes);
+        }
+    }
+}
+
+/// Judges what was found by what should be, from the top.
+pub fn compare(tree: &Tree, found: &Found) -> Result<(), String> {
+    let mut known = BTreeMap::new();
+    compare_node(tree, TOP, found, "", &mut known)
+}
+
+fn compare_node(
+    tree: &Tree,
+    number: u64,
+    found: &Found,
+    path: &str,
+    known: &mut BTreeMap<u64, FileId>,
+) -> Result<(), String> {
+    let Some(node) = tree.nodes.get(&number) else { return Err(format!("{path}: the model has lost it")) };
+    let id = *known.entry(number).or_insert(node.id.unwrap_or(found.id));
+    if id != found.id {
+        return Err(format!("{path} is inode {:?}, it should be {id:?}", found.id));
+    }
+    if node.mode != found.mode {
+        return Err(format!("{path} has mode {:o}, it should have {:o}", found.mode, node.mode));
+    }
+    if node.xattrs != found.xattrs {
+        let names = |of: &BTreeMap<String, Vec<u8>>| of.keys().cloned().collect::<Vec<_>>().join(" ");
+        return Err(format!("{path} has attributes {}, it should have {}", names(&found.xattrs), names(&node.xattrs)));
+    }
+    match (&node.body, &found.body) {
+        (Body::File(file), FoundBody::File(bytes)) => {
+            let links = tree.links(number);
+            if found.nlink as usize != links {
+                return Err(format!("{path} has {} links, it should have {links}", found.nlink));
+            }
+            file.judge(bytes).map_err(|why| format!("{path}: {why}"))
+        }
+        (Body::Symlink(target), FoundBody::Symlink(found)) if target == found => Ok(()),
+        (Body::Directory(names), FoundBody::Directory(children)) => {
+            if let Some(name) = children.keys().find(|name| !names.contains_key(*name)) {
+                return Err(format!("{path}/{name} should not be there"));
+            }
+            for (name, child) in names {
+                let Some(found) = children.get(name) else { return Err(format!("{path}/{name} is missing")) };
+                compare_node(tree, *child, found, &format!("{path}/{name}"), known)?;
+            }
+            Ok(())
+        }
+        _ => Err(format!("{path} is something else than it should be")),
+    }
+}
+
+/// What was found is how things are from now on.
+pub fn settle(tree: &mut Tree, number: u64, found: Found) {
+    let Some(node) = tree.nodes.get_mut(&number) else { return };
+    node.id = Some(found.id);
+    match (&mut node.body, found.body) {
+        (Body::File(file), FoundBody::File(bytes)) => file.settle(bytes),
+        (Body::Directory(names), FoundBody::Directory(children)) => {
+            let names = names.clone();
+            for (name, child) in children {
+                if let Some(number) = names.get(&name) {
+                    settle(tree, *number, child);
+                }
+            }
+        }
+        _ => {}
+    }
+}

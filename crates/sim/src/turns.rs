@@ -1,0 +1,95 @@
+//! Who is next: the order of work and the passing of time, from the seed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use larder_base::{Clock, Timestamp};
+use larder_pool::work::Turns;
+use parking_lot::Mutex;
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use tokio::time::Instant;
+
+use crate::chance;
+use crate::disk::{Plant, World};
+
+/// How long a piece of work may wait for its turn.
+const WAIT_MS_MAX: u64 = 4;
+
+#[derive(Debug)]
+pub struct SimTurns {
+    world: Arc<World>,
+    random: Mutex<StdRng>,
+}
+
+impl SimTurns {
+    pub fn new(world: Arc<World>, seed: u64) -> Self {
+        Self { world, random: Mutex::new(chance::generator(seed, "turns")) }
+    }
+}
+
+impl Turns for SimTurns {
+    fn turn(&self) -> BoxFuture<'static, ()> {
+        let (yields, wait_ms) = {
+            let mut random = self.random.lock();
+            let wait_ms = if random.random_range(0..4) == 0 { random.random_range(1..=WAIT_MS_MAX) } else { 0 };
+            (random.random_range(0..3), wait_ms)
+        };
+        let wait = Duration::from_millis(wait_ms) + self.world.take_debt();
+        Box::pin(async move {
+            for _ in 0..yields {
+                tokio::task::yield_now().await;
+            }
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            tell_time();
+        })
+    }
+
+    fn order(&self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        order.shuffle(&mut *self.random.lock());
+        order
+    }
+
+    fn trusts_blocks(&self) -> bool {
+        self.world.planted() == Some(Plant::TrustBlocks)
+    }
+}
+
+thread_local! {
+    static START: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Called once, first thing in the runtime of a schedule. Time goes on from `elapsed`.
+pub fn start_time(elapsed: Duration) {
+    START.set(Instant::now().checked_sub(elapsed));
+    tell_time();
+}
+
+/// Virtual time since the schedule began.
+pub fn elapsed() -> Duration {
+    START.get().map_or(Duration::ZERO, |start| start.elapsed())
+}
+
+/// The clocks of the process show what the runtime's shows.
+pub fn tell_time() {
+    chance::reached(elapsed());
+}
+
+/// The clock that is handed to a volume: the process's own, which here is simulated.
+pub struct SimClock;
+
+impl Clock for SimClock {
+    fn now(&self) -> Timestamp {
+        tell_time();
+        std::time::SystemTime::now().into()
+    }
+
+    fn elapsed(&self) -> Duration {
+        elapsed()
+    }
+}

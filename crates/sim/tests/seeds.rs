@@ -1,0 +1,90 @@
+//! Schedules that are run every time, and bugs that must be found every time.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use larder_sim::disk::Plant;
+use larder_sim::many::{self, Until};
+use larder_sim::plan::Kind;
+use larder_sim::schedule::{self, Options};
+
+/// Half of the processors: the other test of this kind has the rest.
+const THREADS: usize = 1;
+
+fn is_good(kind: Kind, first: u64, schedules: u64) {
+    let options = Options { kind: Some(kind), ..Options::default() };
+    let until = Until { time: Duration::from_secs(600), schedules, failures: 1 };
+    let summary = many::run(first, options, until, THREADS, |_| {});
+    let failures: Vec<_> = summary.failures.iter().map(|report| (report.seed, &report.failure)).collect();
+    assert!(failures.is_empty(), "{kind:?}: {failures:?}");
+    assert_eq!(summary.schedules, schedules, "they took longer than ten minutes");
+    println!("{summary}");
+}
+
+#[test]
+fn pools_lose_nothing() {
+    is_good(Kind::Pool, 1, 300);
+}
+
+#[test]
+fn volumes_lose_nothing() {
+    is_good(Kind::Volume, 1, 60);
+}
+
+/// Schedules that found something once. What they meet changes with the code, so they prove little; they cost nothing.
+#[test]
+fn what_once_failed_is_good() {
+    let pools = [
+        938_086_462,
+        938_088_819,
+        938_089_009,
+        938_092_002,
+        938_094_223,
+        2_887_433_725,
+        2_887_436_522,
+        2_887_449_452,
+        2_887_449_670,
+        3_502_500_431,
+        3_723_762_843,
+        3_723_769_297,
+    ];
+    for (kind, seeds) in [(Kind::Pool, &pools[..]), (Kind::Volume, &[3_723_766_493, 3_723_767_119])] {
+        for seed in seeds {
+            let report = schedule::run(*seed, Options { kind: Some(kind), ..Options::default() });
+            assert_eq!(report.failure, None, "{kind:?} {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for (kind, seeds) in [(Kind::Pool, 1..30), (Kind::Volume, 1..8)] {
+        let options = Options { kind: Some(kind), has_trace: true, ..Options::default() };
+        for seed in seeds {
+            let (first, second) = (schedule::run(seed, options), schedule::run(seed, options));
+            assert_eq!(first.digest, second.digest, "{kind:?} {seed}");
+        }
+    }
+}
+
+/// Whether one of the first schedules fails because of the bug.
+fn is_found(plant: Plant, name: &str) {
+    let kind = match plant {
+        Plant::EarlySegment | Plant::EarlyTrim => Kind::Volume,
+        _ => Kind::Pool,
+    };
+    let options = Options { kind: Some(kind), plant: Some(plant), ..Options::default() };
+    let until = Until { time: Duration::from_secs(300), schedules: 2000, failures: 1 };
+    let summary = many::run(1, options, until, THREADS, |_| {});
+    let Some(found) = summary.failures.first() else {
+        panic!("{name} was not found in {} schedules", summary.schedules)
+    };
+    println!("{name}: schedule {}: {}", summary.schedules, found.failure.clone().unwrap_or_default());
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for (plant, name) in Plant::ALL {
+        is_found(plant, name);
+    }
+}

@@ -1,0 +1,264 @@
+//! From damaged bytes of objects to the files that have lost them.
+//!
+//! The store below says which bytes of which objects are beyond repair. Extents say which files they belong to, entries
+//! what those are called. Both tables are read once; memory is bounded by the number of files that are listed.
+//!
+//! What no extent refers to any more harms nobody: it is not reported, and goes with its segment.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use futures::future::BoxFuture;
+use object_store::path::Path;
+
+use crate::check::Pages;
+use crate::data::{EXTENT_TAG, SegmentId, decode_extent, segment_of};
+use crate::keys::{self, tag};
+use crate::meta::Meta;
+use crate::registry::Registry;
+use crate::state::State;
+use crate::types::*;
+
+/// Files that are named; more are only counted.
+const FILES_MAX: usize = 10_000;
+/// Ranges of one file that are told apart; beyond that the last one grows.
+const RANGES_MAX: usize = 64;
+const DEPTH_MAX: usize = 256;
+
+/// An object with bytes that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedObject {
+    pub path: String,
+    pub ranges: Vec<Range<u64>>,
+}
+
+/// A file with bytes that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedFile {
+    pub volume: String,
+    pub ino: u64,
+    /// All its names, from the top of the volume; none for a file that was removed and is still open.
+    pub paths: Vec<String>,
+    /// Bytes of the file, in order.
+    pub ranges: Vec<Range<u64>>,
+}
+
+/// What damage of objects means to users.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DamageReport {
+    pub files: Vec<DamagedFile>,
+    /// Objects that are no file data, and which volume's metadata they are.
+    pub metadata: Vec<(String, Option<String>)>,
+    /// Files beyond those listed.
+    pub more: u64,
+}
+
+type Segments = BTreeMap<SegmentId, Vec<Range<u64>>>;
+
+impl Registry {
+    /// The files and metadata that these objects are of.
+    pub async fn damaged_files(&self, objects: &[DamagedObject]) -> FsResult<DamageReport> {
+        let mut report = DamageReport::default();
+        let volumes = if objects.is_empty() { Vec::new() } else { self.list().await? };
+        let mut known: BTreeSet<&str> = BTreeSet::new();
+        for volume in &volumes {
+            let prefix = format!("volumes/{}/", volume.id);
+            let mut segments = Segments::new();
+            for object in objects.iter().filter(|object| object.path.starts_with(&prefix)) {
+                known.insert(&object.path);
+                let is_data = object.path.get(prefix.len()..).is_some_and(|rest| rest.starts_with("seg/"));
+                match Path::parse(&object.path).ok().and_then(|path| segment_of(&path)).filter(|_| is_data) {
+                    Some(segment) => drop(segments.insert(segment, object.ranges.clone())),
+                    None => report.metadata.push((object.path.clone(), Some(volume.name.clone()))),
+                }
+            }
+            if !segments.is_empty() {
+                let open = self.volume(&volume.name).await?;
+                files_of(&open.state, &volume.name, &segments, &mut report).await?;
+            }
+        }
+        let others = objects.iter().filter(|object| !known.contains(object.path.as_str()));
+        report.metadata.extend(others.map(|object| (object.path.clone(), None)));
+        Ok(report)
+    }
+}
+
+fn files_of<'a>(
+    state: &'a State,
+    volume: &'a str,
+    segments: &'a Segments,
+    report: &'a mut DamageReport,
+) -> BoxFuture<'a, FsResult<()>> {
+    Box::pin(async move {
+        let (mut lost, more) = lost_bytes(&*state.meta, segments).await?;
+        report.more += more;
+        let mut names = names_of(&*state.meta, &lost).await?;
+        let mut folders = Folders { state, known: HashMap::from([(Ino::ROOT, String::new())]) };
+        for (ino, ranges) in std::mem::take(&mut lost) {
+            let mut paths = Vec::new();
+            for (dir, name) in names.remove(&ino).unwrap_or_default() {
+                paths.push(format!("{}/{name}", folders.path(dir).await?));
+            }
+            paths.sort();
+            report.files.push(DamagedFile { volume: volume.to_owned(), ino: ino.0, paths, ranges });
+        }
+        Ok(())
+    })
+}
+
+/// The files that refer to damaged bytes, with theirs; and how many more there are.
+async fn lost_bytes(meta: &dyn Meta, segments: &Segments) -> FsResult<(BTreeMap<Ino, Vec<Range<u64>>>, u64)> {
+    let mut lost: BTreeMap<Ino, Vec<Range<u64>>> = BTreeMap::new();
+    let (mut more, mut last_more) = (0, None);
+    let mut pages = Pages::of(EXTENT_TAG);
+    while let Some(page) = pages.next(meta).await? {
+        for (key, value) in page {
+            let (ino, offset, extent) = decode_extent(&key, &value)?;
+            let Some(record) = extent.record() else { continue };
+            let stored = u64::from(record.position)..u64::from(record.position) + u64::from(record.stored_len);
+            let touches = |bad: &Range<u64>| bad.start < stored.end && stored.start < bad.end;
+            if !segments.get(&record.segment).is_some_and(|ranges| ranges.iter().any(touches)) {
+                continue;
+            }
+            if lost.len() >= FILES_MAX && !lost.contains_key(&ino) {
+                // Extents are in the order of inodes.
+                more += u64::from(last_more.replace(ino) != Some(ino));
+                continue;
+            }
+            add(lost.entry(ino).or_default(), offset..offset + u64::from(extent.len));
+        }
+    }
+    Ok((lost, more))
+}
+
+/// `range` lies behind those before it.
+fn add(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
+    let full = ranges.len() >= RANGES_MAX;
+    match ranges.last_mut() {
+        Some(last) if full || last.end == range.start => last.end = range.end,
+        _ => ranges.push(range),
+    }
+}
+
+/// Folder and name of every entry of these files.
+async fn names_of(
+    meta: &dyn Meta,
+    files: &BTreeMap<Ino, Vec<Range<u64>>>,
+) -> FsResult<HashMap<Ino, Vec<(Ino, String)>>> {
+    let mut names: HashMap<Ino, Vec<(Ino, String)>> = HashMap::new();
+    let mut pages = Pages::of(tag::ENTRY);
+    while let Some(page) = if files.is_empty() { None } else { pages.next(meta).await? } {
+        for (key, value) in page {
+            let entry = keys::decode_entry(&key, &value)?;
+            if files.contains_key(&entry.ino) {
+                let name = String::from_utf8_lossy(&keys::rest_of(&key)).into_owned();
+                names.entry(entry.ino).or_default().push((keys::ino_of(&key)?, name));
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// Paths of folders that have been found.
+struct Folders<'a> {
+    state: &'a State,
+    known: HashMap<Ino, String>,
+}
+
+impl Folders<'_> {
+    /// The path of a folder; the top one is empty.
+    async fn path(&mut self, dir: Ino) -> FsResult<String> {
+        let mut steps: Vec<(Ino, String)> = Vec::new();
+        let mut at = dir;
+        let mut path = loop {
+            if let Some(known) = self.known.get(&at) {
+                break known.clone();
+            }
+            if steps.len() >= DEPTH_MAX {
+                break "...".to_owned();
+            }
+            let parent = self.state.inodes.load(at).await?.core.lock().parent;
+            steps.push((at, self.name_in(parent, at).await?));
+            at = parent;
+        };
+        for (ino, name) in steps.into_iter().rev() {
+            path = format!("{path}/{name}");
+            self.known.insert(ino, path.clone());
+        }
+        Ok(path)
+    }
+
+    async fn name_in(&self, parent: Ino, child: Ino) -> FsResult<String> {
+        let mut pages = Pages::within(tag::ENTRY, parent);
+        while let Some(page) = pages.next(&*self.state.meta).await? {
+            for (key, value) in page {
+                if keys::decode_entry(&key, &value)?.ino == child {
+                    return Ok(String::from_utf8_lossy(&keys::rest_of(&key)).into_owned());
+                }
+            }
+        }
+        // Moved while it was looked for.
+        Ok(format!("<folder {}>", child.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use bytes::Bytes;
+    use object_store::ObjectStore;
+
+    use super::*;
+    use crate::tests::{Box_, dir, file, root};
+
+    async fn write(volume: &crate::Volume, ino: Ino, seed: u64, len: usize) {
+        let bytes: Vec<u8> = (0..len as u64 / 8)
+            .flat_map(|i| larder_base::checksum::checksum(seed, &i.to_le_bytes()).to_le_bytes())
+            .collect();
+        volume.write(&root(), ino, 0, vec![Bytes::from(bytes)], Stability::Unstable).await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn all_names_of_a_file_are_told() {
+        let place = Box_::new();
+        let (registry, volume) = place.open().await;
+        let folder = dir(&volume, dir(&volume, Ino::ROOT, "a").await, "b").await;
+        let ino = file(&volume, folder, "one").await;
+        volume.link(&root(), ino, Ino::ROOT, b"two").await.unwrap();
+        write(&volume, ino, 1, 600_000).await;
+        let other = file(&volume, folder, "intact").await;
+        volume.sync().await.unwrap();
+        write(&volume, other, 2, 600_000).await;
+        volume.sync().await.unwrap();
+        let prefix = format!("volumes/{}/", volume.id());
+        let mut segments = Vec::new();
+        let mut objects = place.store.list(None);
+        while let Some(object) = futures::StreamExt::next(&mut objects).await {
+            let path = object.unwrap().location.to_string();
+            segments.extend(path.contains("/seg/").then_some(path));
+        }
+        segments.sort();
+        // The second record of the first segment, and what is no file data.
+        let damaged = |path: &str, range: Range<u64>| DamagedObject { path: path.to_owned(), ranges: vec![range] };
+        let meta = format!("{prefix}meta/manifest/1");
+        let report = registry
+            .damaged_files(&[
+                damaged(&segments[0], 64 + 140_000..64 + 140_001),
+                damaged(&meta, 0..10),
+                damaged("registry.json", 0..10),
+            ])
+            .await
+            .unwrap();
+        assert_eq!(report.metadata, [(meta, Some("v".to_owned())), ("registry.json".to_owned(), None)]);
+        let [one] = report.files.as_slice() else { panic!("{report:?}") };
+        assert_eq!(one.paths, ["/a/b/one", "/two"]);
+        assert_eq!((one.volume.as_str(), one.ino, one.ranges.len()), ("v", ino.0, 1));
+        assert_eq!(one.ranges[0], 131_072..262_144);
+        // Rewritten, it is well.
+        write(&volume, ino, 3, 600_000).await;
+        volume.sync().await.unwrap();
+        let report = registry.damaged_files(&[damaged(&segments[0], 64..300_000)]).await.unwrap();
+        assert_eq!(report, DamageReport::default());
+        registry.close().await.unwrap();
+    }
+}

@@ -1,0 +1,69 @@
+//! What the volumes of a store tell those who watch them.
+
+use larder_base::metrics::{Counter, Latency, Metrics};
+
+use crate::registry::Registry;
+use crate::volume::Volume;
+
+/// What happened to one volume since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct VolumeCounts {
+    pub(crate) reads: Counter,
+    pub(crate) read_bytes: Counter,
+    pub(crate) writes: Counter,
+    pub(crate) written_bytes: Counter,
+    pub(crate) commits: Counter,
+    pub(crate) flushed_bytes: Counter,
+    /// From the first attempt to put a segment until it is stored.
+    pub(crate) flush: Latency,
+    pub(crate) collected_bytes: Counter,
+}
+
+/// Records found in memory, and not.
+#[derive(Debug, Default)]
+pub(crate) struct CacheCounts {
+    pub(crate) hits: Counter,
+    pub(crate) misses: Counter,
+}
+
+impl Registry {
+    /// Adds what is known of the volumes of `pool` that are open. Does no I/O.
+    pub async fn metrics(&self, pool: &str, out: &mut Metrics) {
+        let labels = [("pool", pool)];
+        let memory = self.memory();
+        let (hits, misses) = (memory.counts.hits.get(), memory.counts.misses.get());
+        out.counter("larder_volume_cache_hits_total", "Records of reads that were in memory.", &labels, hits);
+        out.counter("larder_volume_cache_misses_total", "Records of reads that had to be fetched.", &labels, misses);
+        let (dirty, dirty_max) = (memory.dirty_used(), memory.dirty_max());
+        out.gauge("larder_volume_dirty_bytes", "Memory taken by data that is not stored yet.", &labels, dirty);
+        out.gauge("larder_volume_dirty_max_bytes", "Where writers have to wait.", &labels, dirty_max);
+        let cache = memory.cache_bytes();
+        out.gauge("larder_volume_cache_max_bytes", "The most memory that records take.", &labels, cache);
+        for (name, volume) in self.open_volumes().await {
+            let name = format!("{pool}/{name}");
+            one(&name, &volume, out);
+        }
+    }
+}
+
+fn one(name: &str, volume: &Volume, out: &mut Metrics) {
+    let labels = [("volume", name)];
+    let counts = &volume.state.data.counts();
+    out.counter("larder_volume_reads_total", "Reads of files.", &labels, counts.reads.get());
+    out.counter("larder_volume_read_bytes_total", "Bytes read from files.", &labels, counts.read_bytes.get());
+    out.counter("larder_volume_writes_total", "Writes to files.", &labels, counts.writes.get());
+    out.counter("larder_volume_written_bytes_total", "Bytes written to files.", &labels, counts.written_bytes.get());
+    out.counter("larder_volume_commits_total", "Files made durable on request.", &labels, counts.commits.get());
+    let flushed = counts.flushed_bytes.get();
+    out.counter("larder_volume_flushed_bytes_total", "Bytes of segments stored, compressed.", &labels, flushed);
+    out.latency("larder_volume_flush_seconds", "Time to store a segment.", &labels, &counts.flush);
+    let collected = counts.collected_bytes.get();
+    out.counter("larder_volume_collected_bytes_total", "Garbage given back by moving what lived.", &labels, collected);
+    let usage = volume.state.data.usage();
+    out.gauge("larder_volume_segments", "Segment objects.", &labels, usage.segments);
+    out.gauge("larder_volume_segment_bytes", "Bytes of segment objects.", &labels, usage.segment_bytes);
+    out.gauge("larder_volume_garbage_bytes", "Bytes in them that nothing refers to.", &labels, usage.dead_bytes);
+    let room = volume.statfs();
+    out.gauge("larder_volume_size_bytes", "Size of the volume as clients see it.", &labels, room.total_bytes);
+    out.gauge("larder_volume_available_bytes", "Room in the volume as clients see it.", &labels, room.available_bytes);
+}

@@ -1,0 +1,274 @@
+"""`larder bench` with small sizes: what it measures, what it refuses, and that nothing is left behind."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from larderd import binary, run
+
+SMALL = ("--size", "64M", "--seconds", "1", "--repeats", "1")
+
+
+def bench(*args, code=0, timeout_s=240):
+    done = run("bench", *args, timeout_s=timeout_s)
+    assert done.returncode == code, f"bench {args}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def result(*args, **options):
+    return json.loads(bench(*args, "--json", **options).stdout)
+
+
+def leftovers(folder):
+    return sorted(p.name for p in Path(folder).glob(".larder-bench-*"))
+
+
+def wait_for(what, timeout_s=60):
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
+
+
+def rounded(value):
+    """The last digit of a float may change on its way through a file."""
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [rounded(v) for v in value]
+    return float(f"{value:.12g}") if isinstance(value, float) else value
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def check_form(found):
+    """What docs/bench.md promises of every result."""
+    assert (found["schema"], found["version"]) == ("larder-bench", 1)
+    assert found["machine"]["cores"] >= 1 and found["machine"]["memory_bytes"] > 1 << 28
+    assert found["ended_ms"] >= found["started_ms"] > 1_500_000_000_000
+    for r in found["runs"]:
+        assert r["repeats"] and r["with"], r["workload"]
+        for repeat in r["repeats"]:
+            assert repeat["seconds"] > 0 and (repeat["bytes_per_s"] > 0 or repeat["operations_per_s"] > 0), repeat
+        count = len(r["samples"]["at_ms"])
+        series = [v for core in r["samples"]["cores"] for v in core.values() if isinstance(v, list)]
+        assert all(len(values) == count for values in series)
+
+
+@pytest.fixture
+def output(folder):
+    return ("--output", str(folder / "history"))
+
+
+def test_one_disk_alone(folder, output):
+    disk = folder / "disk"
+    disk.mkdir()
+    found = result("disk", disk, "--size", "64M", "--seconds", "2", "--repeats", "1", *output)
+    check_form(found)
+    kinds = [r["workload"]["kind"] for r in found["runs"]]
+    assert kinds == ["write", "read", "random-write", "random-read"]
+    assert {(r["layer"], r["access"], r["workload"]["caches"]) for r in found["runs"]} == {("disk", "local", "bypassed")}
+    read = found["runs"][1]
+    assert read["workload"]["data_bytes"] == 64 << 20 and read["repeats"][0]["latency"]["p50_us"] > 0
+    assert read["samples"]["at_ms"] and read["samples"]["cores"]
+    assert leftovers(disk) == []
+    kept = folder / "history" / found["id"]
+    assert rounded(json.loads((kept / "result.json").read_text())) == rounded(found)
+    job = (kept / "run002.fio").read_text()
+    assert "rw=read" in job and "direct=1" in job and (kept / "run002-1.json").exists()
+
+
+def test_two_disks_then_both_at_once(folder, output):
+    a, b = folder / "a", folder / "b"
+    a.mkdir(), b.mkdir()
+    found = result("disk", a, b, *SMALL, "--only", "read", *output)
+    check_form(found)
+    assert [(r["layer"], r["subject"]) for r in found["runs"]] == [
+        ("disk", str(a)), ("disk", str(b)), ("disks", f"{a}, {b}")]
+    codes = {n["code"] for n in found["runs"][2]["notes"]}
+    assert codes & {"sum-holds", "shared-limit"}
+    assert any(n["code"] == "same-disk" and n["misleading"] for n in found["notes"])
+
+
+def test_files_as_people_have_them(folder, output):
+    kinds = "cat,create-files,read-files,stat-files,delete-files,copy-tree-in,copy-tree-out"
+    found = result("disk", folder, "--preset", "standard", *SMALL, "--only", kinds, *output)
+    check_form(found)
+    assert [r["workload"]["kind"] for r in found["runs"]] == kinds.split(",")
+    assert leftovers(folder) == []
+
+
+def test_a_sweep_of_block_sizes(folder, output):
+    found = result("disk", folder, "--preset", "blocksize", *SMALL, "--only", "read", "--block", "4K,1M", *output)
+    assert [r["workload"]["block_bytes"] for r in found["runs"]] == [4096, 1 << 20]
+
+
+def test_a_pool_made_for_it_in_two_layouts(folder, output):
+    disks = [folder / name for name in "abc"]
+    for disk in disks:
+        disk.mkdir()
+    found = result("pool", *disks, "--layouts", "mirror,raidz1", "--compressions", "none", *SMALL,
+                   "--only", "write,random-read", *output)
+    check_form(found)
+    seen = [(r["layer"], r["variant"]["layout"], r["variant"]["compression"]) for r in found["runs"]]
+    assert seen == [("pool", "mirror", "none")] * 2 + [("pool", "raidz1", "none")] * 2
+    # 64 MiB are less than the pool keeps in memory, and it says so.
+    assert all(any(n["code"] == "memory-measured" and n["misleading"] for n in r["notes"]) for r in found["runs"])
+    assert all(leftovers(disk) == [] for disk in disks)
+    mounts = Path("/proc/self/mountinfo").read_text()
+    assert str(folder) not in mounts
+
+
+def test_the_wire_in_both_directions(folder, output):
+    port = free_port()
+    listener = subprocess.Popen([binary(), "bench", "net", "--listen", "--port", str(port), "--seconds", "60"],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        wait_for(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+        time.sleep(0.5)
+        found = result("net", "127.0.0.1", "--port", port, "--seconds", "1", "--repeats", "1", *output)
+        check_form(found)
+        seen = [(r["workload"]["kind"], r["workload"]["jobs"]) for r in found["runs"]]
+        assert seen == [("send", 1), ("receive", 1), ("send", 4), ("receive", 4), ("send-receive", 1)]
+        assert all(r["repeats"][0]["bytes_per_s"] > 1e7 and "retransmits" in r["repeats"][0] for r in found["runs"])
+    finally:
+        listener.send_signal(signal.SIGINT)
+        assert listener.wait(20) == 0, listener.stderr.read()
+
+
+def test_nobody_at_the_other_end(output):
+    done = bench("net", "127.0.0.1", "--port", free_port(), "--seconds", "1", "--repeats", "1", *output, code=1)
+    assert "refused" in done.stderr and "bench net --listen" in done.stderr
+
+
+def test_a_mounted_folder_as_a_share(folder, output):
+    found = result("share", folder, *SMALL, "--only", "read", *output)
+    only = found["runs"][0]
+    assert (only["layer"], only["access"]) == ("share", "mount")
+    assert only["variant"]["access"].startswith("mount ") and any(n["code"] == "mounted" for n in only["notes"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_it_cleans_up_and_keeps_what_it_has(folder, output, number):
+    disk = folder / "disk"
+    disk.mkdir()
+    command = [binary(), "bench", "disk", str(disk), "--size", "64M", "--seconds", "20", "--repeats", "1",
+               "--only", "read", "--json", *output]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: list((folder / "history").glob("*/run001.fio")))
+    time.sleep(1)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1 and "stopped" in err, err
+    found = json.loads(out)
+    assert found["interrupted"] is True and found["schema"] == "larder-bench"
+    assert leftovers(disk) == []
+    assert json.loads((folder / "history" / found["id"] / "result.json").read_text())["interrupted"] is True
+
+
+def test_what_a_killed_bench_left_goes_with_the_next(folder, output):
+    disk = folder / "disk"
+    disk.mkdir()
+    command = [binary(), "bench", "disk", str(disk), "--size", "64M", "--seconds", "30", "--only", "read", *output]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: list((folder / "history").glob("*/run001.fio")))
+    job = next((folder / "history").glob("*/run001.fio"))
+    process.kill()
+    process.wait()
+    assert len(leftovers(disk)) == 1
+    # The load ends with the bench, without being asked.
+    def loading():
+        words = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if os.access(p, os.R_OK)]
+        return any(str(job).encode() in w for w in words)
+    wait_for(lambda: not loading(), 20)
+    mine = disk / ".larder-bench-of-a-person"
+    mine.mkdir()
+    bench("disk", disk, *SMALL, "--only", "read", *output)
+    assert leftovers(disk) == [mine.name]
+
+
+def test_what_can_only_mislead_is_refused(folder, output):
+    def refused(*args, reason, action="action:"):
+        done = bench(*args, *output, code=1)
+        assert reason in done.stderr and action in done.stderr, done.stderr
+
+    refused("disk", "/dev/shm", reason="is memory", action="give a folder on a disk")
+    refused("disk", folder / "missing", reason="cannot measure", action="")
+    file = folder / "file"
+    file.write_text("x")
+    refused("disk", file, reason="neither a folder nor a block device")
+    refused("disk", folder, "--size", "900T", reason="too little", action="--size")
+    refused("disk", folder, "--write-device", "--serial", "x", reason="--write-device is for one device")
+    refused("share", "gopher://nas/x", reason="gopher", action="")
+    assert not (folder / "history").exists() or list((folder / "history").iterdir()) == []
+
+
+def test_short_runs_say_that_they_are(folder, output):
+    found = result("disk", folder, *SMALL, "--only", "read", *output)
+    assert any(n["code"] == "too-short" and n["misleading"] for n in found["runs"][0]["notes"])
+
+
+def loop_device(path, size_mib):
+    with open(path, "wb") as f:
+        f.truncate(size_mib << 20)
+    return subprocess.run(["losetup", "--find", "--show", str(path)], check=True, text=True, capture_output=True).stdout.strip()
+
+
+def test_a_device_is_written_to_only_when_it_is_empty_and_named(folder, output):
+    image = folder / "image"
+    device = loop_device(image, 64)
+    try:
+        args = ("disk", device, "--size", "32M", "--seconds", "2", "--repeats", "1", *output)
+        found = result(*args)
+        assert {r["workload"]["kind"] for r in found["runs"]} == {"read", "random-read"}
+        assert any(n["code"] == "empty-device" for n in found["runs"][0]["notes"])
+        assert not any(image.read_bytes())
+
+        done = bench(*args, "--write-device", code=1)
+        assert f"--serial {device}" in done.stderr
+        done = bench(*args, "--write-device", "--serial", "wrong", code=1)
+        assert "is not the serial number" in done.stderr and not any(image.read_bytes())
+
+        found = result(*args, "--write-device", "--serial", device)
+        assert {"write", "random-write"} <= {r["workload"]["kind"] for r in found["runs"]}
+        assert not any(image.read_bytes()), "it was empty, and is again"
+
+        subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True)
+        before = image.read_bytes()
+        done = bench(*args, "--write-device", "--serial", device, code=1)
+        assert "carries data" in done.stderr and "ext4" in done.stderr and image.read_bytes() == before
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
+
+
+def test_history(folder, output):
+    assert bench("history", *output).stdout.strip() == "no results are kept"
+    first = result("disk", folder, *SMALL, "--only", "read", *output)
+    second = result("disk", folder, *SMALL, "--only", "write", "--label", "encryption=none", *output)
+    kept = json.loads(bench("history", "--json", *output).stdout)
+    assert [k["id"] for k in kept] == [second["id"], first["id"]]
+    assert rounded(result("show", *output)) == rounded(second)
+    assert rounded(result("show", "last~1", *output)) == rounded(first)
+    assert second["runs"][0]["variant"]["encryption"] == "none"
+    assert first["id"] in bench("history", *output).stdout
+    missing = bench("show", "nothing", *output, code=1)
+    assert "no result 'nothing'" in missing.stderr and "bench history" in missing.stderr
+
+
+def test_plain_lines_without_a_terminal(folder, output):
+    done = bench("disk", folder, *SMALL, "--only", "read", *output)
+    assert "\r" not in done.stderr and "\x1b" not in done.stderr + done.stdout
+    assert "MB/s" in done.stdout + done.stderr and "kept, with plots" in done.stderr

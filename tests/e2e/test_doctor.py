@@ -1,0 +1,255 @@
+"""`larder doctor`: the boxes of the field and their builders' verdicts, contradictions, this machine, --fix, and bottlenecks made on purpose."""
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import measured
+from larderd import ROOT, binary, run
+
+BOXES = ROOT / "crates/measure/fixtures/boxes"
+
+
+def test_the_pi_box_in_one_sentence():
+    text = run("doctor", BOXES / "pi.toml", check=True).stdout
+    first = text.splitlines()[0]
+    assert "capped by gigabit Ethernet" in first and "capped by the processor: 1 core" in first, text
+    assert "would help, the most first:" in text and "at most 225 MB/s (+117 MB/s, +108 %)" in text
+    found = json.loads(run("doctor", BOXES / "pi.toml", "--json", check=True).stdout)
+    assert found["version"] == 1 and found["findings"][0]["cause"]["detail"]["name"] == "the PCIe 2.0 x1 link"
+    assert len(found["advice"]) <= 3 and found["advice"][0]["gain_percent"] > 100
+
+
+@pytest.mark.parametrize("box, words", [
+    ("nvme", ["all 8 cores are busy", "each record of a RAIDZ lies on all of them", "'NVMe in the PCIe 3.0 slot' is an outlier"]),
+    ("usb", ["capped by 100 Mbit Ethernet", "which disks and network share"]),
+    ("raidz", ["nothing is wrong, the wire is full"]),
+    ("laptop", ["capped by the client's side (laptop (SMB client A))"]),
+])
+def test_every_box_has_its_builders_verdict(box, words):
+    text = run("doctor", BOXES / f"{box}.toml", check=True).stdout
+    assert all(word in text for word in words), text
+
+
+def test_a_bad_description_names_its_fault(folder):
+    bad = folder / "box.toml"
+    bad.write_text('name = "x"\n[[disk]]\nname = "d"\nread = "fast"\n')
+    done = run("doctor", bad)
+    assert done.returncode == 1 and "'fast' is not a rate" in done.stderr and "action:" in done.stderr
+    assert run("doctor", folder / "missing").returncode == 1
+
+
+def test_a_contradiction_gets_a_question(folder):
+    box = folder / "box.toml"
+    box.write_text('name = "x"\ndisk = [{ name = "d", kind = "hdd", count = 4, read = "200MB/s" }]\n'
+                   'network = { name = "gigabit", limit = "940Mbit/s" }\n'
+                   'measured = [{ path = "share", what = "read", rate = "900MB/s" }]\n')
+    done = run("doctor", box)
+    assert done.returncode == 4 and "contradicts itself" in done.stdout and "Do you mean 900 Mbit/s" in done.stdout, done
+    assert json.loads(run("doctor", box, "--json").stdout)["advice"] == []
+
+
+def test_this_machine_is_read():
+    found = json.loads(run("doctor", "--no-smart", "--json", check=True).stdout)
+    assert found["reading"]["processor"]["cores"] == os.cpu_count()
+    assert found["reading"]["busy"]["seconds"] >= 1 and found["diagnosis"]["verdict"]
+    text = run("doctor", "--no-smart", check=True).stdout
+    assert "machine: " in text and "measure: larder bench all" in text and "\x1b" not in text
+
+
+# What can be changed, and what somebody reads on a terminal.
+
+
+def recorded(folder):
+    """A machine with a governor to change and a disk to schedule."""
+    root = folder / "machine"
+    files = {
+        "proc/sys/kernel/hostname": "pi",
+        "proc/sys/net/ipv4/tcp_rmem": "4096 131072 6291456",
+        "sys/devices/system/cpu/cpu0/online": "1",
+        "sys/devices/system/cpu/cpufreq/policy0/scaling_governor": "powersave",
+        "sys/devices/system/cpu/cpufreq/policy0/scaling_available_governors": "powersave performance",
+        "sys/devices/system/cpu/cpufreq/policy0/scaling_driver": "cpufreq-dt",
+        "proc/sys/net/ipv4/tcp_window_scaling": "0",
+    }
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
+
+
+def at_terminal(answers, *args):
+    """Runs larder on a terminal of its own and types the answers; what it wrote."""
+    here, there = pty.openpty()
+    child = subprocess.Popen([binary(), *map(str, args)], stdin=there, stdout=there, stderr=there, close_fds=True)
+    os.close(there)
+    os.write(here, answers.encode())
+    text = b""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(here, 65536):
+            text += chunk
+    os.close(here)
+    assert child.wait(timeout=30) == 0
+    return text.decode()
+
+
+def test_fixes_are_asked_for_and_taken_back(folder):
+    root = recorded(folder)
+    governor = root / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
+    scaling = root / "proc/sys/net/ipv4/tcp_window_scaling"
+    shown = run("doctor", "--root", root, "--fix", check=True).stdout
+    assert "echo 'performance' > /sys/devices/system/cpu" in shown and "nothing was changed" in shown
+    assert governor.read_text() == "powersave\n"
+    # Two are offered, the governor first: yes to it, no to the other.
+    text = at_terminal("yes\nno\n", "doctor", "--root", root, "--fix")
+    assert "Type yes:" in text and "to take it back: larder doctor --undo" in text, text
+    assert (governor.read_text(), scaling.read_text()) == ("performance\n", "0\n"), text
+    undone = run("doctor", "--root", root, "--undo", check=True).stdout
+    assert "is 'powersave' again" in undone and governor.read_text() == "powersave\n"
+    assert "nothing was changed" in run("doctor", "--root", root, "--undo", check=True).stdout
+
+
+# Bottlenecks made on purpose: each must be named.
+
+
+def sh(*command):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+@contextlib.contextmanager
+def two_machines():
+    """Two network namespaces with a wire between them; their names and the second one's address."""
+    near, far = f"ldn{os.getpid()}", f"ldf{os.getpid()}"
+    made = []
+    try:
+        for space in (near, far):
+            sh("ip", "netns", "add", space)
+            made.append(space)
+        sh("ip", "link", "add", "eth0", "netns", near, "type", "veth", "peer", "name", "eth0", "netns", far)
+        for space, address in ((near, "10.99.7.1/24"), (far, "10.99.7.2/24")):
+            sh("ip", "-n", space, "addr", "add", address, "dev", "eth0")
+            for link in ("lo", "eth0"):
+                sh("ip", "-n", space, "link", "set", link, "up")
+        yield near, far, "10.99.7.2"
+    finally:
+        for space in made:
+            subprocess.run(["ip", "netns", "del", space])
+
+
+@contextlib.contextmanager
+def control_group(controller, files):
+    """A control group with these limits, in version 2 or 1: a command's beginning that runs the rest in it."""
+    base = Path("/sys/fs/cgroup")
+    unified = (base / "cgroup.controllers").exists()
+    group = (base if unified else base / controller) / f"larder-doctor-{os.getpid()}"
+    if unified:
+        (base / "cgroup.subtree_control").write_text(f"+{'io' if controller == 'blkio' else controller}")
+    group.mkdir()
+    try:
+        for name, text in files(unified).items():
+            (group / name).write_text(text)
+        yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
+    finally:
+        for _ in range(50):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.1)
+
+
+def verdict(folder, runs, *args, host="another machine"):
+    file = folder / "bench.json"
+    file.write_text(measured.result(runs, host=host))
+    found = json.loads(run("doctor", "--no-smart", "--bench", file, "--json", *args, check=True).stdout)
+    print(found["diagnosis"]["verdict"])
+    return found["diagnosis"]
+
+
+def test_a_shaped_wire_is_named(folder):
+    local, quiet = measured.fio(folder, "read", seconds=2)
+    with two_machines() as (near, far, address):
+        for space in (near, far):
+            sh("tc", "-n", space, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "100mbit", "burst", "32k", "latency", "50ms")
+        wire, busy = measured.iperf3(far, near, address)
+        inside = lambda space: ["ip", "netns", "exec", space]
+        rate, samples = measured.share(address, server=inside(far), client=inside(near))
+    assert 9e6 < wire < 12.5e6 and rate < 12.5e6, (wire, rate)
+    runs = [
+        measured.run("pool", folder, "read", local, 2, quiet),
+        measured.run("net", address, "receive", wire, 4, busy),
+        measured.run("share", "http://nas/", "read", rate, 4, samples, access="http"),
+    ]
+    found = verdict(folder, runs)
+    assert "capped by 100 Mbit Ethernet" in found["verdict"], found["verdict"]
+    assert "gigabit Ethernet" in found["advice"][0]["what"] and found["advice"][0]["gain_mb_per_s"] > 50
+
+
+def test_a_limited_processor_is_named(folder):
+    """An iperf3 server that may use a twentieth of a core."""
+    limits = lambda unified: {"cpu.max": "5000 100000"} if unified else {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "5000"}
+    with two_machines() as (near, far, address), control_group("cpu", limits) as inside:
+        free, _ = measured.iperf3(far, near, address, seconds=2)
+        server = subprocess.Popen([*inside, "ip", "netns", "exec", far, "iperf3", "-s", "-B", address], stdout=subprocess.DEVNULL)
+        try:
+            time.sleep(1)
+            with measured.Watch() as watch:
+                done = subprocess.run(["ip", "netns", "exec", near, "iperf3", "-c", address, "-t", "4", "-J"], capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout
+            rate = json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"] / 8
+            assert rate < free, (rate, free)
+            one = measured.run("net", address, "send", rate, 4, watch.samples)
+            found = verdict(folder, [one], host=os.uname().nodename)
+        finally:
+            server.kill()
+            server.wait()
+    assert "the part of the processor that a control group allows" in found["verdict"], found["verdict"]
+    assert "iperf3" in found["verdict"] and "0.05 cores" in found["verdict"], found["verdict"]
+
+
+def test_a_busy_core_is_named(folder):
+    """A server that hashes every block twice, on the loopback: one core is full."""
+    rate, samples = measured.share("127.0.0.1", server=["taskset", "-c", "0"], client=["taskset", "-c", "1"], hashes=2)
+    found = verdict(folder, [measured.run("share", "http://127.0.0.1:8070/", "read", rate, 4, samples, access="http")])
+    assert "capped by the processor" in found["verdict"], found["verdict"]
+
+
+def test_a_throttled_disk_is_named(folder):
+    """A loop device that a control group holds at 8 MB/s."""
+    image, mount = folder / "disk.img", folder / "mount"
+    with open(image, "wb") as file:
+        file.truncate(512 << 20)
+    mount.mkdir()
+    loop = sh("losetup", "-f", "--show", image).strip()
+    try:
+        sh("mkfs.ext4", "-q", loop)
+        sh("mount", loop, mount)
+        major_minor = Path(f"/sys/class/block/{Path(loop).name}/dev").read_text().strip()
+
+        def limits(unified):
+            if unified:
+                return {"io.max": f"{major_minor} rbps=8000000 wbps=8000000"}
+            return {f"blkio.throttle.{way}_bps_device": f"{major_minor} 8000000" for way in ("read", "write")}
+
+        with control_group("blkio", limits) as inside:
+            alone, quiet = measured.fio(mount, "read", prefix=inside)
+            pool, samples = measured.fio(mount, "read", prefix=inside)
+        assert 6e6 < alone < 10e6, alone
+        runs = [
+            measured.run("disk", mount, "read", alone, 4, quiet),
+            measured.run("pool", mount, "read", pool, 4, samples),
+            measured.run("net", "nas", "receive", 117e6, 4),
+        ]
+        found = verdict(folder, runs)
+        assert "capped by the disk itself" in found["verdict"], found["verdict"]
+    finally:
+        subprocess.run(["umount", mount])
+        subprocess.run(["losetup", "-d", loop])

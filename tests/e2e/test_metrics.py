@@ -1,0 +1,85 @@
+"""Metrics: their text is what Prometheus reads, and their values are what was done."""
+
+import re
+import socket
+import time
+
+from conftest import client, make, payload
+
+SAMPLE = re.compile(r'^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.]+(?:e-?\d+)?)$')
+
+
+def scrape(text):
+    """All samples, as `promtool check metrics` would have them: typed before use, each name in one block."""
+    types, values, block, seen = {}, {}, None, set()
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            block = line.split()[2]
+            assert block not in seen and line.endswith("."), f"{line!r}: twice, or no sentence"
+            seen.add(block)
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            assert name == block and kind in ("counter", "gauge", "histogram")
+            types[name] = kind
+        else:
+            match = SAMPLE.match(line)
+            assert match, line
+            name, labels, value = match.groups()
+            base = re.sub("_(bucket|sum|count)$", "", name) if types[block] == "histogram" else name
+            assert base == block, f"{line!r} in the block of {block}"
+            assert (types[base] == "counter") == name.endswith("_total"), line
+            assert (name, labels) not in values, f"{line!r} twice"
+            values[name, labels] = float(value)
+    return types, values
+
+
+def total(values, name, having=""):
+    return sum(value for (n, labels), value in values.items() if n == name and having in (labels or ""))
+
+
+def over_http(port):
+    with socket.create_connection(("127.0.0.1", port), 10) as link:
+        link.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: link.recv(65536), b""))
+    head, body = answer.split(b"\r\n\r\n", 1)
+    assert b"200 OK" in head and b"text/plain; version=0.0.4" in head, head
+    return body.decode()
+
+
+def test_metrics_say_what_was_done(folder):
+    daemon = make(folder).start()
+    data = payload(8 << 20)
+    try:
+        assert daemon.stop() == 0
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        config = daemon.data / "larder.toml"
+        config.write_text(config.read_text() + f'\n[metrics]\nlisten = "127.0.0.1:{port}"\n')
+        daemon.start()
+        types, before = scrape(daemon.run("metrics", check=True).stdout)
+        with client(daemon) as nfs:
+            handle = nfs.create(nfs.root, "a").handle
+            nfs.write_all(handle, data)
+            nfs.commit(handle)
+            assert nfs.read_all(handle) == data
+        time.sleep(6)  # the flusher takes dirty data after five seconds
+        _, after = scrape(over_http(port))
+
+        def grown(name, having=""):
+            return total(after, name, having) - total(before, name, having)
+
+        assert grown("larder_serve_nfs_written_bytes_total") == grown("larder_volume_written_bytes_total") == len(data)
+        assert grown("larder_serve_nfs_read_bytes_total") == len(data)
+        assert grown("larder_serve_nfs_calls_total", 'procedure="write"') >= 8
+        assert grown("larder_serve_nfs_call_seconds_count", 'procedure="write"') >= 8
+        assert len(data) <= grown("larder_volume_flushed_bytes_total") < len(data) * 1.2
+        written = grown("larder_pool_disk_written_bytes_total")
+        # The journal's next file may have been made ready meanwhile, with 16 MiB of zeros on two disks.
+        assert len(data) * 1.5 <= written < len(data) * 3 + (40 << 20), written
+        assert grown("larder_pool_journal_batches_total") >= 1 and grown("larder_pool_disk_syncs_total") >= 3
+        assert total(after, "larder_pool_disk_online") == 3 and total(after, "larder_pool_disk_errors_total") == 0
+        assert total(after, "larder_pool_stored_bytes") >= len(data)
+        assert {name.split("_")[1] for name in types} == {"pool", "volume", "serve", "process"}
+        assert daemon.run("metrics").stdout.startswith("# HELP larder_")
+    finally:
+        daemon.end()

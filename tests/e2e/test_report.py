@@ -1,0 +1,356 @@
+"""The HTML report of a bench in a real browser: plots that are drawn, in every light and size, and that answer.
+
+The results come from cargo's example `report` (built by `cargo test`), which draws the samples of the unit tests.
+"""
+
+import base64
+import json
+import os
+import re
+import struct
+import subprocess
+import time
+import zlib
+
+import pytest
+from larderd import ROOT
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+WIDE, PHONE = (1280, 900), (390, 844)
+
+
+def draw(*arguments):
+    program = ROOT / "target" / "release" / "examples" / "report"
+    assert program.exists(), f"{program} is missing: cargo build --release -p larder-measure --examples"
+    subprocess.run([program, *map(str, arguments)], check=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports")
+    for name in ["box-a", "box-d", "box-e"]:
+        draw(name, folder)
+    faster = json.loads((folder / "box-a.json").read_text())
+    for run in faster["runs"]:
+        if run["access"] == "nfs3":
+            for repeat in run["repeats"]:
+                repeat["bytes_per_s"] *= 1.4
+    (folder / "faster.json").write_text(json.dumps(faster))
+    draw(folder / "box-a.json", folder / "faster.json", folder)
+    return folder
+
+
+class Browser:
+    def __init__(self, downloads):
+        options = webdriver.ChromeOptions()
+        for switch in ["headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars"]:
+            options.add_argument(f"--{switch}")
+        options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+
+    def open(self, path, size=WIDE, dark=False, scripts=True):
+        cdp = self.driver.execute_cdp_cmd
+        cdp("Emulation.setDeviceMetricsOverride", {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False})
+        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        cdp("Emulation.setEmulatedMedia", {"media": "", "features": [theme]})
+        cdp("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+        self.driver.get(f"file://{path}")
+
+    def boxes(self, selector):
+        """Id and rectangle on the page of all that are shown, as the browser's layout has them."""
+        found = []
+        for element in self.driver.find_elements(By.CSS_SELECTOR, selector):
+            if element.is_displayed():
+                found.append((element.get_attribute("id"), element.rect))
+        return found
+
+    def pixels(self, rect):
+        """Rows of RGB of one part of the page."""
+        clip = {k: rect[k] for k in ("x", "y", "width", "height")} | {"scale": 1}
+        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
+        return decode(base64.b64decode(shot["data"]))
+
+    def run(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def complaints(self):
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    made = Browser(tmp_path_factory.mktemp("downloads"))
+    yield made
+    made.driver.quit()
+
+
+def decode(png):
+    """PNG of 8 bits per channel, without interlace, as browsers write it (ISO 15948)."""
+    at, data = 8, b""
+    while at < len(png):
+        (length,), kind = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
+        body = png[at + 8 : at + 8 + length]
+        if kind == b"IHDR":
+            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
+        elif kind == b"IDAT":
+            data += body
+        at += 12 + length
+    assert depth == 8 and colour in (2, 6)
+    step = 3 if colour == 2 else 4
+    raw, rows, above = zlib.decompress(data), [], bytearray(width * step)
+    for y in range(height):
+        start = y * (width * step + 1)
+        filtered, line = raw[start], bytearray(raw[start + 1 : start + 1 + width * step])
+        for n in range(len(line)):
+            left = line[n - step] if n >= step else 0
+            corner = above[n - step] if n >= step else 0
+            if filtered == 1:
+                line[n] = line[n] + left & 255
+            elif filtered == 2:
+                line[n] = line[n] + above[n] & 255
+            elif filtered == 3:
+                line[n] = line[n] + (left + above[n]) // 2 & 255
+            elif filtered == 4:
+                guess = left + above[n] - corner
+                line[n] = line[n] + min((left, above[n], corner), key=lambda v: abs(guess - v)) & 255
+        rows.append([tuple(line[x : x + 3]) for x in range(0, len(line), step)])
+        above = line
+    return rows
+
+
+def colour(hexadecimal):
+    return tuple(int(hexadecimal[n : n + 2], 16) for n in (1, 3, 5))
+
+
+def near(a, b):
+    return sum(abs(x - y) for x, y in zip(a, b)) < 24
+
+
+LIGHT = {"s0": "#0072b2", "s1": "#d55e00", "s2": "#00865f", "s3": "#a8457e", "c2": "#d55e00", "c4": "#8a4f9e", "paper": "#ffffff"}
+DARK = {"s0": "#5cb3f0", "s1": "#ff8f47", "s2": "#35c996", "s3": "#e48fc4", "c2": "#f07b2e", "c4": "#b07fc6", "paper": "#14181f"}
+
+
+def painted(rows, wanted):
+    """How many pixels have the colour, and how far they reach across."""
+    found = [x for row in rows for x, pixel in enumerate(row) if near(pixel, colour(wanted))]
+    return len(found), (max(found) - min(found) if found else 0)
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_plots_are_drawn(reports, browser, size, dark, scripts):
+    theme = DARK if dark else LIGHT
+    browser.open(reports / "box-e.html", size, dark, scripts)
+    boxes = dict(browser.boxes("#block-size-part svg.plot, #overview-part svg.plot, #latencies-part svg.plot"))
+    ending = "-n" if size == PHONE else "-w"
+    assert set(boxes) == {name + ending for name in ("block-size-1", "overview", "latency")}
+    for name, rect in boxes.items():
+        rows = browser.pixels(rect)
+        assert len({pixel for row in rows for pixel in row}) > 20, f"{name} has hardly any colours"
+        paper = sum(near(pixel, colour(theme["paper"])) for pixel in rows[2])
+        assert paper > len(rows[2]) / 2, f"{name} is not on the page's own paper"
+    rect = boxes["block-size-1" + ending]
+    rows = browser.pixels(rect)
+    for line in ("s0", "s1", "s2", "s3"):
+        count, across = painted(rows, theme[line])
+        assert count > 150 and across > rect["width"] * 0.5, f"line {line} of the sweep: {count} pixels, {across} wide"
+    count, across = painted(browser.pixels(boxes["overview" + ending]), theme["s0"])
+    assert count > 1000 and across > size[0] * 0.3, "the bars of the overview"
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_nothing_runs_out_of_the_page(reports, browser, size):
+    for name in ["box-a", "box-d", "box-e", "compare"]:
+        browser.open(reports / f"{name}.html", size)
+        assert browser.run("return document.documentElement.scrollWidth") <= size[0], name
+        out = browser.run(
+            """const found = [];
+            for (const svg of document.querySelectorAll("svg.plot")) {
+              const box = svg.getBoundingClientRect();
+              if (!box.width) continue;
+              for (const text of svg.querySelectorAll("text")) {
+                const t = text.getBoundingClientRect();
+                if (t.width && (t.left < box.left - 2 || t.right > box.right + 2 || t.bottom > box.bottom + 2)) found.push(svg.id + ": " + text.textContent);
+              }
+            }
+            return found;"""
+        )
+        assert out == [], name
+
+
+def test_labels_do_not_overlap(reports, browser):
+    """Neither ticks, nor legends, nor row labels and values."""
+    for name in ["box-a", "box-d", "box-e", "compare"]:
+        for size in [WIDE, PHONE]:
+            browser.open(reports / f"{name}.html", size)
+            clash = browser.run(
+                """const found = [];
+                for (const svg of document.querySelectorAll("svg.plot")) {
+                  if (!svg.getBoundingClientRect().width) continue;
+                  const boxes = [...svg.querySelectorAll("text")].map((t) => [t.textContent, t.getBoundingClientRect()]);
+                  boxes.forEach(([a, p], n) => boxes.slice(n + 1).forEach(([b, q]) => {
+                    const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+                    const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+                    if (across > 1 && down > 4) found.push(`${svg.id}: ${a} | ${b}`);
+                  }));
+                }
+                return found;"""
+            )
+            assert clash == [], f"{name} {size}"
+
+
+def test_cores_and_knees_of_the_pi_box(reports, browser):
+    browser.open(reports / "box-a.html")
+    opened = [rect for name, rect in browser.boxes("details.run[open] svg.plot") if name.endswith("cores-w")]
+    assert len(opened) == 1, "the run that saturated a core is open"
+    rows = browser.pixels(opened[0])
+    # Core 0 is full of system and interrupt time: its panel is the left quarter.
+    first = [row[: len(row) // 4] for row in rows]
+    for state in ("c2", "c4"):
+        assert painted(first, LIGHT[state])[0] > 2000, state
+    marks = browser.run("return [...document.querySelectorAll('#over-time-1-w .mark text')].map((t) => t.textContent)")
+    assert marks == ["knee"]
+
+
+def test_pointer_tells_values(reports, browser):
+    browser.open(reports / "box-e.html")
+    svg = browser.driver.find_element(By.ID, "block-size-1-w")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", svg)
+    ActionChains(browser.driver).move_to_element(svg).perform()
+    tip = browser.driver.find_element(By.CSS_SELECTOR, ".tip")
+    assert tip.is_displayed()
+    for word in ["KiB", "local", "nfs3", "smb3", "sftp", "MB/s"]:
+        assert word in tip.text, tip.text
+    # The value is the one of the table behind the plot.
+    block = tip.text.splitlines()[0]
+    row = browser.run(
+        """const rows = [...document.querySelectorAll("#block-size-1 tbody tr")];
+        return [...rows.find((r) => r.cells[0].textContent === arguments[0]).cells].map((c) => c.textContent);""",
+        block,
+    )
+    for value in row[1:]:
+        assert value in tip.text, (row, tip.text)
+    bar = browser.driver.find_element(By.CSS_SELECTOR, "#overview-w .row .bar")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", bar)
+    ActionChains(browser.driver).move_to_element(bar).perform()
+    assert tip.text.startswith("best single disk: 3"), tip.text
+
+
+def path(browser, n=0):
+    return browser.run("return document.querySelector(`#block-size-1-w .data > [data-n='${arguments[0]}'] path`).getAttribute('d')", n)
+
+
+def same(a, b):
+    """The script and the program draw the same, to a tenth of a pixel."""
+    a, b = ([float(n) for n in re.findall(r"[\d.]+", path)] for path in (a, b))
+    return len(a) == len(b) == 28 and all(abs(x - y) < 0.16 for x, y in zip(a, b))
+
+
+def test_legend_hides_and_zoom_magnifies(reports, browser):
+    browser.open(reports / "box-e.html")
+    svg = browser.driver.find_element(By.ID, "block-size-1-w")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", svg)
+    before, rect = path(browser), svg.rect
+    assert painted(browser.pixels(rect), LIGHT["s1"])[0] > 150
+    key = svg.find_element(By.CSS_SELECTOR, ".key[data-n='1']")
+    key.click()
+    assert key.get_attribute("aria-pressed") == "false"
+    assert painted(browser.pixels(rect), LIGHT["s1"])[0] < 80, "only the key is left"
+    key.send_keys(Keys.ENTER)
+    assert key.get_attribute("aria-pressed") == "true"
+    drag = ActionChains(browser.driver).move_to_element_with_offset(svg, 0, -60).click_and_hold()
+    drag.move_by_offset(60, 0).move_by_offset(60, 0).release().perform()
+    zoomed = path(browser)
+    assert not same(zoomed, before), "dragging zooms"
+    ticks = browser.run("return [...document.querySelectorAll('#block-size-1-w .x-ticks text')].map((t) => t.textContent)")
+    assert ticks and "4 KiB" not in ticks, ticks
+    button = next(b for b in browser.driver.find_elements(By.CSS_SELECTOR, "#block-size-1 button") if b.text == "Whole range")
+    assert button.is_displayed()
+    button.click()
+    assert same(path(browser), before) and not button.is_displayed()
+
+
+def test_keys_do_what_the_pointer_does(reports, browser):
+    browser.open(reports / "box-e.html")
+    svg = browser.driver.find_element(By.ID, "block-size-1-w")
+    svg.send_keys(Keys.HOME)
+    tip = browser.driver.find_element(By.CSS_SELECTOR, ".tip")
+    assert tip.text.startswith("4 KiB"), tip.text
+    svg.send_keys(Keys.ARROW_RIGHT)
+    assert tip.text.startswith("8 KiB"), tip.text
+    before = path(browser)
+    svg.send_keys("+")
+    assert not same(path(browser), before)
+    svg.send_keys(Keys.ESCAPE)
+    assert same(path(browser), before)
+    rows = browser.driver.find_element(By.ID, "overview-w")
+    rows.send_keys(Keys.ARROW_DOWN)
+    assert tip.text.startswith("best single disk"), tip.text
+
+
+def test_json_and_plots_can_be_saved(reports, browser, tmp_path):
+    browser.open(reports / "box-e.html")
+    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    browser.driver.find_element(By.CSS_SELECTOR, ".download button").click()
+    saved = wait_for(tmp_path, "*.json")
+    original = json.loads((reports / "box-e.json").read_text())
+    assert json.loads(saved.read_text()) == original
+    button = next(b for b in browser.driver.find_elements(By.CSS_SELECTOR, "#block-size-1 button") if b.text == "Save SVG")
+    button.click()
+    svg = wait_for(tmp_path, "*.svg")
+    text = svg.read_text()
+    assert "var(" not in text and "<style" in text
+    browser.open(svg)
+    shot = browser.pixels({"x": 0, "y": 0, "width": 720, "height": 340})
+    assert painted(shot, LIGHT["s1"])[0] > 150, "a saved plot has its colours"
+    browser.open(reports / "box-e-block-size-1.svg")
+    shot = browser.pixels({"x": 0, "y": 0, "width": 720, "height": 340})
+    assert painted(shot, LIGHT["s1"])[0] > 150, "so has one that never was in a page"
+
+
+def wait_for(folder, pattern):
+    for _ in range(100):
+        found = [p for p in folder.glob(pattern) if p.stat().st_size]
+        if found:
+            return found[0]
+        time.sleep(0.1)
+    raise AssertionError(f"nothing was saved: {os.listdir(folder)}")
+
+
+def test_comparison_shows_what_is_faster(reports, browser):
+    browser.open(reports / "compare.html")
+    assert "2 faster" in browser.driver.find_element(By.CSS_SELECTOR, ".lead").text
+    ((_, rect),) = browser.boxes("#ratios svg.plot")
+    assert painted(browser.pixels(rect), LIGHT["s2"])[0] > 40, "green dots"
+    text = (reports / "compare.txt").read_text()
+    assert "faster" in text and "NOT COMPARABLE" in text
+
+
+def test_hostile_results_run_nothing(reports, browser, tmp_path):
+    evil = "</script><script>window.hit=1</script>\"'><img src=x onerror=window.hit=1>"
+    result = json.loads((reports / "box-a.json").read_text())
+    result["title"] = result["machine"]["model"] = evil
+    for run in result["runs"]:
+        run["subject"] = run["access"] = run["with"] = evil
+        run["notes"] = [{"code": "x", "text": evil, "misleading": True}]
+        for disk in run["samples"]["disks"]:
+            disk["disk"] = evil
+    (tmp_path / "evil.json").write_text(json.dumps(result))
+    draw(tmp_path / "evil.json", tmp_path)
+    browser.open(tmp_path / "evil.html")
+    assert browser.run("return [window.hit === undefined, document.querySelectorAll('img').length, document.documentElement.classList.contains('alive')]") == [True, 0, True]
+    assert "window.hit" in browser.driver.find_element(By.TAG_NAME, "h1").text
+
+
+def test_the_page_is_content_with_its_own_policy(reports, browser):
+    browser.complaints()
+    for name in ["box-a", "box-d", "box-e", "compare"]:
+        browser.open(reports / f"{name}.html")
+        assert browser.run("return document.documentElement.classList.contains('alive')"), f"{name}: the script did not run"
+        assert browser.complaints() == [], name
