@@ -5,6 +5,7 @@ import socket
 import time
 
 from conftest import client, make, payload
+from test_smb import smb
 
 SAMPLE = re.compile(r'^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.]+(?:e-?\d+)?)$')
 
@@ -81,5 +82,30 @@ def test_metrics_say_what_was_done(folder):
         assert total(after, "larder_pool_stored_bytes") >= len(data)
         assert {name.split("_")[1] for name in types} == {"pool", "volume", "serve", "process"}
         assert daemon.run("metrics").stdout.startswith("# HELP larder_")
+    finally:
+        daemon.end()
+
+
+def test_smb_and_the_mount_are_counted(folder):
+    daemon = make(folder).start()
+    data, mount = payload(3 << 20), folder / "mount"
+    mount.mkdir()
+    try:
+        daemon.run("mount", mount, check=True)
+        (folder / "up").write_bytes(data)
+        smb(daemon, "put up file; get file down; rename file other", cwd=folder)
+        assert (folder / "down").read_bytes() == (mount / "other").read_bytes() == data
+        (mount / "again").write_bytes(data)
+        smb(daemon, "del other")
+        daemon.run("umount", mount, check=True)
+        _, values = scrape(daemon.run("metrics", check=True).stdout)
+        for way in ("smb", "mount"):
+            for name in ("read", "written"):
+                assert total(values, f"larder_serve_{way}_{name}_bytes_total") == len(data), (way, name)
+        took = lambda way, operation: total(values, f"larder_serve_{way}_operation_seconds_count", f'"{operation}"')
+        assert took("smb", "rename") == took("smb", "remove") == 1 and took("smb", "open") >= 3
+        assert took("smb", "read") >= 3 and took("smb", "write") >= 3
+        assert took("mount", "read") >= 1 and took("mount", "write") >= 1 and took("mount", "lookup") >= 1
+        assert took("mount", "create") == 1
     finally:
         daemon.end()

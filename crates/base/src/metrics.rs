@@ -17,6 +17,10 @@ const BOUNDS_US: [u64; 14] =
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);
     }
@@ -34,6 +38,10 @@ pub struct Latency {
 }
 
 impl Latency {
+    pub const fn new() -> Self {
+        Self { buckets: [const { AtomicU64::new(0) }; BOUNDS_US.len() + 1], sum_us: AtomicU64::new(0) }
+    }
+
     pub fn add(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let at = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(BOUNDS_US.len());

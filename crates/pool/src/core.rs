@@ -70,6 +70,8 @@ pub struct Core {
     pub activity: Activity,
     pub scrubs: Scrubs,
     pub closed: AtomicBool,
+    /// Its disks are no longer ours.
+    is_given_back: AtomicBool,
     placing: Mutex<u64>,
     /// Held while it is decided whether a disk that leaves is out of sync.
     leaving: Mutex<()>,
@@ -78,7 +80,7 @@ pub struct Core {
     reconnected: Mutex<Option<Instant>>,
     /// Versions that were refused after some of their shards had a name: one may be found at the next opening, so whoever
     /// deletes the path deletes it, too.
-    pub refused: Mutex<BTreeMap<String, Arc<Object>>>,
+    pub refused: Mutex<BTreeMap<String, Object>>,
     /// Files that a disk would not unlink (T1).
     pub stubborn: Mutex<Vec<Grave>>,
     /// A disk whose word counts has failed to sync what was unlinked. A second sync may tell of success without it, so
@@ -154,6 +156,7 @@ impl Core {
             activity: Activity::default(),
             scrubs: Scrubs::default(),
             closed: AtomicBool::new(false),
+            is_given_back: AtomicBool::new(false),
             placing: Mutex::new(0),
             leaving: Mutex::new(()),
             returning: Mutex::new(()),
@@ -464,6 +467,15 @@ impl Core {
         gone > usize::from(self.failures())
     }
 
+    /// Gives up the disks and their locks. Whoever opens the pool next does not meet a writer of ours: what is being
+    /// written to a label, a journal or a file beside the label ends first, and nothing comes after it.
+    pub fn give_back_disks(&self) {
+        let (_label, _history, _scrub) = (self.label.lock(), self.history.writing.lock(), self.scrubs.saving.lock());
+        self.is_given_back.store(true, Ordering::Release);
+        self.files.clear();
+        self.members.iter().for_each(MemberDisk::detach);
+    }
+
     // ---- labels -----------------------------------------------------------------------------
 
     /// Lets the journal have its copies on the disks that take data, as many as it should have. Blocks.
@@ -500,6 +512,9 @@ impl Core {
     /// it; member paths and states are filled in here. A disk that fails here is taken out too.
     pub fn write_labels(&self, change: impl FnOnce(&mut Label)) {
         let mut label = self.label.lock();
+        if self.is_given_back.load(Ordering::Acquire) {
+            return;
+        }
         change(&mut label);
         *self.shape.write() = Shape::of(&label);
         // Each disk that fails makes one more round: bounded by the number of disks.

@@ -96,7 +96,7 @@ pub struct History {
     events: Mutex<Events>,
     wanted: Notify,
     /// One writer at a time, so that the newer state is the one that stays.
-    writing: Mutex<()>,
+    pub writing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use larder_base::features::Access;
 use larder_base::log::LogStore;
 use object_store::ObjectStore;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::adopt::{self, Damaged};
@@ -202,8 +203,7 @@ impl Pool {
                 }
                 core.write_labels(|label| label.usage = usage);
                 core.write_history();
-                core.files.clear();
-                core.members.iter().for_each(MemberDisk::detach);
+                core.give_back_disks();
             })
             .await?;
         drop(writers);
@@ -221,10 +221,8 @@ impl Drop for Pool {
         self.sweeper.abort();
         self.mover.abort();
         self.core.graveyard.stop();
-        // Whoever opens the pool next must not meet a writer of ours.
         self.journal.stop();
-        self.core.files.clear();
-        self.core.members.iter().for_each(MemberDisk::detach);
+        self.core.give_back_disks();
     }
 }
 
@@ -324,7 +322,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal), PoolErro
     core.begin_session();
     let journal = Journal::open(core.clone()).inspect_err(|_| {
         core.graveyard.stop();
-        core.members.iter().for_each(MemberDisk::detach);
+        core.give_back_disks();
     })?;
     Ok((core, journal))
 }

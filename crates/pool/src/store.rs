@@ -170,7 +170,10 @@ impl PoolStore {
         self.core.check_open()?;
         let known: Vec<Arc<Object>> = {
             let (index, refused) = (self.core.index.read(), self.core.refused.lock());
-            let versions = |path: &Path| [index.get(path.as_ref()).cloned(), refused.get(path.as_ref()).cloned()];
+            let versions = |path: &Path| {
+                let put_back = refused.get(path.as_ref()).map(|object| Arc::new(object.shadow()));
+                [index.get(path.as_ref()).cloned(), put_back]
+            };
             paths.iter().flat_map(versions).flatten().collect()
         };
         self.tombstones.delete(&self.core, known).await?;

@@ -15,11 +15,12 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt;
 use larder_base::log::{LogEntry, LogError, LogStore};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::error::PoolError;
@@ -38,7 +39,7 @@ const BACKLOG_MAX: usize = 4096;
 /// Percent of the journal in use from which tombstones are swept (T2), and while a disk is away.
 const USED_MAX: u64 = 40;
 const USED_MAX_DEGRADED: u64 = 70;
-/// Until a sweep that a reader was in the way of is tried again.
+/// Until a sweep that could not be finished is tried again.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a delete that the journal does not take waits for those who read what is deleted.
@@ -214,11 +215,9 @@ impl Tombstones {
         core.graveyard.barrier().await;
         // Somebody still reads it: its files are still there.
         let pinned: Vec<Weak<Object>> = recorded.into_iter().filter(|object| object.strong_count() > 0).collect();
-        if !pinned.is_empty() {
-            self.recorded.lock().extend(pinned);
-            return Ok(());
-        }
-        if !core.blocking(settle_unlinks).await? {
+        if !pinned.is_empty() || !core.blocking(settle_unlinks).await? {
+            // One that nobody reads stands for the others: there is something to sweep still.
+            self.recorded.lock().extend(pinned.into_iter().chain([Weak::new()]));
             return Ok(());
         }
         let _ = self.log.trim(STREAM, through).await;

@@ -287,7 +287,7 @@ impl Core {
     fn remember_refused(&self, object: &Object) {
         let mut refused = self.refused.lock();
         if refused.len() < REFUSED_MAX {
-            refused.insert(object.path.clone(), Arc::new(object.shadow()));
+            refused.insert(object.path.clone(), object.shadow());
         }
     }
 

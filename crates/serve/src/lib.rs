@@ -1,5 +1,6 @@
 //! Protocols: each a codec, a session and operations on a volume.
 
+mod counted;
 pub mod fuse;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

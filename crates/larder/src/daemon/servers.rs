@@ -64,6 +64,10 @@ impl Servers {
         if let Some(nfs) = &self.nfs {
             nfs.handle.metrics(out);
         }
+        if let Some(smb) = &self.smb {
+            smb.metrics(out);
+        }
+        larder_serve::fuse::metrics(out);
     }
 
     pub(crate) fn set_exports(&self, exports: Vec<Export>) {

@@ -229,7 +229,22 @@ fn remove(machine: &Machine, path: &Path, identity: Identity) -> std::io::Result
     same()?;
     unmount(machine, &path.join(MOUNT), identity.device)?;
     same()?;
-    fs::remove_dir_all(path)
+    empty(path)?;
+    fs::remove_file(path.join(MARKER))?;
+    fs::remove_dir(path)
+}
+
+/// All but the marker: whoever is killed in the middle of this leaves a folder that can be swept.
+fn empty(path: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false if entry.file_name() == MARKER => {}
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
 }
 
 /// Its server may be gone: such a mount cannot be looked at, but it can be unmounted.

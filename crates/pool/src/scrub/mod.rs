@@ -75,7 +75,7 @@ pub struct Scrubs {
     turns: Vec<Semaphore>,
     /// Versions that are being repaired by the scrub, which counts for itself what it meets.
     in_repair: Mutex<BTreeSet<u64>>,
-    saving: Mutex<()>,
+    pub saving: Mutex<()>,
 }
 
 impl Default for Scrubs {

@@ -254,6 +254,11 @@ fn explain(dir: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot mount on {}: {error}: {way_out}", dir.display()))
 }
 
+/// What all mounts of this process have done.
+pub fn metrics(out: &mut larder_base::metrics::Metrics) {
+    session::COUNTED.metrics(out);
+}
+
 fn next_origin() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(ORIGIN_FIRST);
     NEXT.fetch_add(1, Ordering::Relaxed)

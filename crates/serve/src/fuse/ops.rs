@@ -26,7 +26,7 @@ use larder_volume::{
 use rustix::fs::OFlags;
 
 use super::convert::{allocate_mode, decode_dev, errno, file_attr, kind_of_mode, set_time};
-use super::session::{Session, send_data, send_done};
+use super::session::{Op, Session, send_data, send_done};
 use super::{BACKGROUND_REQUESTS_MAX, REQUEST_BYTES_MAX, dir, xattr};
 
 pub(super) struct Operations {
@@ -98,7 +98,7 @@ impl Filesystem for Operations {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::Lookup, async move {
             let found = session.volume.lookup(&cred, Ino(parent.0), &name, NameMatch::Exact).await;
             session.send_lookup(reply, found);
         });
@@ -110,7 +110,7 @@ impl Filesystem for Operations {
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         let session = self.session.clone();
-        self.session.serve(async move {
+        self.session.serve(Op::GetAttributes, async move {
             let result = session.volume.getattr(Ino(ino.0)).await;
             session.send_attr(reply, result);
         });
@@ -148,7 +148,7 @@ impl Filesystem for Operations {
         if size.is_some() && set.mtime.is_none() {
             set.mtime = Some(SetTime::Now);
         }
-        self.session.serve(async move {
+        self.session.serve(Op::SetAttributes, async move {
             let result = match set == SetAttr::default() {
                 true => session.volume.getattr(Ino(ino.0)).await,
                 false => session.volume.setattr(&cred, Ino(ino.0), set).await.map(|changed| changed.after),
@@ -159,7 +159,7 @@ impl Filesystem for Operations {
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
         let session = self.session.clone();
-        self.session.serve(async move {
+        self.session.serve(Op::Lookup, async move {
             match session.volume.readlink(Ino(ino.0)).await {
                 Ok(target) => reply.data(&target),
                 Err(error) => reply.error(errno(&error)),
@@ -180,7 +180,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let Some(kind) = kind_of_mode(mode) else { return reply.error(Errno::EINVAL) };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::Create, async move {
             let (dir, set) = (Ino(parent.0), with_mode(mode));
             let made = match kind {
                 FileKind::File => {
@@ -199,7 +199,7 @@ impl Filesystem for Operations {
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::Create, async move {
             let made = session.volume.mkdir(&cred, Ino(parent.0), &name, with_mode(mode)).await;
             session.send_entry(reply, made.map(|made| made.0));
         });
@@ -208,13 +208,13 @@ impl Filesystem for Operations {
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move { send_done(reply, session.volume.unlink(&cred, Ino(parent.0), &name).await) });
+        self.session.serve(Op::Remove, async move { send_done(reply, session.volume.unlink(&cred, Ino(parent.0), &name).await) });
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move { send_done(reply, session.volume.rmdir(&cred, Ino(parent.0), &name).await) });
+        self.session.serve(Op::Remove, async move { send_done(reply, session.volume.rmdir(&cred, Ino(parent.0), &name).await) });
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -225,7 +225,7 @@ impl Filesystem for Operations {
         }
         let target = Bytes::copy_from_slice(target.as_bytes());
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::Create, async move {
             let made = session.volume.symlink(&cred, Ino(parent.0), &name, &target, with_mode(0o777)).await;
             session.send_entry(reply, made.map(|made| made.0));
         });
@@ -249,7 +249,7 @@ impl Filesystem for Operations {
             _ => return reply.error(Errno::EINVAL),
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::Rename, async move {
             let (from, to) = (Ino(parent.0), Ino(new_parent.0));
             send_done(reply, session.volume.rename(&cred, from, &name, to, &new_name, mode).await);
         });
@@ -258,7 +258,7 @@ impl Filesystem for Operations {
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::Create, async move {
             let made = session.volume.link(&cred, Ino(ino.0), Ino(parent.0), &name).await;
             session.send_entry(reply, made.map(|made| made.0));
         });
@@ -266,7 +266,7 @@ impl Filesystem for Operations {
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::Open, async move {
             match session.open(&cred, Ino(ino.0), flags).await {
                 Ok((handle, flags)) => reply.opened(handle, flags),
                 Err(error) => reply.error(errno(&error)),
@@ -286,7 +286,7 @@ impl Filesystem for Operations {
     ) {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::Create, async move {
             let made = session.volume.create(&cred, Ino(parent.0), &name, CreateMode::Guarded, with_mode(mode)).await;
             let attr = match made {
                 Ok((attr, _, _)) => attr,
@@ -321,7 +321,7 @@ impl Filesystem for Operations {
     ) {
         let session = self.session.clone();
         let len = (size as usize).min(IO_BYTES_MAX);
-        self.session.serve(async move {
+        self.session.serve(Op::Read, async move {
             match session.volume.read(Ino(ino.0), offset, len).await {
                 Ok(data) => send_data(reply, &data, len),
                 Err(error) => reply.error(errno(&error)),
@@ -387,12 +387,12 @@ impl Filesystem for Operations {
 
     fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let session = self.session.clone();
-        self.session.serve(async move { send_done(reply, session.volume.commit(Ino(ino.0)).await) });
+        self.session.serve(Op::Sync, async move { send_done(reply, session.volume.commit(Ino(ino.0)).await) });
     }
 
     fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let session = self.session.clone();
-        self.session.serve(async move {
+        self.session.serve(Op::Open, async move {
             match session.volume.open(Ino(ino.0)).await {
                 Ok(file) => reply.opened(FileHandle(session.handles.insert(file)), FopenFlags::empty()),
                 Err(error) => reply.error(errno(&error)),
@@ -402,7 +402,7 @@ impl Filesystem for Operations {
 
     fn readdir(&self, request: &Request, ino: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectory) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move { dir::list(&session, &cred, Ino(ino.0), offset, reply).await });
+        self.session.serve(Op::List, async move { dir::list(&session, &cred, Ino(ino.0), offset, reply).await });
     }
 
     fn readdirplus(
@@ -414,7 +414,7 @@ impl Filesystem for Operations {
         reply: ReplyDirectoryPlus,
     ) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move { dir::list_plus(&session, &cred, Ino(ino.0), offset, reply).await });
+        self.session.serve(Op::List, async move { dir::list_plus(&session, &cred, Ino(ino.0), offset, reply).await });
     }
 
     fn releasedir(&self, _request: &Request, _ino: INodeNo, handle: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
@@ -426,7 +426,7 @@ impl Filesystem for Operations {
     /// Names are durable when their operation is answered, unless the volume is relaxed: commit knows.
     fn fsyncdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let session = self.session.clone();
-        self.session.serve(async move { send_done(reply, session.volume.commit(Ino(ino.0)).await) });
+        self.session.serve(Op::Sync, async move { send_done(reply, session.volume.commit(Ino(ino.0)).await) });
     }
 
     fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
@@ -462,7 +462,7 @@ impl Filesystem for Operations {
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         let value = Bytes::copy_from_slice(value);
-        self.session.serve(async move {
+        self.session.serve(Op::ExtendedAttributes, async move {
             send_done(reply, session.volume.setxattr(&cred, Ino(ino.0), &name, &value, mode).await);
         });
     }
@@ -473,7 +473,7 @@ impl Filesystem for Operations {
             Err(error) => return reply.error(error),
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::ExtendedAttributes, async move {
             let value = session.volume.getxattr(&cred, Ino(ino.0), &name).await;
             xattr::send(reply, size, value.map(|value| value.to_vec()));
         });
@@ -481,7 +481,7 @@ impl Filesystem for Operations {
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::ExtendedAttributes, async move {
             let names = session.volume.listxattr(&cred, Ino(ino.0)).await;
             xattr::send(reply, size, names.map(|names| xattr::list(&names)));
         });
@@ -493,7 +493,7 @@ impl Filesystem for Operations {
             Err(error) => return reply.error(error),
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move { send_done(reply, session.volume.removexattr(&cred, Ino(ino.0), &name).await) });
+        self.session.serve(Op::ExtendedAttributes, async move { send_done(reply, session.volume.removexattr(&cred, Ino(ino.0), &name).await) });
     }
 
     fn ioctl(
@@ -522,7 +522,7 @@ impl Filesystem for Operations {
     ) {
         let Some((mode, within_size)) = allocate_mode(mode) else { return reply.error(Errno::EOPNOTSUPP) };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::Other, async move {
             let mut length = length;
             if within_size {
                 match session.volume.getattr(Ino(ino.0)).await {
@@ -555,7 +555,7 @@ impl Filesystem for Operations {
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         let session = self.session.clone();
-        self.session.serve(async move {
+        self.session.serve(Op::Other, async move {
             match session.volume.seek(Ino(ino.0), offset, to).await {
                 Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
                 Err(FsError::NotFound) => reply.error(Errno::ENXIO),
@@ -578,7 +578,7 @@ impl Filesystem for Operations {
         reply: ReplyWrite,
     ) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(async move {
+        self.session.serve(Op::Write, async move {
             match session.copy(&cred, (Ino(ino_in.0), offset_in), (Ino(ino_out.0), offset_out), len).await {
                 Ok(copied) => reply.written(copied),
                 Err(error) => reply.error(errno(&error)),

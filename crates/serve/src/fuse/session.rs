@@ -14,13 +14,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::{Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use larder_base::{Clock, SystemClock};
 use larder_volume::{Attr, Cred, FileKind, FsError, FsResult, Ino, ReadData, Volume};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+
+use crate::counted::{Counted, Names};
 
 use super::convert::{age, errno, file_attr, negative_attr};
 use super::invalidate::Stale;
@@ -35,6 +37,46 @@ const YOUNG: Duration = Duration::from_secs(10);
 const ATTR_TTL_YOUNG: Duration = Duration::from_secs(1);
 /// The kernel takes 1024 pieces in one call, one of them the header's.
 const PIECES_MAX: usize = 1000;
+
+/// What requests are counted as.
+#[derive(Clone, Copy)]
+pub(super) enum Op {
+    Lookup,
+    GetAttributes,
+    SetAttributes,
+    List,
+    Create,
+    Remove,
+    Rename,
+    Open,
+    Read,
+    Write,
+    Sync,
+    ExtendedAttributes,
+    Other,
+}
+
+/// Of all mounts of this process, those that are gone included.
+pub(super) static COUNTED: Counted<{ Op::Other as usize + 1 }> = Counted::new(Names {
+    operations: [
+        "lookup",
+        "get-attributes",
+        "set-attributes",
+        "list",
+        "create",
+        "remove",
+        "rename",
+        "open",
+        "read",
+        "write",
+        "sync",
+        "extended-attributes",
+        "other",
+    ],
+    seconds: "larder_serve_mount_operation_seconds",
+    read_bytes: "larder_serve_mount_read_bytes_total",
+    written_bytes: "larder_serve_mount_written_bytes_total",
+});
 
 pub(super) struct Session {
     pub(super) volume: Volume,
@@ -97,11 +139,15 @@ impl Session {
     }
 
     /// Carries a request out (S1).
-    pub(super) fn serve(&self, operation: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn serve(&self, kind: Op, operation: impl Future<Output = ()> + Send + 'static) {
         if self.closing.load(Ordering::Relaxed) {
             return;
         }
-        let mut operation = Box::pin(operation);
+        let since = Instant::now();
+        let mut operation = Box::pin(async move {
+            operation.await;
+            COUNTED.add(kind as usize, since);
+        });
         let _context = self.runtime.enter();
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| poll_once(operation.as_mut())));
         match polled {
@@ -111,7 +157,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::serve`], for a request that holds `bytes` of data (S2).
+    /// As [`Session::serve`], for a write that holds `bytes` of data (S2).
     pub(super) fn serve_holding(self: &Arc<Self>, bytes: usize, operation: impl Future<Output = ()> + Send + 'static) {
         let held = Held { session: self.clone(), bytes };
         let before = self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -119,8 +165,9 @@ impl Session {
             operation.await;
             drop(held);
         };
+        COUNTED.written_bytes.add(bytes as u64);
         if before.saturating_add(bytes) <= IN_FLIGHT_BYTES_MAX {
-            return self.serve(operation);
+            return self.serve(Op::Write, operation);
         }
         let waited = std::panic::catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(operation)));
         if waited.is_err() {
@@ -209,6 +256,7 @@ pub(super) fn send_done<T>(reply: ReplyEmpty, result: FsResult<T>) {
 
 /// Data as it lies in caches, not copied together.
 pub(super) fn send_data(reply: ReplyData, data: &ReadData, len_max: usize) {
+    COUNTED.read_bytes.add(data.len().min(len_max) as u64);
     if let [only] = data.chunks.as_slice() {
         return reply.data(&only[..only.len().min(len_max)]);
     }

@@ -19,6 +19,7 @@ use smb_server::{
 };
 
 use super::feed::FeedHold;
+use super::stats::Op;
 use super::status::OrStatus;
 use super::tree::Core;
 use super::{names, rights, security, times};
@@ -59,17 +60,21 @@ impl Handle for FileHandle {
     }
 
     async fn write_bytes(&self, offset: u64, data: Bytes) -> SmbResult<u32> {
+        let _op = self.core.stats.begin(Op::Write);
         let len = data.len() as u32;
         self.core.volume.write(&self.who, self.ino, offset, vec![data], Stability::Unstable).await.or_status()?;
+        self.core.stats.written(len);
         Ok(len)
     }
 
     async fn flush(&self) -> SmbResult<()> {
+        let _op = self.core.stats.begin(Op::Sync);
         self.core.volume.commit(self.ino).await.or_status()?;
         Ok(())
     }
 
     async fn stat(&self) -> SmbResult<FileInfo> {
+        let _op = self.core.stats.begin(Op::GetAttributes);
         let attr = self.core.volume.getattr(self.ino).await.or_status()?;
         Ok(info(self.name.clone(), &attr))
     }
@@ -94,6 +99,7 @@ impl Handle for FileHandle {
     }
 
     async fn security(&self) -> SmbResult<SecurityDescriptor> {
+        let _op = self.core.stats.begin(Op::GetAttributes);
         Ok(security::descriptor(&self.attr().await?))
     }
 
@@ -197,7 +203,10 @@ impl Handle for FileHandle {
 
 impl FileHandle {
     async fn read_data(&self, offset: u64, len: u32) -> SmbResult<ReadData> {
-        self.core.volume.read(self.ino, offset, (len as usize).min(IO_BYTES_MAX)).await.or_status()
+        let _op = self.core.stats.begin(Op::Read);
+        let data = self.core.volume.read(self.ino, offset, (len as usize).min(IO_BYTES_MAX)).await.or_status()?;
+        self.core.stats.read(data.len());
+        Ok(data)
     }
 
     async fn attr(&self) -> SmbResult<Attr> {
@@ -214,11 +223,13 @@ impl FileHandle {
     }
 
     async fn set(&self, set: SetAttr) -> SmbResult<()> {
+        let _op = self.core.stats.begin(Op::SetAttributes);
         self.core.volume.setattr(&self.who, self.ino, set).await.or_status()?;
         Ok(())
     }
 
     async fn list_one(&self, name: &str) -> SmbResult<Vec<DirEntry>> {
+        let _op = self.core.stats.begin(Op::List);
         let (attr, stored) = match self.core.find_stored(&self.who, self.ino, name).await {
             Ok(found) => found,
             Err(FsError::NotFound | FsError::NameTooLong) => return Ok(Vec::new()),
@@ -228,6 +239,7 @@ impl FileHandle {
     }
 
     async fn page(&self, after: u64) -> SmbResult<DirPage> {
+        let _op = self.core.stats.begin(Op::List);
         let listing = self.core.volume.readdir(&self.who, self.ino, after, PAGE_ENTRIES, true).await.or_status()?;
         let next = listing.entries.last().map_or(after, |last| last.cookie);
         let mut entries = Vec::with_capacity(listing.entries.len());

@@ -24,6 +24,7 @@ mod people;
 mod rights;
 pub mod secret;
 mod security;
+mod stats;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -136,6 +137,7 @@ pub struct SmbServer {
     addr: SocketAddr,
     config: ConfigHandle,
     directory: Directory,
+    stats: Arc<stats::Stats>,
     server: Mutex<Option<smb_server::SmbServer>>,
     applied: Mutex<Applied>,
 }
@@ -170,6 +172,7 @@ impl SmbServer {
                 addr,
                 config: server.config_handle(),
                 directory: Directory::default(),
+                stats: Arc::default(),
                 server: Mutex::new(Some(server)),
                 applied: Mutex::default(),
             };
@@ -181,6 +184,10 @@ impl SmbServer {
 
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    pub fn metrics(&self, out: &mut larder_base::metrics::Metrics) {
+        self.stats.metrics(out);
     }
 
     /// Serves until `shutdown`, then lets every connection finish the request it is at.
@@ -266,7 +273,7 @@ impl SmbServer {
             access: share.users.iter().cloned().collect(),
             guest: share.guest,
         };
-        let core = Arc::new(Core { volume, read_only: share.read_only, people, feed });
+        let core = Arc::new(Core { volume, read_only: share.read_only, people, feed, stats: self.stats.clone() });
         let mut public = Share::new(&share.name, Tree::new(core, Cred::root(), !share.read_only));
         public = match (share.guest, share.read_only) {
             (true, false) => public.public(),

@@ -44,7 +44,7 @@ impl Fixture {
         let own = volume.with_origin(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
         let feed = Feed::new(own.clone(), "s".to_owned());
         let people = People { directory, access, guest: false };
-        let core = Arc::new(Core { volume: own, read_only: false, people, feed });
+        let core = Arc::new(Core { volume: own, read_only: false, people, feed, stats: Arc::default() });
         Self { volume, share: Tree::new(core, Cred::root(), true), _registry: registry }
     }
 

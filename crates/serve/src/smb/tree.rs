@@ -24,6 +24,7 @@ use super::feed::Feed;
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::people::People;
 use super::status::{OrStatus, path_status, status};
+use super::stats::{Op, Stats};
 use super::{names, rights};
 
 const FILE_MODE: u32 = 0o644;
@@ -42,6 +43,7 @@ pub struct Core {
     pub read_only: bool,
     pub people: People,
     pub feed: Arc<Feed>,
+    pub stats: Arc<Stats>,
 }
 
 /// The share as one user sees it.
@@ -333,6 +335,7 @@ enum Attempt {
 #[async_trait]
 impl ShareBackend for Tree {
     async fn open(&self, path: &SmbPath, opts: OpenOptions) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
+        let _op = self.core.stats.begin(Op::Open);
         for _ in 0..RACES_MAX {
             if let Attempt::Opened(handle, action) = self.open_once(path, &opts).await? {
                 return Ok((handle, action));
@@ -342,14 +345,17 @@ impl ShareBackend for Tree {
     }
 
     async fn unlink(&self, path: &SmbPath) -> SmbResult<()> {
+        let _op = self.core.stats.begin(Op::Remove);
         self.remove(path, None).await
     }
 
     async fn unlink_opened(&self, path: &SmbPath, file_index: u64) -> SmbResult<()> {
+        let _op = self.core.stats.begin(Op::Remove);
         self.remove(path, Some(Ino(file_index))).await
     }
 
     async fn rename(&self, from: &SmbPath, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
+        let _op = self.core.stats.begin(Op::Rename);
         let (Some((from_dir, from_name)), Some((to_dir, to_name))) = (self.parent(from).await?, self.parent(to).await?)
         else {
             return Err(SmbError::AccessDenied);
