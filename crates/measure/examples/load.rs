@@ -2,8 +2,10 @@
 //!
 //!     load URL KIND [--block N] [--depth N] [--jobs N] [--size N] [--files N] [--seconds N] [--warm N]
 //!          [--caches bypassed|dropped|warm] [--repeats N] [--sync 0|1] [--connections N] [--verify-all 0|1] [--password P] [--any-certificate 1]
+//!          [--wait 1]
 //!
-//! Prints one JSON line for each repeat: what `Repeat` holds.
+//! Prints one JSON line for each repeat: what `Repeat` holds. With `--wait` it says `ready` before each, and begins when it is sent
+//! a line.
 
 use std::time::Duration;
 
@@ -39,7 +41,7 @@ fn main() -> Result<(), Failure> {
         synced: true,
     };
     let mut limits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::from_secs(10) };
-    let (mut repeats, mut options) = (1, ClientOptions::default());
+    let (mut repeats, mut wait, mut options) = (1, false, ClientOptions::default());
     while let (Some(key), Some(value)) = (args.next(), args.next()) {
         match key.as_str() {
             "--block" => workload.block_bytes = number(&value)?,
@@ -50,6 +52,7 @@ fn main() -> Result<(), Failure> {
             "--seconds" => limits.measure_max = Duration::from_secs(number(&value)?),
             "--warm" => limits.warm_up = Duration::from_secs(number(&value)?),
             "--caches" => workload.caches = serde_json::from_value(value.into())?,
+            "--wait" => wait = value == "1",
             "--repeats" => repeats = number(&value)?,
             "--sync" => workload.synced = value == "1",
             "--connections" => options.connections = Some(number(&value)? as u32),
@@ -66,6 +69,10 @@ fn main() -> Result<(), Failure> {
     let outcome = (|| {
         client.prepare(&workload, &control)?;
         for _ in 0..repeats {
+            if wait {
+                println!("ready");
+                let _ = std::io::stdin().read_line(&mut String::new());
+            }
             let repeat = client.run(&workload, &limits, &control)?;
             println!("{}", serde_json::to_string(&repeat).unwrap_or_default());
         }

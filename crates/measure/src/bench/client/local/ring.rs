@@ -1,8 +1,10 @@
 //! Large files past the cache, through io_uring: one thread keeps as many requests in flight as are wanted, and they go
 //! to the kernel and come back together. A thread that sleeps in each request costs a fifth more (`bench/generators.py`).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use compio_buf::{BufResult, IoBuf};
@@ -16,6 +18,10 @@ use crate::bench::client::error::{ClientError, Outcome};
 use crate::bench::client::share::{Entry, Identity, Share, Target, ended_early};
 use crate::bench::result::Workload;
 
+/// Requests of which the kernel is told at once. Disks answer many together; if it heard of all that follow only when
+/// the last is made, the disk would wait.
+const TOGETHER: u32 = 4;
+
 pub(super) struct RingTarget<'a>(pub &'a LocalTarget);
 
 /// Containers and old kernels may not have it.
@@ -28,7 +34,7 @@ impl Target for RingTarget<'_> {
     const ACCESS: &'static str = LocalTarget::ACCESS;
 
     async fn connect(&self, workload: Option<&Workload>) -> Outcome<RingShare> {
-        Ok(RingShare { plain: self.0.connect(workload).await?, buffers: RefCell::default() })
+        Ok(RingShare { plain: self.0.connect(workload).await?, buffers: RefCell::default(), waiting: Cell::new(0) })
     }
 
     fn describe(&self) -> String {
@@ -49,6 +55,8 @@ pub(super) struct RingShare {
     plain: LocalShare,
     /// Those that are in no request.
     buffers: RefCell<Vec<Vec<u8>>>,
+    /// Requests that the kernel has not been told of.
+    waiting: Cell<u32>,
 }
 
 pub(super) struct RingFile {
@@ -71,6 +79,25 @@ impl RingShare {
             identity.contents.fill(salt, &mut buffer);
             buffer
         })
+    }
+
+    /// Waits for a request, of which the kernel hears soon.
+    async fn hand_over<R>(&self, request: impl Future<Output = R>) -> R {
+        let mut request = pin!(request);
+        if let Poll::Ready(done) = futures::poll!(request.as_mut()) {
+            return done;
+        }
+        self.waiting.set(self.waiting.get() + 1);
+        if self.waiting.get() >= TOGETHER {
+            self.waiting.set(0);
+            Runtime::with_current(|runtime| {
+                // Somebody has called meanwhile: that must not be lost.
+                if runtime.flush() {
+                    runtime.waker().wake();
+                }
+            });
+        }
+        request.await
     }
 
     fn give_back(&self, mut buffer: Vec<u8>, len: usize) {
@@ -136,8 +163,8 @@ impl Share for RingShare {
         let (mut buffer, mut done) = (self.take(len, identity), 0);
         let begin = aligned(&buffer);
         while done < len {
-            let BufResult(outcome, slice) =
-                file.file.read_at(buffer.slice(begin + done..begin + len), at + done as u64).await;
+            let request = file.file.read_at(buffer.slice(begin + done..begin + len), at + done as u64);
+            let BufResult(outcome, slice) = self.hand_over(request).await;
             buffer = compio_buf::IntoInner::into_inner(slice);
             match outcome {
                 Ok(0) => return Err(ended_early(&file.name, at + done as u64)),
@@ -161,8 +188,8 @@ impl Share for RingShare {
         put_stamps(&mut buffer[begin..begin + len], at, identity);
         while done < len {
             let mut target = &file.file;
-            let BufResult(outcome, slice) =
-                target.write_at(buffer.slice(begin + done..begin + len), at + done as u64).await;
+            let request = target.write_at(buffer.slice(begin + done..begin + len), at + done as u64);
+            let BufResult(outcome, slice) = self.hand_over(request).await;
             buffer = compio_buf::IntoInner::into_inner(slice);
             match outcome {
                 Ok(0) => return Err(ended_early(&file.name, at + done as u64)),
