@@ -137,6 +137,14 @@ pub fn tombstones(data: &[u8]) {
     assert!(gone.len() <= data.len() / 12);
 }
 
+pub fn history(data: &[u8]) {
+    crate::history::tell_again(data);
+}
+
+pub fn scrub_state(data: &[u8]) {
+    crate::scrub::go_on(data);
+}
+
 #[cfg(test)]
 #[path = "../../../fuzz/driver.rs"]
 mod driver;
@@ -203,5 +211,20 @@ mod tests {
         entry.extend(3u32.to_le_bytes());
         entry.extend(b"a/b");
         drive("tombstones", &[entry.repeat(2)], tombstones);
+    }
+
+    #[test]
+    fn fuzz_history() {
+        let line = r#"{"number":7,"at_ms":5,"kind":"disk-out","text":"disk1: gone"}"#;
+        let more = line.replace("7", "9");
+        drive("history", &[format!("{line}\n{more}\n").into_bytes()], history);
+    }
+
+    #[test]
+    fn fuzz_scrub_state() {
+        let text = r#"{"number":3,"status":{"phase":"paused","why":"asked for","started_ms":5,"ended_ms":9,"elapsed_ms":4,"objects_done":1,"objects_total":2,
+            "bytes_done":10,"bytes_total":20,"errors":1,"repaired":1,"repaired_bytes":10,"unrepaired":0},"after":"a/b","damage":[{"object":"a/b","version":7,
+            "ranges":[{"start":0,"end":4096}]}],"damage_more":0}"#;
+        drive("scrub_state", &[text.as_bytes().to_vec()], scrub_state);
     }
 }

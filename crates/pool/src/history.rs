@@ -26,6 +26,8 @@ use crate::sidecar::Sidecar;
 use crate::write::now_ms;
 
 const EVENTS_MAX: usize = 1000;
+/// No pool has had more: a copy that says so is wrong, and nobody could count on.
+const NUMBER_MAX: u64 = 1 << 48;
 /// Longest text of one event: some causes quote paths.
 const TEXT_BYTES_MAX: usize = 1000;
 const FILE: Sidecar = Sidecar { name: "larder.history", magic: *b"LARDHIST", bytes_max: 256 << 10 };
@@ -149,7 +151,20 @@ fn decode(text: &[u8]) -> Option<VecDeque<Event>> {
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let events: VecDeque<Event> = lines.map(serde_json::from_slice).collect::<Result<_, _>>().ok()?;
     let is_counted_up = events.iter().zip(events.iter().skip(1)).all(|(a, b)| a.number < b.number);
-    (is_counted_up && events.len() <= EVENTS_MAX).then_some(events)
+    let is_sound = events.len() <= EVENTS_MAX && events.back().is_none_or(|last| last.number <= NUMBER_MAX);
+    (is_counted_up && is_sound).then_some(events)
+}
+
+/// For fuzzing: whatever a copy says, it can be told again and gone on with.
+#[cfg(any(test, fuzzing))]
+pub fn tell_again(data: &[u8]) {
+    FILE.decode(data);
+    let Some(list) = decode(data) else { return };
+    let mut events = Events { list, is_written: true };
+    let text = events.encode();
+    assert_eq!(decode(&text).as_ref(), Some(&events.list));
+    events.add(EventKind::Changed, "more", 1);
+    assert!(decode(&events.encode()).is_some());
 }
 
 /// The most complete copy.

@@ -50,6 +50,8 @@ use crate::write::now_ms;
 pub use damage::Damage;
 pub use records::Records;
 use state::State;
+#[cfg(any(test, fuzzing))]
+pub use state::go_on;
 pub use state::{ScrubPhase, ScrubStatus};
 use verify::{ObjectDone, Outcome, ShardCheck};
 

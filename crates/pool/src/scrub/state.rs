@@ -15,6 +15,8 @@ use crate::sidecar::Sidecar;
 pub const FILE: Sidecar = Sidecar { name: "larder.scrub", magic: *b"LARDSCRB", bytes_max: 4 << 20 };
 /// Damaged objects that are listed; more are only counted.
 const DAMAGE_MAX: usize = 1000;
+/// Nothing that is counted here comes to more: a copy that says so is wrong, and could not be added to.
+const COUNT_MAX: u64 = 1 << 62;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -77,6 +79,31 @@ pub struct State {
     session: Option<Session>,
 }
 
+/// What a copy says.
+fn decode(text: &[u8]) -> Option<Stored> {
+    let stored: Stored = serde_json::from_slice(text).ok()?;
+    let counts = stored.status.as_ref().map_or([0; 5], |s| {
+        [s.objects_done, s.bytes_done, s.errors.max(s.repaired), s.repaired_bytes.max(s.unrepaired), s.elapsed_ms]
+    });
+    let is_sound = counts.iter().chain([&stored.number, &stored.damage_more]).all(|count| *count <= COUNT_MAX);
+    is_sound.then_some(stored)
+}
+
+/// For fuzzing: whatever a copy says, the scrub can go on with it.
+#[cfg(any(test, fuzzing))]
+pub fn go_on(data: &[u8]) {
+    FILE.decode(data);
+    let Some(stored) = decode(data) else { return };
+    let mut state = State::of(stored);
+    state.begin_session(1, 1);
+    if state.phase() == Some(ScrubPhase::Paused) {
+        assert!(state.start("fuzz", 1));
+    }
+    if let Some(text) = state.encode() {
+        assert_eq!(decode(&text).map(|stored| stored.number), Some(state.number));
+    }
+}
+
 /// Since the scrub was started or went on.
 #[derive(Debug)]
 struct Session {
@@ -88,14 +115,17 @@ struct Session {
 impl State {
     /// The newest copy that is whole.
     pub fn read(disks: &[Arc<dyn DiskIo>]) -> Self {
-        let copies = FILE.read(disks).into_iter().filter_map(|text| serde_json::from_slice::<Stored>(&text).ok());
-        let newest = copies.max_by_key(|stored| stored.number).unwrap_or_default();
+        let copies = FILE.read(disks).into_iter().filter_map(|text| decode(&text));
+        Self::of(copies.max_by_key(|stored| stored.number).unwrap_or_default())
+    }
+
+    fn of(stored: Stored) -> Self {
         Self {
-            number: newest.number,
-            status: newest.status,
-            after: newest.after,
-            damage: newest.damage.into_iter().take(DAMAGE_MAX).map(|one| (one.object.clone(), one)).collect(),
-            damage_more: newest.damage_more,
+            number: stored.number,
+            status: stored.status,
+            after: stored.after,
+            damage: stored.damage.into_iter().take(DAMAGE_MAX).map(|one| (one.object.clone(), one)).collect(),
+            damage_more: stored.damage_more,
             session: None,
         }
     }

@@ -208,13 +208,17 @@ impl Filesystem for Operations {
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(Op::Remove, async move { send_done(reply, session.volume.unlink(&cred, Ino(parent.0), &name).await) });
+        self.session.serve(Op::Remove, async move {
+            send_done(reply, session.volume.unlink(&cred, Ino(parent.0), &name).await)
+        });
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(Op::Remove, async move { send_done(reply, session.volume.rmdir(&cred, Ino(parent.0), &name).await) });
+        self.session.serve(Op::Remove, async move {
+            send_done(reply, session.volume.rmdir(&cred, Ino(parent.0), &name).await)
+        });
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -493,7 +497,9 @@ impl Filesystem for Operations {
             Err(error) => return reply.error(error),
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(Op::ExtendedAttributes, async move { send_done(reply, session.volume.removexattr(&cred, Ino(ino.0), &name).await) });
+        self.session.serve(Op::ExtendedAttributes, async move {
+            send_done(reply, session.volume.removexattr(&cred, Ino(ino.0), &name).await)
+        });
     }
 
     fn ioctl(

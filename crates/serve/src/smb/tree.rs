@@ -23,8 +23,8 @@ use smb_server::{
 use super::feed::Feed;
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::people::People;
-use super::status::{OrStatus, path_status, status};
 use super::stats::{Op, Stats};
+use super::status::{OrStatus, path_status, status};
 use super::{names, rights};
 
 const FILE_MODE: u32 = 0o644;
