@@ -23,6 +23,7 @@ TEST_PACKAGES := $(UP_PACKAGES) $(SERVER_PACKAGES) acl attr chromium chromium-dr
 	libnfs-dev libnfs-utils nut-server procps psmisc python3-pytest python3-pytest-timeout python3-selenium rsync samba-testsuite \
 	smbclient util-linux xfsprogs
 BENCH_PACKAGES := $(TEST_PACKAGES)
+KERNEL_PACKAGES := busybox-static cifs-utils cpio git kmod nfs-common qemu-system-x86 rsync
 # Arguments for `larder up`, as in: make up ARGS="--smb :445"
 ARGS ?=
 
@@ -86,6 +87,11 @@ posix: packages-test build
 sim: check-cargo
 	$(CARGO) build --release --locked --workspace --bin larder-sim
 	target/release/larder-sim run --seconds $(SECONDS) --failures 5 $(ARGS)
+
+# Kernels as NFS and SMB clients, in an emulator.
+kernel-clients: build
+	$(call install,$(KERNEL_PACKAGES),)
+	tests/kernel/run $(ARGS)
 
 lint: check-cargo
 	cargo fmt --all -- --check

@@ -561,6 +561,6 @@ pub mod fuzzing {
         ));
         crate::dispatch::dispatch_frame(&state, &conn, frame)
             .await
-            .map(|out| out.bytes)
+            .map(|out| out.message.pieces().collect::<Vec<_>>().concat())
     }
 }
