@@ -208,6 +208,10 @@ fn wire_below(described: &Described, measured: &Measured, findings: &[Finding]) 
     let below =
         findings.iter().rfind(|f| f.measured.path == Path::Net && f.measured.what.writes() == measured.what.writes());
     match below {
+        Some(below) if matches!(below.cause, Cause::Processor { .. } | Cause::Client { .. }) => {
+            let all = candidates(described, below, findings).into_iter();
+            all.map(|c| Candidate { measured: measured.clone(), after: forget(&c.after, &[Path::Net]), ..c }).collect()
+        }
         Some(below) if !matches!(below.cause, Cause::Stage(_)) => {
             let after = forget(described, &[Path::Net]);
             let how = "another cable and port; then: iperf3 -c HOST, iperf3 -c HOST -R, ethtool IFACE";

@@ -37,7 +37,7 @@ mod words;
 mod tests;
 
 pub use advice::{Advice, Means};
-pub use describe::{BadDescription, Caching, Described, How, Measured, Path, What};
+pub use describe::{BadDescription, Caching, Described, Ends, How, Measured, Path, What};
 pub use diagnose::{Cause, Confidence, Diagnosis, Finding, diagnose};
 pub use examine::{Evidence, Examination, examine};
 pub use findings::{Change, Gain, Notice, notices};

@@ -245,6 +245,12 @@ pub struct Measured {
     pub how: How,
 }
 
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ends {
+    pub server: String,
+    pub client: String,
+}
+
 /// How it was measured, and what else was seen: all optional.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct How {
@@ -263,6 +269,9 @@ pub struct How {
     pub client: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub client_cores: Vec<f64>,
+    /// The machines that served and that asked, by name, where both were watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Ends>,
     /// Percent of the time in which cores waited for disks, spent in interrupts, or were taken by a host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iowait_percent: Option<f64>,

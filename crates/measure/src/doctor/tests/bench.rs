@@ -53,6 +53,7 @@ fn result(runs: Vec<Run>) -> BenchResult {
         larder: "0".to_owned(),
         interrupted: false,
         machine: MachineFacts { host: "elsewhere".to_owned(), memory_bytes: 8 << 30, ..MachineFacts::default() },
+        far_machine: None,
         runs,
         notes: Vec::new(),
     }
