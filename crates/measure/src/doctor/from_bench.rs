@@ -6,13 +6,13 @@
 use std::path::Path as FilePath;
 
 use super::chain::chain;
-use super::describe::{Caching, Described, Disk, Ends, How, Layout, Measured, Network, Path, What};
+use super::describe::{Caching, Described, Disk, Ends, How, Layout, Measured, Network, Path, Shape, What};
 use super::limits::Wire;
 use super::reading::Reading;
 use crate::Machine;
 use crate::bench::BenchResult;
 use crate::bench::result::{CoreSeries, Kind, Layer, Run, Samples};
-use crate::machine::BlockDevice;
+use crate::machine::{Below, BlockDevice};
 
 /// A bench with more runs than this was not made by us.
 const RUNS_MAX: usize = 10_000;
@@ -164,6 +164,7 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
         Path::Net => Vec::new(),
         _ => disks_of(run, machine, described),
     };
+    let shape = shape(run, what, machine);
     let near_is_server = sides.near_is_server(run, path);
     let (server, client) = match near_is_server {
         true => (Some(&run.samples), run.far_samples.as_ref()),
@@ -196,6 +197,7 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
             client: None,
             client_cores: client.map(|s| cores(s, run)).unwrap_or_default(),
             ends: sides.ends(run, near_is_server),
+            shape,
             iowait_percent: mean(|c| &c.iowait),
             irq_percent: server.and_then(|s| s.cores.iter().map(|c| mean_of([&c.irq].into_iter())).reduce(f64::max)),
             quota: None,
@@ -205,6 +207,19 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
                 .and_then(|s| s.disks.iter().map(|d| mean_of([&d.busy].into_iter())).reduce(f64::max)),
         },
     })
+}
+
+/// Of a pool: what the bench made, or what its folder lies on. A larder reads small pieces from single disks and
+/// gathers small writes in its journal, whatever the layout.
+fn shape(run: &Run, what: What, machine: &Machine) -> Option<Shape> {
+    if run.layer != Layer::Pool {
+        return None;
+    }
+    match run.variant.get("layout") {
+        Some(_) if what.is_random() => Some(Shape::STRIPE),
+        Some(layout) => Shape::named(layout),
+        None => below(machine, &run.subject).arrangement.as_ref().and_then(Shape::of),
+    }
 }
 
 /// Servers and their kind, by the names that the kernel gives their processes.
@@ -289,9 +304,10 @@ fn disks_of(run: &Run, machine: &Machine, described: &mut Described) -> Vec<(Str
         return Vec::new();
     }
     for subject in run.subject.split(", ").take(64) {
-        let below = below(machine, subject);
-        match below.is_empty() {
-            false => names.extend(below),
+        let mut disks = below(machine, subject).devices;
+        disks.retain(|name| BlockDevice::read(machine, name).is_some());
+        match disks.is_empty() {
+            false => names.extend(disks),
             true => names.push(subject.to_owned()),
         }
     }
@@ -305,20 +321,19 @@ fn disks_of(run: &Run, machine: &Machine, described: &mut Described) -> Vec<(Str
     names.into_iter().map(|name| (name, 1)).collect()
 }
 
-fn below(machine: &Machine, subject: &str) -> Vec<String> {
+fn below(machine: &Machine, subject: &str) -> Below {
     let path = FilePath::new(subject);
     if !path.is_absolute() {
-        return Vec::new();
+        return Below::default();
     }
-    let names = match machine.device_name(path) {
-        Some(name) => machine.below_device(&name).devices,
+    match machine.device_name(path) {
+        Some(name) => machine.below_device(&name),
         None => {
             let mounts = machine.mounts();
             let real = machine.resolve(path);
-            real.and_then(|real| mounts.of(&real).cloned()).map(|m| machine.below_mount(&m).devices).unwrap_or_default()
+            real.and_then(|real| mounts.of(&real).cloned()).map(|m| machine.below_mount(&m)).unwrap_or_default()
         }
-    };
-    names.into_iter().filter(|name| BlockDevice::read(machine, name).is_some()).collect()
+    }
 }
 
 /// The wire as it was measured, where no card says what it is.

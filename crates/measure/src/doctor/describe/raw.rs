@@ -316,6 +316,7 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             client: raw.client,
             client_cores: raw.client_cores,
             ends: None,
+            shape: None,
             iowait_percent: raw.iowait,
             irq_percent: raw.irq,
             steal_percent: raw.steal,

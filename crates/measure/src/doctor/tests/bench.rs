@@ -190,3 +190,29 @@ fn the_best_of_a_sweep_counts() {
     assert_eq!(found.findings.len(), 1);
     assert_eq!(found.findings[0].measured.rate, 800e6);
 }
+
+/// What the disks of a pool would give, by its layout.
+fn disks_allow(kind: Kind, layout: &str) -> f64 {
+    let disks = ["a", "b", "c", "d"];
+    let mut runs: Vec<Run> = disks.iter().map(|disk| run(Layer::Disk, disk, kind, 100e6)).collect();
+    let mut pool = run(Layer::Pool, &disks.join(", "), kind, 90e6);
+    pool.variant.insert("layout".to_owned(), layout.to_owned());
+    runs.push(pool);
+    let found = diagnosed(runs).findings.into_iter().find(|f| f.measured.path == Path::Local).unwrap();
+    found.stages.iter().find(|s| s.kind == StageKind::Disks).unwrap().capacity
+}
+
+#[test]
+fn a_pool_counts_with_its_own_layout() {
+    for (kind, layout, mb_per_s) in [
+        (Kind::Read, "stripe", 400.0),
+        (Kind::Read, "raidz1", 300.0),
+        (Kind::Write, "raidz2", 200.0),
+        (Kind::Write, "mirror", 200.0),
+        (Kind::Read, "mirror", 400.0),
+        // What nobody knows is taken for a stripe.
+        (Kind::Read, "x", 400.0),
+    ] {
+        assert_eq!(disks_allow(kind, layout) / 1e6, mb_per_s, "{kind:?} {layout}");
+    }
+}
