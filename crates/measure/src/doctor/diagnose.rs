@@ -9,7 +9,7 @@ use super::questions::{Question, questions};
 use super::remarks::remarks;
 use super::stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, stages};
 use super::suspects::{Suspicion, suspect};
-use super::words::{path_words, rate_words};
+use super::words::{client_processor, path_words, processor, rate_words};
 
 /// A core this busy has no more to give.
 pub(super) const CORE_FULL_PERCENT: f64 = 95.0;
@@ -251,16 +251,6 @@ fn sentence(measured: &Measured, cause: &Cause, stages: &[Stage]) -> String {
             format!("{doing} ({rate}) is not explained by what is described{}; {look}", most.unwrap_or_default())
         }
     }
-}
-
-/// With the server's name, where both ends have one.
-fn processor(measured: &Measured) -> String {
-    measured.how.ends.as_ref().map_or("the processor".to_owned(), |ends| format!("the processor of {}", ends.server))
-}
-
-fn client_processor(measured: &Measured) -> String {
-    let name = measured.how.ends.as_ref().map_or(String::new(), |ends| format!(" ({})", ends.client));
-    format!("the client's processor{name}")
 }
 
 fn cores_words(full: usize, watched: usize) -> String {

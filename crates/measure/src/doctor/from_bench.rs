@@ -29,8 +29,13 @@ pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine
     if result.machine.memory_bytes > 0 && reading.is_none() {
         described.memory_bytes = Some(result.machine.memory_bytes);
     }
-    let runs = best_runs(&result.runs);
     let sides = Sides::of(result);
+    // Where only shares of another machine were measured, that one is the box: its memory is what could have answered.
+    if let Some(far) = result.far_machine.as_ref().filter(|_| sides.has_remote_share && !sides.has_disks) {
+        described.name.clone_from(&far.name);
+        described.memory_bytes = Some(far.machine.memory_bytes).filter(|bytes| *bytes > 0);
+    }
+    let runs = best_runs(&result.runs);
     for run in &runs {
         let mut found = measured(run, machine, &sides, &mut described);
         if let Some(found) = found.as_mut().filter(|m| m.path != Path::Disks) {

@@ -2,7 +2,7 @@
 
 use super::disks::other_kind;
 use super::network::faster_networks;
-use super::processor::at_processor;
+use super::processor::{at_client, at_processor};
 use super::{Candidate, Means, at_stage, candidate, forget};
 use crate::doctor::describe::{Described, Measured, Path};
 use crate::doctor::diagnose::{Finding, explain};
@@ -48,6 +48,7 @@ pub(super) fn suspected(
             )]
         }
         "qlc" | "smr" => other_kind(described, measured).into_iter().collect(),
+        "client-core-nearly-full" => vec![at_client(described, measured)],
         "core-nearly-full" | "one-thread" | "processor-elsewhere" => at_processor(described, measured),
         "one-at-a-time" => {
             let mut more = measured.clone();
