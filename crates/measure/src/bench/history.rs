@@ -192,6 +192,7 @@ mod tests {
             larder: "0.1.0".to_owned(),
             interrupted: false,
             machine: Default::default(),
+            far_machine: None,
             runs: Vec::new(),
             notes: Vec::new(),
         }

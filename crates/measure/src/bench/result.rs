@@ -28,8 +28,22 @@ pub struct BenchResult {
     /// Cut short by a person or an error; what is there is good.
     pub interrupted: bool,
     pub machine: MachineFacts,
+    /// The other end, where a larder answered there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_machine: Option<FarMachine>,
     pub runs: Vec<Run>,
     pub notes: Vec<Note>,
+}
+
+/// The other end of a wire or share, by what it says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FarMachine {
+    /// As whoever measured calls it; begins what of it was saturated: `nas: core 3`.
+    pub name: String,
+    /// Of what both ends spoke.
+    pub version: u32,
+    pub larder: String,
+    pub machine: MachineFacts,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -302,12 +316,15 @@ pub struct NetSeries {
     /// TCP segments sent again, of the whole machine, in the interval.
     #[serde(with = "holes")]
     pub retransmits: Vec<f64>,
+    /// What its link carries in one direction, where it has a speed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s_max: Option<f64>,
 }
 
 /// Something that had no more to give, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saturation {
-    /// `core 3`, `all cores`, `disk sda`, `eth0`.
+    /// `core 3`, `all cores`, `disk sda`, `eth0`; of the other end `nas: core 3`.
     pub what: String,
     /// The part of the run's time.
     pub share: f64,

@@ -8,11 +8,12 @@ use super::client::{self, ClientOptions};
 use super::control::Control;
 use super::device::Device;
 use super::error::BenchError;
+use super::far::FarEnd;
 use super::plan::{Changes, Plan, Preset};
 use super::result::{BenchResult, Note, SCHEMA, VERSION};
 use super::runner::{Runner, Watch};
 use super::sampler::Meter;
-use super::{before, facts, history};
+use super::{before, facts, history, net};
 use crate::Machine;
 
 mod disks;
@@ -72,6 +73,8 @@ pub struct Subjects {
     pub disks: Vec<DiskTarget>,
     pub pool: Option<PoolTarget>,
     pub host: Option<Host>,
+    /// The machine at the other end of wire and shares: watched while they are measured, if it answers.
+    pub far: Option<FarEnd>,
     pub shares: Vec<ShareTarget>,
     /// Disks and the wire at the same time, at last.
     pub both: bool,
@@ -117,8 +120,12 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
         memory_bytes: machine_facts.memory_bytes,
         subjects: request.subjects.count(),
     };
+    if let Some(far) = &request.subjects.far {
+        net::checked_host(&far.name)?;
+    }
     let (id, folder) = history::make(&request.history, &history::id(started_ms, &title))?;
     let mut runner = Runner::new(machine, control, watch, folder.clone(), request.meter.clone());
+    runner.far.clone_from(&request.subjects.far);
     for note in before::notes(machine, machine_facts.cores) {
         runner.note(note);
     }
@@ -144,6 +151,7 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
         larder: env!("CARGO_PKG_VERSION").to_owned(),
         interrupted: ended.is_err(),
         machine: machine_facts,
+        far_machine: runner.far_machine,
         runs: runner.runs,
         notes: runner.notes,
     };

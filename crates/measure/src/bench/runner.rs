@@ -8,13 +8,15 @@ use larder_base::units::ByteSize;
 
 use super::client::RunLimits;
 use super::control::Control;
+use super::ends::{Ends, Seen};
 use super::error::BenchError;
+use super::far::{FarEnd, FarError, Visit};
 use super::load::{Load, Scene};
 use super::local;
 use super::plan::MEASURE_S_MIN;
-use super::result::{Caches, Kind, Layer, Note, Repeat, Run, Samples, Workload};
+use super::result::{Caches, FarMachine, Kind, Layer, Note, Repeat, Run, Samples, Workload};
 use super::sampler::{Meter, Sampler};
-use super::saturation::saturated;
+use super::saturation::at_both_ends;
 use crate::Machine;
 
 /// (Largest - smallest) / median beyond which a median is a matter of luck.
@@ -46,6 +48,8 @@ pub(super) struct Spec {
     pub(super) limits: RunLimits,
     pub(super) repeats: u32,
     pub(super) notes: Vec<Note>,
+    /// Whether the far end works for it.
+    pub(super) far: bool,
 }
 
 impl Spec {
@@ -62,6 +66,9 @@ pub(super) struct Runner<'a> {
     pub(super) began: Instant,
     pub(super) keep: PathBuf,
     pub(super) meter: Option<Meter>,
+    /// Until it does not answer.
+    pub(super) far: Option<FarEnd>,
+    pub(super) far_machine: Option<FarMachine>,
     pub(super) runs: Vec<Run>,
     pub(super) notes: Vec<Note>,
     /// The last workload that could not be measured, and why.
@@ -80,7 +87,13 @@ impl<'a> Runner<'a> {
     ) -> Self {
         let began = Instant::now();
         let (runs, notes) = (Vec::new(), Vec::new());
-        Self { machine, control, watch, began, keep, meter, runs, notes, failed: None, count: 0 }
+        let (far, far_machine) = (None, None);
+        Self { machine, control, watch, began, keep, meter, far, far_machine, runs, notes, failed: None, count: 0 }
+    }
+
+    /// Milliseconds since the bench began.
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn note(&mut self, note: Note) {
@@ -115,12 +128,18 @@ impl<'a> Runner<'a> {
     pub(super) fn measure(&mut self, load: &mut dyn Load, spec: Spec) -> Result<(), BenchError> {
         self.go_on()?;
         self.count += 1;
-        let sampler = Sampler::start(self.machine, self.began, self.meter.clone());
+        let mut ends = Ends::new(Sampler::start(self.machine, self.began, self.meter.clone()));
         let mut repeats = Vec::new();
-        let ended = self.repeat(load, &spec, &sampler, &mut repeats);
-        let samples = sampler.end();
+        let ended = self.prepare(load, &spec).and_then(|()| {
+            ends.watch_too(self.visit(&spec));
+            self.repeat(load, &spec, &mut ends, &mut repeats)
+        });
+        let mut seen = ends.end(self.now_ms());
+        if let Some(error) = seen.lost.take() {
+            self.lost(&error);
+        }
         if !repeats.is_empty() {
-            let run = self.finished(load, &spec, repeats, samples);
+            let run = self.finished(load, &spec, repeats, seen);
             self.watch.ended(&run);
             self.runs.push(run);
         }
@@ -137,24 +156,51 @@ impl<'a> Runner<'a> {
         }
     }
 
+    fn scene(&self, repeat: usize) -> Scene<'_> {
+        Scene { machine: self.machine, control: self.control, keep: &self.keep, run: self.count, repeat }
+    }
+
+    fn prepare(&self, load: &mut dyn Load, spec: &Spec) -> Result<(), BenchError> {
+        let what = format!("{}: {}: making data", spec.subject, title(&spec.workload));
+        self.watch.began(&what, 0, spec.repeats, 0.0);
+        load.prepare(&spec.workload, &self.scene(0))
+    }
+
+    /// Of the far end, where it has a part in this. One that does not answer is not asked again (N4).
+    fn visit(&mut self, spec: &Spec) -> Option<Visit> {
+        let end = self.far.as_ref().filter(|_| spec.far)?;
+        match Visit::begin(end, self.now_ms()) {
+            Ok(visit) => {
+                self.far_machine.get_or_insert_with(|| visit.machine.clone());
+                Some(visit)
+            }
+            Err(error) => {
+                let FarEnd { name, port } = end;
+                let text = format!(
+                    "the other end, {name}, was not watched, so what its processor, disks and network did is not known: {error} (port {port}). To have it: larder bench net --listen at {name}"
+                );
+                self.far = None;
+                self.note(Note { code: "far-end-unwatched".to_owned(), text, misleading: false });
+                None
+            }
+        }
+    }
+
+    fn lost(&mut self, error: &FarError) {
+        let name = self.far.as_ref().map_or("", |end| end.name.as_str());
+        let text = format!("the other end, {name}, was not watched to the end of a measurement: {error}");
+        self.note(Note { code: "far-end-lost".to_owned(), text, misleading: false });
+    }
+
     fn repeat(
         &self,
         load: &mut dyn Load,
         spec: &Spec,
-        sampler: &Sampler,
+        ends: &mut Ends,
         repeats: &mut Vec<Repeat>,
     ) -> Result<(), BenchError> {
         let what = format!("{}: {}", spec.subject, title(&spec.workload));
         let seconds = (spec.limits.warm_up + spec.limits.measure_max).as_secs_f64();
-        let scene = |repeat: usize| Scene {
-            machine: self.machine,
-            control: self.control,
-            keep: &self.keep,
-            run: self.count,
-            repeat,
-        };
-        self.watch.began(&format!("{what}: making data"), 0, spec.repeats, 0.0);
-        load.prepare(&spec.workload, &scene(0))?;
         for n in 0..spec.repeats {
             self.go_on()?;
             if self.machine.is_live() && spec.needs_dropping() {
@@ -162,16 +208,17 @@ impl<'a> Runner<'a> {
             }
             std::thread::sleep(local::SETTLE);
             self.watch.began(&what, n + 1, spec.repeats, seconds);
-            let start_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            sampler.look();
-            let found = load.run(&spec.workload, &spec.limits, &scene(n as usize));
-            sampler.rest();
+            ends.look();
+            let start_ms = self.now_ms();
+            let found = load.run(&spec.workload, &spec.limits, &self.scene(n as usize));
+            ends.rest();
             repeats.push(Repeat { start_ms, ..found? });
         }
         Ok(())
     }
 
-    fn finished(&self, load: &dyn Load, spec: &Spec, repeats: Vec<Repeat>, samples: Samples) -> Run {
+    fn finished(&self, load: &dyn Load, spec: &Spec, repeats: Vec<Repeat>, seen: Seen) -> Run {
+        let far_name = self.far_machine.as_ref().map_or("far end", |far| far.name.as_str());
         let mut run = Run {
             layer: spec.layer,
             subject: spec.subject.clone(),
@@ -180,9 +227,9 @@ impl<'a> Runner<'a> {
             workload: spec.workload.clone(),
             with: load.with(spec.workload.kind),
             repeats,
-            saturated: saturated(self.machine, &samples),
-            samples,
-            far_samples: None,
+            saturated: at_both_ends(&seen.near, seen.far.as_ref().map(|far| (far_name, far))),
+            samples: seen.near,
+            far_samples: seen.far,
             notes: spec.notes.clone(),
         };
         let found = after(&run, spec.limits.measure_max);

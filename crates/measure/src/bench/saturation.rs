@@ -1,9 +1,6 @@
 //! Which core, disk or interface had no more to give, and when.
 
-use std::path::Path;
-
 use super::result::{CoreSeries, Samples, Saturation};
-use crate::Machine;
 
 /// Percent of a core. At 100 % of a core one tick in twenty is still lost to looking.
 const CORE_PERCENT: f64 = 95.0;
@@ -14,7 +11,7 @@ const LINK_SHARE: f64 = 0.9;
 const SHARE_MIN: f64 = 0.1;
 
 /// The longest first.
-pub(super) fn saturated(machine: &Machine, samples: &Samples) -> Vec<Saturation> {
+pub(super) fn saturated(samples: &Samples) -> Vec<Saturation> {
     let times = &samples.at_ms;
     let mut found = Vec::new();
     let cores: Vec<Vec<bool>> = samples.cores.iter().map(full).collect();
@@ -30,14 +27,30 @@ pub(super) fn saturated(machine: &Machine, samples: &Samples) -> Vec<Saturation>
         found.extend(stretch(times, &full, format!("disk {}", disk.disk)));
     }
     for net in &samples.nets {
-        let Some(limit) = bytes_per_s(machine, &net.interface).map(|rate| rate * LINK_SHARE) else { continue };
+        let Some(limit) = net.bytes_per_s_max.map(|rate| rate * LINK_SHARE) else { continue };
         let both = net.receive_bytes_per_s.iter().zip(&net.send_bytes_per_s);
         let full: Vec<bool> = both.map(|(a, b)| *a >= limit || *b >= limit).collect();
         found.extend(stretch(times, &full, net.interface.clone()));
     }
-    // Equal shares stay in their order; "all cores" says more than each of them.
-    found.sort_by(|a, b| b.share.total_cmp(&a.share).then((b.what == "all cores").cmp(&(a.what == "all cores"))));
+    longest_first(&mut found);
     found
+}
+
+/// Of both ends; what belongs to the other one begins with its name.
+pub(super) fn at_both_ends(near: &Samples, far: Option<(&str, &Samples)>) -> Vec<Saturation> {
+    let mut found = saturated(near);
+    if let Some((name, far)) = far {
+        let named = |s: Saturation| Saturation { what: format!("{name}: {}", s.what), ..s };
+        found.extend(saturated(far).into_iter().map(named));
+    }
+    longest_first(&mut found);
+    found
+}
+
+/// Equal shares stay in their order; "all cores" says more than each of them.
+fn longest_first(found: &mut [Saturation]) {
+    let all = |s: &Saturation| s.what.ends_with("all cores");
+    found.sort_by(|a, b| b.share.total_cmp(&a.share).then(all(b).cmp(&all(a))));
 }
 
 fn full(core: &CoreSeries) -> Vec<bool> {
@@ -57,17 +70,10 @@ fn stretch(times: &[u64], full: &[bool], what: String) -> Option<Saturation> {
     (share >= SHARE_MIN).then_some(Saturation { what, share, from_ms, to_ms: *times.get(last)? })
 }
 
-/// Of one direction; unknown for links that have no speed, such as loopback and bridges.
-fn bytes_per_s(machine: &Machine, interface: &str) -> Option<f64> {
-    let megabits: f64 = machine.read(Path::new("/sys/class/net").join(interface).join("speed"))?.parse().ok()?;
-    (megabits > 0.0).then_some(megabits * 1e6 / 8.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::result::{DiskSeries, NetSeries};
     use super::*;
-    use crate::machine::fixture::Fixture;
 
     fn core(core: u32, system: &[f64], iowait: f64) -> CoreSeries {
         let even = |v: f64| vec![v; system.len()];
@@ -84,9 +90,9 @@ mod tests {
 
     #[test]
     fn what_was_at_its_end_is_named_with_its_time() {
-        let fixture = Fixture::new("/sys/class/net/eth0/speed = 1000\n/sys/class/net/br0/speed = -1\n");
         let net = |interface: &str, rates: &[f64]| NetSeries {
             interface: interface.to_owned(),
+            bytes_per_s_max: (interface == "eth0").then_some(125e6),
             receive_bytes_per_s: vec![0.0; rates.len()],
             send_bytes_per_s: rates.to_vec(),
             retransmits: vec![0.0; rates.len()],
@@ -102,10 +108,15 @@ mod tests {
             nets: vec![net("eth0", &[118e6, 118e6, 118e6, 60e6]), net("br0", &[500e6; 4]), net("lo", &[9e9; 4])],
             ..Samples::default()
         };
-        let found = saturated(&fixture.machine, &samples);
+        let found = saturated(&samples);
         let told: Vec<_> = found.iter().map(|s| (s.what.as_str(), s.share, s.from_ms, s.to_ms)).collect();
         // Waiting for disks is not work: core 1 had more to give.
         assert_eq!(told, [("eth0", 0.75, 1000, 3000), ("core 0", 0.5, 1000, 3000), ("disk sda", 0.25, 1000, 2000)]);
+        // The other end's are among them, by its name.
+        let far = Samples { at_ms: vec![1, 2], cores: vec![core(3, &[99.0; 2], 0.0)], ..Samples::default() };
+        let both = at_both_ends(&samples, Some(("nas", &far)));
+        let names: Vec<_> = both.iter().map(|s| s.what.as_str()).collect();
+        assert_eq!(names, ["nas: core 3", "eth0", "core 0", "disk sda"]);
     }
 
     #[test]
@@ -115,9 +126,9 @@ mod tests {
             cores: vec![core(0, &[99.0; 2], 0.0), core(1, &[99.0; 2], 0.0)],
             ..Samples::default()
         };
-        let found = saturated(&Fixture::new("").machine, &samples);
+        let found = saturated(&samples);
         let names: Vec<&str> = found.iter().map(|s| s.what.as_str()).collect();
         assert_eq!(names, ["all cores", "core 0", "core 1"]);
-        assert!(saturated(&Fixture::new("").machine, &Samples::default()).is_empty());
+        assert!(saturated(&Samples::default()).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::describe::{Described, Disk, Layout, Link, Network};
+use super::describe::{Described, Disk, Link, Network, Shape};
 use super::limits::{DiskKind, Duplex, Wire};
 use super::reading::{Drive, Hop, HopKind, Nic, Reading, gigabits};
 use crate::machine::{Bus, Medium, UsbDriver};
@@ -12,13 +12,23 @@ pub(super) fn chain(reading: &Reading) -> Described {
     let mut links: BTreeMap<String, Link> = BTreeMap::new();
     let mut disks: Vec<Disk> = reading.drives.iter().map(|drive| disk(drive, &mut links)).collect();
     disks.retain(|d| !d.name.is_empty());
+    // With one store it is what serves; of several nobody can say which.
+    let store = match reading.stores.as_slice() {
+        [one] if disks.iter().any(|d| one.disks.contains(&d.name)) => Some(one),
+        _ => None,
+    };
+    let shape = store.and_then(|store| Shape::of(&store.arrangement));
+    if let (Some(store), Some(_)) = (store, shape) {
+        disks.retain(|d| store.disks.contains(&d.name));
+    }
+    let shape = shape.unwrap_or(Shape::STRIPE);
     let network = best_nic(reading).and_then(|nic| network(nic, &mut links));
     Described {
         name: reading.host.name.clone(),
         memory_bytes: reading.host.memory_bytes,
-        layout: Layout::Stripe,
-        groups: 1,
-        copies: 2,
+        layout: shape.layout,
+        groups: shape.groups,
+        copies: shape.copies,
         record_bytes: None,
         compression_ratio: 1.0,
         links: links.into_values().collect(),

@@ -9,7 +9,7 @@ use super::questions::{Question, questions};
 use super::remarks::remarks;
 use super::stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, stages};
 use super::suspects::{Suspicion, suspect};
-use super::words::{path_words, rate_words};
+use super::words::{client_processor, path_words, processor, rate_words};
 
 /// A core this busy has no more to give.
 pub(super) const CORE_FULL_PERCENT: f64 = 95.0;
@@ -162,9 +162,10 @@ fn name_root(described: &Described, measured: &Measured, stage: &mut Stage) {
     };
     let root = match explain(described, lower, None).cause {
         Cause::Stage(root) => root.name,
-        Cause::Processor { .. } => "the processor".to_owned(),
+        Cause::Processor { .. } => processor(lower),
+        Cause::Client { .. } => client_processor(lower),
         Cause::Suspected(suspicion) => suspicion.what,
-        Cause::Client { .. } | Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => return,
+        Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => return,
     };
     if root != stage.name {
         stage.name = format!("{root} ({})", stage.name);
@@ -235,10 +236,10 @@ fn sentence(measured: &Measured, cause: &Cause, stages: &[Stage]) -> String {
             format!("{doing} ({rate}) is capped by {}: {percent:.0} % of the {most} that it allows{alike}", stage.name)
         }
         Cause::Processor { full, watched } => {
-            format!("{doing} ({rate}) is capped by the processor: {}", cores_words(*full, *watched))
+            format!("{doing} ({rate}) is capped by {}: {}", processor(measured), cores_words(*full, *watched))
         }
         Cause::Client { full, watched } => {
-            format!("{doing} ({rate}) is capped by the client's processor: {}", cores_words(*full, *watched))
+            format!("{doing} ({rate}) is capped by {}: {}", client_processor(measured), cores_words(*full, *watched))
         }
         Cause::Suspected(s) => format!("{doing} ({rate}) is most likely capped by {}: {}", s.what, s.why),
         Cause::Misleading(why) => format!("{doing} ({rate}) proves nothing: {why}"),

@@ -130,6 +130,8 @@ fn concerned(cause: &Cause) -> &'static [&'static str] {
         "hot-disk",
         "net-and-disks-share",
         "mount-discard",
+        "zfs-full",
+        "zfs-degraded",
     ];
     match cause {
         Cause::Processor { .. } => PROCESSOR,
@@ -176,16 +178,20 @@ fn join(diagnosis: &mut Diagnosis, notices: &[Notice]) {
 fn advice(finding: &Finding, notice: &Notice) -> Option<Advice> {
     let gain = notice.gain?;
     let measured = &finding.measured;
-    // No more than the next stage that is not the limit itself.
-    let limit = match &finding.cause {
-        Cause::Stage(stage) => finding.stages.iter().find(|s| s.capacity > stage.capacity),
-        _ => finding.stages.first(),
-    };
+    // No more than the next limit on the way, which is not the one that this would lift.
+    let least =
+        if let Cause::Stage(stage) = &finding.cause { stage.capacity.max(measured.rate) } else { measured.rate };
+    let limit = finding.stages.iter().find(|s| s.capacity > least);
     let most = limit.map_or(f64::INFINITY, |s| s.capacity);
     let after = (measured.rate * (1.0 + gain.percent / 100.0)).min(most);
     (after > measured.rate * 1.01).then_some(())?;
     let percent = (after / measured.rate - 1.0) * 100.0;
     let mb_per_s = (after - measured.rate) * measured.bytes_per_s() / measured.rate / 1e6;
+    let then = match limit {
+        Some(stage) if stage.capacity <= after => format!("; then the limit is {}", stage.name),
+        Some(_) => String::new(),
+        None => "; what would be the limit then was not measured".to_owned(),
+    };
     let means = if notice.changes.is_empty() { Means::Change } else { Means::Command };
     Some(Advice {
         what: notice.what.clone(),
@@ -198,9 +204,10 @@ fn advice(finding: &Finding, notice: &Notice) -> Option<Advice> {
         gain_mb_per_s: mb_per_s,
         gain_percent: percent,
         sentence: format!(
-            "{}: {} may gain up to {mb_per_s:.0} MB/s (+{percent:.0} %)",
+            "{}: {} may gain up to {mb_per_s:.0} MB/s (+{percent:.0} %), by {}{then}",
             notice.what,
-            path_words(measured)
+            path_words(measured),
+            gain.rests_on
         ),
     })
 }

@@ -6,13 +6,13 @@
 use std::path::Path as FilePath;
 
 use super::chain::chain;
-use super::describe::{Caching, Described, Disk, How, Layout, Measured, Network, Path, What};
+use super::describe::{Caching, Described, Disk, Ends, How, Layout, Measured, Network, Path, Shape, What};
 use super::limits::Wire;
 use super::reading::Reading;
 use crate::Machine;
 use crate::bench::BenchResult;
 use crate::bench::result::{CoreSeries, Kind, Layer, Run, Samples};
-use crate::machine::BlockDevice;
+use crate::machine::{Below, BlockDevice};
 
 /// A bench with more runs than this was not made by us.
 const RUNS_MAX: usize = 10_000;
@@ -29,9 +29,15 @@ pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine
     if result.machine.memory_bytes > 0 && reading.is_none() {
         described.memory_bytes = Some(result.machine.memory_bytes);
     }
+    let sides = Sides::of(result);
+    // Where only shares of another machine were measured, that one is the box: its memory is what could have answered.
+    if let Some(far) = result.far_machine.as_ref().filter(|_| sides.has_remote_share && !sides.has_disks) {
+        described.name.clone_from(&far.name);
+        described.memory_bytes = Some(far.machine.memory_bytes).filter(|bytes| *bytes > 0);
+    }
     let runs = best_runs(&result.runs);
     for run in &runs {
-        let mut found = measured(run, machine, &mut described);
+        let mut found = measured(run, machine, &sides, &mut described);
         if let Some(found) = found.as_mut().filter(|m| m.path != Path::Disks) {
             found.how.quota = quota(run, reading);
         }
@@ -82,7 +88,51 @@ fn best_runs(runs: &[Run]) -> Vec<&Run> {
     best
 }
 
-fn way(run: &Run) -> Option<(Path, What)> {
+/// Which end is the box. Whoever measures a share is its client, of the wire too; whoever measures disks and no share of
+/// another machine is the box itself.
+struct Sides {
+    near: String,
+    far: Option<String>,
+    has_disks: bool,
+    has_remote_share: bool,
+}
+
+impl Sides {
+    fn of(result: &BenchResult) -> Self {
+        let any = |layers: &[Layer]| result.runs.iter().take(RUNS_MAX).any(|r| layers.contains(&r.layer));
+        let remote = |r: &Run| r.layer == Layer::Share && !is_here(&r.subject);
+        Self {
+            near: result.machine.host.clone(),
+            far: result.far_machine.as_ref().map(|far| far.name.clone()),
+            has_disks: any(&[Layer::Disk, Layer::Disks, Layer::Pool]),
+            has_remote_share: result.runs.iter().take(RUNS_MAX).any(remote),
+        }
+    }
+
+    /// The near end of a wire whose disks were measured is what serves over it.
+    fn near_sends_to_client(&self) -> bool {
+        self.has_disks && !self.has_remote_share
+    }
+
+    fn near_is_server(&self, run: &Run, path: Path) -> bool {
+        match path {
+            Path::Share => is_here(&run.subject),
+            // Of a wire alone, watched from one end, nobody can say who serves.
+            Path::Net => !self.has_remote_share && (self.has_disks || run.far_samples.is_none()),
+            Path::Disks | Path::Local => true,
+        }
+    }
+
+    fn ends(&self, run: &Run, near_is_server: bool) -> Option<Ends> {
+        let (near, far) = (self.near.clone(), self.far.clone().filter(|_| run.far_samples.is_some())?);
+        Some(match near_is_server {
+            true => Ends { server: near, client: far },
+            false => Ends { server: far, client: near },
+        })
+    }
+}
+
+fn way(run: &Run, sides: &Sides) -> Option<(Path, What)> {
     let path = match run.layer {
         Layer::Disk | Layer::Disks => Path::Disks,
         Layer::Pool => Path::Local,
@@ -91,8 +141,13 @@ fn way(run: &Run) -> Option<(Path, What)> {
         Layer::Both => return None,
     };
     let what = match run.workload.kind {
-        Kind::Read | Kind::Cat | Kind::CopyTreeOut | Kind::Receive => What::Read,
-        Kind::Write | Kind::CopyTreeIn | Kind::Send => What::Write,
+        Kind::Read | Kind::Cat | Kind::CopyTreeOut => What::Read,
+        Kind::Write | Kind::CopyTreeIn => What::Write,
+        // Towards the client is reading.
+        Kind::Send if sides.near_sends_to_client() => What::Read,
+        Kind::Receive if sides.near_sends_to_client() => What::Write,
+        Kind::Receive => What::Read,
+        Kind::Send => What::Write,
         Kind::RandomRead => What::RandomRead,
         Kind::RandomWrite => What::RandomWrite,
         // Several kinds of request in one figure: nothing to hold it against.
@@ -108,16 +163,17 @@ fn way(run: &Run) -> Option<(Path, What)> {
     Some((path, what))
 }
 
-fn measured(run: &Run, machine: &Machine, described: &mut Described) -> Option<Measured> {
-    let (path, what) = way(run)?;
+fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Described) -> Option<Measured> {
+    let (path, what) = way(run, sides)?;
     let names = match path {
         Path::Net => Vec::new(),
         _ => disks_of(run, machine, described),
     };
-    let remote = path == Path::Share && !is_here(&run.subject);
-    let (server, client) = match remote {
-        true => (run.far_samples.as_ref(), Some(&run.samples)),
-        false => (Some(&run.samples), run.far_samples.as_ref()),
+    let shape = shape(run, what, machine);
+    let near_is_server = sides.near_is_server(run, path);
+    let (server, client) = match near_is_server {
+        true => (Some(&run.samples), run.far_samples.as_ref()),
+        false => (run.far_samples.as_ref(), Some(&run.samples)),
     };
     let misleading = run.notes.iter().any(|n| n.misleading);
     let load = &run.workload;
@@ -145,6 +201,8 @@ fn measured(run: &Run, machine: &Machine, described: &mut Described) -> Option<M
             caches: if misleading || load.caches == Warm { Some(Caching::Warm) } else { None },
             client: None,
             client_cores: client.map(|s| cores(s, run)).unwrap_or_default(),
+            ends: sides.ends(run, near_is_server),
+            shape,
             iowait_percent: mean(|c| &c.iowait),
             irq_percent: server.and_then(|s| s.cores.iter().map(|c| mean_of([&c.irq].into_iter())).reduce(f64::max)),
             quota: None,
@@ -154,6 +212,19 @@ fn measured(run: &Run, machine: &Machine, described: &mut Described) -> Option<M
                 .and_then(|s| s.disks.iter().map(|d| mean_of([&d.busy].into_iter())).reduce(f64::max)),
         },
     })
+}
+
+/// Of a pool: what the bench made, or what its folder lies on. A larder reads small pieces from single disks and
+/// gathers small writes in its journal, whatever the layout.
+fn shape(run: &Run, what: What, machine: &Machine) -> Option<Shape> {
+    if run.layer != Layer::Pool {
+        return None;
+    }
+    match run.variant.get("layout") {
+        Some(_) if what.is_random() => Some(Shape::STRIPE),
+        Some(layout) => Shape::named(layout),
+        None => below(machine, &run.subject).arrangement.as_ref().and_then(Shape::of),
+    }
 }
 
 /// Servers and their kind, by the names that the kernel gives their processes.
@@ -204,10 +275,12 @@ fn cores(samples: &Samples, run: &Run) -> Vec<f64> {
         .collect();
     let peak = (0..moments).map(|at| samples.cores.iter().map(|c| busy(c, at)).fold(0.0, f64::max)).sum::<f64>()
         / moments as f64;
-    let said = run.saturated.iter().any(|s| s.what.starts_with("core ") && s.share >= FULL_TIME_SHARE);
     let own = std::ptr::eq(samples, &run.samples);
+    // What is of the other end begins with its name.
+    let core = |what: &str| if own { what.starts_with("core ") } else { what.contains(": core ") };
+    let said = run.saturated.iter().any(|s| core(&s.what) && s.share >= FULL_TIME_SHARE);
     if let Some(busiest) = means.iter_mut().max_by(|a, b| a.total_cmp(b))
-        && (peak >= CORE_FULL_PERCENT || (said && own))
+        && (peak >= CORE_FULL_PERCENT || said)
     {
         *busiest = busiest.max(CORE_FULL_PERCENT);
     }
@@ -236,9 +309,10 @@ fn disks_of(run: &Run, machine: &Machine, described: &mut Described) -> Vec<(Str
         return Vec::new();
     }
     for subject in run.subject.split(", ").take(64) {
-        let below = below(machine, subject);
-        match below.is_empty() {
-            false => names.extend(below),
+        let mut disks = below(machine, subject).devices;
+        disks.retain(|name| BlockDevice::read(machine, name).is_some());
+        match disks.is_empty() {
+            false => names.extend(disks),
             true => names.push(subject.to_owned()),
         }
     }
@@ -252,25 +326,27 @@ fn disks_of(run: &Run, machine: &Machine, described: &mut Described) -> Vec<(Str
     names.into_iter().map(|name| (name, 1)).collect()
 }
 
-fn below(machine: &Machine, subject: &str) -> Vec<String> {
+fn below(machine: &Machine, subject: &str) -> Below {
     let path = FilePath::new(subject);
     if !path.is_absolute() {
-        return Vec::new();
+        return Below::default();
     }
-    let names = match machine.device_name(path) {
-        Some(name) => machine.below_device(&name).devices,
+    match machine.device_name(path) {
+        Some(name) => machine.below_device(&name),
         None => {
             let mounts = machine.mounts();
             let real = machine.resolve(path);
-            real.and_then(|real| mounts.of(&real).cloned()).map(|m| machine.below_mount(&m).devices).unwrap_or_default()
+            real.and_then(|real| mounts.of(&real).cloned()).map(|m| machine.below_mount(&m)).unwrap_or_default()
         }
-    };
-    names.into_iter().filter(|name| BlockDevice::read(machine, name).is_some()).collect()
+    }
 }
 
 /// The wire as it was measured, where no card says what it is.
 fn network_measured(measured: &[Measured]) -> Option<Network> {
-    let best = measured.iter().filter(|m| m.path == Path::Net).map(|m| m.rate).reduce(f64::max)?;
+    // What a core was too slow for says nothing of the wire.
+    let full = |m: &Measured| m.cores_percent.iter().chain(&m.how.client_cores).any(|busy| *busy >= CORE_FULL_PERCENT);
+    let alone = measured.iter().filter(|m| m.path == Path::Net && !full(m));
+    let best = alone.map(|m| m.rate).reduce(f64::max)?;
     // A rate that is no Ethernet's proves nothing of the wire: it would explain itself.
     let wire = Wire::ethernet_of(best)?;
     Some(Network {

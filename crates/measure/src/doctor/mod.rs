@@ -37,13 +37,13 @@ mod words;
 mod tests;
 
 pub use advice::{Advice, Means};
-pub use describe::{BadDescription, Caching, Described, How, Measured, Path, What};
+pub use describe::{BadDescription, Caching, Described, Ends, How, Measured, Path, Shape, What};
 pub use diagnose::{Cause, Confidence, Diagnosis, Finding, diagnose};
 pub use examine::{Evidence, Examination, examine};
 pub use findings::{Change, Gain, Notice, notices};
 pub use fix::{Done, FixError, Fixer, Undone};
 pub use questions::Question;
-pub use reading::{Busy, Drive, Hog, Hop, HopKind, Host, Nic, Processor, Quota, ReadOptions, Reading, Tcp};
+pub use reading::{Busy, Drive, Hog, Hop, HopKind, Host, Nic, Processor, Quota, ReadOptions, Reading, Store, Tcp};
 pub use stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind};
 pub use suspects::Suspicion;
 pub use words::{bytes_words, rate_words};

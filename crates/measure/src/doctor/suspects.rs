@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::describe::{Described, Layout, Measured, Path};
 use super::limits::{DiskKind, Wire};
 use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, count, layout, one_disk, used};
-use super::words::{bytes_words, rate_words};
+use super::words::{bytes_words, client_processor, processor, rate_words};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Suspicion {
@@ -42,6 +42,7 @@ const PATTERNS: &[Pattern] = &[
     Pattern { code: "shared-link", test: shared },
     Pattern { code: "disks-wait", test: disks_wait },
     Pattern { code: "core-nearly-full", test: nearly_full },
+    Pattern { code: "client-core-nearly-full", test: client_nearly_full },
     Pattern { code: "one-thread", test: one_thread },
     Pattern { code: "one-at-a-time", test: one_at_a_time },
     Pattern { code: "wifi", test: air },
@@ -218,8 +219,16 @@ fn disks_wait(case: &Case) -> Option<(String, String)> {
 }
 
 fn nearly_full(case: &Case) -> Option<(String, String)> {
-    let busiest = case.measured.cores_percent.iter().copied().reduce(f64::max).filter(|b| *b >= 85.0)?;
-    said("the processor", format!("one core was busy {busiest:.0} % of the time, and short waits count as free time"))
+    said(&processor(case.measured), nearly(&case.measured.cores_percent)?)
+}
+
+fn client_nearly_full(case: &Case) -> Option<(String, String)> {
+    said(&client_processor(case.measured), nearly(&case.measured.how.client_cores)?)
+}
+
+fn nearly(cores: &[f64]) -> Option<String> {
+    let busiest = cores.iter().copied().reduce(f64::max).filter(|busiest| *busiest >= 85.0)?;
+    Some(format!("one core was busy {busiest:.0} % of the time, and short waits count as free time"))
 }
 
 /// One thread that wanders shows as several half-busy cores.

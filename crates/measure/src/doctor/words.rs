@@ -30,6 +30,16 @@ pub(super) fn path_words(measured: &Measured) -> String {
     }
 }
 
+/// With the server's name, where both ends have one.
+pub(super) fn processor(measured: &Measured) -> String {
+    measured.how.ends.as_ref().map_or("the processor".to_owned(), |ends| format!("the processor of {}", ends.server))
+}
+
+pub(super) fn client_processor(measured: &Measured) -> String {
+    let name = measured.how.ends.as_ref().map_or(String::new(), |ends| format!(" ({})", ends.client));
+    format!("the client's processor{name}")
+}
+
 /// MB/s as bench tools write them, or operations.
 pub fn rate_words(rate: f64, what: What) -> String {
     match what.is_random() {

@@ -10,6 +10,17 @@ use super::mounts::Mount;
 /// LVM on LUKS on md on partitions are four; a loop file on top of all that doubles it.
 const DEPTH_MAX: usize = 12;
 
+/// How one piece of data lies on several disks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Arrangement {
+    /// `stripe`, `mirror`, `raidz2`, `raid5`, `linear`: as descriptions of the doctor name them.
+    pub kind: String,
+    /// Parity groups or mirrors side by side.
+    pub groups: u32,
+    /// Of a mirror.
+    pub copies: u32,
+}
+
 /// What lies below a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Below {
@@ -17,6 +28,9 @@ pub struct Below {
     pub devices: Vec<String>,
     /// What was passed on the way down, from the top: `dm-0 (LVM vg-data)`, `md127 (raid5)`.
     pub layers: Vec<String>,
+    /// Of the uppermost layer that has several disks, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrangement: Option<Arrangement>,
     /// Why it could not be followed, where it could not.
     pub unknown: Vec<String>,
 }
@@ -42,7 +56,7 @@ impl Machine {
         let mut below = Below::default();
         match mount.filesystem.as_str() {
             "btrfs" => self.below_btrfs(mount, &mut below),
-            "zfs" => below.unknown.push(format!("which disks the ZFS dataset {} lies on", mount.source)),
+            "zfs" => self.below_zfs(mount, &mut below),
             _ => match self.name_of_number(&mount.number) {
                 Some(name) => self.descend(&name, &mut below, 0),
                 None => below.unknown.push(format!("which disks {} ({}) lies on", mount.source, mount.filesystem)),
@@ -71,9 +85,71 @@ impl Machine {
         let all = Path::new("/sys/fs/btrfs");
         let mine = self.list(all).into_iter().map(|uuid| self.list(all.join(uuid).join("devices")));
         let together = mine.into_iter().find(|devices| devices.contains(&source));
-        for device in together.unwrap_or_else(|| vec![source]) {
+        let together = together.unwrap_or_else(|| vec![source]);
+        if let Some(device) = together.first().filter(|_| together.len() > 1) {
+            below.arrangement = self.btrfs_arrangement(device);
+        }
+        for device in together {
             self.descend(&device, below, 0);
         }
+    }
+
+    /// The profile of its data: while it is being converted there are two, and no arrangement.
+    fn btrfs_arrangement(&self, device: &str) -> Option<Arrangement> {
+        let all = Path::new("/sys/fs/btrfs");
+        let uuid = self.list(all).into_iter().find(|uuid| self.exists(all.join(uuid).join("devices").join(device)))?;
+        let folder = all.join(uuid).join("allocation/data");
+        const PROFILES: [(&str, &str, u32); 9] = [
+            ("raid0", "stripe", 1),
+            ("single", "linear", 1),
+            ("dup", "linear", 1),
+            ("raid1", "mirror", 2),
+            ("raid10", "mirror", 2),
+            ("raid1c3", "mirror", 3),
+            ("raid1c4", "mirror", 4),
+            ("raid5", "raid5", 1),
+            ("raid6", "raid6", 1),
+        ];
+        let mut found = PROFILES.iter().filter(|(profile, ..)| self.exists(folder.join(profile)));
+        let (_, kind, copies) = found.next().filter(|_| found.next().is_none())?;
+        Some(Arrangement { kind: (*kind).to_owned(), groups: 1, copies: *copies })
+    }
+
+    /// Those of the data: logs, caches and spares take no part of what is read and written at length.
+    fn below_zfs(&self, mount: &Mount, below: &mut Below) {
+        let Some(pool) = self.zfs_pool_of(&mount.source) else {
+            below
+                .unknown
+                .push(format!("which disks the ZFS dataset {} lies on: zpool status does not say", mount.source));
+            return;
+        };
+        below.layers.push(format!("{} (ZFS {})", pool.name, pool.shape()));
+        below.arrangement = pool.arrangement();
+        for disk in pool.data().flat_map(|vdev| &vdev.disks) {
+            match self.device_name(Path::new(disk)) {
+                Some(name) => self.descend(&name, below, 0),
+                None => below.unknown.push(format!("what {disk} of the pool {} is", pool.name)),
+            }
+        }
+    }
+
+    /// Of an md array.
+    fn md_arrangement(&self, sys: &Path) -> Option<Arrangement> {
+        let disks = u32::try_from(self.number(sys.join("md/raid_disks"))?).ok()?;
+        let (kind, copies) = match self.read(sys.join("md/level"))?.as_str() {
+            "raid0" => ("stripe", 1),
+            "linear" => ("linear", 1),
+            "raid1" => ("mirror", disks.max(1)),
+            // The lowest byte is the number of copies beside each other, the next of those far away (md(4)).
+            "raid10" => {
+                let layout = self.number(sys.join("md/layout")).unwrap_or(0x102);
+                ("mirror", u32::try_from((layout & 0xff).max(1) * (layout >> 8 & 0xff).max(1)).ok()?)
+            }
+            "raid5" | "raid4" => ("raid5", 1),
+            "raid6" => ("raid6", 1),
+            _ => return None,
+        };
+        Some(Arrangement { kind: kind.to_owned(), groups: 1, copies })
     }
 
     fn descend(&self, name: &str, below: &mut Below, depth: usize) {
@@ -104,6 +180,9 @@ impl Machine {
             return;
         }
         below.layers.push(self.layer_title(name, &sys));
+        if below.arrangement.is_none() {
+            below.arrangement = self.md_arrangement(&sys);
+        }
         for slave in slaves {
             self.descend(&slave, below, depth + 1);
         }

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 mod block;
 #[cfg(test)]
@@ -15,13 +16,15 @@ mod links;
 mod mounts;
 mod smart;
 mod tool;
+mod zfs;
 
 pub use block::{BlockDevice, Bus, Curtain, Medium, Serial, WriteCache, whole_devices};
-pub use layers::Below;
+pub use layers::{Arrangement, Below};
 pub use links::{PcieLink, SataPort, UsbBridge, UsbDriver};
 pub use mounts::{Mount, Mounts};
 pub use smart::{Smart, SmartAnswer};
 pub use tool::{ToolError, ToolOutput};
+pub use zfs::{ArcStats, Vdev, ZfsPool};
 
 /// Nothing in /sys or /proc that we ask for is longer.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -32,17 +35,19 @@ const ENTRIES_MAX: usize = 4096;
 pub struct Machine {
     root: PathBuf,
     live: bool,
+    /// Asked for once: a program has to be run for it, and many mounts lie on each.
+    zfs: Arc<OnceLock<Vec<ZfsPool>>>,
 }
 
 impl Machine {
     /// The one we run on.
     pub fn this() -> Self {
-        Self { root: PathBuf::from("/"), live: true }
+        Self { root: PathBuf::from("/"), live: true, zfs: Arc::default() }
     }
 
     /// A recorded copy.
     pub fn recorded(root: &Path) -> std::io::Result<Self> {
-        Ok(Self { root: root.canonicalize()?, live: false })
+        Ok(Self { root: root.canonicalize()?, live: false, zfs: Arc::default() })
     }
 
     /// Whether paths, statistics and programs are those of this machine.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use larder_base::units::ByteSize;
 use larder_measure::bench::result::Kind;
-use larder_measure::bench::{Changes, PORT, Preset};
+use larder_measure::bench::{Changes, PORT, Preset, samples_port};
 
 /// No bench takes longer, and no clock counts further.
 const SECONDS_MAX: f64 = 86_400.0;
@@ -147,13 +147,28 @@ pub(crate) struct NetArgs {
     /// The machine at the other end, where `larder bench net --listen` or `iperf3 -s` runs
     #[arg(required_unless_present = "listen", conflicts_with = "listen")]
     pub(crate) host: Option<String>,
-    /// Be the other end, for an hour or --seconds
+    /// Be the other end, for an hour or --seconds: iperf3's server, and what this machine does meanwhile
     #[arg(long)]
     pub(crate) listen: bool,
     #[arg(long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
     #[command(flatten)]
+    pub(crate) samples: SamplesPort,
+    #[command(flatten)]
     pub(crate) how: How,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct SamplesPort {
+    /// Where the other end tells what its machine does [default: the port after that of iperf3]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    samples_port: Option<u16>,
+}
+
+impl SamplesPort {
+    pub(crate) fn beside(self, port: u16) -> u16 {
+        self.samples_port.unwrap_or_else(|| samples_port(port))
+    }
 }
 
 /// How to log in.
@@ -178,6 +193,11 @@ pub(crate) struct ShareArgs {
     /// nfs://HOST/EXPORT, smb://USER@HOST/SHARE, sftp://..., http(s)://..., or a folder
     #[arg(required = true, value_name = "URL|MOUNTPOINT")]
     pub(crate) targets: Vec<String>,
+    /// The machine that has them: watched, too, where `larder bench net --listen` runs on it
+    #[arg(long)]
+    pub(crate) host: Option<String>,
+    #[command(flatten)]
+    pub(crate) samples: SamplesPort,
     #[command(flatten)]
     pub(crate) login: Login,
     #[command(flatten)]
@@ -195,6 +215,8 @@ pub(crate) struct AllArgs {
     /// Where `larder bench net --listen` or iperf3 listens there
     #[arg(long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
+    #[command(flatten)]
+    pub(crate) samples: SamplesPort,
     /// A share, as for `bench share` [repeat for each]
     #[arg(long = "share", value_name = "URL|MOUNTPOINT")]
     pub(crate) shares: Vec<String>,

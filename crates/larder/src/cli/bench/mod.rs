@@ -9,7 +9,8 @@ use larder_api::{Failure, FailureKind};
 use larder_measure::Machine;
 use larder_measure::bench::client::ClientOptions;
 use larder_measure::bench::{
-    self, BenchError, Control, Device, DiskTarget, Finished, Host, PoolTarget, Request, ShareTarget, Subjects, history,
+    self, BenchError, Control, Device, DiskTarget, FarEnd, Finished, Host, PoolTarget, Request, ShareTarget, Subjects,
+    history,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -51,25 +52,36 @@ pub(super) async fn run(global: &Global, command: BenchCommand) -> Result<(), Fa
 }
 
 async fn net(global: &Global, args: NetArgs) -> Result<(), Failure> {
-    let Some(name) = args.host.filter(|_| !args.listen) else {
-        return listen(args.port, args.how.changes().seconds.unwrap_or(LISTEN_S)).await;
+    let Some(name) = args.host.clone().filter(|_| !args.listen) else {
+        return listen(&args).await;
     };
-    let subjects = Subjects { host: Some(Host { name, port: args.port }), ..Subjects::default() };
+    let far = Some(FarEnd { name: name.clone(), port: args.samples.beside(args.port) });
+    let subjects = Subjects { host: Some(Host { name, port: args.port }), far, ..Subjects::default() };
     measure(global, "net", subjects, &args.how, ClientOptions::default()).await
 }
 
-async fn listen(port: u16, seconds: f64) -> Result<(), Failure> {
+async fn listen(args: &NetArgs) -> Result<(), Failure> {
+    let (port, samples_port) = (args.port, args.samples.beside(args.port));
+    let seconds = args.how.changes().seconds.unwrap_or(LISTEN_S);
+    if port == samples_port {
+        return Err(Failure::invalid(format!("port {port} cannot be that of iperf3 and that of the samples"))
+            .action("give another with --samples-port PORT"));
+    }
     let control = Arc::new(Control::new(|_| {}));
     let ours = control.clone();
-    eprintln!("waiting on port {port} to be measured, for {seconds:.0} s at most; Ctrl-C ends it");
-    let work = move || bench::listen(&Machine::this(), port, Duration::from_secs_f64(seconds), &ours);
+    eprintln!(
+        "waiting to be measured on port {port}, telling what this machine does meanwhile on port {samples_port}, for {seconds:.0} s at most; Ctrl-C ends it"
+    );
+    let time_max = Duration::from_secs_f64(seconds);
+    let work = move || bench::listen(&Machine::this(), port, samples_port, time_max, &ours);
     stoppable(&control, work).await?.map_err(|e| failure(&e))
 }
 
 async fn share(global: &Global, args: ShareArgs) -> Result<(), Failure> {
     let shares = args.targets.iter().map(|t| share_target(t)).collect::<Result<_, _>>()?;
     let client = login(&args.login)?;
-    measure(global, "share", Subjects { shares, ..Subjects::default() }, &args.how, client).await
+    let far = args.host.map(|name| FarEnd { name, port: args.samples.beside(bench::PORT) });
+    measure(global, "share", Subjects { shares, far, ..Subjects::default() }, &args.how, client).await
 }
 
 async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
@@ -87,6 +99,7 @@ async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
         disks: targets,
         pool,
         both: args.host.is_some(),
+        far: args.host.clone().map(|name| FarEnd { name, port: args.samples.beside(args.port) }),
         host: args.host.map(|name| Host { name, port: args.port }),
         shares: args.shares.iter().map(|t| share_target(t)).collect::<Result<_, _>>()?,
     };

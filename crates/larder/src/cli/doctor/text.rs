@@ -5,6 +5,7 @@ use larder_measure::disk::Level;
 use larder_measure::doctor::{
     Advice, Cause, Confidence, Diagnosis, Drive, Examination, Finding, Gain, Notice, Reading, bytes_words, rate_words,
 };
+use larder_measure::machine::ZfsPool;
 
 use crate::render::table;
 
@@ -92,6 +93,9 @@ fn seen(finding: &Finding) -> String {
         let more = if cores.len() > CORES_SHOWN { " ..." } else { "" };
         words.push(format!("cores {}{more}", shown.join(" ")));
     }
+    if let Some(busiest) = m.how.client_cores.iter().copied().reduce(f64::max) {
+        words.push(format!("client's busiest core {busiest:.0}"));
+    }
     if let Some(busy) = m.how.disk_busy_percent.filter(|b| *b >= 1.0) {
         words.push(format!("disk {busy:.0} %"));
     }
@@ -146,6 +150,15 @@ fn machine(reading: &Reading) -> String {
         rows.extend(reading.drives.iter().map(drive));
         text.extend(table(&rows, &[3, 5]).lines().map(|line| format!("  {line}\n")));
     }
+    text.extend(reading.zfs.iter().map(zfs));
+    if let Some(arc) = reading.arc.as_ref().filter(|_| !reading.zfs.is_empty()) {
+        let hits = arc.hit_percent.map_or(String::new(), |hits| format!(", {hits:.0} % of all reads answered by it"));
+        text.push_str(&format!(
+            "  ZFS cache: {} of at most {}{hits}\n",
+            ByteSize(arc.size_bytes),
+            ByteSize(arc.most_bytes)
+        ));
+    }
     if !reading.nics.is_empty() {
         let mut rows =
             vec![["NETWORK", "DRIVER", "SPEED", "DUPLEX", "MTU", "QUEUES", "ERRORS"].map(str::to_owned).to_vec()];
@@ -164,6 +177,11 @@ fn machine(reading: &Reading) -> String {
         text.extend(table(&rows, &[]).lines().map(|line| format!("  {line}\n")));
     }
     text
+}
+
+fn zfs(pool: &ZfsPool) -> String {
+    let full = pool.used_percent.map_or(String::new(), |used| format!(", {used} % full"));
+    format!("  ZFS pool {}: {}, {}{full}\n", pool.name, pool.shape(), pool.state)
 }
 
 fn drive(drive: &Drive) -> Vec<String> {
@@ -205,7 +223,7 @@ fn notice(notice: &Notice, colour: bool) -> String {
 
 fn gain(gain: Gain) -> String {
     match gain.mb_per_s {
-        Some(mb) => format!(" (up to +{}, +{:.0} %)", bytes_words(mb * 1e6), gain.percent),
-        None => format!(" (up to +{:.0} %)", gain.percent),
+        Some(mb) => format!(" (up to +{}, +{:.0} %, by {})", bytes_words(mb * 1e6), gain.percent, gain.rests_on),
+        None => format!(" (up to +{:.0} %, by {})", gain.percent, gain.rests_on),
     }
 }

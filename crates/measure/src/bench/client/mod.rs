@@ -87,6 +87,11 @@ pub struct ClientOptions {
     pub verify_all: bool,
 }
 
+/// The machine that a URL names.
+pub(super) fn host_of(url: &str) -> Option<String> {
+    url::ShareUrl::parse(url).ok().map(|url| url.host).filter(|host| !host.is_empty())
+}
+
 /// Connects once, so that what is wrong with an address or a password is said here.
 pub fn open(url: &str, options: &ClientOptions) -> Result<Box<dyn ShareClient>, ClientError> {
     let url = url::ShareUrl::parse(url)?;

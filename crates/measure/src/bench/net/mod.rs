@@ -1,6 +1,7 @@
 //! The wire alone: iperf3 between this machine and another.
 
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -8,6 +9,7 @@ use serde_json::Value;
 use super::client::RunLimits;
 use super::control::{Control, Progress};
 use super::error::BenchError;
+use super::far::Listener;
 use super::load::{Load, Scene};
 use super::process;
 use super::result::{Kind, Moment, Repeat, Workload};
@@ -29,11 +31,16 @@ pub(super) struct NetLoad {
 
 impl NetLoad {
     pub(super) fn new(machine: &Machine, host: &str, port: u16) -> Result<Self, BenchError> {
-        let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/';
-        if host.is_empty() || host.starts_with('-') || host.contains(odd) {
-            return Err(BenchError::invalid(format!("'{host}' is not a host"), "give a name or an address"));
-        }
+        checked_host(host)?;
         Ok(Self { host: host.to_owned(), port, version: version(machine)? })
+    }
+}
+
+pub(super) fn checked_host(host: &str) -> Result<(), BenchError> {
+    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/';
+    match host.is_empty() || host.starts_with('-') || host.contains(odd) {
+        true => Err(BenchError::invalid(format!("'{host}' is not a host"), "give a name or an address")),
+        false => Ok(()),
     }
 }
 
@@ -161,10 +168,32 @@ fn over_time(intervals: &Value) -> Vec<Moment> {
     counted.take(INTERVALS_MAX).filter_map(moment).collect()
 }
 
-/// The other end: iperf3's server, until it is stopped or the time is over.
-pub fn listen(machine: &Machine, port: u16, time_max: Duration, control: &Control) -> Result<(), BenchError> {
-    let args: Vec<OsString> = ["--server", "--port", &port.to_string()].iter().map(OsString::from).collect();
+/// Where the other end offers its samples, unless a person says otherwise.
+pub fn samples_port(port: u16) -> u16 {
+    port.checked_add(1).unwrap_or(port - 1)
+}
+
+/// The other end, until it is stopped or the time is over: iperf3's server, and what this machine does meanwhile.
+pub fn listen(
+    machine: &Machine,
+    port: u16,
+    samples_port: u16,
+    time_max: Duration,
+    control: &Control,
+) -> Result<(), BenchError> {
     version(machine)?;
+    let samples = Listener::bind(samples_port)?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| samples.serve(machine, &|| over.load(Ordering::Acquire) || control.is_stopped()));
+        let ended = serve_iperf3(machine, port, time_max, control);
+        over.store(true, Ordering::Release);
+        ended
+    })
+}
+
+fn serve_iperf3(machine: &Machine, port: u16, time_max: Duration, control: &Control) -> Result<(), BenchError> {
+    let args: Vec<OsString> = ["--server", "--port", &port.to_string()].iter().map(OsString::from).collect();
     match process::run(machine, "iperf3", &args, time_max, control, &mut |_| {}) {
         Err(BenchError::Stopped) => Ok(()),
         // The time was over.

@@ -100,6 +100,7 @@ impl Bench<'_> {
                         limits: plan.limits(),
                         repeats: plan.repeats,
                         notes: site.notes.clone(),
+                        far: false,
                     },
                 )?;
             }
@@ -130,6 +131,7 @@ impl Bench<'_> {
                     limits: plan.limits(),
                     repeats: plan.repeats,
                     notes: sites.iter().flat_map(|site| site.notes.clone()).collect(),
+                    far: false,
                 },
             )?;
             let (earlier, new) = runner.runs.split_at_mut(before);

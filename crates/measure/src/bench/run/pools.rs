@@ -125,6 +125,7 @@ impl Bench<'_> {
                     limits: plan.limits(),
                     repeats: plan.repeats,
                     notes: notes.clone(),
+                    far: false,
                 },
             )?;
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 use larder_base::units::ByteSize;
 
 use super::super::error::BenchError;
+use super::super::far::is_same_host;
 use super::super::ground::Ground;
 use super::super::load::{ClientLoad, Load};
 use super::super::local::{LocalLoad, Place};
@@ -13,7 +14,7 @@ use super::super::plan::{Plan, Preset};
 use super::super::result::{Caches, Layer, Note};
 use super::super::runner::{Runner, Spec};
 use super::super::scratch::Scratch;
-use super::{Bench, ShareTarget, is_root, without_password};
+use super::{Bench, ShareTarget, client, is_root, without_password};
 
 /// On a server that does not tell its free space, unless a person says how much.
 const BLIND_BYTES: u64 = 4 << 30;
@@ -39,6 +40,8 @@ struct Share {
     caches: Caches,
     variant: BTreeMap<String, String>,
     notes: Vec<Note>,
+    /// Whether the far end that is watched serves it.
+    far: bool,
 }
 
 impl Bench<'_> {
@@ -70,7 +73,8 @@ impl Bench<'_> {
             variant.entry("encryption".to_owned()).or_insert_with(|| ground.encryption());
         }
         let plan = Plan { data_bytes, ..plan };
-        let share = Share { subject: folder.display().to_string(), caches, variant, notes };
+        let far = self.served_by_far_end(runner, &folder.display().to_string(), server_of(&ground.source));
+        let share = Share { subject: folder.display().to_string(), caches, variant, notes, far };
         self.measure_share(runner, &mut load, &plan, &share)
     }
 
@@ -89,10 +93,26 @@ impl Bench<'_> {
         );
         let server = Note { code: "server-memory".to_owned(), text, misleading: false };
         let notes = [reached, server].into_iter().chain(less).collect();
-        let share = Share { subject, caches: Caches::Unknown, variant, notes };
+        let far = self.served_by_far_end(runner, &subject, client::host_of(url).as_deref());
+        let share = Share { subject, caches: Caches::Unknown, variant, notes, far };
         let measured = self.measure_share(runner, &mut load, &plan, &share);
         let cleaned = load.clean_up();
         measured.and(cleaned)
+    }
+
+    /// A share of another machine than the one that is watched says nothing of it.
+    fn served_by_far_end(&self, runner: &mut Runner, subject: &str, server: Option<&str>) -> bool {
+        let Some(end) = &self.request.subjects.far else { return false };
+        let served = server.is_some_and(|server| is_same_host(server, &end.name));
+        if !served {
+            let server = server.map_or_else(|| "nobody knows where".to_owned(), |server| format!("at {server}"));
+            let text = format!(
+                "{subject} is {server}, not at {}: the machine that serves it was not watched. To have it: --host with its name",
+                end.name
+            );
+            runner.note(Note { code: "far-end-elsewhere".to_owned(), text, misleading: false });
+        }
+        served
     }
 
     fn measure_share(
@@ -113,6 +133,7 @@ impl Bench<'_> {
                 limits: plan.limits(),
                 repeats: plan.repeats,
                 notes: share.notes.clone(),
+                far: share.far,
             };
             runner.measure(load, spec)?;
         }
@@ -120,9 +141,35 @@ impl Bench<'_> {
     }
 }
 
+/// Of `nas:/export`, `//nas/share`, `me@nas:/folder` and `[::1]:/export`, as they stand in mountinfo.
+fn server_of(source: &str) -> Option<&str> {
+    let place = match source.strip_prefix("//") {
+        Some(rest) => rest.split('/').next()?,
+        None => source.split_once(":/")?.0,
+    };
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    let place = place.strip_prefix('[').and_then(|p| p.strip_suffix(']')).unwrap_or(place);
+    (!place.is_empty()).then_some(place)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_names_its_server() {
+        for (source, server) in [
+            ("nas:/export/data", Some("nas")),
+            ("//nas.lan/share", Some("nas.lan")),
+            ("me@10.0.0.2:/srv", Some("10.0.0.2")),
+            ("[fd00::2]:/", Some("fd00::2")),
+            ("/dev/sda1", None),
+            ("rclone", None),
+            ("//", None),
+        ] {
+            assert_eq!(server_of(source), server, "{source}");
+        }
+    }
 
     #[test]
     fn a_share_is_not_filled() {

@@ -17,6 +17,7 @@ fn a_title_names_each_subject_once() {
             disks: vec![DiskTarget::Folder("/mnt/a".into()), DiskTarget::Folder("/mnt/b".into())],
             pool: Some(PoolTarget { folders: vec!["/mnt/a".into()], ..PoolTarget::default() }),
             host: Some(Host { name: "nas".to_owned(), port: 1 }),
+            far: None,
             shares: vec![ShareTarget::Url("smb://me:secret@nas/x".to_owned())],
             both: true,
         },

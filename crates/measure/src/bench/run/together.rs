@@ -44,6 +44,7 @@ impl Bench<'_> {
                 limits: plan.limits(),
                 repeats: plan.repeats,
                 notes: Vec::new(),
+                far: true,
             };
             let ended = runner.measure(&mut load, spec);
             self.keep_side(runner, before, load, host);

@@ -21,6 +21,7 @@ impl Bench<'_> {
                     limits: plan.limits(),
                     repeats: plan.repeats,
                     notes: Vec::new(),
+                    far: true,
                 },
             )?;
         }

@@ -74,6 +74,7 @@ fn measured(rates: &[f64]) -> (Result<(), BenchError>, Vec<Run>, Vec<Note>) {
         limits,
         repeats: 3,
         notes: Vec::new(),
+        far: false,
     };
     let ended = runner.measure(&mut load, spec);
     assert_eq!(load.prepared, 1);

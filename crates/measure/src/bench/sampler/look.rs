@@ -7,10 +7,10 @@ use crate::Machine;
 use crate::machine::whole_devices;
 
 /// Machines with more of anything are not looked at whole.
-const CORES_MAX: usize = 256;
-const DISKS_MAX: usize = 64;
-const NETS_MAX: usize = 64;
-const SENSORS_MAX: usize = 64;
+pub(in super::super) const CORES_MAX: usize = 256;
+pub(in super::super) const DISKS_MAX: usize = 64;
+pub(in super::super) const NETS_MAX: usize = 64;
+pub(in super::super) const SENSORS_MAX: usize = 64;
 /// `/proc/diskstats` counts these, whatever the device's own sectors are.
 const SECTOR_BYTES: u64 = 512;
 
@@ -92,6 +92,12 @@ impl Eyes {
             cores,
         }
     }
+}
+
+/// What a link carries in one direction by its name; unknown for links that have no speed, such as loopback and bridges.
+pub(super) fn link_bytes_per_s(machine: &Machine, interface: &str) -> Option<f64> {
+    let megabits: f64 = machine.read(Path::new("/sys/class/net").join(interface).join("speed"))?.parse().ok()?;
+    (megabits > 0.0).then_some(megabits * 1e6 / 8.0)
 }
 
 fn cores(stat: &str) -> BTreeMap<u32, CoreTicks> {

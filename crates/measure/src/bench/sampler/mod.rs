@@ -15,12 +15,13 @@ use crate::power::{Basis, Readout, Sources};
 
 mod look;
 
-use look::{CoreTicks, DiskCounts, Eyes, Look, NetCounts};
+pub(super) use look::{CORES_MAX, DISKS_MAX, NETS_MAX, SENSORS_MAX};
+use look::{CoreTicks, DiskCounts, Eyes, Look, NetCounts, link_bytes_per_s};
 
 /// Below this, ticks of 10 ms are too coarse.
 pub(super) const INTERVAL: Duration = Duration::from_millis(500);
 /// An hour of half seconds.
-const LOOKS_MAX: usize = 7200;
+pub(super) const LOOKS_MAX: usize = 7200;
 
 /// What reads watts, shared with whoever configured it.
 pub type Meter = Arc<Mutex<Sources>>;
@@ -49,7 +50,7 @@ impl Sampler {
                 match received.recv_timeout(INTERVAL) {
                     Ok(Order::Look) => last = Some((Instant::now(), eyes.look())),
                     Ok(Order::Rest) => last = None,
-                    Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return recorder.finish(),
+                    Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return recorder.finish(&machine),
                     Err(RecvTimeoutError::Timeout) => {}
                 }
                 let Some((before_at, before)) = &last else { continue };
@@ -192,18 +193,15 @@ impl Recorder {
     }
 
     /// Disks and interfaces that did nothing at all are left out.
-    fn finish(self) -> Samples {
+    fn finish(self, machine: &Machine) -> Samples {
         let n = self.at_ms.len();
-        let whole = |mut values: Vec<f64>| {
-            values.resize(n, f64::NAN);
-            values
-        };
         let moved = |lists: [&[f64]; 2]| lists.iter().any(|list| list.iter().any(|v| *v > 0.0));
-        let named = |(name, values)| Series { name, values: whole(values) };
+        let named = |(name, values)| Series { name, values };
         let mut disks: Vec<DiskSeries> = self.disks.into_values().collect();
         disks.retain(|d| moved([&d.read_bytes_per_s, &d.write_bytes_per_s]));
         let mut nets: Vec<NetSeries> = self.nets.into_values().collect();
         nets.retain(|i| moved([&i.receive_bytes_per_s, &i.send_bytes_per_s]));
+        nets.iter_mut().for_each(|i| i.bytes_per_s_max = link_bytes_per_s(machine, &i.interface));
         let mut samples = Samples {
             at_ms: self.at_ms,
             cores: self.cores.into_values().collect(),
@@ -212,16 +210,17 @@ impl Recorder {
             temperatures: self.temperatures.into_iter().map(named).collect(),
             clocks: self.clocks.into_iter().map(|(core, v)| named((format!("core {core}"), v))).collect(),
             throttled: self.throttled,
-            watts: self.watts.map(|series| named((series.name, series.values))),
+            watts: self.watts,
         };
-        for list in all_lists(&mut samples) {
+        for list in lists(&mut samples) {
             list.resize(n, f64::NAN);
         }
         samples
     }
 }
 
-fn all_lists(samples: &mut Samples) -> Vec<&mut Vec<f64>> {
+/// All series, each as long as `at_ms`.
+pub(super) fn lists(samples: &mut Samples) -> Vec<&mut Vec<f64>> {
     let mut lists = Vec::new();
     for c in &mut samples.cores {
         lists.extend([&mut c.user, &mut c.nice, &mut c.system, &mut c.iowait, &mut c.irq, &mut c.steal]);
@@ -232,6 +231,8 @@ fn all_lists(samples: &mut Samples) -> Vec<&mut Vec<f64>> {
     for i in &mut samples.nets {
         lists.extend([&mut i.receive_bytes_per_s, &mut i.send_bytes_per_s, &mut i.retransmits]);
     }
+    let named = samples.temperatures.iter_mut().chain(&mut samples.clocks).chain(&mut samples.watts);
+    lists.extend(named.map(|series| &mut series.values));
     lists
 }
 

@@ -44,7 +44,7 @@ fn counters_become_series() {
     let mut recorder = Recorder::default();
     recorder.add(1000, 1.0, &before, &now, None);
     recorder.add(2000, 1.0, &now, &now, Some(("plug".to_owned(), 7.5)));
-    let samples = recorder.finish();
+    let samples = recorder.finish(&Fixture::new("").machine);
 
     assert_eq!(samples.at_ms, [1000, 2000]);
     let core = &samples.cores[0];

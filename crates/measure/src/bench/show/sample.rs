@@ -76,6 +76,7 @@ impl Bench {
             larder: "0.1.0".to_owned(),
             interrupted: false,
             machine,
+            far_machine: None,
             runs: Vec::new(),
             notes: Vec::new(),
         };
@@ -231,6 +232,7 @@ impl Bench {
                 receive_bytes_per_s: series(if writes { net } else { net * 0.01 }, 0.02),
                 send_bytes_per_s: series(if writes { net * 0.01 } else { net }, 0.02),
                 retransmits: series(if net_used { 2.0 } else { 0.0 }, 0.9).into_iter().map(f64::round).collect(),
+                bytes_per_s_max: None,
             }],
             clocks: vec![Series { name: "core 0".to_owned(), values: series(1500.0, 0.01) }],
             watts: Some(Series {

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::limits::{DiskKind, Duplex, Wire};
+use crate::machine::Arrangement;
 
 mod check;
 mod raw;
@@ -73,7 +74,7 @@ impl What {
 }
 
 /// How one piece of data lies on the disks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Layout {
     #[default]
@@ -106,6 +107,41 @@ impl Layout {
 
     pub(super) fn is_raidz(self) -> bool {
         matches!(self, Self::Raidz1 | Self::Raidz2 | Self::Raidz3)
+    }
+}
+
+/// A layout with its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Shape {
+    pub(super) layout: Layout,
+    /// Parity groups (vdevs) beside each other.
+    pub(super) groups: u32,
+    pub(super) copies: u32,
+}
+
+impl Shape {
+    pub(super) const STRIPE: Self = Self { layout: Layout::Stripe, groups: 1, copies: 1 };
+
+    /// As larder and the kernel name layouts.
+    pub(super) fn named(kind: &str) -> Option<Self> {
+        let one = |layout| Self { layout, ..Self::STRIPE };
+        Some(match kind {
+            "stripe" => Self::STRIPE,
+            "linear" => one(Layout::Linear),
+            "mirror" => Self { copies: 2, ..one(Layout::Mirror) },
+            "mirror3" => Self { copies: 3, ..one(Layout::Mirror) },
+            "raidz1" => one(Layout::Raidz1),
+            "raidz2" => one(Layout::Raidz2),
+            "raidz3" => one(Layout::Raidz3),
+            "raid5" => one(Layout::Raid5),
+            "raid6" => one(Layout::Raid6),
+            _ => return None,
+        })
+    }
+
+    pub(super) fn of(arrangement: &Arrangement) -> Option<Self> {
+        let shape = Self::named(&arrangement.kind)?;
+        Some(Self { groups: arrangement.groups.max(1), copies: arrangement.copies.max(1), ..shape })
     }
 }
 
@@ -245,6 +281,12 @@ pub struct Measured {
     pub how: How,
 }
 
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ends {
+    pub server: String,
+    pub client: String,
+}
+
 /// How it was measured, and what else was seen: all optional.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct How {
@@ -255,6 +297,9 @@ pub struct How {
     pub in_flight: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_s: Option<f64>,
+    /// Of the pool that was measured, where it is not the box's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Shape>,
     /// Each write waited for its flush.
     pub sync: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -263,6 +308,9 @@ pub struct How {
     pub client: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub client_cores: Vec<f64>,
+    /// The machines that served and that asked, by name, where both were watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Ends>,
     /// Percent of the time in which cores waited for disks, spent in interrupts, or were taken by a host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iowait_percent: Option<f64>,
@@ -299,6 +347,12 @@ impl Measured {
 }
 
 impl Described {
+    /// How what was measured lies on its disks.
+    pub(super) fn shape(&self, measured: &Measured) -> Shape {
+        let own = Shape { layout: self.layout, groups: self.groups, copies: self.copies };
+        measured.how.shape.unwrap_or(own)
+    }
+
     pub fn parse(text: &str) -> Result<Self, BadDescription> {
         let raw: raw::Raw =
             toml::from_str(text).map_err(|e| BadDescription::Toml(e.to_string().trim_end().to_owned()))?;

@@ -315,6 +315,8 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             caches: raw.caches,
             client: raw.client,
             client_cores: raw.client_cores,
+            ends: None,
+            shape: None,
             iowait_percent: raw.iowait,
             irq_percent: raw.irq,
             steal_percent: raw.steal,

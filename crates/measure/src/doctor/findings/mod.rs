@@ -42,21 +42,33 @@ pub struct Notice {
     pub changes: Vec<Change>,
 }
 
+/// At most; what a whole way gains ends at the next limit on it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Gain {
     pub mb_per_s: Option<f64>,
     pub percent: f64,
+    /// Completes "by ...".
+    pub rests_on: &'static str,
 }
 
 impl Gain {
     /// From one rate to another, in bytes per second.
     fn between(now: f64, best: f64) -> Option<Self> {
-        (best > now * 1.02 && now > 0.0)
-            .then(|| Self { mb_per_s: Some((best - now) / 1e6), percent: (best / now - 1.0) * 100.0 })
+        (best > now * 1.02 && now > 0.0).then(|| Self {
+            mb_per_s: Some((best - now) / 1e6),
+            percent: (best / now - 1.0) * 100.0,
+            rests_on: "what that wire carries",
+        })
     }
 
-    fn percent(percent: f64) -> Option<Self> {
-        Some(Self { mb_per_s: None, percent })
+    /// What others gained by it: nobody has measured it here.
+    fn thumb(percent: f64) -> Option<Self> {
+        Self::by(percent, "a rule of thumb")
+    }
+
+    /// Computed from what was read.
+    fn by(percent: f64, rests_on: &'static str) -> Option<Self> {
+        Some(Self { mb_per_s: None, percent, rests_on })
     }
 }
 

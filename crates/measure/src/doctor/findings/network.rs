@@ -124,7 +124,8 @@ fn half_duplex(reading: &Reading) -> Vec<Noticed> {
     all.map(|n| {
         let action =
             format!("auto-negotiation at both ends: ethtool -s {} autoneg on; and the same at the switch", n.name);
-        noticed(format!("{} runs half duplex", n.name), action).gain(Gain::percent(100.0))
+        noticed(format!("{} runs half duplex", n.name), action)
+            .gain(Gain::by(100.0, "each direction waiting for the other"))
     })
     .collect()
 }
@@ -169,7 +170,7 @@ fn offloads(reading: &Reading) -> Vec<Noticed> {
         if !off.is_empty() {
             let on: Vec<String> = off.iter().map(|key| format!("{key} on")).collect();
             let what = format!("{}: {} off", nic.name, off.join(", "));
-            found.push(noticed(what, format!("ethtool -K {} {}", nic.name, on.join(" "))).gain(Gain::percent(10.0)));
+            found.push(noticed(what, format!("ethtool -K {} {}", nic.name, on.join(" "))).gain(Gain::thumb(10.0)));
         }
     }
     found
@@ -199,7 +200,7 @@ fn irq_on_first(reading: &Reading) -> Vec<Noticed> {
         }
         commands.truncate(2);
         notice.action = format!("{} (and stop irqbalance, which moves them back)", commands.join("; "));
-        found.push(notice.gain(Gain::percent(20.0)));
+        found.push(notice.gain(Gain::thumb(20.0)));
     }
     found
 }
@@ -215,7 +216,7 @@ fn rps(reading: &Reading) -> Vec<Noticed> {
             let mask = format!("{:x}", (1u64 << cores) - 2);
             let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", nic.name);
             let what = format!("{} has one receive queue and no RPS", nic.name);
-            found.push(noticed(what, format!("echo {mask} > {file}")).gain(Gain::percent(10.0)).write(file, mask));
+            found.push(noticed(what, format!("echo {mask} > {file}")).gain(Gain::thumb(10.0)).write(file, mask));
         }
     }
     found
@@ -240,7 +241,7 @@ fn buffers(reading: &Reading) -> Vec<Noticed> {
         let value = words.join(" ");
         let what =
             format!("{name} ends at {} KiB, and {mbits} Mbit/s over 5 ms need {:.0}", max / 1024, needed / 1024.0);
-        let gain = Gain::percent((needed / max as f64 - 1.0) * 100.0);
+        let gain = Gain::by((needed / max as f64 - 1.0) * 100.0, "the window that its rate needs");
         Some(
             noticed(what, format!("sysctl -w net.ipv4.{name}='{value}'"))
                 .gain(gain)

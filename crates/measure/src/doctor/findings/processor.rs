@@ -97,7 +97,7 @@ fn governor(reading: &Reading) -> Vec<Noticed> {
                 let what = format!("the processor's governor is {}", policy.governor);
                 let action = "echo performance | tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor";
                 // From the lowest clock to the highest, at most; what work gains of it is less.
-                found.push(noticed(what, action).gain(Gain::percent(50.0)).write(file, "performance"));
+                found.push(noticed(what, action).gain(Gain::thumb(50.0)).write(file, "performance"));
             }
         }
     }
@@ -112,7 +112,7 @@ fn ondemand_io(reading: &Reading) -> Vec<Noticed> {
     let file = "/sys/devices/system/cpu/cpufreq/ondemand/io_is_busy";
     vec![
         noticed("ondemand does not count I/O as work", format!("echo 1 > {file}"))
-            .gain(Gain::percent(20.0))
+            .gain(Gain::thumb(20.0))
             .write(file, "1"),
     ]
 }
@@ -125,7 +125,7 @@ fn capped(reading: &Reading) -> Vec<Noticed> {
         {
             let file = format!("/sys/devices/system/cpu/cpufreq/{}/scaling_max_freq", policy.name);
             let what = format!("{} is held at {} of {} MHz", policy.name, max / 1000, hardware / 1000);
-            let gain = Gain::percent((hardware as f64 / max.max(1) as f64 - 1.0) * 100.0);
+            let gain = Gain::by((hardware as f64 / max.max(1) as f64 - 1.0) * 100.0, "the clock that is not used");
             found.push(noticed(what, format!("echo {hardware} > {file}")).gain(gain).write(file, hardware.to_string()));
         }
     }
@@ -185,7 +185,7 @@ fn quota(reading: &Reading) -> Vec<Noticed> {
         );
         let action = format!("raise it: systemctl set-property UNIT CPUQuota=, or the limit in {}", q.group);
         let all_cores = reading.processor.cores.max(1) as f64;
-        noticed(what, action).gain(Gain::percent((all_cores / q.cores - 1.0) * 100.0))
+        noticed(what, action).gain(Gain::by((all_cores / q.cores - 1.0) * 100.0, "the cores that it may not use"))
     })
     .collect()
 }

@@ -63,6 +63,20 @@ pub(super) const RULES: &[Rule] = &[
         test: nvme_sleep,
     },
     Rule {
+        code: "zfs-degraded",
+        level: Level::Warning,
+        why: "what a missing disk held is computed from the others for each read, and a resilver takes their time, too",
+        source: "OpenZFS, zpool-status(8), zpoolconcepts(7)",
+        test: zfs_degraded,
+    },
+    Rule {
+        code: "zfs-full",
+        level: Level::Warning,
+        why: "a pool that is nearly full writes into small gaps, which is slower the fuller it gets",
+        source: "OpenZFS, Performance and Tuning, Workload Tuning: free space",
+        test: zfs_full,
+    },
+    Rule {
         code: "usb-bot-bandwidth",
         level: Level::Note,
         why: "Bulk-Only Transport sends one command at a time: 30 to 35 MB/s on USB 2.0, and random reads that never overlap",
@@ -70,6 +84,31 @@ pub(super) const RULES: &[Rule] = &[
         test: bulk_only,
     },
 ];
+
+/// From here on free room is in small pieces, and writing looks for them.
+const ZFS_FULL_PERCENT: u64 = 90;
+
+fn zfs_full(reading: &Reading) -> Vec<Noticed> {
+    let full =
+        reading.zfs.iter().filter_map(|pool| Some((pool, pool.used_percent.filter(|p| *p >= ZFS_FULL_PERCENT)?)));
+    full.map(|(pool, used)| {
+        let pieces = pool.fragmented_percent.map_or(String::new(), |f| format!(", its free room {f} % fragmented"));
+        noticed(
+            format!("the ZFS pool {} is {used} % full{pieces}", pool.name),
+            "delete snapshots and files, or add a vdev",
+        )
+    })
+    .collect()
+}
+
+fn zfs_degraded(reading: &Reading) -> Vec<Noticed> {
+    let unwell = reading.zfs.iter().filter(|pool| pool.state != "ONLINE");
+    unwell
+        .map(|pool| {
+            noticed(format!("the ZFS pool {} is {}", pool.name, pool.state), format!("zpool status {}", pool.name))
+        })
+        .collect()
+}
 
 fn queue(drive: &Drive, file: &str) -> String {
     format!("/sys/block/{}/queue/{file}", drive.name)
@@ -86,7 +125,7 @@ fn scheduler(reading: &Reading) -> Vec<Noticed> {
         drive.schedulers.iter().any(|s| s == wanted).then_some(())?;
         let file = queue(drive, "scheduler");
         let what = format!("{} is scheduled by {now}; for it {wanted} is right", drive.title);
-        Some(noticed(what, format!("echo {wanted} > {file}")).gain(Gain::percent(10.0)).write(file, wanted))
+        Some(noticed(what, format!("echo {wanted} > {file}")).gain(Gain::thumb(10.0)).write(file, wanted))
     };
     reading.drives.iter().filter(|d| !d.hidden).filter_map(wrong).collect()
 }
@@ -104,7 +143,7 @@ fn read_ahead(reading: &Reading) -> Vec<Noticed> {
         let file = queue(drive, "read_ahead_kb");
         let what = format!("{} reads {} KiB ahead", drive.title, drive.read_ahead_kib.unwrap_or_default());
         noticed(what, format!("echo {READ_AHEAD_KIB} > {file}"))
-            .gain(Gain::percent(10.0))
+            .gain(Gain::thumb(10.0))
             .write(file, READ_AHEAD_KIB.to_string())
     })
     .collect()
@@ -177,7 +216,7 @@ fn bulk_only(reading: &Reading) -> Vec<Noticed> {
     all.map(|d| {
         let rate = d.narrowest().map_or("USB", |hop| hop.now.as_str());
         noticed(format!("{} speaks Bulk-Only Transport over {rate}", d.title), "a bridge that speaks UAS")
-            .gain(Gain::percent(20.0))
+            .gain(Gain::thumb(20.0))
     })
     .collect()
 }

@@ -201,7 +201,8 @@ fn net_and_disks(reading: &Reading) -> Vec<Noticed> {
             }
             let what = format!("{} and {} share {} ({})", nic.name, disks.join(", "), hop.address, hop.now);
             found.push(
-                noticed(what, "the card or the disks on another port, slot or controller").gain(Gain::percent(100.0)),
+                noticed(what, "the card or the disks on another port, slot or controller")
+                    .gain(Gain::by(100.0, "each byte passing that link twice")),
             );
             break;
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::Machine;
 use crate::disk::{CheckOptions, DiskReport, check};
-use crate::machine::whole_devices;
+use crate::machine::{ArcStats, ZfsPool, whole_devices};
 
 mod busy;
 mod hops;
@@ -15,6 +15,7 @@ mod host;
 mod nets;
 mod quota;
 mod storage;
+mod stores;
 
 pub use busy::{Busy, Hog};
 pub use hops::{Hop, HopKind};
@@ -23,6 +24,7 @@ pub use nets::{Nic, Tcp};
 pub use quota::Quota;
 pub use storage::Drive;
 pub(super) use storage::gigabits;
+pub use stores::Store;
 
 /// Everything that was read. What could not be is missing, and `unknown` says why (E1).
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +32,10 @@ pub struct Reading {
     pub host: Host,
     pub processor: Processor,
     pub drives: Vec<Drive>,
+    /// What is mounted from several disks at once, but for the system itself.
+    pub stores: Vec<Store>,
+    pub zfs: Vec<ZfsPool>,
+    pub arc: Option<ArcStats>,
     pub nics: Vec<Nic>,
     pub tcp: Tcp,
     /// `performance`, `default`, `powersave`, `powersupersave`.
@@ -76,6 +82,9 @@ impl Reading {
             host: Host::read(machine),
             processor: Processor::read(machine),
             drives,
+            stores: stores::stores(machine),
+            zfs: machine.zfs_pools().to_vec(),
+            arc: machine.zfs_arc(),
             nics: nets::nics(machine),
             tcp: Tcp::read(machine),
             aspm_policy: machine.read("/sys/module/pcie_aspm/parameters/policy").and_then(|t| bracketed(&t)),

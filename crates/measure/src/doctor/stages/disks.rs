@@ -79,7 +79,7 @@ pub(super) fn disks(described: &Described, measured: &Measured, used: &[(&Disk, 
     let (mut capacity_low, _) = together(described, measured, used, &low)?;
     if layout(described, measured, used) == Some(Layout::Mirror) && measured.what == What::Read {
         // One reader of one file may be sent to one of the copies only.
-        capacity_low /= f64::from(described.copies);
+        capacity_low /= f64::from(described.shape(measured).copies);
     }
     let rate = |(disk, one, _): &(&Disk, One, u32)| one.high.min(wire(disk));
     let slowest = each.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))).map(|(disk, ..)| *disk);
@@ -148,7 +148,8 @@ fn together(
     let fastest = rates.iter().map(|(rate, _)| *rate).reduce(f64::max)?;
     let n = f64::from(count(used));
     let (random, writes) = (measured.what.is_random(), measured.what.writes());
-    let groups = f64::from(described.groups);
+    let shape = described.shape(measured);
+    let groups = f64::from(shape.groups);
     let data = |layout: Layout| (n - f64::from(layout.parity()) * groups).max(1.0);
     // What is smaller on the disks passes them faster; an operation stays one.
     let ratio = match measured.path {
@@ -163,7 +164,7 @@ fn together(
         Some(Layout::Stripe) if random => (sum, "the disks together"),
         Some(Layout::Stripe) => (n * slowest, "the disks, as fast as the slowest of them"),
         Some(Layout::Mirror) if writes => {
-            (sum / f64::from(described.copies), "the disks, each byte written as often as there are copies")
+            (sum / f64::from(shape.copies), "the disks, each byte written as often as there are copies")
         }
         Some(Layout::Mirror) => (sum, "the disks together"),
         Some(layout) if layout.is_raidz() && random => {

@@ -122,17 +122,17 @@ pub(super) fn count(used: &[(&Disk, u32)]) -> u32 {
 
 /// Single disks and disks side by side have no layout.
 pub(super) fn layout(described: &Described, measured: &Measured, used: &[(&Disk, u32)]) -> Option<Layout> {
-    (measured.path != Path::Disks && count(used) > 1).then_some(described.layout)
+    (measured.path != Path::Disks && count(used) > 1).then_some(described.shape(measured).layout)
 }
 
 /// Bytes on the disks for each byte of data: copies and parity, less what compression saves.
 fn amplified(described: &Described, measured: &Measured, used: &[(&Disk, u32)]) -> f64 {
     let n = f64::from(count(used)).max(1.0);
-    let layout = layout(described, measured, used);
+    let (shape, layout) = (described.shape(measured), layout(described, measured, used));
     let written = match layout {
         _ if !measured.what.writes() => 1.0,
-        Some(Layout::Mirror) => f64::from(described.copies),
-        Some(layout) => n / (n - f64::from(layout.parity() * described.groups)).max(1.0),
+        Some(Layout::Mirror) => f64::from(shape.copies),
+        Some(layout) => n / (n - f64::from(layout.parity() * shape.groups)).max(1.0),
         None => 1.0,
     };
     match measured.path {

@@ -53,6 +53,7 @@ fn result(runs: Vec<Run>) -> BenchResult {
         larder: "0".to_owned(),
         interrupted: false,
         machine: MachineFacts { host: "elsewhere".to_owned(), memory_bytes: 8 << 30, ..MachineFacts::default() },
+        far_machine: None,
         runs,
         notes: Vec::new(),
     }
@@ -77,10 +78,20 @@ fn cores(busy: [f64; 2], moving: bool) -> Samples {
 }
 
 fn diagnosed(runs: Vec<Run>) -> Diagnosis {
+    examined(result(runs))
+}
+
+/// With the other end watched, by name.
+fn watched(runs: Vec<Run>) -> Diagnosis {
+    let far = FarMachine { name: "nas".to_owned(), version: 1, ..FarMachine::default() };
+    examined(BenchResult { far_machine: Some(far), ..result(runs) })
+}
+
+fn examined(result: BenchResult) -> Diagnosis {
     let fixture = Fixture::new(include_str!("../../../fixtures/virtual-machine.txt"));
     let reading = Reading::of(&fixture.machine, ReadOptions { smart: false, watch: Duration::ZERO });
     // Through JSON, as a file would come.
-    let bench = serde_json::from_str(&serde_json::to_string(&result(runs)).unwrap()).unwrap();
+    let bench = serde_json::from_str(&serde_json::to_string(&result).unwrap()).unwrap();
     examine(&fixture.machine, reading, &Evidence { bench: Some(&bench), client: None }).unwrap().diagnosis
 }
 
@@ -111,6 +122,38 @@ fn a_busy_core_is_named_wherever_it_is() {
         let found = diagnosed(runs);
         assert!(found.verdict.contains(words), "{words}: {}", found.verdict);
     }
+}
+
+#[test]
+fn the_busy_end_has_its_name() {
+    let (full, idle) = (cores([99.0, 5.0], false), cores([10.0, 20.0], false));
+    let wire = |near: &Samples, far: &Samples| {
+        let mut net = run(Layer::Net, "nas", Kind::Receive, 300e6);
+        (net.samples, net.far_samples) = (near.clone(), Some(far.clone()));
+        net
+    };
+    let pool = || run(Layer::Pool, "/mnt/a", Kind::Read, 400e6);
+    let share = || run(Layer::Share, "nfs://nas/data", Kind::Read, 290e6);
+    // Whoever measures a wire alone, or a share beside it, is the client.
+    for others in [vec![], vec![pool(), share()]] {
+        let found = |near, far| {
+            let found = watched(others.iter().cloned().chain([wire(near, far)]).collect());
+            let net = found.findings.into_iter().find(|f| f.measured.path == Path::Net).unwrap();
+            (net.measured.what, net.sentence)
+        };
+        let (what, sentence) = found(&idle, &full);
+        assert!(what == What::Read && sentence.contains("capped by the processor of nas: 1 core"), "{sentence}");
+        let (_, sentence) = found(&full, &idle);
+        assert!(sentence.contains("capped by the client's processor (elsewhere): 1 core"), "{sentence}");
+    }
+    // What was slow on the wire is named where the share shows it.
+    let found = watched(vec![wire(&idle, &full), share()]);
+    assert!(found.verdict.contains("capped by the processor of nas ("), "{}", found.verdict);
+    // Whoever measures disks and no share is the box: what it receives is written to it.
+    let found = watched(vec![pool(), wire(&full, &idle)]);
+    let net = found.findings.iter().find(|f| f.measured.path == Path::Net).unwrap();
+    assert_eq!(net.measured.what, What::Write);
+    assert!(net.sentence.contains("capped by the processor of elsewhere: 1 core"), "{}", net.sentence);
 }
 
 #[test]
@@ -146,4 +189,30 @@ fn the_best_of_a_sweep_counts() {
         diagnosed(vec![small, run(Layer::Pool, "/mnt/a", Kind::Read, 800e6), run(Layer::Both, "x", Kind::Read, 1e6)]);
     assert_eq!(found.findings.len(), 1);
     assert_eq!(found.findings[0].measured.rate, 800e6);
+}
+
+/// What the disks of a pool would give, by its layout.
+fn disks_allow(kind: Kind, layout: &str) -> f64 {
+    let disks = ["a", "b", "c", "d"];
+    let mut runs: Vec<Run> = disks.iter().map(|disk| run(Layer::Disk, disk, kind, 100e6)).collect();
+    let mut pool = run(Layer::Pool, &disks.join(", "), kind, 90e6);
+    pool.variant.insert("layout".to_owned(), layout.to_owned());
+    runs.push(pool);
+    let found = diagnosed(runs).findings.into_iter().find(|f| f.measured.path == Path::Local).unwrap();
+    found.stages.iter().find(|s| s.kind == StageKind::Disks).unwrap().capacity
+}
+
+#[test]
+fn a_pool_counts_with_its_own_layout() {
+    for (kind, layout, mb_per_s) in [
+        (Kind::Read, "stripe", 400.0),
+        (Kind::Read, "raidz1", 300.0),
+        (Kind::Write, "raidz2", 200.0),
+        (Kind::Write, "mirror", 200.0),
+        (Kind::Read, "mirror", 400.0),
+        // What nobody knows is taken for a stripe.
+        (Kind::Read, "x", 400.0),
+    ] {
+        assert_eq!(disks_allow(kind, layout) / 1e6, mb_per_s, "{kind:?} {layout}");
+    }
 }

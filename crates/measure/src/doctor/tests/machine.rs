@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::super::describe::Layout;
 use super::super::*;
 use crate::machine::fixture::Fixture;
 
@@ -222,4 +223,20 @@ fn only_known_files_are_written() {
     assert!(value(&fixture, "/proc/swaps").starts_with("Filename"));
     std::fs::write(&state, "nonsense").unwrap();
     assert!(matches!(fixer.undo(), Err(FixError::State(..))));
+}
+
+#[test]
+fn a_zfs_pool_is_followed_to_its_disks() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/zfs-box.txt"));
+    let reading = read(&fixture);
+    let names: Vec<_> = reading.stores.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["tank (ZFS 2 x raidz2 of 4)", "fast (ZFS mirror of 2)"]);
+    let codes: Vec<_> = notices(&reading).iter().map(|n| n.code).filter(|c| c.starts_with("zfs")).collect();
+    assert_eq!(codes, ["zfs-degraded", "zfs-full"]);
+    // With two pools nobody can say which serves; with one it is the chain.
+    assert_eq!(chain::chain(&reading).layout, Layout::Stripe);
+    let one = Reading { stores: reading.stores[..1].to_vec(), ..reading };
+    let described = chain::chain(&one);
+    let shape = (described.layout, described.groups, described.disks.len());
+    assert_eq!(shape, (Layout::Raidz2, 2, 8));
 }

@@ -3,7 +3,7 @@
 use super::{Page, escape, figure, grid};
 use crate::bench::result::{BenchResult, Layer, Run};
 use crate::bench::show::figures::{self, Chapter, Figure, Grid};
-use crate::bench::show::text::{UNITS, all_notes, machine, method};
+use crate::bench::show::text::{UNITS, all_notes, far_end, machine, method};
 use crate::bench::show::{facts, units, view, words};
 
 pub(super) fn all(result: &BenchResult, page: &mut Page) {
@@ -46,7 +46,12 @@ fn header(result: &BenchResult, page: &mut Page) {
     page.push(&format!("<p class=\"lead\">{}</p>", escape(&view::headline(result))));
     page.push("<dl>");
     let interrupted = result.interrupted.then(|| "cut short by a person or an error; what is there is good".to_owned());
-    let facts = [("Machine", Some(machine(result))), ("larder", Some(method(result))), ("Interrupted", interrupted)];
+    let facts = [
+        ("Machine", Some(machine(&result.machine))),
+        ("Far end", result.far_machine.as_ref().map(far_end)),
+        ("larder", Some(method(result))),
+        ("Interrupted", interrupted),
+    ];
     for (name, value) in facts {
         if let Some(value) = value {
             page.push(&format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value)));

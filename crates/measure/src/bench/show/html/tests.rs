@@ -1,5 +1,5 @@
 use super::*;
-use crate::bench::result::{BenchResult, Note};
+use crate::bench::result::{BenchResult, FarMachine, Note};
 use crate::bench::show::{sample, words};
 use sha2::{Digest, Sha256};
 
@@ -46,6 +46,8 @@ fn hostile() -> BenchResult {
     let mut result = sample::box_a();
     (result.title, result.id, result.preset) = (EVIL.into(), EVIL.into(), EVIL.into());
     (result.machine.host, result.machine.model, result.larder) = (EVIL.into(), EVIL.into(), EVIL.into());
+    result.far_machine =
+        Some(FarMachine { name: EVIL.into(), version: 1, larder: EVIL.into(), machine: result.machine.clone() });
     for run in &mut result.runs {
         (run.subject, run.access, run.with) = (EVIL.into(), EVIL.into(), EVIL.into());
         run.variant.insert(EVIL.into(), EVIL.into());
@@ -53,6 +55,7 @@ fn hostile() -> BenchResult {
         run.saturated.iter_mut().for_each(|s| s.what = EVIL.into());
         run.samples.disks.iter_mut().for_each(|d| d.disk = EVIL.into());
         run.samples.temperatures.iter_mut().for_each(|t| t.name = EVIL.into());
+        run.far_samples = Some(run.samples.clone());
     }
     result
 }

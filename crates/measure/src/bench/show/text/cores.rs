@@ -5,7 +5,7 @@ use super::chart::level;
 use super::heading;
 use super::paint::Paint;
 use super::table::{Align, Cell, Table};
-use crate::bench::result::{BenchResult, CoreSeries, Run, Saturation};
+use crate::bench::result::{BenchResult, CoreSeries, Run, Samples, Saturation};
 use crate::bench::show::{facts, units, view, words};
 
 /// The busiest of them say enough.
@@ -25,7 +25,11 @@ pub(super) fn all(result: &BenchResult, style: &Style) -> String {
     for run in found {
         let name = format!("{}, {}", words::subject(run), words::workload(&run.workload));
         text.push_str(&heading("cores", &name, style));
-        text.push_str(&strips(run, style));
+        text.push_str(&strips(&run.samples, style));
+        if let Some(far) = run.far_samples.as_ref().filter(|far| !far.cores.is_empty()) {
+            let name = result.far_machine.as_ref().map_or(String::new(), |far| words::clean(&far.name));
+            text.push_str(&format!("  at the far end, {name}:\n{}", strips(far, style)));
+        }
         text.push_str(&saturated(&run.saturated, run, style));
     }
     if full > RUNS_MAX {
@@ -55,9 +59,9 @@ fn busy_mean(core: &CoreSeries) -> Option<f64> {
     mean(&busy(core))
 }
 
-fn strips(run: &Run, style: &Style) -> String {
+fn strips(samples: &Samples, style: &Style) -> String {
     use Align::{Left, Right};
-    let mut cores: Vec<&CoreSeries> = run.samples.cores.iter().collect();
+    let mut cores: Vec<&CoreSeries> = samples.cores.iter().collect();
     cores.sort_by(|a, b| busy_mean(b).unwrap_or(0.0).total_cmp(&busy_mean(a).unwrap_or(0.0)));
     let hidden = cores.len().saturating_sub(CORES_MAX);
     cores.truncate(CORES_MAX);

@@ -18,7 +18,7 @@ pub(crate) use plots::knee_words;
 pub(crate) use table::{Align, Cell, Table};
 
 use super::{Style, units, view, words};
-use crate::bench::result::{BenchResult, Note};
+use crate::bench::result::{BenchResult, FarMachine, MachineFacts, Note};
 
 /// How figures are meant, also in the HTML report.
 pub(crate) const UNITS: &str = "MB/s = 10^6 bytes per second, KiB = 2^10 bytes; medians of the repeats, spread = (largest - smallest) / \
@@ -78,7 +78,10 @@ fn header(result: &BenchResult, style: &Style) -> String {
     let title = Paint::Bold.over(&format!("larder bench {}", words::clean(&result.title)), style);
     let headline = words::folded(&view::headline(result), style.width).join("\n");
     let mut text = format!("{title}\n\n{headline}\n\n");
-    text.push_str(&fact("machine", &machine(result), style));
+    text.push_str(&fact("machine", &machine(&result.machine), style));
+    if let Some(far) = &result.far_machine {
+        text.push_str(&fact("far end", &far_end(far), style));
+    }
     text.push_str(&fact("larder", &method(result), style));
     if result.interrupted {
         let said = Paint::Warn.over("interrupted: cut short by a person or an error; what is there is good", style);
@@ -94,8 +97,12 @@ fn header(result: &BenchResult, style: &Style) -> String {
     text
 }
 
-pub(crate) fn machine(result: &BenchResult) -> String {
-    let m = &result.machine;
+/// The machine at the other end, by the name that whoever measured gave it.
+pub(crate) fn far_end(far: &FarMachine) -> String {
+    format!("{}: {}, larder {}", words::clean(&far.name), machine(&far.machine), words::clean(&far.larder))
+}
+
+pub(crate) fn machine(m: &MachineFacts) -> String {
     let mut parts = vec![words::clean(&m.model)];
     if !m.model.contains(&m.processor) {
         parts.push(words::clean(&m.processor));

@@ -1,0 +1,188 @@
+//! What would help, and how much of it would arrive (B4).
+//!
+//! Every candidate is a change of the description: the stages of the changed box say what would be the limit then. So
+//! no fix promises more than the next stage allows. Each file has candidates against limits of one kind: `network.rs`,
+//! `links.rs`, `disks.rs`, `latency.rs`, `processor.rs`, and `suspected.rs` against what is only likely.
+
+use serde::Serialize;
+
+use super::describe::{Described, Measured, Path, What};
+use super::diagnose::{Cause, Finding, foremost};
+use super::stages::{Stage, StageKind, stages};
+use super::words::{bytes_words, path_words, rate_words};
+
+mod disks;
+mod latency;
+mod links;
+mod network;
+mod processor;
+mod suspected;
+
+use disks::{disks, storage_below};
+use latency::latency;
+use links::links;
+use network::{faster_networks, wire_below, with_network};
+use processor::{at_client, at_processor, less_work};
+use suspected::suspected;
+
+/// A gain below this is not worth money.
+const GAIN_MIN: f64 = 1.05;
+
+/// The number of fixes a person can weigh.
+pub(super) const ADVICE_MAX: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Means {
+    /// Something to type; costs nothing.
+    Command,
+    /// Something to arrange otherwise; costs work.
+    Change,
+    Purchase,
+}
+
+/// What would help, and how much of it would arrive.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    pub what: String,
+    pub means: Means,
+    /// The command to type, or what to buy or do.
+    pub how: String,
+    pub path: Path,
+    pub of: What,
+    pub rate_before: f64,
+    /// What the next stage allows.
+    pub rate_after: f64,
+    /// MB/s; of operations, times their size.
+    pub gain_mb_per_s: f64,
+    pub gain_percent: f64,
+    pub sentence: String,
+}
+
+/// One change, and the box after it.
+struct Candidate {
+    what: String,
+    means: Means,
+    how: String,
+    after: Described,
+    /// How it would be measured then.
+    measured: Measured,
+    /// A bound of its own, beside the stages.
+    at_most: f64,
+}
+
+pub(super) fn help(described: &Described, findings: &[Finding]) -> Vec<Advice> {
+    let mut advice: Vec<Advice> = Vec::new();
+    // What is nearest to people first; single disks only where nothing was measured above them.
+    for finding in foremost(findings) {
+        for candidate in candidates(described, finding, findings) {
+            let Some(found) = weigh(finding, &candidate) else { continue };
+            match advice.iter_mut().find(|a| a.what == found.what) {
+                Some(same) if same.gain_percent >= found.gain_percent => {}
+                Some(same) => *same = found,
+                None => advice.push(found),
+            }
+        }
+    }
+    advice.sort_by(|a, b| b.gain_percent.total_cmp(&a.gain_percent).then(a.means.cmp(&b.means)));
+    drop_dearer(&mut advice);
+    advice.truncate(ADVICE_MAX);
+    advice
+}
+
+/// A faster network that brings no more than a slower one is not worth naming.
+fn drop_dearer(advice: &mut Vec<Advice>) {
+    let mut seen: Vec<(Path, What, f64)> = Vec::new();
+    advice.retain(|a| {
+        let network = a.what.contains("Ethernet");
+        let same = |s: &(Path, What, f64)| s.0 == a.path && s.1 == a.of && (s.2 / a.rate_after - 1.0).abs() < 0.02;
+        let drop = network && seen.iter().any(same);
+        if network {
+            seen.push((a.path, a.of, a.rate_after));
+        }
+        !drop
+    });
+}
+
+fn weigh(finding: &Finding, candidate: &Candidate) -> Option<Advice> {
+    let measured = &finding.measured;
+    let next = stages(&candidate.after, &candidate.measured);
+    let next = next.first();
+    let after = next.map_or(f64::INFINITY, |s| s.capacity).min(candidate.at_most);
+    if !after.is_finite() || after < measured.rate * GAIN_MIN {
+        return None;
+    }
+    let then = next.filter(|s| s.capacity <= candidate.at_most).map(|s| format!("; then the limit is {}", s.name));
+    let bytes = measured.bytes_per_s() / measured.rate;
+    let gain_mb_per_s = (after - measured.rate) * bytes / 1e6;
+    let gain_percent = (after / measured.rate - 1.0) * 100.0;
+    let sentence = format!(
+        "{}: {} goes from {} to at most {} (+{}, +{gain_percent:.0} %){}",
+        candidate.what,
+        path_words(measured),
+        rate_words(measured.rate, measured.what),
+        rate_words(after, measured.what),
+        bytes_words(gain_mb_per_s * 1e6),
+        then.unwrap_or_default()
+    );
+    Some(Advice {
+        what: candidate.what.clone(),
+        means: candidate.means,
+        how: candidate.how.clone(),
+        path: measured.path,
+        of: measured.what,
+        rate_before: measured.rate,
+        rate_after: after,
+        gain_mb_per_s,
+        gain_percent,
+        sentence,
+    })
+}
+
+fn candidates(described: &Described, finding: &Finding, findings: &[Finding]) -> Vec<Candidate> {
+    let measured = &finding.measured;
+    let mut all = match &finding.cause {
+        Cause::Stage(stage) => at_stage(described, measured, stage, findings),
+        Cause::Processor { .. } => at_processor(described, measured),
+        Cause::Client { .. } => vec![at_client(described, measured)],
+        Cause::Suspected(suspicion) => suspected(described, measured, suspicion.code, findings),
+        Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => Vec::new(),
+    };
+    let networked = matches!(finding.cause, Cause::Stage(_)) && measured.path == Path::Share;
+    if networked {
+        all.extend(described.upgrades.iter().map(|upgrade| with_network(described, measured, upgrade.clone())));
+    }
+    all
+}
+
+fn at_stage(described: &Described, measured: &Measured, stage: &Stage, findings: &[Finding]) -> Vec<Candidate> {
+    match stage.kind {
+        StageKind::Network if stage.name.contains("as measured alone") => wire_below(described, measured, findings),
+        StageKind::Network => faster_networks(described, measured),
+        StageKind::Link => links(described, measured, stage),
+        StageKind::Disks => disks(described, measured),
+        StageKind::Latency => latency(described, measured),
+        StageKind::Processor => vec![less_work(described, measured, stage)],
+        StageKind::Client => vec![at_client(described, measured)],
+        StageKind::Storage => storage_below(described, measured, findings),
+    }
+}
+
+const STORAGE: &[Path] = &[Path::Disks, Path::Local];
+
+/// The box without what was measured at or below a path: after a change that says nothing any more.
+fn forget(described: &Described, paths: &[Path]) -> Described {
+    let mut after = described.clone();
+    after.measured.retain(|m| !paths.contains(&m.path));
+    after
+}
+
+fn candidate(
+    what: impl Into<String>,
+    means: Means,
+    how: impl Into<String>,
+    after: Described,
+    measured: &Measured,
+) -> Candidate {
+    Candidate { what: what.into(), means, how: how.into(), after, measured: measured.clone(), at_most: f64::INFINITY }
+}
