@@ -46,7 +46,7 @@ endef
 # How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 30 by default.
 SECONDS ?= 600
 
-.PHONY: help up build test unit e2e posix sim lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build test unit e2e posix sim kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
 	@sed -n 's/^# //p' Makefile | head -5

@@ -18,6 +18,10 @@ use crate::disk::{Plant, World};
 /// How long a piece of work may wait for its turn.
 const WAIT_MS_MAX: u64 = 4;
 
+/// The time that slow disks took is paid by whoever's turn is next, though it may be another's work that met them: so no
+/// more than this. Erasing a disk of two seconds a request would else hold up a journal on others for ten minutes.
+const DEBT_MAX: Duration = Duration::from_secs(10);
+
 #[derive(Debug)]
 pub struct SimTurns {
     world: Arc<World>,
@@ -37,7 +41,7 @@ impl Turns for SimTurns {
             let wait_ms = if random.random_range(0..4) == 0 { random.random_range(1..=WAIT_MS_MAX) } else { 0 };
             (random.random_range(0..3), wait_ms)
         };
-        let wait = Duration::from_millis(wait_ms) + self.world.take_debt();
+        let wait = Duration::from_millis(wait_ms) + self.world.take_debt().min(DEBT_MAX);
         Box::pin(async move {
             for _ in 0..yields {
                 tokio::task::yield_now().await;
