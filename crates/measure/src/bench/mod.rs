@@ -41,7 +41,7 @@ pub use error::BenchError;
 pub use net::{PORT, listen};
 pub use plan::{Changes, Preset};
 pub use result::BenchResult;
-pub use run::{DiskTarget, Finished, Host, PoolTarget, Request, ShareTarget, Subjects, run, without_password};
+pub use run::{DiskTarget, Finished, Host, PoolTarget, Request, ShareTarget, Subjects, run};
 pub use runner::{Watch, title};
 pub use sampler::Meter;
 pub use scratch::sweep;

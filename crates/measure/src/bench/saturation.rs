@@ -10,6 +10,8 @@ const CORE_PERCENT: f64 = 95.0;
 const DISK_PERCENT: f64 = 95.0;
 /// Of a link's nominal rate: headers and gaps of Ethernet take 5 to 6 % of it.
 const LINK_SHARE: f64 = 0.9;
+/// Of the periods of a quota: in each of them who is held back waits for the next.
+const QUOTA_PERCENT: f64 = 50.0;
 /// What was at its end for less than this part of a run did not limit it.
 const SHARE_MIN: f64 = 0.1;
 
@@ -34,6 +36,10 @@ pub(super) fn saturated(machine: &Machine, samples: &Samples) -> Vec<Saturation>
         let both = net.receive_bytes_per_s.iter().zip(&net.send_bytes_per_s);
         let full: Vec<bool> = both.map(|(a, b)| *a >= limit || *b >= limit).collect();
         found.extend(stretch(times, &full, net.interface.clone()));
+    }
+    for quota in &samples.quotas {
+        let full: Vec<bool> = quota.values.iter().map(|percent| *percent >= QUOTA_PERCENT).collect();
+        found.extend(stretch(times, &full, format!("the quota of {}", quota.name)));
     }
     // Equal shares stay in their order; "all cores" says more than each of them.
     found.sort_by(|a, b| b.share.total_cmp(&a.share).then((b.what == "all cores").cmp(&(a.what == "all cores"))));
@@ -65,7 +71,7 @@ fn bytes_per_s(machine: &Machine, interface: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::result::{DiskSeries, NetSeries};
+    use super::super::result::{DiskSeries, NetSeries, Series};
     use super::*;
     use crate::machine::fixture::Fixture;
 
@@ -106,6 +112,9 @@ mod tests {
         let told: Vec<_> = found.iter().map(|s| (s.what.as_str(), s.share, s.from_ms, s.to_ms)).collect();
         // Waiting for disks is not work: core 1 had more to give.
         assert_eq!(told, [("eth0", 0.75, 1000, 3000), ("core 0", 0.5, 1000, 3000), ("disk sda", 0.25, 1000, 2000)]);
+        let quotas = vec![Series { name: "smbd".into(), values: vec![10.0, 90.0, 100.0, 0.0] }];
+        let held = saturated(&fixture.machine, &Samples { at_ms: vec![1, 2, 3, 4], quotas, ..Samples::default() });
+        assert_eq!((held[0].what.as_str(), held[0].share), ("the quota of smbd", 0.5));
     }
 
     #[test]

@@ -191,6 +191,8 @@ impl Bench {
             over_time,
             load_cpu_s: Some(bytes_per_s * SECONDS as f64 / GIB as f64 * (0.4 + 0.05 * self.uniform())),
             retransmits: None,
+            read: None,
+            write: None,
         }
     }
 
@@ -233,6 +235,7 @@ impl Bench {
                 retransmits: series(if net_used { 2.0 } else { 0.0 }, 0.9).into_iter().map(f64::round).collect(),
             }],
             clocks: vec![Series { name: "core 0".to_owned(), values: series(1500.0, 0.01) }],
+            quotas: Vec::new(),
             watts: Some(Series {
                 name: "shelly plug".to_owned(),
                 values: load.iter().map(|l| 17.0 + 7.0 * l).collect(),

@@ -26,7 +26,7 @@ pub(super) fn all(result: &BenchResult, style: &Style) -> String {
         let name = format!("{}, {}", words::subject(run), words::workload(&run.workload));
         text.push_str(&heading("cores", &name, style));
         text.push_str(&strips(run, style));
-        text.push_str(&saturated(&run.saturated, run, style));
+        text.push_str(&saturated(&view::saturated(run), run, style));
     }
     if full > RUNS_MAX {
         text.push_str(&format!("  {} more runs saturated something: see the HTML report\n", full - RUNS_MAX));
