@@ -102,7 +102,7 @@ fn share_name(result: &BenchResult, run: &Run) -> String {
 
 /// What had no more to give; where all cores had not, each of them is not told as well.
 pub(crate) fn saturated(run: &Run) -> Vec<Saturation> {
-    let all = run.saturated.iter().find(|s| s.what == "all cores").map_or(f64::INFINITY, |s| s.share);
+    let all = run.saturated.iter().find(|s| s.what == "all cores").map_or(0.0, |s| s.share);
     let told = |s: &&Saturation| !s.what.starts_with("core ") || s.share > all * 1.25;
     run.saturated.iter().filter(told).cloned().collect()
 }
