@@ -3,35 +3,16 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "e2e"))
-import larderd  # noqa: E402  (the tests and the bench start larder the same way)
+import larderd  # noqa: E402  (the tests and the bench start servers the same way)
+import others  # noqa: E402
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_for_port(port, process, timeout_s=30):
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            raise RuntimeError(f"{process.args[0]} ended with {process.returncode}")
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise RuntimeError(f"{process.args[0]} does not listen on {port}")
 
 
 def tree(pid):
@@ -114,104 +95,21 @@ class Server:
         print(f"note: {self.name} is still busy {limit_s:.0f} s after its run", file=sys.stderr)
 
 
-class Process(Server):
-    def __init__(self, folder):
-        self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.process = None
-
-    def spawn(self, *command):
-        with open(self.folder / "output.log", "ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+class Wakes:
+    """One that may be paused has to go on before it can be told to stop."""
 
     def stop(self):
-        if self.process is None:
-            return
-        self.resume()
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process = self.pid = None
-
-
-class Ganesha(Process):
-    name = "nfs-ganesha"
-
-    def __init__(self, folder, export):
-        super().__init__(folder)
-        self.export = Path(export)
-        self.export.mkdir(parents=True, exist_ok=True)
-        self.port, self.mount_port = free_port(), free_port()
-        self.rpcbind = None
-
-    def start(self):
-        # Ganesha does not start where no portmapper answers.
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", 111)) != 0:
-                self.rpcbind = self.spawn("rpcbind", "-f")
-                wait_for_port(111, self.rpcbind)
-        config = self.folder / "ganesha.conf"
-        config.write_text(
-            f"NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {self.port}; MNT_Port = {self.mount_port};"
-            " Enable_NLM = false; Enable_RQUOTA = false; Bind_addr = 127.0.0.1; }\n"
-            "EXPORT_DEFAULTS { Access_Type = RW; Squash = No_Root_Squash; SecType = sys; Transports = TCP; Protocols = 3; }\n"
-            f"EXPORT {{ Export_Id = 1; Path = {self.export}; Pseudo = /bench; FSAL {{ Name = VFS; }} }}\n"
-            "LOG { Default_Log_Level = EVENT; }\n"
-        )
-        log, pid_file = self.folder / "ganesha.log", self.folder / "ganesha.pid"
-        self.process = self.spawn("ganesha.nfsd", "-F", "-f", str(config), "-L", str(log), "-p", str(pid_file))
-        self.pid = self.process.pid
-        wait_for_port(self.port, self.process)
-
-    def stop(self):
+        if self.process is not None:
+            self.resume()
         super().stop()
-        if self.rpcbind is not None:
-            self.rpcbind.terminate()
-            self.rpcbind.wait()
-            self.rpcbind = None
 
+
+class Ganesha(Wakes, others.Ganesha, Server):
     def nfs(self):
         return self.port, self.mount_port, str(self.export)
 
 
-class Smbd(Process):
-    name = "smbd"
-    password = "Pantry-Shelf-42"
-
-    def __init__(self, folder, export):
-        super().__init__(folder)
-        self.export = Path(export)
-        self.export.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
-
-    def start(self):
-        for sub in ("private", "lock", "state", "cache", "pid", "ncalrpc"):
-            (self.folder / sub).mkdir(exist_ok=True)
-        config = self.folder / "smb.conf"
-        config.write_text(
-            "[global]\n"
-            "server role = standalone server\nworkgroup = BENCH\nmap to guest = never\nlog level = 0\n"
-            f"interfaces = 127.0.0.1\nbind interfaces only = yes\nsmb ports = {self.port}\n"
-            "server min protocol = SMB3_11\nserver signing = mandatory\nserver smb encrypt = off\n"
-            "disable spoolss = yes\nload printers = no\nprinting = bsd\nprintcap name = /dev/null\n"
-            f"private dir = {self.folder}/private\nlock directory = {self.folder}/lock\n"
-            f"state directory = {self.folder}/state\ncache directory = {self.folder}/cache\n"
-            f"pid directory = {self.folder}/pid\nncalrpc dir = {self.folder}/ncalrpc\n"
-            f"log file = {self.folder}/smbd.log\npassdb backend = smbpasswd:{self.folder}/private/smbpasswd\n"
-            f"[bench]\npath = {self.export}\nread only = no\nforce user = root\n"
-        )
-        subprocess.run(
-            ["smbpasswd", "-c", str(config), "-s", "-a", "root"], input=f"{self.password}\n{self.password}\n",
-            text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )
-        # It makes itself a session, and ends its whole process group when it is told to stop.
-        self.process = self.spawn("smbd", "-F", "-s", str(config))
-        self.pid = self.process.pid
-        wait_for_port(self.port, self.process)
-
+class Smbd(Wakes, others.Smbd, Server):
     def smb(self):
         return self.port, "bench", "root", self.password
 

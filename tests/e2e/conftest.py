@@ -87,6 +87,15 @@ def payload(size, seed=1):
     return random.Random(seed).randbytes(size)
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    from browser import Browser
+
+    made = Browser(tmp_path_factory.mktemp("downloads"))
+    yield made
+    made.driver.quit()
+
+
 class LoopDisk:
     """A small ext4 filesystem of its own: it can fill up, and fail."""
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import measured
-from larderd import ROOT, binary, run
+from larderd import ROOT, Larder, binary, run
+from others import free_port
 
 BOXES = ROOT / "crates/measure/fixtures/boxes"
 
@@ -166,64 +166,98 @@ def control_group(controller, files):
             time.sleep(0.1)
 
 
-def verdict(folder, runs, *args, host="another machine"):
+def measure(folder, *args, inside=()):
+    """`larder bench ...`, run by the command's beginning `inside`, and the file with its result."""
+    words = [*inside, binary(), "bench", *args, "--repeats", "1", "--output", folder / "history", "--json"]
     file = folder / "bench.json"
-    file.write_text(measured.result(runs, host=host))
-    found = json.loads(run("doctor", "--no-smart", "--bench", file, "--json", *args, check=True).stdout)
-    print(found["diagnosis"]["verdict"])
-    return found["diagnosis"]
+    file.write_text(sh(*words))
+    return file
+
+
+def verdict(file, inside=()):
+    """What the doctor says of a bench, beside what it was concluded from."""
+    found = json.loads(sh(*inside, binary(), "doctor", "--no-smart", "--bench", file, "--json"))["diagnosis"]
+    told = [(run["subject"], run["workload"]["kind"], run["repeats"][0]["bytes_per_s"] / 1e6, run["saturated"])
+            for run in json.loads(file.read_text())["runs"]]
+    print(found["verdict"], *told, sep="\n")
+    return found
+
+
+class Served(Larder):
+    """A larder that a command's beginning starts: in a network namespace, in a control group, on one core."""
+
+    def __init__(self, folder, inside, address="127.0.0.1", **options):
+        super().__init__([folder / "served"], folder / "data", layout="stripe", extra=["--squash", "none"], **options)
+        self.inside, self.address = list(inside), address
+
+    def command(self):
+        return [*map(str, self.inside), *(word.replace("127.0.0.1", self.address) for word in super().command())]
+
+    @property
+    def url(self):
+        return f"nfs://{self.address}:{self.nfs_port}{self.export}"
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.end()
+
+
+@contextlib.contextmanager
+def listening(inside):
+    port = free_port()
+    words = [*inside, binary(), "bench", "net", "--listen", "--port", port, "--seconds", "300"]
+    other_end = subprocess.Popen([str(w) for w in words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(1)
+        yield port
+    finally:
+        other_end.terminate()
+        other_end.wait(20)
 
 
 def test_a_shaped_wire_is_named(folder):
-    local, quiet = measured.fio(folder, "read", seconds=2)
-    with two_machines() as (near, far, address):
+    with contextlib.ExitStack() as stack:
+        near, far, address = stack.enter_context(two_machines())
         for space in (near, far):
             sh("tc", "-n", space, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "100mbit", "burst", "32k", "latency", "50ms")
-        wire, busy = measured.iperf3(far, near, address)
-        inside = lambda space: ["ip", "netns", "exec", space]
-        rate, samples = measured.share(address, server=inside(far), client=inside(near))
-    assert 9e6 < wire < 12.5e6 and rate < 12.5e6, (wire, rate)
-    runs = [
-        measured.run("pool", folder, "read", local, 2, quiet),
-        measured.run("net", address, "receive", wire, 4, busy),
-        measured.run("share", "http://nas/", "read", rate, 4, samples, access="http"),
-    ]
-    found = verdict(folder, runs)
-    assert "capped by 100 Mbit Ethernet" in found["verdict"], found["verdict"]
-    assert "gigabit Ethernet" in found["advice"][0]["what"] and found["advice"][0]["gain_mb_per_s"] > 50
+        here, there = (["ip", "netns", "exec", space] for space in (near, far))
+        server = stack.enter_context(Served(folder, there, address))
+        port = stack.enter_context(listening(there))
+        file = measure(folder, "all", "--host", address, "--port", port, "--share", server.url, "--size", "32M", "--seconds", "2",
+                       "--only", "read,write,send,receive", inside=here)
+        found = verdict(file, here)
+    runs = json.loads(file.read_text())["runs"]
+    assert {run["layer"] for run in runs} == {"net", "share"}
+    assert all(5e6 < run["repeats"][0]["bytes_per_s"] < 12.5e6 for run in runs)
+    for way in ("reading over the network", "writing over the network"):
+        (sentence,) = [f["sentence"] for f in found["findings"] if f["title"] == way]
+        assert "100 Mbit Ethernet" in sentence and "capped by" in sentence and sentence in found["verdict"], sentence
+    assert found["advice"] and "gigabit Ethernet" in found["advice"][0]["what"] and found["advice"][0]["gain_mb_per_s"] > 50, found["advice"]
 
 
 def test_a_limited_processor_is_named(folder):
-    """An iperf3 server that may use a twentieth of a core."""
+    """A larder that may use a twentieth of a core."""
     limits = lambda unified: {"cpu.max": "5000 100000"} if unified else {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "5000"}
-    with two_machines() as (near, far, address), control_group("cpu", limits) as inside:
-        free, _ = measured.iperf3(far, near, address, seconds=2)
-        server = subprocess.Popen([*inside, "ip", "netns", "exec", far, "iperf3", "-s", "-B", address], stdout=subprocess.DEVNULL)
-        try:
-            time.sleep(1)
-            with measured.Watch() as watch:
-                done = subprocess.run(["ip", "netns", "exec", near, "iperf3", "-c", address, "-t", "4", "-J"], capture_output=True, text=True)
-            assert done.returncode == 0, done.stdout
-            rate = json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"] / 8
-            assert rate < free, (rate, free)
-            one = measured.run("net", address, "send", rate, 4, watch.samples)
-            found = verdict(folder, [one], host=os.uname().nodename)
-        finally:
-            server.kill()
-            server.wait()
+    with control_group("cpu", limits) as inside, Served(folder, inside) as server:
+        file = measure(folder, "share", server.url, "--size", "64M", "--seconds", "3", "--only", "random-read,random-write")
+    # The server is gone: what the bench saw is enough.
+    found = verdict(file)
     assert "the part of the processor that a control group allows" in found["verdict"], found["verdict"]
-    assert "iperf3" in found["verdict"] and "0.05 cores" in found["verdict"], found["verdict"]
+    assert f"the quota of {Path(binary()).name} (pid " in found["verdict"] and "0.05 cores" in found["verdict"], found["verdict"]
 
 
 def test_a_busy_core_is_named(folder):
-    """A server that hashes every block twice, on the loopback: one core is full."""
-    rate, samples = measured.share("127.0.0.1", server=["taskset", "-c", "0"], client=["taskset", "-c", "1"], hashes=2)
-    found = verdict(folder, [measured.run("share", "http://127.0.0.1:8070/", "read", rate, 4, samples, access="http")])
+    """A larder that has one core, asked by a client on the other."""
+    with Served(folder, ["taskset", "-c", "0"]) as server:
+        file = measure(folder, "share", server.url, "--size", "64M", "--seconds", "3", "--only", "random-read", inside=["taskset", "-c", "1"])
+    found = verdict(file)
     assert "capped by the processor" in found["verdict"], found["verdict"]
 
 
 def test_a_throttled_disk_is_named(folder):
-    """A loop device that a control group holds at 8 MB/s."""
+    """A loop device that a control group holds at 8 MB/s, by itself and as what is mounted there."""
     image, mount = folder / "disk.img", folder / "mount"
     with open(image, "wb") as file:
         file.truncate(512 << 20)
@@ -240,15 +274,10 @@ def test_a_throttled_disk_is_named(folder):
             return {f"blkio.throttle.{way}_bps_device": f"{major_minor} 8000000" for way in ("read", "write")}
 
         with control_group("blkio", limits) as inside:
-            alone, quiet = measured.fio(mount, "read", prefix=inside)
-            pool, samples = measured.fio(mount, "read", prefix=inside)
-        assert 6e6 < alone < 10e6, alone
-        runs = [
-            measured.run("disk", mount, "read", alone, 4, quiet),
-            measured.run("pool", mount, "read", pool, 4, samples),
-            measured.run("net", "nas", "receive", 117e6, 4),
-        ]
-        found = verdict(folder, runs)
+            file = measure(folder, "all", mount, "--no-pool", "--share", mount, "--size", "16M", "--seconds", "3", "--only", "read", inside=inside)
+        found = verdict(file)
+        runs = json.loads(file.read_text())["runs"]
+        assert [run["layer"] for run in runs] == ["disk", "share"] and all(run["repeats"][0]["bytes_per_s"] < 10e6 for run in runs)
         assert "capped by the disk itself" in found["verdict"], found["verdict"]
     finally:
         subprocess.run(["umount", mount])

@@ -3,24 +3,18 @@
 The results come from cargo's example `report` (built by `cargo test`), which draws the samples of the unit tests.
 """
 
-import base64
 import json
 import os
 import re
-import struct
 import subprocess
 import time
-import zlib
 
 import pytest
+from browser import DARK, LIGHT, PHONE, WIDE, colour, near, painted
 from larderd import ROOT
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-
-WIDE, PHONE = (1280, 900), (390, 844)
 
 
 def draw(*arguments):
@@ -42,103 +36,6 @@ def reports(tmp_path_factory):
     (folder / "faster.json").write_text(json.dumps(faster))
     draw(folder / "box-a.json", folder / "faster.json", folder)
     return folder
-
-
-class Browser:
-    def __init__(self, downloads):
-        options = webdriver.ChromeOptions()
-        for switch in ["headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "hide-scrollbars"]:
-            options.add_argument(f"--{switch}")
-        options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-
-    def open(self, path, size=WIDE, dark=False, scripts=True):
-        cdp = self.driver.execute_cdp_cmd
-        cdp("Emulation.setDeviceMetricsOverride", {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False})
-        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        cdp("Emulation.setEmulatedMedia", {"media": "", "features": [theme]})
-        cdp("Emulation.setScriptExecutionDisabled", {"value": not scripts})
-        self.driver.get(f"file://{path}")
-
-    def boxes(self, selector):
-        """Id and rectangle on the page of all that are shown, as the browser's layout has them."""
-        found = []
-        for element in self.driver.find_elements(By.CSS_SELECTOR, selector):
-            if element.is_displayed():
-                found.append((element.get_attribute("id"), element.rect))
-        return found
-
-    def pixels(self, rect):
-        """Rows of RGB of one part of the page."""
-        clip = {k: rect[k] for k in ("x", "y", "width", "height")} | {"scale": 1}
-        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
-        return decode(base64.b64decode(shot["data"]))
-
-    def run(self, script, *arguments):
-        return self.driver.execute_script(script, *arguments)
-
-    def complaints(self):
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    made = Browser(tmp_path_factory.mktemp("downloads"))
-    yield made
-    made.driver.quit()
-
-
-def decode(png):
-    """PNG of 8 bits per channel, without interlace, as browsers write it (ISO 15948)."""
-    at, data = 8, b""
-    while at < len(png):
-        (length,), kind = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
-        body = png[at + 8 : at + 8 + length]
-        if kind == b"IHDR":
-            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
-        elif kind == b"IDAT":
-            data += body
-        at += 12 + length
-    assert depth == 8 and colour in (2, 6)
-    step = 3 if colour == 2 else 4
-    raw, rows, above = zlib.decompress(data), [], bytearray(width * step)
-    for y in range(height):
-        start = y * (width * step + 1)
-        filtered, line = raw[start], bytearray(raw[start + 1 : start + 1 + width * step])
-        for n in range(len(line)):
-            left = line[n - step] if n >= step else 0
-            corner = above[n - step] if n >= step else 0
-            if filtered == 1:
-                line[n] = line[n] + left & 255
-            elif filtered == 2:
-                line[n] = line[n] + above[n] & 255
-            elif filtered == 3:
-                line[n] = line[n] + (left + above[n]) // 2 & 255
-            elif filtered == 4:
-                guess = left + above[n] - corner
-                line[n] = line[n] + min((left, above[n], corner), key=lambda v: abs(guess - v)) & 255
-        rows.append([tuple(line[x : x + 3]) for x in range(0, len(line), step)])
-        above = line
-    return rows
-
-
-def colour(hexadecimal):
-    return tuple(int(hexadecimal[n : n + 2], 16) for n in (1, 3, 5))
-
-
-def near(a, b):
-    return sum(abs(x - y) for x, y in zip(a, b)) < 24
-
-
-LIGHT = {"s0": "#0072b2", "s1": "#d55e00", "s2": "#00865f", "s3": "#a8457e", "c2": "#d55e00", "c4": "#8a4f9e", "paper": "#ffffff"}
-DARK = {"s0": "#5cb3f0", "s1": "#ff8f47", "s2": "#35c996", "s3": "#e48fc4", "c2": "#f07b2e", "c4": "#b07fc6", "paper": "#14181f"}
-
-
-def painted(rows, wanted):
-    """How many pixels have the colour, and how far they reach across."""
-    found = [x for row in rows for x, pixel in enumerate(row) if near(pixel, colour(wanted))]
-    return len(found), (max(found) - min(found) if found else 0)
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
@@ -165,44 +62,10 @@ def test_plots_are_drawn(reports, browser, size, dark, scripts):
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-def test_nothing_runs_out_of_the_page(reports, browser, size):
+def test_nothing_runs_out_of_the_page_or_overlaps(reports, browser, size):
     for name in ["box-a", "box-d", "box-e", "compare"]:
         browser.open(reports / f"{name}.html", size)
-        assert browser.run("return document.documentElement.scrollWidth") <= size[0], name
-        out = browser.run(
-            """const found = [];
-            for (const svg of document.querySelectorAll("svg.plot")) {
-              const box = svg.getBoundingClientRect();
-              if (!box.width) continue;
-              for (const text of svg.querySelectorAll("text")) {
-                const t = text.getBoundingClientRect();
-                if (t.width && (t.left < box.left - 2 || t.right > box.right + 2 || t.bottom > box.bottom + 2)) found.push(svg.id + ": " + text.textContent);
-              }
-            }
-            return found;"""
-        )
-        assert out == [], name
-
-
-def test_labels_do_not_overlap(reports, browser):
-    """Neither ticks, nor legends, nor row labels and values."""
-    for name in ["box-a", "box-d", "box-e", "compare"]:
-        for size in [WIDE, PHONE]:
-            browser.open(reports / f"{name}.html", size)
-            clash = browser.run(
-                """const found = [];
-                for (const svg of document.querySelectorAll("svg.plot")) {
-                  if (!svg.getBoundingClientRect().width) continue;
-                  const boxes = [...svg.querySelectorAll("text")].map((t) => [t.textContent, t.getBoundingClientRect()]);
-                  boxes.forEach(([a, p], n) => boxes.slice(n + 1).forEach(([b, q]) => {
-                    const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
-                    const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
-                    if (across > 1 && down > 4) found.push(`${svg.id}: ${a} | ${b}`);
-                  }));
-                }
-                return found;"""
-            )
-            assert clash == [], f"{name} {size}"
+        assert browser.out_of_the_page() == [] and browser.clashes() == [], name
 
 
 def test_cores_and_knees_of_the_pi_box(reports, browser):

@@ -63,6 +63,12 @@ fn sequential(client: &mut dyn ShareClient) {
     }
 }
 
+/// A write that the clock ended leaves nothing half for who reads next.
+fn cut_short(client: &mut dyn ShareClient) {
+    run(client, &workload(Kind::Write, MIB, 12 * MIB, 2), &SHORT);
+    run(client, &workload(Kind::Read, MIB, 12 * MIB, 2), &LIMITS);
+}
+
 fn random(client: &mut dyn ShareClient, writes: bool) {
     let kinds: &[Kind] =
         if writes { &[Kind::RandomWrite, Kind::RandomMixed, Kind::RandomRead] } else { &[Kind::RandomRead] };
@@ -70,6 +76,9 @@ fn random(client: &mut dyn ShareClient, writes: bool) {
         let repeat = run(client, &workload(*kind, 4096, 12 * MIB, 2), &SHORT);
         assert_eq!(repeat.bytes, repeat.operations * 4096);
         assert!(repeat.seconds < 5.0, "{kind:?} ends by time: {repeat:?}");
+        let sides = repeat.read.as_ref().zip(repeat.write.as_ref()).map(|(r, w)| (r.operations, w.operations));
+        let told = sides.is_none_or(|(read, written)| read + written == repeat.operations && read > written);
+        assert!(told && sides.is_some() == (*kind == Kind::RandomMixed), "{repeat:?}");
     }
     if writes {
         // Whatever was overwritten at random reads well.
@@ -122,6 +131,7 @@ fn conform(server: &Server, url: &str) {
     assert!(!client.describe().contains(servers::PASSWORD));
     let writes_at_random = client.access() != "webdav";
     sequential(&mut *client);
+    cut_short(&mut *client);
     random(&mut *client, writes_at_random);
     many_files(&mut *client);
     stops(&mut *client);

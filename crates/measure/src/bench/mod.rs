@@ -44,7 +44,7 @@ pub use far::FarEnd;
 pub use net::{PORT, listen, samples_port};
 pub use plan::{Changes, Preset};
 pub use result::BenchResult;
-pub use run::{DiskTarget, Finished, Host, PoolTarget, Request, ShareTarget, Subjects, run, without_password};
+pub use run::{DiskTarget, Finished, Host, PoolTarget, Request, ShareTarget, Subjects, run};
 pub use runner::{Watch, title};
 pub use sampler::Meter;
 pub use scratch::sweep;

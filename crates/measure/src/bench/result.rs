@@ -196,16 +196,49 @@ pub struct Repeat {
     /// Of the wire: TCP segments that its senders sent again, where both ends say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
+    /// Of a workload that reads and writes: what of it was read...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Side>,
+    /// ... and what was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write: Option<Side>,
+}
+
+/// One direction of a mixed workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    pub bytes: u64,
+    pub operations: u64,
+    pub bytes_per_s: f64,
+    pub operations_per_s: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+}
+
+impl Side {
+    pub(super) fn new(bytes: u64, operations: u64, seconds: f64, latency: Option<Latency>) -> Self {
+        let per_s = |count: u64| count as f64 / seconds.max(1e-9);
+        Self { bytes, operations, bytes_per_s: per_s(bytes), operations_per_s: per_s(operations), latency }
+    }
 }
 
 impl Repeat {
     /// JSON has no word for what is not a number: a result that held one could not be read again.
     pub(super) fn is_finite(&self) -> bool {
         let moments = self.over_time.iter().flat_map(|m| [m.bytes_per_s, m.operations_per_s]);
-        let latency = self.latency.iter().flat_map(|l| [l.mean_us, l.p50_us, l.p95_us, l.p99_us, l.p999_us, l.max_us]);
+        let sides = || self.read.iter().chain(&self.write);
+        let rates = sides().flat_map(|side| [side.bytes_per_s, side.operations_per_s]);
+        let latencies = self.latency.iter().chain(sides().filter_map(|side| side.latency.as_ref()));
+        let latency = latencies.flat_map(|l| [l.mean_us, l.p50_us, l.p95_us, l.p99_us, l.p999_us, l.max_us]);
         let knee = self.knee.iter().flat_map(|k| [k.at_s, k.before_bytes_per_s, k.after_bytes_per_s]);
         let own = [self.seconds, self.bytes_per_s, self.operations_per_s];
-        own.into_iter().chain(self.load_cpu_s).chain(moments).chain(latency).chain(knee).all(f64::is_finite)
+        own.into_iter()
+            .chain(rates)
+            .chain(self.load_cpu_s)
+            .chain(moments)
+            .chain(latency)
+            .chain(knee)
+            .all(f64::is_finite)
     }
 }
 
@@ -264,6 +297,9 @@ pub struct Samples {
     /// With the source's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watts: Option<Series>,
+    /// Percent of the periods in which a control group's quota held a server back, by the server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<Series>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -324,7 +360,7 @@ pub struct NetSeries {
 /// Something that had no more to give, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saturation {
-    /// `core 3`, `all cores`, `disk sda`, `eth0`; of the other end `nas: core 3`.
+    /// `core 3`, `all cores`, `disk sda`, `eth0`, `the quota of smbd (pid 7), 0.50 cores`; of the other end `nas: core 3`.
     pub what: String,
     /// The part of the run's time.
     pub share: f64,
@@ -366,6 +402,31 @@ impl Run {
         values.sort_by(f64::total_cmp);
         let (low, high) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
         Some((low + high) / 2.0)
+    }
+
+    /// The reads and the writes of a mixed workload as runs of their own, where every repeat tells them apart. Of the
+    /// machine meanwhile the whole run tells.
+    pub fn sides(&self) -> Vec<(&'static str, Run)> {
+        let of = |name, side: fn(&Repeat) -> Option<&Side>| {
+            let repeat = |r: &Repeat| {
+                let side = side(r)?.clone();
+                Some(Repeat {
+                    start_ms: r.start_ms,
+                    seconds: r.seconds,
+                    bytes: side.bytes,
+                    operations: side.operations,
+                    bytes_per_s: side.bytes_per_s,
+                    operations_per_s: side.operations_per_s,
+                    latency: side.latency,
+                    ..Repeat::default()
+                })
+            };
+            let repeats = self.repeats.iter().map(repeat).collect::<Option<Vec<_>>>()?;
+            let run =
+                Run { repeats, samples: Samples::default(), far_samples: None, saturated: Vec::new(), ..self.clone() };
+            (!run.repeats.is_empty()).then_some((name, run))
+        };
+        [of("its reads", |r| r.read.as_ref()), of("its writes", |r| r.write.as_ref())].into_iter().flatten().collect()
     }
 
     /// (Largest - smallest) / median; 0 for one repeat.

@@ -22,6 +22,9 @@ mod shares;
 mod together;
 mod wire;
 
+/// Of those that a title names; the runs name all.
+const TITLE_SUBJECTS_MAX: usize = 4;
+
 #[derive(Clone, Debug)]
 pub enum DiskTarget {
     Folder(PathBuf),
@@ -47,7 +50,7 @@ impl ShareTarget {
     fn show(&self) -> String {
         match self {
             Self::Mount(path) => path.display().to_string(),
-            Self::Url(url) => without_password(url),
+            Self::Url(url) => client::shown_url(url),
         }
     }
 }
@@ -131,6 +134,7 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
     }
     watch.planned(bench.seconds());
     let ended = bench.all(&mut runner);
+    runner.note_unmeasured();
     for text in control.leftovers().take() {
         runner.note(Note { code: "left-behind".to_owned(), text, misleading: false });
     }
@@ -172,18 +176,12 @@ impl Request {
             seen.push(word.clone());
             new
         });
+        let more = words.len().saturating_sub(TITLE_SUBJECTS_MAX);
+        if more > 1 {
+            words.truncate(TITLE_SUBJECTS_MAX);
+            words.push(format!("{more} more"));
+        }
         format!("{} {}", self.verb, words.join(", ")).trim_end().to_owned()
-    }
-}
-
-/// `smb://me:secret@nas/x` is shown as `smb://me@nas/x`.
-pub fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    match authority.rsplit_once('@') {
-        Some((who, host)) => format!("{scheme}://{}@{host}{path}", who.split(':').next().unwrap_or_default()),
-        None => url.to_owned(),
     }
 }
 
@@ -208,6 +206,8 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn all(&self, runner: &mut Runner) -> Result<(), BenchError> {
         let subjects = &self.request.subjects;
+        // A wrong password is better known now than after all the rest.
+        let shares: Vec<&ShareTarget> = subjects.shares.iter().filter(|share| self.answers(runner, share)).collect();
         if !subjects.disks.is_empty() {
             self.disks(runner, &subjects.disks)?;
         }
@@ -215,17 +215,34 @@ impl Bench<'_> {
             let ended = self.pool(runner, pool);
             noted(runner, "the pool", ended)?;
         }
-        if let Some(host) = &subjects.host {
-            self.wire(runner, host)?;
-        }
-        for share in &subjects.shares {
+        let wired = match &subjects.host {
+            Some(host) => {
+                let ended = self.wire(runner, host);
+                noted(runner, &host.name, ended)?;
+                !runner.is_unmeasured(&host.name)
+            }
+            None => false,
+        };
+        for share in shares {
             let ended = self.share(runner, share);
             noted(runner, &share.show(), ended)?;
         }
-        if let Some(host) = subjects.host.as_ref().filter(|_| subjects.both) {
-            self.both(runner, &subjects.disks, host)?;
+        if let Some(host) = subjects.host.as_ref().filter(|_| subjects.both && wired) {
+            let ended = self.both(runner, &subjects.disks, host);
+            noted(runner, "disks and wire together", ended)?;
         }
         Ok(())
+    }
+
+    fn answers(&self, runner: &mut Runner, share: &ShareTarget) -> bool {
+        let ShareTarget::Url(url) = share else { return true };
+        match self.client(url) {
+            Ok(_) => true,
+            Err(error) => {
+                runner.unmeasured(&share.show(), None, error);
+                false
+            }
+        }
     }
 
     fn storage_plan(&self) -> Plan {
@@ -267,9 +284,7 @@ impl Bench<'_> {
 fn noted(runner: &mut Runner, what: &str, ended: Result<(), BenchError>) -> Result<(), BenchError> {
     match ended {
         Err(error) if !matches!(error, BenchError::Stopped) => {
-            let text = format!("{what} was not measured: {error}");
-            runner.note(Note { code: "not-measured".to_owned(), text, misleading: false });
-            runner.failed = Some(error);
+            runner.unmeasured(what, None, error);
             Ok(())
         }
         ended => ended,

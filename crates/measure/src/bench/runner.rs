@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use larder_base::units::ByteSize;
-
 use super::client::RunLimits;
 use super::control::Control;
 use super::ends::{Ends, Seen};
@@ -17,6 +15,7 @@ use super::plan::MEASURE_S_MIN;
 use super::result::{Caches, FarMachine, Kind, Layer, Note, Repeat, Run, Samples, Workload};
 use super::sampler::{Meter, Sampler};
 use super::saturation::at_both_ends;
+use super::show::size;
 use crate::Machine;
 
 /// (Largest - smallest) / median beyond which a median is a matter of luck.
@@ -73,6 +72,8 @@ pub(super) struct Runner<'a> {
     pub(super) notes: Vec<Note>,
     /// The last workload that could not be measured, and why.
     pub(super) failed: Option<BenchError>,
+    /// What could not be measured: subject, why, and which workloads, for one note of all of them.
+    unmeasured: Vec<(String, String, Vec<String>)>,
     /// Counts runs, also those that failed, for the names of what is kept.
     count: usize,
 }
@@ -87,8 +88,23 @@ impl<'a> Runner<'a> {
     ) -> Self {
         let began = Instant::now();
         let (runs, notes) = (Vec::new(), Vec::new());
-        let (far, far_machine) = (None, None);
-        Self { machine, control, watch, began, keep, meter, far, far_machine, runs, notes, failed: None, count: 0 }
+        let (far, far_machine, unmeasured) = (None, None, Vec::new());
+        let failed = None;
+        Self {
+            machine,
+            control,
+            watch,
+            began,
+            keep,
+            meter,
+            far,
+            far_machine,
+            runs,
+            notes,
+            failed,
+            unmeasured,
+            count: 0,
+        }
     }
 
     /// Milliseconds since the bench began.
@@ -100,6 +116,35 @@ impl<'a> Runner<'a> {
         if !self.notes.contains(&note) {
             self.watch.noted(&note);
             self.notes.push(note);
+        }
+    }
+
+    /// Goes on without a workload, or without all of a subject. Who looks on hears of it now, unless just that was said.
+    pub(super) fn unmeasured(&mut self, subject: &str, what: Option<&Workload>, error: BenchError) {
+        let why = match error.action().filter(|action| !action.is_empty()) {
+            Some(action) => format!("{error}; {action}"),
+            None => error.to_string(),
+        };
+        self.failed = Some(error);
+        let titles = what.map(title);
+        match self.unmeasured.iter_mut().find(|(of, because, _)| of == subject && *because == why) {
+            Some((_, _, whats)) => whats.extend(titles),
+            None => {
+                self.watch.noted(&not_measured(subject, &why, titles.as_slice()));
+                self.unmeasured.push((subject.to_owned(), why, titles.into_iter().collect()));
+            }
+        }
+    }
+
+    /// Whether something of it could not be.
+    pub(super) fn is_unmeasured(&self, subject: &str) -> bool {
+        self.unmeasured.iter().any(|(of, ..)| of == subject)
+    }
+
+    /// One note for all workloads of a subject that ended in the same way.
+    pub(super) fn note_unmeasured(&mut self) {
+        for (subject, why, whats) in std::mem::take(&mut self.unmeasured) {
+            self.notes.push(not_measured(&subject, &why, &whats));
         }
     }
 
@@ -146,10 +191,7 @@ impl<'a> Runner<'a> {
         match ended {
             Err(error @ (BenchError::Stopped | BenchError::Missing { .. })) => Err(error),
             Err(error) => {
-                let text =
-                    format!("{} of {} was not measured to its end: {error}", title(&spec.workload), spec.subject);
-                self.note(Note { code: "not-measured".to_owned(), text, misleading: false });
-                self.failed = Some(error);
+                self.unmeasured(&spec.subject, Some(&spec.workload), error);
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -238,7 +280,15 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// "random read 4.00 KiB x 32".
+fn not_measured(subject: &str, why: &str, whats: &[String]) -> Note {
+    let text = match whats {
+        [] => format!("{subject} was not measured: {why}"),
+        whats => format!("{subject}: not measured to the end: {}: {why}", whats.join(", ")),
+    };
+    Note { code: "not-measured".to_owned(), text, misleading: false }
+}
+
+/// "random read 4 KiB x32".
 pub fn title(workload: &Workload) -> String {
     let words = match workload.kind {
         Kind::Read => "read",
@@ -262,7 +312,7 @@ pub fn title(workload: &Workload) -> String {
         Kind::Send | Kind::Receive | Kind::SendReceive => format!("{words}, {}", jobs(workload.jobs, "stream")),
         Kind::Read | Kind::Write | Kind::RandomRead | Kind::RandomWrite | Kind::RandomMixed => {
             let parallel = if workload.jobs > 1 { format!(", {}", jobs(workload.jobs, "job")) } else { String::new() };
-            format!("{words} {} x {}{parallel}", ByteSize(workload.block_bytes), workload.depth)
+            format!("{words} {} x{}{parallel}", size(workload.block_bytes as f64), workload.depth)
         }
         Kind::Cat => words.to_owned(),
         _ => format!("{words} ({} files)", workload.files),
@@ -284,19 +334,29 @@ fn note(code: &str, misleading: bool, text: String) -> Option<Note> {
 fn short(run: &Run, planned: Duration) -> Option<Note> {
     let shortest = run.repeats.iter().map(|r| r.seconds).reduce(f64::min)?;
     // Files are counted, not timed: a thousand of them say enough, however fast they were.
-    let timed = run.workload.files <= 1;
+    let counted = matches!(
+        run.workload.kind,
+        Kind::CreateFiles
+            | Kind::ReadFiles
+            | Kind::StatFiles
+            | Kind::DeleteFiles
+            | Kind::CopyTreeIn
+            | Kind::CopyTreeOut
+    );
     let text = format!(
-        "a repeat took {shortest:.1} s: too short for more than a glance. Measure longer, with --seconds or --size"
+        "a repeat took less than {} s: too short for more than a glance. Measure longer, with --seconds or --size",
+        if shortest < COUNTED_S_MIN { COUNTED_S_MIN } else { MEASURE_S_MIN }
     );
     let long = shortest >= COUNTED_S_MIN && planned.as_secs_f64() >= MEASURE_S_MIN;
-    if !timed || long { None } else { note("too-short", true, text) }
+    if counted || long { None } else { note("too-short", true, text) }
 }
 
 fn uneven(run: &Run) -> Option<Note> {
-    let spread = run.spread().filter(|spread| *spread > SPREAD_MAX)?;
+    run.spread().filter(|spread| *spread > SPREAD_MAX)?;
+    let steady = if run.layer == Layer::Net { "" } else { ", or what stores the data was not in a steady state" };
     let text = format!(
-        "its repeats lie {:.0} % of their median apart: something else was going on, or the disk was not in a steady state",
-        spread * 100.0
+        "the repeats lie more than {:.0} % of their median apart: something else was going on{steady}",
+        SPREAD_MAX * 100.0
     );
     note("uneven", false, text)
 }
@@ -306,7 +366,7 @@ fn knee(run: &Run) -> Option<Note> {
     let text = format!(
         "after {:.0} s and {} writing fell from {:.0} to {:.0} MB/s: a fast cache of the disk was full. The figure is that after it",
         knee.at_s,
-        ByteSize(knee.bytes),
+        size(knee.bytes as f64),
         knee.before_bytes_per_s / 1e6,
         knee.after_bytes_per_s / 1e6
     );

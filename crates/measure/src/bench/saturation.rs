@@ -7,6 +7,8 @@ const CORE_PERCENT: f64 = 95.0;
 const DISK_PERCENT: f64 = 95.0;
 /// Of a link's nominal rate: headers and gaps of Ethernet take 5 to 6 % of it.
 const LINK_SHARE: f64 = 0.9;
+/// Of the periods of a quota: in each of them who is held back waits for the next.
+const QUOTA_PERCENT: f64 = 50.0;
 /// What was at its end for less than this part of a run did not limit it.
 const SHARE_MIN: f64 = 0.1;
 
@@ -31,6 +33,10 @@ pub(super) fn saturated(samples: &Samples) -> Vec<Saturation> {
         let both = net.receive_bytes_per_s.iter().zip(&net.send_bytes_per_s);
         let full: Vec<bool> = both.map(|(a, b)| *a >= limit || *b >= limit).collect();
         found.extend(stretch(times, &full, net.interface.clone()));
+    }
+    for quota in &samples.quotas {
+        let full: Vec<bool> = quota.values.iter().map(|percent| *percent >= QUOTA_PERCENT).collect();
+        found.extend(stretch(times, &full, format!("the quota of {}", quota.name)));
     }
     longest_first(&mut found);
     found
@@ -72,7 +78,7 @@ fn stretch(times: &[u64], full: &[bool], what: String) -> Option<Saturation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::result::{DiskSeries, NetSeries};
+    use super::super::result::{DiskSeries, NetSeries, Series};
     use super::*;
 
     fn core(core: u32, system: &[f64], iowait: f64) -> CoreSeries {
@@ -117,6 +123,9 @@ mod tests {
         let both = at_both_ends(&samples, Some(("nas", &far)));
         let names: Vec<_> = both.iter().map(|s| s.what.as_str()).collect();
         assert_eq!(names, ["nas: core 3", "eth0", "core 0", "disk sda"]);
+        let quotas = vec![Series { name: "smbd".into(), values: vec![10.0, 90.0, 100.0, 0.0] }];
+        let held = saturated(&Samples { at_ms: vec![1, 2, 3, 4], quotas, ..Samples::default() });
+        assert_eq!((held[0].what.as_str(), held[0].share), ("the quota of smbd", 0.5));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::advice::{Advice, help};
 use super::describe::{Described, Measured, Path, What};
-use super::misleading::misleading;
+use super::misleading::{from_memory, misleading};
 use super::questions::{Question, questions};
 use super::remarks::remarks;
 use super::stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, stages};
@@ -132,13 +132,18 @@ pub(super) fn explain(described: &Described, measured: &Measured, doubt: Option<
     let stages = stages(described, measured);
     let (mut cause, confidence) = match (doubt, misleading(described, measured)) {
         (Some(question), _) => (Cause::Asked(question.text.clone()), Confidence::Open),
-        (None, Some(why)) => (Cause::Misleading(why), Confidence::Open),
+        (None, Some(why)) => {
+            past_memory(described, measured, &stages).unwrap_or((Cause::Misleading(why), Confidence::Open))
+        }
         (None, None) => cause(described, measured, &stages),
     };
     if let Cause::Stage(stage) = &mut cause {
         name_root(described, measured, stage);
     }
-    let sentence = sentence(measured, &cause, &stages);
+    let mut sentence = sentence(measured, &cause, &stages);
+    if from_memory(described, measured) && !matches!(cause, Cause::Misleading(_) | Cause::Asked(_)) {
+        sentence.push_str(" (the server had the file in memory: its disks may be slower)");
+    }
     Finding { title: path_words(measured), measured: measured.clone(), cause, confidence, stages, sentence }
 }
 
@@ -171,6 +176,23 @@ fn name_root(described: &Described, measured: &Measured, stage: &mut Stage) {
         stage.name = format!("{root} ({})", stage.name);
     }
 }
+
+/// A file in the server's memory says nothing of disks. What it says of wire, processor and client is as good as ever.
+fn past_memory(described: &Described, measured: &Measured, stages: &[Stage]) -> Option<(Cause, Confidence)> {
+    let passed = |s: &&Stage| matches!(s.kind, StageKind::Network | StageKind::Processor | StageKind::Client);
+    let stages: Vec<Stage> = stages.iter().filter(passed).cloned().collect();
+    let found = from_memory(described, measured).then(|| cause(described, measured, &stages))?;
+    let proven = match &found.0 {
+        Cause::Stage(_) | Cause::Processor { .. } | Cause::Client { .. } => true,
+        Cause::Suspected(suspicion) => AFTER_DISKS.contains(&suspicion.code),
+        Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => false,
+    };
+    proven.then_some(found)
+}
+
+/// Suspicions of what comes after the disks.
+const AFTER_DISKS: [&str; 7] =
+    ["cpu-quota", "host-steals", "retransmits", "one-core-irq", "rung-below", "core-nearly-full", "wifi"];
 
 fn full(cores: &[f64]) -> usize {
     cores.iter().filter(|&&busy| busy >= CORE_FULL_PERCENT).count()

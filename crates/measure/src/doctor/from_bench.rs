@@ -16,6 +16,11 @@ use crate::machine::{Below, BlockDevice};
 
 /// A bench with more runs than this was not made by us.
 const RUNS_MAX: usize = 10_000;
+/// A program that makes load on disks and takes less than this waits for them, not for a core: whoever wants more gets
+/// his share.
+const IDLE_CORES: f64 = 0.2;
+/// A quota that was used up for this part of the time held back whoever has it.
+const QUOTA_TIME_SHARE: f64 = 0.2;
 /// A core that was full for this part of the time was the limit.
 const FULL_TIME_SHARE: f64 = 0.7;
 const CORE_FULL_PERCENT: f64 = 95.0;
@@ -37,10 +42,7 @@ pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine
     }
     let runs = best_runs(&result.runs);
     for run in &runs {
-        let mut found = measured(run, machine, &sides, &mut described);
-        if let Some(found) = found.as_mut().filter(|m| m.path != Path::Disks) {
-            found.how.quota = quota(run, reading);
-        }
+        let found = measured(run, machine, &sides, &mut described);
         described.measured.extend(found);
     }
     if described.network.is_none() {
@@ -164,6 +166,7 @@ fn way(run: &Run, sides: &Sides) -> Option<(Path, What)> {
 }
 
 fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Described) -> Option<Measured> {
+    use crate::bench::result::Caches::*;
     let (path, what) = way(run, sides)?;
     let names = match path {
         Path::Net => Vec::new(),
@@ -175,12 +178,16 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
         true => (Some(&run.samples), run.far_samples.as_ref()),
         false => (run.far_samples.as_ref(), Some(&run.samples)),
     };
-    let misleading = run.notes.iter().any(|n| n.misleading);
+    // Of memory the workload says so itself, and better.
+    let doubt = run.notes.iter().find(|n| n.misleading && (run.workload.caches != Warm || what.writes()));
     let load = &run.workload;
     // What was flushed, passed the caches or was larger than them is honest, and says so itself.
-    use crate::bench::result::Caches::*;
     let honest = matches!(load.caches, Bypassed | Dropped | TooSmall) || (what.writes() && load.synced);
-    let server_cores = server.map(|s| cores(s, run)).unwrap_or_default();
+    // Cores that were full while the load itself hardly ran were full of somebody else's work.
+    let own = run.repeats.iter().map(|r| r.load_cpu_s.map(|cpu_s| cpu_s / r.seconds.max(1e-9)));
+    let own = own.collect::<Option<Vec<f64>>>().and_then(|own| own.into_iter().reduce(f64::max));
+    let idle = path == Path::Disks && own.is_some_and(|cores| cores < IDLE_CORES);
+    let server_cores = server.filter(|_| !idle).map(|s| cores(s, run)).unwrap_or_default();
     let mean = |of: fn(&CoreSeries) -> &Vec<f64>| server.map(|s| mean_of(s.cores.iter().map(of)));
     let latency = run.repeats.iter().filter_map(|r| r.latency).map(|l| l.mean_us / 1e6).filter(|s| *s > 0.0);
     let cat = load.kind == Kind::Cat;
@@ -198,14 +205,16 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
                 .then(|| f64::from(load.depth) * f64::from(load.jobs.max(1))),
             latency_s: latency.reduce(f64::max).filter(|_| what.is_random()),
             sync: false,
-            caches: if misleading || load.caches == Warm { Some(Caching::Warm) } else { None },
+            caches: (load.caches == Warm && !honest).then_some(Caching::Warm),
+            doubt: doubt.map(|note| note.text.clone()),
+            past_client: run.access != "mount",
             client: None,
             client_cores: client.map(|s| cores(s, run)).unwrap_or_default(),
             ends: sides.ends(run, near_is_server),
             shape,
             iowait_percent: mean(|c| &c.iowait),
             irq_percent: server.and_then(|s| s.cores.iter().map(|c| mean_of([&c.irq].into_iter())).reduce(f64::max)),
-            quota: None,
+            quota: quota(run),
             steal_percent: mean(|c| &c.steal),
             retransmits_percent: retransmits(run, path),
             disk_busy_percent: server
@@ -227,21 +236,10 @@ fn shape(run: &Run, what: What, machine: &Machine) -> Option<Shape> {
     }
 }
 
-/// Servers and their kind, by the names that the kernel gives their processes.
-const SERVERS: &[&str] =
-    &["larder", "smbd", "ganesha.nfsd", "nfsd", "sshd", "nginx", "apache2", "httpd", "iperf3", "fio"];
-
-/// Whether who served was held back: the bench says so, or the server still runs here.
-fn quota(run: &Run, reading: Option<&Reading>) -> Option<String> {
-    if let Some(s) = run.saturated.iter().find(|s| s.what.contains("quota") && s.share >= 0.2) {
-        return Some(format!("it was used up in {:.0} % of the time", s.share * 100.0));
-    }
-    let serves = |name: &str| SERVERS.iter().any(|s| name.starts_with(s));
-    let held = reading?.quotas.iter().find(|q| serves(&q.name))?;
-    Some(format!(
-        "{} (pid {}) may use {:.2} cores and was held back {:.0} % of the time",
-        held.name, held.pid, held.cores, held.held_back_percent
-    ))
+/// Whether who served was held back: the bench watched the control groups of servers.
+fn quota(run: &Run) -> Option<String> {
+    let used_up = run.saturated.iter().find(|s| s.what.contains("quota") && s.share >= QUOTA_TIME_SHARE)?;
+    Some(format!("{} was used up in {:.0} % of the time", used_up.what, used_up.share * 100.0))
 }
 
 /// A server on the loopback, or a folder: both ends are this machine.

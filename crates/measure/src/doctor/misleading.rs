@@ -15,6 +15,9 @@ const MISLEADING: &[(&str, &str)] = &[
 ];
 
 pub(super) fn misleading(described: &Described, measured: &Measured) -> Option<String> {
+    if measured.how.doubt.is_some() {
+        return measured.how.doubt.clone();
+    }
     if measured.how.caches == Some(Caching::Warm) {
         return Some(
             "the caches were warm, so it measures memory: drop them or take a file of twice the memory".to_owned(),
@@ -25,6 +28,15 @@ pub(super) fn misleading(described: &Described, measured: &Measured) -> Option<S
         let tool = with.split([' ', '/']).next().unwrap_or_default();
         MISLEADING.iter().find(|(known, _)| *known == tool).map(|(_, why)| (*why).to_owned())
     })
+}
+
+/// Whether the disks alone were left out: what then crossed the network is still held up by all that comes after them.
+pub(super) fn from_memory(described: &Described, measured: &Measured) -> bool {
+    let honest = Measured { file_bytes: None, ..measured.clone() };
+    measured.path == Path::Share
+        && measured.how.past_client
+        && in_memory(described, measured).is_some()
+        && misleading(described, &honest).is_none()
 }
 
 fn in_memory(described: &Described, measured: &Measured) -> Option<String> {

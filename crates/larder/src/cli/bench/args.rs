@@ -177,7 +177,8 @@ pub(crate) struct Login {
     /// Who logs in, where the URL does not say
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
-    /// The first line is the password, where the URL does not say
+    /// The first line is the password, where the URL does not say. For shares with passwords of their own:
+    /// smb://USER@HOST/SHARE?password-file=FILE
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
     /// A private key in OpenSSH's format, for SFTP
@@ -206,8 +207,8 @@ pub(crate) struct ShareArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AllArgs {
-    /// A folder on each disk, or block devices, which are only read
-    #[arg(required = true, value_name = "DISK")]
+    /// A folder on each disk, or block devices, which are only read; none, to measure another machine from here
+    #[arg(required_unless_present_any = ["host", "shares"], value_name = "DISK")]
     pub(crate) targets: Vec<PathBuf>,
     /// The machine at the other end of the wire
     #[arg(long)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
 use larder_measure::Machine;
-use larder_measure::bench::client::ClientOptions;
+use larder_measure::bench::client::{ClientOptions, password_in};
 use larder_measure::bench::{
     self, BenchError, Control, Device, DiskTarget, FarEnd, Finished, Host, PoolTarget, Request, ShareTarget, Subjects,
     history,
@@ -27,8 +27,6 @@ use progress::{Drawing, Shown};
 
 /// How long the other end of the wire waits to be measured.
 const LISTEN_S: f64 = 3600.0;
-/// A password is a line.
-const PASSWORD_BYTES_MAX: u64 = 4096;
 
 pub(super) async fn run(global: &Global, command: BenchCommand) -> Result<(), Failure> {
     match command {
@@ -93,12 +91,12 @@ async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
             DiskTarget::Device(_) => None,
         })
         .collect();
-    let pool =
-        (!args.no_pool && folders.len() == targets.len()).then(|| PoolTarget { folders, ..PoolTarget::default() });
+    let pool = (!args.no_pool && !folders.is_empty() && folders.len() == targets.len())
+        .then(|| PoolTarget { folders, ..PoolTarget::default() });
     let subjects = Subjects {
+        both: args.host.is_some() && !targets.is_empty(),
         disks: targets,
         pool,
-        both: args.host.is_some(),
         far: args.host.clone().map(|name| FarEnd { name, port: args.samples.beside(args.port) }),
         host: args.host.map(|name| Host { name, port: args.port }),
         shares: args.shares.iter().map(|t| share_target(t)).collect::<Result<_, _>>()?,
@@ -170,14 +168,7 @@ fn share_target(text: &str) -> Result<ShareTarget, Failure> {
 }
 
 fn login(login: &Login) -> Result<ClientOptions, Failure> {
-    let read = |path: &PathBuf| -> Result<String, Failure> {
-        let mut text = String::new();
-        let read = std::fs::File::open(path).and_then(|file| {
-            std::io::Read::read_to_string(&mut std::io::Read::take(file, PASSWORD_BYTES_MAX), &mut text)
-        });
-        read.map_err(|e| Failure::io(format_args!("cannot read the password in {}", path.display()), &e))?;
-        Ok(text.lines().next().unwrap_or_default().to_owned())
-    };
+    let read = |path: &PathBuf| password_in(path).map_err(|e| Failure::invalid(e.to_string()));
     Ok(ClientOptions {
         user: login.user.clone(),
         password: login.password_file.as_ref().map(read).transpose()?,

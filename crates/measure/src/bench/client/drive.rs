@@ -18,7 +18,7 @@ use super::layout::{Layout, Shape};
 use super::share::Target;
 use super::{RunLimits, slots};
 use crate::bench::control::{Control, Progress};
-use crate::bench::result::{Kind, Moment, Repeat, Workload};
+use crate::bench::result::{Kind, Moment, Repeat, Side, Workload};
 
 const MOMENT: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(10);
@@ -125,6 +125,8 @@ impl Cursor {
 pub(super) struct Counter {
     pub operations: AtomicU64,
     pub bytes: AtomicU64,
+    /// Blocks that were written.
+    pub writes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -133,7 +135,7 @@ struct Gate {
     ended: u64,
     error: Option<ClientError>,
     last_end: Option<Instant>,
-    latencies: Histogram,
+    latencies: [Histogram; 2],
     cpu_s: f64,
 }
 
@@ -198,15 +200,18 @@ impl Shared {
         let _ = start.wait_for(|go| *go).await;
     }
 
-    fn totals(&self) -> (u64, u64) {
+    /// Operations, bytes, and how many of the operations wrote.
+    fn totals(&self) -> (u64, u64, u64) {
         let sum = |of: fn(&Counter) -> &AtomicU64| self.counters.iter().map(|c| of(c).load(Ordering::Relaxed)).sum();
+        // A write is counted after its operation: looked at before, there are never more of them.
+        let writes: u64 = sum(|c| &c.writes);
         let operations: u64 = sum(|c| &c.operations);
         // Two counters of a running thread never belong to the same moment; of blocks one is enough.
         let bytes = match self.job.layout.shape {
             Shape::Large => operations * self.job.workload.block_bytes,
             Shape::Small | Shape::Tree => sum(|c| &c.bytes),
         };
-        (operations, bytes)
+        (operations, bytes, writes)
     }
 
     /// From now on everything is done once more, and counts.
@@ -225,7 +230,7 @@ impl Shared {
         gate.ended += 1;
         match outcome {
             Ok(end) => {
-                gate.latencies.add(&end.latencies);
+                gate.latencies.iter_mut().zip(&end.latencies).for_each(|(all, own)| all.add(own));
                 gate.cpu_s += end.cpu_s;
                 gate.last_end = gate.last_end.max(Some(end.at));
             }
@@ -286,12 +291,13 @@ struct Mark {
     at: Instant,
     operations: u64,
     bytes: u64,
+    writes: u64,
 }
 
 impl Watch<'_> {
     fn mark(&self) -> Mark {
-        let (operations, bytes) = self.shared.totals();
-        Mark { at: Instant::now(), operations, bytes }
+        let (operations, bytes, writes) = self.shared.totals();
+        Mark { at: Instant::now(), operations, bytes, writes }
     }
 
     /// A short sleep, ended by whatever a worker says.
@@ -388,6 +394,15 @@ impl Watch<'_> {
         let to = until.filter(|_| !flushed).unwrap_or(finished);
         let seconds = to.at.saturating_duration_since(from.at).as_secs_f64().max(1e-9);
         let (bytes, operations) = (to.bytes - from.bytes, to.operations - from.operations);
+        let [reads, writes] = &gate.latencies;
+        let mut latencies = reads.clone();
+        latencies.add(writes);
+        let written = (to.writes - from.writes).min(operations);
+        let block = self.shared.job.workload.block_bytes;
+        let side = |count: u64, latencies: &Histogram| {
+            let mixed = self.shared.job.workload.kind == Kind::RandomMixed;
+            mixed.then(|| Side::new(count * block, count, seconds, latencies.latency()))
+        };
         debug_assert!(from.at >= begun.at);
         Ok(Repeat {
             seconds,
@@ -395,7 +410,9 @@ impl Watch<'_> {
             operations,
             bytes_per_s: bytes as f64 / seconds,
             operations_per_s: operations as f64 / seconds,
-            latency: gate.latencies.latency(),
+            latency: latencies.latency(),
+            read: side(operations - written, reads),
+            write: side(written, writes),
             over_time: self.moments,
             load_cpu_s: Some(gate.cpu_s),
             ..Repeat::default()

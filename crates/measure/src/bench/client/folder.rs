@@ -31,6 +31,8 @@ pub(super) struct Client<T: Target> {
     /// `.larder-bench-...`
     folder: String,
     made: bool,
+    /// Whether there may be something to remove.
+    tried: bool,
     files: Option<Files>,
     generation: u64,
     /// Before anything was made.
@@ -56,6 +58,7 @@ impl<T: Target + 'static> Client<T> {
             verify_all: options.verify_all,
             folder: leftover::new_name(),
             made: false,
+            tried: false,
             files: None,
             generation: 0,
             // Nothing at all is what servers say that do not know.
@@ -110,13 +113,14 @@ impl<T: Target + 'static> Client<T> {
     /// Also sweeps what a killed bench left (G6).
     fn make_folder(&mut self, control: &Control) -> Outcome<()> {
         let folder = self.folder.clone();
-        // From here on there may be something to remove, whether this succeeds or not.
-        self.made = true;
+        self.tried = true;
         on_thread(&self.target, Until::Stopped(control), async move |share: T::Share| {
             // What could not be swept is said at the end.
             let _ = sweep(&share).await;
             share.make_folder(&folder).await
-        })
+        })?;
+        self.made = true;
+        Ok(())
     }
 
     /// Removes all of the bench's but the folder itself.
@@ -141,17 +145,21 @@ impl<T: Target + 'static> Client<T> {
         })
     }
 
-    /// The files of a sequential write exist and are empty before its clock begins.
+    /// The files of a sequential write exist and are empty before its clock begins. Uploads make their own, and those
+    /// of the last one go first: a server may still be busy with one that was cut short.
     fn truncate(&mut self, layout: &Layout, control: &Control) -> Outcome<()> {
         if let Some(files) = &mut self.files {
             files.complete = false;
         }
-        if T::STREAMS {
-            return Ok(());
-        }
         let names: Vec<String> = (0..layout.files).map(|f| format!("{}/{}", self.folder, layout.name(f))).collect();
         on_thread(&self.target, Until::Stopped(control), async move |share: T::Share| {
             for name in names {
+                if T::STREAMS {
+                    match share.remove(&name).await {
+                        Err(error) if !error.is_not_found() => return Err(error),
+                        _ => continue,
+                    }
+                }
                 let file = share.create(&name).await?;
                 share.close(file).await?;
             }
@@ -224,6 +232,8 @@ impl<T: Target + 'static> ShareClient for Client<T> {
             let all = outcome.as_ref().is_ok_and(|r| is_everything(workload, &layout, r));
             match workload.kind {
                 Kind::DeleteFiles => files.complete = false,
+                // The last upload ended with the clock, wherever it was.
+                Kind::Write if T::STREAMS => files.complete = false,
                 kind if kind == Kind::Write || makes_files(kind) => files.complete = all,
                 _ => {}
             }
@@ -233,15 +243,15 @@ impl<T: Target + 'static> ShareClient for Client<T> {
 
     fn clean_up(&mut self) -> Outcome<()> {
         self.files = None;
-        let (folder, made) = (self.folder.clone(), self.made);
+        let (folder, tried) = (self.folder.clone(), self.tried);
         let left = on_thread(&self.target, Until::At(CLEAN_UP_TIME_MAX), async move |share: T::Share| {
             let mut left = sweep(&share).await;
-            if made && let Some(found) = remove_tree(&share, &folder, "").await? {
+            if tried && let Some(found) = remove_tree(&share, &folder, "").await? {
                 left = Some((folder, found));
             }
             Ok(left)
         })?;
-        self.made = false;
+        (self.made, self.tried) = (false, false);
         left.map_or(Ok(()), |(folder, found)| Err(ClientError::Left { folder, found }))
     }
 }

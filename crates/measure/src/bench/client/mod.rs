@@ -34,13 +34,15 @@ mod smb;
 mod url;
 mod webdav;
 
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::bench::control::Control;
 use crate::bench::result::{Repeat, Workload};
 
 pub use error::ClientError;
+pub use url::shown as shown_url;
 
 /// One share of one server, being measured.
 pub trait ShareClient: Send {
@@ -92,9 +94,26 @@ pub(super) fn host_of(url: &str) -> Option<String> {
     url::ShareUrl::parse(url).ok().map(|url| url.host).filter(|host| !host.is_empty())
 }
 
+/// In a URL's query: a file whose first line is this share's password. Shares of several owners are measured at once.
+const PASSWORD_FILE: &str = "password-file";
+/// A password is a line.
+const PASSWORD_BYTES_MAX: u64 = 4096;
+
+/// The password of `file`, or why there is none.
+pub fn password_in(file: &Path) -> Result<String, ClientError> {
+    let mut text = String::new();
+    let read = std::fs::File::open(file).and_then(|file| file.take(PASSWORD_BYTES_MAX).read_to_string(&mut text));
+    let what = || format!("the password in {}", file.display());
+    read.map_err(|e| ClientError::Local { what: what(), reason: format!("{e}; give a file with one line") })?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
 /// Connects once, so that what is wrong with an address or a password is said here.
 pub fn open(url: &str, options: &ClientOptions) -> Result<Box<dyn ShareClient>, ClientError> {
-    let url = url::ShareUrl::parse(url)?;
+    let mut url = url::ShareUrl::parse(url)?;
+    if let Some(file) = url.option(PASSWORD_FILE).filter(|_| url.password.is_none()) {
+        url.password = Some(password_in(Path::new(file))?);
+    }
     match url.scheme.as_str() {
         "nfs" => folder::Client::open(nfs::NfsTarget::new(&url, options)?, options),
         "smb" | "cifs" => folder::Client::open(smb::SmbTarget::new(&url, options)?, options),

@@ -22,7 +22,8 @@ const STRIDE: u64 = 2_654_435_761;
 /// What a thread hands back.
 pub(super) struct End {
     pub at: Instant,
-    pub latencies: Histogram,
+    /// Of reads and everything else, and of writes.
+    pub latencies: [Histogram; 2],
     /// Processor time of the part that counts.
     pub cpu_s: f64,
 }
@@ -36,7 +37,7 @@ fn cpu_s() -> f64 {
 struct Worker<'a> {
     shared: &'a Shared,
     index: u64,
-    latencies: RefCell<Histogram>,
+    latencies: RefCell<[Histogram; 2]>,
     cpu_at_begin_s: Cell<Option<f64>>,
 }
 
@@ -132,13 +133,14 @@ impl Worker<'_> {
     }
 
     /// One request, begun at `started`; the time now.
-    fn timed(&self, started: Instant) -> Instant {
+    fn timed(&self, started: Instant, write: bool) -> Instant {
         let now = Instant::now();
         if self.shared.phase() == Phase::Measure {
             if self.cpu_at_begin_s.get().is_none() {
                 self.cpu_at_begin_s.set(Some(cpu_s()));
             }
-            self.latencies.borrow_mut().record(now - started);
+            let [reads, writes] = &mut *self.latencies.borrow_mut();
+            if write { writes } else { reads }.record(now - started);
         }
         now
     }
@@ -165,7 +167,10 @@ impl Worker<'_> {
                 false => share.read(handle, at, block, identity).await?,
             }
             self.count(1, block);
-            started = self.timed(started);
+            if write && let Some(counter) = self.shared.counters.get(self.index as usize) {
+                counter.writes.fetch_add(1, Ordering::Relaxed);
+            }
+            started = self.timed(started, write);
         }
         Ok(())
     }
@@ -225,7 +230,7 @@ impl Worker<'_> {
             let file = if in_order { taken % cursor.units } else { taken % cursor.units * STRIDE % cursor.units };
             let bytes = self.file(share, file).await?;
             self.count(1, bytes);
-            started = self.timed(started);
+            started = self.timed(started, false);
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ pub(super) struct ShareUrl {
 impl ShareUrl {
     /// A path, with or without `file://`, is a URL of the scheme `file`.
     pub fn parse(text: &str) -> Outcome<Self> {
-        let bad = |reason: &str| ClientError::BadUrl { url: without_password(text), reason: reason.to_owned() };
+        let bad = |reason: &str| ClientError::BadUrl { url: shown(text), reason: reason.to_owned() };
         if text.len() > URL_BYTES_MAX {
             return Err(bad("it is too long"));
         }
@@ -83,19 +83,24 @@ impl ShareUrl {
     }
 }
 
-/// As it may be shown and stored.
-pub(super) fn without_password(url: &str) -> String {
+/// As it may be shown and stored: without a password, and without what tells only how to get there.
+pub fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
-    match authority.rsplit_once('@') {
-        Some((login, place)) => {
-            let user = login.split(':').next().unwrap_or("");
-            format!("{scheme}://{user}@{place}{tail}")
-        }
-        None => url.to_owned(),
-    }
+    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
+    let told = |pair: &&str| !WAYS.contains(&pair.split('=').next().unwrap_or_default());
+    let told: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty()).filter(told).collect();
+    let query = if told.is_empty() { String::new() } else { format!("?{}", told.join("&")) };
+    let place = match authority.rsplit_once('@') {
+        Some((login, place)) => format!("{}@{place}", login.split(':').next().unwrap_or("")),
+        None => authority.to_owned(),
+    };
+    format!("{scheme}://{place}{path}{query}")
 }
+
+/// Of a query.
+const WAYS: [&str; 3] = [super::PASSWORD_FILE, "mountport", "any-certificate"];
 
 fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
@@ -169,6 +174,19 @@ mod tests {
         }
         let error = ShareUrl::parse("smb://me:secret@nas:x/a").unwrap_err().to_string();
         assert!(!error.contains("secret") && error.contains("smb://me@nas:x/a"), "{error}");
+    }
+
+    #[test]
+    fn what_is_shown_tells_no_secret() {
+        for (url, told) in [
+            ("smb://me:secret@nas/x", "smb://me@nas/x"),
+            ("smb://me:sec@ret@nas/x", "smb://me@nas/x"),
+            ("smb://me:secret@nas?encrypt=1&password-file=/root/pw", "smb://me@nas?encrypt=1"),
+            ("nfs://nas:2049/a@b?mountport=20048", "nfs://nas:2049/a@b"),
+            ("/mnt/a@b", "/mnt/a@b"),
+        ] {
+            assert_eq!(shown(url), told);
+        }
     }
 
     #[test]

@@ -166,7 +166,7 @@ impl Verdict {
 pub fn compare(a: &BenchResult, b: &BenchResult) -> Comparison {
     let differences = differ::results(a, b);
     let matched = rows::matched(a, b);
-    let mut rows: Vec<Row> = matched.pairs.iter().map(|(a, b)| rows::row(a, b, &differences)).collect();
+    let mut rows: Vec<Row> = matched.pairs.iter().flat_map(|(a, b)| rows::rows(a, b, &differences)).collect();
     rows::judge(&mut rows);
     Comparison {
         schema: SCHEMA.to_owned(),

@@ -113,8 +113,20 @@ fn within(ratio: f64, a: &[Vec<f64>], b: &[Vec<f64>]) -> Option<[f64; 2]> {
     stats::middle(a.iter().zip(&b).map(|(a, b)| ratio * b / a).collect())
 }
 
+/// One row, and for a mixed workload one more for its reads and one for its writes.
+pub(super) fn rows(a: &Run, b: &Run, whole: &[Difference]) -> Vec<Row> {
+    let mut found = vec![row(a, b, whole)];
+    for ((name, a), (other, b)) in a.sides().iter().zip(&b.sides()) {
+        if name == other {
+            let one = row(a, b, whole);
+            found.push(Row { workload: format!("{}, {name}", one.workload), ..one });
+        }
+    }
+    found
+}
+
 /// Everything but the verdict, which needs all rows.
-pub(super) fn row(a: &Run, b: &Run, whole: &[Difference]) -> Row {
+fn row(a: &Run, b: &Run, whole: &[Difference]) -> Row {
     let mut random = Random::new(0x6c61_7264_6572);
     let (fa, fb) = (figures(a), figures(b));
     let (drawn_a, drawn_b) = (resampled(a, &mut random), resampled(b, &mut random));

@@ -181,3 +181,32 @@ fn text_and_page_show_every_row() {
     hostile.title = "</script><script>alert(1)</script>".into();
     assert!(!html(&compare(&a, &hostile)).contains("<script>alert"));
 }
+
+#[test]
+fn a_mixed_workload_is_compared_by_its_sides_too() {
+    let mut a = sample::box_d();
+    a.runs.truncate(1);
+    for repeat in &mut a.runs[0].repeats {
+        let side = |part: f64| {
+            let rate = repeat.operations_per_s.max(1.0) * part;
+            Some(super::super::result::Side {
+                operations_per_s: rate,
+                bytes_per_s: rate * 4096.0,
+                ..Default::default()
+            })
+        };
+        (repeat.read, repeat.write) = (side(0.75), side(0.25));
+    }
+    a.runs[0].workload.kind = crate::bench::result::Kind::RandomMixed;
+    let mut b = a.clone();
+    for repeat in &mut b.runs[0].repeats {
+        let write = repeat.write.as_mut().unwrap();
+        (write.operations_per_s, write.bytes_per_s) = (write.operations_per_s * 2.0, write.bytes_per_s * 2.0);
+    }
+    let found = compare(&a, &b);
+    let told: Vec<(bool, Option<f64>)> =
+        found.rows.iter().map(|r| (r.workload.ends_with("its writes"), r.ratio)).collect();
+    assert_eq!(told, [(false, Some(1.0)), (false, Some(1.0)), (true, Some(2.0))]);
+    let shown = super::super::show::text(&b, &Style::default());
+    assert!(shown.contains("its reads") && shown.contains("its writes"), "{shown}");
+}

@@ -17,6 +17,8 @@ pub(super) struct Answer {
     pub(super) operations: u64,
     pub(super) cpu_s: f64,
     pub(super) latency: Option<Latency>,
+    /// Bytes, operations and latency of what was read, and of what was written.
+    pub(super) sides: [(u64, u64, Option<Latency>); 2],
 }
 
 impl Answer {
@@ -37,26 +39,35 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Answer, BenchError> {
     let jobs = json["jobs"].as_array().filter(|jobs| !jobs.is_empty());
     let jobs = jobs.ok_or_else(|| BenchError::answer("fio", "there are no jobs in it"))?;
     let mut answer = Answer::default();
-    let mut bins = Bins::default();
+    let mut bins = [Bins::default(), Bins::default()];
     for job in jobs {
         if let Some(error) = job["error"].as_i64().filter(|&e| e != 0) {
             let why = std::io::Error::from_raw_os_error(i32::try_from(error).unwrap_or(0));
             return Err(BenchError::tool("fio", format!("job {}: {why}", job["jobname"].as_str().unwrap_or("?"))));
         }
-        for direction in ["read", "write"] {
+        for ((direction, bins), (bytes, operations, _)) in
+            ["read", "write"].into_iter().zip(&mut bins).zip(&mut answer.sides)
+        {
             let side = &job[direction];
-            answer.bytes = answer.bytes.saturating_add(side["io_bytes"].as_u64().unwrap_or(0));
-            answer.operations = answer.operations.saturating_add(side["total_ios"].as_u64().unwrap_or(0));
+            *bytes = bytes.saturating_add(side["io_bytes"].as_u64().unwrap_or(0));
+            *operations = operations.saturating_add(side["total_ios"].as_u64().unwrap_or(0));
             answer.seconds = answer.seconds.max(side["runtime"].as_f64().unwrap_or(0.0) / 1e3);
             bins.add(&side["lat_ns"]);
         }
         let share = job["usr_cpu"].as_f64().unwrap_or(0.0) + job["sys_cpu"].as_f64().unwrap_or(0.0);
         answer.cpu_s += share / 100.0 * job["job_runtime"].as_f64().unwrap_or(0.0) / 1e3;
     }
+    answer.bytes = answer.sides.iter().fold(0, |sum, (bytes, ..)| sum.saturating_add(*bytes));
+    answer.operations = answer.sides.iter().fold(0, |sum, (_, operations, _)| sum.saturating_add(*operations));
     if answer.seconds <= 0.0 || answer.operations == 0 {
         return Err(BenchError::tool("fio", "nothing was read or written in the time it had"));
     }
-    answer.latency = bins.latency();
+    for ((_, _, latency), bins) in answer.sides.iter_mut().zip(&bins) {
+        *latency = bins.latency();
+    }
+    let [mut all, writes] = bins;
+    all.join(writes);
+    answer.latency = all.latency();
     Ok(answer)
 }
 
@@ -80,6 +91,16 @@ impl Bins {
                 let entry = self.counts.entry(ns).or_insert(0);
                 *entry = entry.saturating_add(count);
             }
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        self.total += other.total;
+        self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+        for (ns, count) in other.counts {
+            let entry = self.counts.entry(ns).or_insert(0);
+            *entry = entry.saturating_add(count);
         }
     }
 

@@ -17,7 +17,7 @@ use super::control::Progress;
 use super::error::BenchError;
 use super::load::Scene;
 use super::process;
-use super::result::{Kind, Repeat};
+use super::result::{Kind, Repeat, Side};
 use super::series;
 use crate::Machine;
 
@@ -139,6 +139,11 @@ fn repeat(job: &FioJob, found: &answer::Answer, moments: &[super::result::Moment
         load_cpu_s: Some(found.cpu_s),
         ..Repeat::default()
     };
+    if job.kind == Kind::RandomMixed {
+        let [read, write] =
+            found.sides.map(|(bytes, operations, latency)| Some(Side::new(bytes, operations, found.seconds, latency)));
+        (repeat.read, repeat.write) = (read, write);
+    }
     if job.kind != Kind::Write || !job.direct {
         // Without direct I/O the log shows what memory took; only the whole, flush included, is the disk's.
         return repeat;

@@ -31,6 +31,13 @@ fn an_answer_is_added_up_over_jobs_and_directions() {
     let rising = [latency.p50_us, latency.p95_us, latency.p99_us, latency.p999_us];
     assert!(rising.is_sorted() && rising[0] > 100.0 && rising[3] <= 9000.0, "{latency:?}");
     assert!(latency.mean_us > 100.0 && latency.max_us >= latency.p99_us, "{latency:?}");
+    // Three reads for each write, and both have times of their own.
+    let mixed = repeat(&job(Kind::RandomMixed), &found, &[]);
+    let (read, write) = (mixed.read.unwrap(), mixed.write.unwrap());
+    assert_eq!((read.operations + write.operations, read.bytes + write.bytes), (mixed.operations, mixed.bytes));
+    assert!((2.8..3.2).contains(&(read.operations_per_s / write.operations_per_s)), "{read:?} {write:?}");
+    assert!(read.latency.unwrap().p50_us > 0.0 && write.latency.unwrap().p50_us > 0.0);
+    assert!(repeat(&job(Kind::RandomRead), &found, &[]).read.is_none());
     // Two threads at 15 to 25 % for three seconds.
     assert!((0.5..2.0).contains(&found.cpu_s), "{found:?}");
 }

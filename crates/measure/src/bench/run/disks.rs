@@ -3,8 +3,6 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use larder_base::units::ByteSize;
-
 use super::super::error::BenchError;
 use super::super::ground::Ground;
 use super::super::local::{LocalLoad, Place};
@@ -130,12 +128,12 @@ impl Bench<'_> {
                     workload,
                     limits: plan.limits(),
                     repeats: plan.repeats,
-                    notes: sites.iter().flat_map(|site| site.notes.clone()).collect(),
+                    notes: sites.iter().flat_map(|site| site.notes.clone()).chain(same_disk(sites)).collect(),
                     far: false,
                 },
             )?;
             let (earlier, new) = runner.runs.split_at_mut(before);
-            if let Some(run) = new.first_mut() {
+            if let Some(run) = new.first_mut().filter(|_| same_disk(sites).is_empty()) {
                 let note = together(run, earlier, sites.len());
                 run.notes.extend(note);
             }
@@ -173,7 +171,7 @@ fn together(run: &Run, earlier: &[Run], disks: usize) -> Option<Note> {
     let all = run.median().filter(|_| alone.len() == disks && sum > 0.0)?;
     let unit = |value: f64| match run.workload.kind.counts_operations() {
         true => format!("{value:.0} IOPS"),
-        false => format!("{}/s", ByteSize(value as u64)),
+        false => format!("{:.0} MB/s", value / 1e6),
     };
     let figures = format!(
         "{}: all at once {}, one after the other {} together ({:.0} %)",

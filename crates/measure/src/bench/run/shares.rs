@@ -14,24 +14,30 @@ use super::super::plan::{Plan, Preset};
 use super::super::result::{Caches, Layer, Note};
 use super::super::runner::{Runner, Spec};
 use super::super::scratch::Scratch;
-use super::{Bench, ShareTarget, client, is_root, without_password};
+use super::{Bench, ShareTarget, client, is_root};
 
+/// With less there is nothing to measure.
+const ROOM_BYTES_MIN: u64 = 16 << 20;
 /// On a server that does not tell its free space, unless a person says how much.
 const BLIND_BYTES: u64 = 4 << 30;
 
 /// Nobody's NAS is filled by a bench. What a person asks for, the client refuses where there is no room for it.
-fn room(wanted: u64, free_bytes: Option<u64>, asked_for: bool) -> (u64, Option<Note>) {
+fn room(wanted: u64, free_bytes: Option<u64>, asked_for: bool) -> Result<(u64, Option<Note>), BenchError> {
     // Whole MiB, so that block sizes divide it.
     let most = free_bytes.map_or(BLIND_BYTES, |free| free / 2) >> 20 << 20;
     if asked_for || wanted <= most {
-        return (wanted, None);
+        return Ok((wanted, None));
+    }
+    if most < ROOM_BYTES_MIN {
+        let what = format!("{} free are too little: half of it stays", ByteSize(free_bytes.unwrap_or(0)));
+        return Err(BenchError::invalid(what, "free some space there"));
     }
     let why = match free_bytes {
         Some(free) => format!("the share has {} free, and half of it stays", ByteSize(free)),
         None => "the server does not tell how much is free; --size gives more".to_owned(),
     };
     let text = format!("{} of data, not {}: {why}", ByteSize(most), ByteSize(wanted));
-    (most, Some(Note { code: "less-data".to_owned(), text, misleading: false }))
+    Ok((most, Some(Note { code: "less-data".to_owned(), text, misleading: false })))
 }
 
 /// What is the same in every run of a share.
@@ -79,18 +85,16 @@ impl Bench<'_> {
     }
 
     fn url(&self, runner: &mut Runner, url: &str) -> Result<(), BenchError> {
-        let client = self.client(url)?;
+        let opened = self.client(url)?;
         let plan = self.storage_plan();
-        let (data_bytes, less) = room(plan.data_bytes, client.free_bytes(), self.size_given());
+        let (data_bytes, less) = room(plan.data_bytes, opened.free_bytes(), self.size_given())?;
         let plan = Plan { data_bytes, ..plan };
-        let subject = without_password(url);
-        let reached = Note { code: "reached".to_owned(), text: client.describe(), misleading: false };
-        let mut load = ClientLoad { client };
-        let variant = self.labelled("access", &load.access());
-        let text = format!(
-            "what the server of {} has in memory is not known here: only data of twice its memory shows its disks",
-            without_password(url)
-        );
+        let subject = client::shown_url(url);
+        let reached = Note { code: "reached".to_owned(), text: opened.describe(), misleading: false };
+        let mut load = ClientLoad { client: opened };
+        let variant = self.request.labels.clone();
+        let text = "what the server has in memory is not known here: only data of twice its memory shows its disks";
+        let text = text.to_owned();
         let server = Note { code: "server-memory".to_owned(), text, misleading: false };
         let notes = [reached, server].into_iter().chain(less).collect();
         let far = self.served_by_far_end(runner, &subject, client::host_of(url).as_deref());
@@ -182,8 +186,10 @@ mod tests {
             (32 * GIB, Some(10 * GIB), false, 5 * GIB),
             (32 * GIB, Some(10 * GIB), true, 32 * GIB),
         ] {
-            let (found, note) = room(wanted, free, asked_for);
+            let (found, note) = room(wanted, free, asked_for).unwrap();
             assert_eq!((found, note.is_some()), (data, found != wanted), "{wanted} {free:?} {asked_for}");
         }
+        let full = room(GIB, Some(4096), false).unwrap_err();
+        assert!(full.to_string().contains("4.00 KiB free are too little"), "{full}");
     }
 }

@@ -78,6 +78,7 @@ fn measured(rates: &[f64]) -> (Result<(), BenchError>, Vec<Run>, Vec<Note>) {
     };
     let ended = runner.measure(&mut load, spec);
     assert_eq!(load.prepared, 1);
+    runner.note_unmeasured();
     (ended, runner.runs, runner.notes)
 }
 
@@ -135,7 +136,7 @@ fn a_run_says_what_is_odd_about_it() {
 
 #[test]
 fn workloads_have_names() {
-    assert_eq!(title(&workload()), "read 1.00 MiB x 16");
+    assert_eq!(title(&workload()), "read 1 MiB x16");
     assert_eq!(title(&Workload { kind: Kind::Send, jobs: 4, ..workload() }), "send, 4 streams");
     assert_eq!(title(&Workload { kind: Kind::StatFiles, files: 7, ..workload() }), "stat files (7 files)");
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::Machine;
+use crate::machine::quota::{Group, groups};
 use crate::machine::whole_devices;
 
 /// Machines with more of anything are not looked at whole.
@@ -56,6 +57,8 @@ pub(super) struct Look {
     pub(super) throttled: u64,
     /// Throttled right now, where only that is told (Raspberry Pi).
     pub(super) throttled_now: bool,
+    /// Of control groups with a quota: the periods in which one ran, and those in which it was held back.
+    pub(super) quotas: BTreeMap<String, (u64, u64)>,
 }
 
 /// What does not change while a bench runs: looked for once.
@@ -63,6 +66,8 @@ pub(super) struct Eyes {
     machine: Machine,
     disks: Vec<String>,
     sensors: Vec<(String, PathBuf)>,
+    /// Of servers, by their titles.
+    limited: Vec<(String, Group)>,
 }
 
 impl Eyes {
@@ -70,7 +75,9 @@ impl Eyes {
         let mut disks = whole_devices(machine);
         disks.retain(|name| !name.starts_with("loop"));
         disks.truncate(DISKS_MAX);
-        Self { disks, sensors: sensors(machine), machine: machine.clone() }
+        let title = |g: Group| (format!("{} (pid {}), {:.2} cores", g.name, g.pid, g.cores), g);
+        let limited = groups(machine).into_iter().filter(Group::serves).map(title).collect();
+        Self { disks, sensors: sensors(machine), limited, machine: machine.clone() }
     }
 
     pub(super) fn look(&self) -> Look {
@@ -89,6 +96,7 @@ impl Eyes {
             clocks: clocks(machine, &cores),
             throttled: throttled(machine, &cores),
             throttled_now: throttled_now(machine),
+            quotas: self.limited.iter().filter_map(|(name, g)| Some((name.clone(), g.periods(machine)?))).collect(),
             cores,
         }
     }

@@ -108,6 +108,7 @@ struct Recorder {
     clocks: BTreeMap<u32, Vec<f64>>,
     watts: Option<Series>,
     throttled: u64,
+    quotas: BTreeMap<String, Vec<f64>>,
 }
 
 /// Adds a value at the end, and holes for the times at which it was not there.
@@ -143,6 +144,12 @@ impl Recorder {
         }
         for (&core, &value) in &now.clocks {
             put(self.clocks.entry(core).or_default(), n, value);
+        }
+        for (name, &(periods, held_back)) in &now.quotas {
+            let (was, was_held_back) = before.quotas.get(name).copied().unwrap_or((periods, held_back));
+            let ran = periods.saturating_sub(was).max(1) as f64;
+            let percent = held_back.saturating_sub(was_held_back) as f64 / ran * 100.0;
+            put(self.quotas.entry(name.clone()).or_default(), n, percent.min(100.0));
         }
         if let Some((name, value)) = watts {
             let series = self.watts.get_or_insert_with(|| Series { name, values: Vec::new() });
@@ -192,7 +199,7 @@ impl Recorder {
         put(&mut series.retransmits, n, again);
     }
 
-    /// Disks and interfaces that did nothing at all are left out.
+    /// Disks and interfaces that did nothing at all are left out, and quotas that held nobody back.
     fn finish(self, machine: &Machine) -> Samples {
         let n = self.at_ms.len();
         let moved = |lists: [&[f64]; 2]| lists.iter().any(|list| list.iter().any(|v| *v > 0.0));
@@ -202,7 +209,10 @@ impl Recorder {
         let mut nets: Vec<NetSeries> = self.nets.into_values().collect();
         nets.retain(|i| moved([&i.receive_bytes_per_s, &i.send_bytes_per_s]));
         nets.iter_mut().for_each(|i| i.bytes_per_s_max = link_bytes_per_s(machine, &i.interface));
+        let mut quotas: Vec<Series> = self.quotas.into_iter().map(named).collect();
+        quotas.retain(|quota| quota.values.iter().any(|v| *v > 0.0));
         let mut samples = Samples {
+            quotas,
             at_ms: self.at_ms,
             cores: self.cores.into_values().collect(),
             disks,

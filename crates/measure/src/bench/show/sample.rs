@@ -192,6 +192,8 @@ impl Bench {
             over_time,
             load_cpu_s: Some(bytes_per_s * SECONDS as f64 / GIB as f64 * (0.4 + 0.05 * self.uniform())),
             retransmits: None,
+            read: None,
+            write: None,
         }
     }
 
@@ -235,6 +237,7 @@ impl Bench {
                 bytes_per_s_max: None,
             }],
             clocks: vec![Series { name: "core 0".to_owned(), values: series(1500.0, 0.01) }],
+            quotas: Vec::new(),
             watts: Some(Series {
                 name: "shelly plug".to_owned(),
                 values: load.iter().map(|l| 17.0 + 7.0 * l).collect(),

@@ -4,7 +4,7 @@
 //! A run that is marked misleading is shown, but never speaks for its layer.
 
 use super::{units, words};
-use crate::bench::result::{BenchResult, Kind, Layer, Note, Run};
+use crate::bench::result::{BenchResult, Kind, Layer, Note, Run, Saturation};
 
 /// A result has hundreds of runs at most; whatever a file claims, no more are shown.
 pub(crate) const RUNS_MAX: usize = 600;
@@ -67,7 +67,7 @@ pub(crate) fn chain(result: &BenchResult, towards: Way) -> Vec<Step<'_>> {
         let of_layer = runs(result).iter().filter(|r| r.layer == layer && way(r.workload.kind) == Some(towards));
         for run in of_layer.filter(|r| misleading(r).is_none()) {
             let Some(median) = run.median().filter(|m| m.is_finite()) else { continue };
-            let name = step_name(run);
+            let name = step_name(result, run);
             match steps.iter_mut().find(|s| s.run.layer == layer && s.name == name) {
                 Some(step) if step.bytes_per_s >= median => {}
                 Some(step) => (step.run, step.bytes_per_s) = (run, median),
@@ -81,12 +81,30 @@ pub(crate) fn chain(result: &BenchResult, towards: Way) -> Vec<Step<'_>> {
     steps
 }
 
-fn step_name(run: &Run) -> String {
+fn step_name(result: &BenchResult, run: &Run) -> String {
     match run.layer {
-        Layer::Share => format!("share, {}", words::clean(&run.access)),
+        Layer::Share => format!("share, {}", share_name(result, run)),
         Layer::Disk => "best single disk".to_owned(),
+        Layer::Both if run.access == "tcp" => "the wire beside the disks".to_owned(),
+        Layer::Both => "the disks beside the wire".to_owned(),
         layer => words::layer(layer).to_owned(),
     }
+}
+
+/// `nfs3`; the share itself where several are reached in that way.
+fn share_name(result: &BenchResult, run: &Run) -> String {
+    let alike = |r: &&Run| r.layer == Layer::Share && r.access == run.access && r.subject != run.subject;
+    match runs(result).iter().find(alike) {
+        Some(_) => words::subject(run),
+        None => words::clean(&run.access),
+    }
+}
+
+/// What had no more to give; where all cores had not, each of them is not told as well.
+pub(crate) fn saturated(run: &Run) -> Vec<Saturation> {
+    let all = run.saturated.iter().find(|s| s.what == "all cores").map_or(0.0, |s| s.share);
+    let told = |s: &&Saturation| !s.what.starts_with("core ") || s.share > all * 1.25;
+    run.saturated.iter().filter(told).cloned().collect()
 }
 
 /// All disks at once beside each alone.
@@ -144,7 +162,7 @@ fn sum<'a>(result: &BenchResult, run: &'a Run) -> Option<Sum<'a>> {
 }
 
 pub(crate) fn sums(result: &BenchResult) -> Vec<Sum<'_>> {
-    runs(result).iter().filter_map(|run| sum(result, run)).collect()
+    runs(result).iter().filter(|run| misleading(run).is_none()).filter_map(|run| sum(result, run)).collect()
 }
 
 pub(crate) fn unit(run: &Run) -> units::Unit {
@@ -301,8 +319,10 @@ impl<'a> Compared<'a> {
 pub(crate) fn compared(result: &BenchResult) -> Vec<Compared<'_>> {
     let mut found: Vec<Compared<'_>> = Vec::new();
     let main = main_runs(result);
-    // What shares are compared to: the pool, or the disk where there is none.
-    let base = if main.iter().any(|r| r.layer == Layer::Pool) { Layer::Pool } else { Layer::Disk };
+    // What shares are compared to: the pool, or the disks where there is none.
+    let bases = [Layer::Pool, Layer::Disks, Layer::Disk];
+    let base = bases.into_iter().find(|l| main.iter().any(|r| r.layer == *l)).unwrap_or(Layer::Disk);
+    let sharing = main.iter().any(|r| r.layer == Layer::Share);
     for run in main {
         for (key, value) in &run.variant {
             let others = run.variant.iter().filter(|(k, _)| *k != key);
@@ -313,9 +333,19 @@ pub(crate) fn compared(result: &BenchResult) -> Vec<Compared<'_>> {
         if run.layer == Layer::Disk && !run.variant.contains_key("disk") {
             place(&mut found, "disk", "each by itself".to_owned(), words::clean(&run.subject), run);
         }
-        if run.variant.is_empty() && (run.layer == Layer::Share || run.layer == base) {
-            let fixed = format!("the {} itself, and shares of it", words::layer(base));
-            place(&mut found, "access", fixed, words::clean(&run.access), run);
+        if sharing && (run.layer == Layer::Share || run.layer == base) {
+            let name = match run.layer {
+                Layer::Share => share_name(result, run),
+                _ => format!("{} of this machine", words::layer(base)),
+            };
+            let told: Vec<String> = run
+                .variant
+                .iter()
+                .filter(|(k, _)| !matches!(k.as_str(), "access" | "disk"))
+                .map(|(k, v)| format!("{} {}", words::clean(k), words::clean(v)))
+                .collect();
+            let fixed = [vec!["the storage of this machine, and shares".to_owned()], told].concat().join(", ");
+            place(&mut found, "access", fixed, name, run);
         }
     }
     found.retain(|c| c.rows.len() >= 2);

@@ -56,6 +56,10 @@ pub(crate) fn kind(kind: Kind) -> &'static str {
 /// `random read 4 KiB x64`: what is done, in which blocks, and how many requests are in flight.
 pub(crate) fn workload(work: &Workload) -> String {
     let mut text = kind(work.kind).to_owned();
+    if matches!(work.kind, Kind::Send | Kind::Receive | Kind::SendReceive) {
+        let plural = if work.jobs == 1 { "" } else { "s" };
+        return format!("{text}, {} stream{plural}", work.jobs);
+    }
     if work.block_bytes > 0 {
         text.push_str(&format!(" {}", units::size(work.block_bytes as f64)));
     }
@@ -79,7 +83,9 @@ pub(crate) fn caches(caches: Caches) -> &'static str {
 /// `/mnt/a`, `nas, nfs3`, with the values of its variant behind: what tells a run from its neighbours.
 pub(crate) fn subject(run: &Run) -> String {
     let mut text = several(&run.subject);
-    if !run.access.is_empty() && run.access != "local" && run.layer != Layer::Net {
+    let told = |scheme: &str| run.access.starts_with(scheme) || (run.access == "webdav" && scheme.starts_with("dav"));
+    let told = run.subject.split_once("://").is_some_and(|(scheme, _)| told(scheme));
+    if !told && !matches!(run.access.as_str(), "" | "local" | "tcp") {
         text.push_str(&format!(", {}", clean(&run.access)));
     }
     let told: Vec<String> = told_variant(run).map(|(_, value)| clean(value)).collect();
@@ -98,9 +104,9 @@ pub(crate) fn several(subject: &str) -> String {
     }
 }
 
-/// What of its variant the subject does not say already.
+/// What of its variant neither the subject nor the layer says already.
 pub(crate) fn told_variant(run: &Run) -> impl Iterator<Item = (&String, &String)> {
-    run.variant.iter().filter(|(_, value)| **value != run.subject)
+    run.variant.iter().filter(|(key, value)| **value != run.subject && *key != "beside")
 }
 
 /// `compression zstd, encryption none`

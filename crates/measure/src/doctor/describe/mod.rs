@@ -304,6 +304,11 @@ pub struct How {
     pub sync: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caches: Option<Caching>,
+    /// Why it proves nothing, as who measured says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
+    /// The client keeps nothing: all that was read came over the network, from the server's disks or its memory.
+    pub past_client: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

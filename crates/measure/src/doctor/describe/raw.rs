@@ -313,6 +313,8 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             latency_s: optional(&raw.latency, seconds)?,
             sync: raw.sync,
             caches: raw.caches,
+            doubt: None,
+            past_client: false,
             client: raw.client,
             client_cores: raw.client_cores,
             ends: None,

@@ -216,3 +216,48 @@ fn a_pool_counts_with_its_own_layout() {
         assert_eq!(disks_allow(kind, layout) / 1e6, mb_per_s, "{kind:?} {layout}");
     }
 }
+
+/// A file that the server has in memory still had to come over the wire, and through its processor.
+#[test]
+fn what_memory_answered_says_nothing_of_disks_alone() {
+    let share = |rate: f64| {
+        let mut share = run(Layer::Share, "nfs://nas/data", Kind::Read, rate);
+        (share.workload.caches, share.workload.data_bytes) = (Caches::Unknown, 64 << 20);
+        share
+    };
+    let wire = || run(Layer::Net, "nas", Kind::Receive, 11.7e6);
+    let found = diagnosed(vec![wire(), share(11.2e6)]);
+    assert!(found.verdict.contains("capped by 100 Mbit Ethernet"), "{}", found.verdict);
+    assert!(found.verdict.contains("its disks may be slower"), "{}", found.verdict);
+    let mut busy = share(60e6);
+    busy.far_samples = Some(cores([99.0, 5.0], false));
+    let found = diagnosed(vec![run(Layer::Net, "nas", Kind::Receive, 117e6), busy]);
+    assert!(found.verdict.contains("capped by the processor: 1 core"), "{}", found.verdict);
+    // Nothing was at its end: then it may be memory as well.
+    let found = diagnosed(vec![run(Layer::Net, "nas", Kind::Receive, 117e6), share(60e6)]);
+    assert!(matches!(found.findings[1].cause, Cause::Misleading(_)), "{found:#?}");
+    // A mounted share may have been in the client's memory.
+    let mut mounted = share(11.2e6);
+    (mounted.access, mounted.subject) = ("mount".to_owned(), "/mnt/nas".to_owned());
+    let found = diagnosed(vec![wire(), mounted]);
+    assert!(matches!(found.findings[1].cause, Cause::Misleading(_)), "{found:#?}");
+}
+
+#[test]
+fn a_quota_that_the_bench_saw_is_named() {
+    let mut share = run(Layer::Share, "nfs://nas/data", Kind::Read, 30e6);
+    let what = "the quota of larder (pid 7), 0.05 cores".to_owned();
+    share.saturated = vec![Saturation { what, share: 0.9, from_ms: 0, to_ms: 9000 }];
+    share.samples = cores([99.0, 99.0], false);
+    let found = diagnosed(vec![run(Layer::Net, "nas", Kind::Receive, 117e6), share]);
+    assert!(found.verdict.contains("that a control group allows"), "{}", found.verdict);
+    assert!(found.verdict.contains("0.05 cores was used up in 90 % of the time"), "{}", found.verdict);
+}
+
+#[test]
+fn doubts_of_the_bench_keep_their_words() {
+    let mut short = run(Layer::Pool, "/mnt/a", Kind::Read, 800e6);
+    short.notes = vec![Note { code: "too-short".into(), text: "too short for more".into(), misleading: true }];
+    let found = diagnosed(vec![short]);
+    assert!(matches!(&found.findings[0].cause, Cause::Misleading(why) if why == "too short for more"), "{found:#?}");
+}

@@ -132,7 +132,7 @@ impl Target for SmbTarget {
         if let Ok(mut found) = self.found.lock() {
             let (dialect, protection) = (params.dialect, Self::protection(&client));
             *found = Some(format!(
-                "{dialect:?} to {address}, share {}, {protection}, reads of up to {} KiB, writes of up to {} KiB",
+                "{dialect} to {address}, share {}, {protection}, reads of up to {} KiB, writes of up to {} KiB",
                 self.share,
                 read >> 10,
                 write >> 10

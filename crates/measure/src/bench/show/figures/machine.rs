@@ -73,10 +73,11 @@ fn lines(samples: &Samples) -> Vec<Told> {
     ]
 }
 
-/// The largest lines; what was always zero says nothing and is left out.
+/// The largest lines; what was always zero says nothing and is left out, as are single points, which are no line.
 fn drawn(told: Told, seconds: &[f64]) -> Option<Figure> {
-    let mut lines: Vec<(String, Vec<f64>)> =
-        told.lines.into_iter().filter(|(_, values)| values.iter().any(|v| v.is_finite() && *v > 0.0)).collect();
+    let told_of =
+        |values: &[f64]| values.windows(2).any(|two| two.iter().all(|v| v.is_finite()) && two[0] + two[1] > 0.0);
+    let mut lines: Vec<(String, Vec<f64>)> = told.lines.into_iter().filter(|(_, values)| told_of(values)).collect();
     let hidden = lines.len().saturating_sub(COLOURS);
     if hidden > 0 {
         lines.sort_by(|a, b| mean(&b.1).unwrap_or(0.0).total_cmp(&mean(&a.1).unwrap_or(0.0)));

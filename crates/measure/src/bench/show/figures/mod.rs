@@ -125,9 +125,19 @@ fn name(run: &Run) -> String {
     format!("{}: {}", words::subject(run), words::workload(&run.workload))
 }
 
+/// The subject once over the rows of its workloads: both do not fit beside a plot.
+fn headed(rows: &mut Vec<Row>, of: &mut String, run: &Run) {
+    let label = format!("{}: {}", view::capital(words::layer(run.layer)), words::subject(run));
+    if *of != label {
+        rows.push(Row { label: label.clone(), heading: true, ..Row::default() });
+        *of = label;
+    }
+}
+
 /// Each repeat as a part of its run's median, so that spreads of fast and slow runs compare.
 fn repeats(result: &BenchResult) -> Option<Figure> {
     let mut rows = Vec::new();
+    let mut of = String::new();
     let mut grid = Grid::new(&["run", "median", "spread", "repeats"]);
     for run in view::main_runs(result).into_iter().take(ROWS_MAX) {
         let Some(median) = run.median().filter(|m| m.is_finite() && *m > 0.0) else { continue };
@@ -135,8 +145,9 @@ fn repeats(result: &BenchResult) -> Option<Figure> {
         let unit = view::unit(run);
         let parts: Vec<f64> = values.iter().map(|v| v / median * 100.0).collect();
         let range = parts.iter().copied().reduce(f64::min).zip(parts.iter().copied().reduce(f64::max));
+        headed(&mut rows, &mut of, run);
         rows.push(Row {
-            label: name(run),
+            label: words::workload(&run.workload),
             dots: parts.iter().take(200).map(|value| Dot { value: *value, n: 0 }).collect(),
             median: Some(100.0),
             range,
@@ -173,6 +184,7 @@ const PERCENTILES: [Percentile; 5] = [
 
 fn latency(result: &BenchResult) -> Option<Figure> {
     let mut rows = Vec::new();
+    let mut of = String::new();
     let mut grid = Grid::new(&["run", "p50", "p95", "p99", "p99.9", "max"]);
     for run in view::main_runs(result).into_iter().take(ROWS_MAX) {
         let found: Vec<Option<f64>> = PERCENTILES.iter().map(|(_, of)| facts::latency(run, of)).collect();
@@ -187,8 +199,9 @@ fn latency(result: &BenchResult) -> Option<Figure> {
         let doubtful = view::misleading(run).is_some();
         grid.rows
             .push([vec![name(run)], found.iter().map(|v| v.map_or(String::new(), units::latency)).collect()].concat());
+        headed(&mut rows, &mut of, run);
         rows.push(Row {
-            label: name(run),
+            label: words::workload(&run.workload),
             range,
             dots,
             value: format!("p99 {tail}"),

@@ -3,15 +3,15 @@
 use super::{Page, escape, figure, grid};
 use crate::bench::result::{BenchResult, Layer, Run};
 use crate::bench::show::figures::{self, Chapter, Figure, Grid};
-use crate::bench::show::text::{UNITS, all_notes, far_end, machine, method};
+use crate::bench::show::text::{UNITS, all_notes, far_end, machine, method, urgency};
 use crate::bench::show::{facts, units, view, words};
 
 pub(super) fn all(result: &BenchResult, page: &mut Page) {
     let figures = figures::all(result);
     header(result, page);
-    contents(&figures, page);
+    contents(result, &figures, page);
     page.push("<main id=\"main\">");
-    notes(result, page);
+    notes(result, page, "notes", "What to know first", |urgency| urgency < 2);
     section(page, "overview", "Bottom to top", |page| {
         plots(&figures, Chapter::Overview, page);
         sums(result, page);
@@ -23,6 +23,7 @@ pub(super) fn all(result: &BenchResult, page: &mut Page) {
         }
     }
     details(result, &figures, page);
+    notes(result, page, "remarks", "Notes", |urgency| urgency == 2);
     page.push("</main>");
     footer(result, page);
 }
@@ -60,26 +61,31 @@ fn header(result: &BenchResult, page: &mut Page) {
     page.push("</dl></header>");
 }
 
-fn contents(figures: &[Figure], page: &mut Page) {
+fn contents(result: &BenchResult, figures: &[Figure], page: &mut Page) {
     page.push("<nav aria-label=\"Contents\"><a href=\"#overview-part\">Bottom to top</a><a href=\"#layers-part\">Layer by layer</a>");
     for (chapter, id, title) in CHAPTERS {
         if figures.iter().any(|f| f.chapter == chapter) {
             page.push(&format!("<a href=\"#{id}-part\">{title}</a>"));
         }
     }
-    page.push("<a href=\"#runs-part\">Run by run</a></nav>");
+    page.push("<a href=\"#runs-part\">Run by run</a>");
+    if all_notes(result).iter().any(|(note, _)| urgency(note) == 2) {
+        page.push("<a href=\"#remarks-part\">Notes</a>");
+    }
+    page.push("</nav>");
 }
 
-fn notes(result: &BenchResult, page: &mut Page) {
-    let found = all_notes(result);
+fn notes(result: &BenchResult, page: &mut Page, id: &str, title: &str, wanted: impl Fn(u8) -> bool) {
+    let mut found = all_notes(result);
+    found.retain(|(note, _)| wanted(urgency(note)));
     if found.is_empty() {
         return;
     }
-    page.push("<section id=\"notes-part\" class=\"notes\"><h2>Notes</h2><ul>");
+    page.push(&format!("<section id=\"{id}-part\" class=\"notes\"><h2>{title}</h2><ul>"));
     for (note, whose) in found {
         let (class, sign) =
             if note.misleading { (" class=\"wrong\"", "<strong>Misleading:</strong> ") } else { ("", "") };
-        let of = if whose.is_empty() { String::new() } else { format!(" <em>{}</em>", escape(&whose)) };
+        let of = if whose.is_empty() { String::new() } else { format!(" <em>({})</em>", escape(&whose)) };
         page.push(&format!("<li{class}>{sign}{}{of}</li>", escape(&note.text)));
     }
     page.push("</ul></section>");
@@ -151,6 +157,15 @@ fn layer_grid(layer: Layer, runs: &[&Run]) -> Grid {
             run.with.clone(),
             caches.to_owned(),
         ]);
+        for (name, side) in run.sides() {
+            let mut row = vec![String::new(); head.len()];
+            row[1] = name.to_owned();
+            row[2] = side.median().map_or(String::new(), |m| view::unit(&side).show(m));
+            row[3] = facts::spread(&side);
+            row[5] = latency(facts::latency(&side, |l| l.p50_us));
+            row[6] = latency(facts::latency(&side, |l| l.p99_us));
+            grid.rows.push(row);
+        }
     }
     grid
 }
@@ -187,11 +202,12 @@ fn details(result: &BenchResult, figures: &[Figure], page: &mut Page) {
 fn saturated(run: &Run, page: &mut Page) {
     let start_ms = run.repeats.iter().map(|r| r.start_ms).min().unwrap_or(0);
     let seconds = |at_ms: u64| units::duration(at_ms.saturating_sub(start_ms) as f64 / 1e3);
-    if run.saturated.is_empty() {
+    let saturated = view::saturated(run);
+    if saturated.is_empty() {
         return;
     }
     page.push("<ul class=\"sums\">");
-    for full in run.saturated.iter().take(12) {
+    for full in saturated.iter().take(12) {
         page.push(&format!(
             "<li class=\"wrong\">{} had no more to give for {} of the time, from {} to {} of the run.</li>",
             escape(&view::capital(&full.what)),

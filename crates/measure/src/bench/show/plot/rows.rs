@@ -41,6 +41,8 @@ pub(crate) struct Rows {
 
 const TOP: f64 = 8.0;
 const AXIS: f64 = 40.0;
+/// Letters of headings are wider by this.
+const BOLD: f64 = 1.15;
 
 struct Layout {
     left: f64,
@@ -71,7 +73,12 @@ impl Rows {
         let mut y = TOP;
         for row in &self.rows {
             if row.heading {
-                body.push_str(&svg::text(8.0, y + 18.0, "group-name", &svg::fitted(&row.label, size.width() - 16.0)));
+                body.push_str(&svg::text(
+                    8.0,
+                    y + 18.0,
+                    "group-name",
+                    &svg::fitted(&row.label, (size.width() - 16.0) / BOLD),
+                ));
             } else {
                 body.push_str(&self.row(row, y, &layout, size));
             }

@@ -30,7 +30,7 @@ pub(super) fn all(result: &BenchResult, style: &Style) -> String {
             let name = result.far_machine.as_ref().map_or(String::new(), |far| words::clean(&far.name));
             text.push_str(&format!("  at the far end, {name}:\n{}", strips(far, style)));
         }
-        text.push_str(&saturated(&run.saturated, run, style));
+        text.push_str(&saturated(&view::saturated(run), run, style));
     }
     if full > RUNS_MAX {
         text.push_str(&format!("  {} more runs saturated something: see the HTML report\n", full - RUNS_MAX));

@@ -71,12 +71,20 @@ fn filled(runs: &[&Run], scales: (f64, f64), bars: usize, all: bool, style: &Sty
         (if all { "CPU/GiB" } else { "" }, Right),
         ("", Left),
     ]);
-    for run in runs {
+    let fitted = |run: &Run| {
         let mut cells = row(run, scales, bars, style);
         if !all {
             [5, 7].into_iter().for_each(|dropped| cells[dropped] = Cell::default());
         }
-        table.row(cells);
+        cells
+    };
+    for run in runs {
+        table.row(fitted(run));
+        for (name, side) in run.sides() {
+            let mut cells = fitted(&side);
+            (cells[0], cells[1], cells[2]) = (Cell::default(), Cell::default(), format!("  {name}").into());
+            table.row(cells);
+        }
     }
     table
 }

@@ -18,7 +18,7 @@ pub(crate) use plots::knee_words;
 pub(crate) use table::{Align, Cell, Table};
 
 use super::{Style, units, view, words};
-use crate::bench::result::{BenchResult, FarMachine, MachineFacts, Note};
+use crate::bench::result::{BenchResult, FarMachine, MachineFacts, Note, Run};
 
 /// How figures are meant, also in the HTML report.
 pub(crate) const UNITS: &str = "MB/s = 10^6 bytes per second, KiB = 2^10 bytes; medians of the repeats, spread = (largest - smallest) / \
@@ -75,7 +75,8 @@ pub(crate) fn fact(name: &str, value: &str, style: &Style) -> String {
 }
 
 fn header(result: &BenchResult, style: &Style) -> String {
-    let title = Paint::Bold.over(&format!("larder bench {}", words::clean(&result.title)), style);
+    let title = words::folded(&format!("larder bench {}", words::clean(&result.title)), style.width).join("\n");
+    let title = Paint::Bold.over(&title, style);
     let headline = words::folded(&view::headline(result), style.width).join("\n");
     let mut text = format!("{title}\n\n{headline}\n\n");
     text.push_str(&fact("machine", &machine(&result.machine), style));
@@ -134,26 +135,62 @@ pub(crate) fn method(result: &BenchResult) -> String {
     )
 }
 
-/// Every note once, the misleading ones first.
+/// Every note once with those whom it concerns, what must not be overlooked first.
 pub(crate) fn all_notes(result: &BenchResult) -> Vec<(&Note, String)> {
-    let mut found: Vec<(&Note, String)> = result.notes.iter().map(|n| (n, String::new())).collect();
-    for run in view::runs(result) {
-        for note in &run.notes {
-            let whose = format!("{}, {}", words::subject(run), words::workload(&run.workload));
-            match found.iter_mut().find(|(n, _)| *n == note) {
-                Some((_, of)) if of.is_empty() || of.contains(&whose) => {}
-                Some((_, of)) if of.len() < 200 => of.push_str(&format!("; {whose}")),
-                Some(_) => {}
-                None => found.push((note, whose)),
-            }
-        }
-        if found.len() > NOTES_MAX {
-            break;
+    // What disks share is told where they are.
+    let elsewhere = |note: &Note| matches!(note.code.as_str(), "sum-holds" | "shared-limit");
+    let runs = view::runs(result);
+    let mut found: Vec<(&Note, Vec<&Run>)> = result.notes.iter().map(|n| (n, Vec::new())).collect();
+    for (run, note) in runs.iter().flat_map(|run| run.notes.iter().map(move |note| (run, note))) {
+        let room = found.len() < NOTES_MAX && !elsewhere(note);
+        match found.iter_mut().find(|(n, _)| *n == note) {
+            // Of the whole bench.
+            Some((_, of)) if of.is_empty() => {}
+            Some((_, of)) => of.push(run),
+            None if room => found.push((note, vec![run])),
+            None => {}
         }
     }
-    found.truncate(NOTES_MAX);
-    found.sort_by_key(|(n, _)| !n.misleading);
+    let mut found: Vec<(&Note, String)> = found.into_iter().map(|(note, of)| (note, whose(runs, &of))).collect();
+    found.sort_by_key(|(note, _)| urgency(note));
     found
+}
+
+/// Misleading, missing, or good to know.
+pub(crate) fn urgency(note: &Note) -> u8 {
+    match note.code.as_str() {
+        _ if note.misleading => 0,
+        "not-measured" | "left-behind" => 1,
+        _ => 2,
+    }
+}
+
+/// By subject: only its name where all of its runs are meant.
+fn whose(all: &[Run], of: &[&Run]) -> String {
+    const LONGEST: usize = 200;
+    if of.len() == all.len() && all.len() > 1 {
+        return "all runs".to_owned();
+    }
+    let same = |a: &Run, b: &Run| a.layer == b.layer && a.subject == b.subject && a.variant == b.variant;
+    let mut groups: Vec<Vec<&Run>> = Vec::new();
+    for run in of {
+        match groups.iter_mut().find(|group| same(group[0], run)) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    let mut text = String::new();
+    for (n, group) in groups.iter().enumerate() {
+        if text.len() > LONGEST {
+            return format!("{text} and {} more", groups.len() - n);
+        }
+        let whole = all.iter().filter(|run| same(group[0], run)).count() == group.len();
+        let workloads: Vec<String> = group.iter().map(|run| words::workload(&run.workload)).collect();
+        let separator = if n == 0 { "" } else { "; " };
+        let which = if whole { String::new() } else { format!(": {}", workloads.join(", ")) };
+        text.push_str(&format!("{separator}{}{which}", words::subject(group[0])));
+    }
+    text
 }
 
 fn notes(result: &BenchResult, style: &Style) -> String {
