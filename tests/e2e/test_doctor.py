@@ -249,9 +249,9 @@ def test_a_limited_processor_is_named(folder):
 
 
 def test_a_busy_core_is_named(folder):
-    """A larder that has one core, asked by a client on the other."""
+    """A larder and its client that have one core, of several."""
     with Served(folder, ["taskset", "-c", "0"]) as server:
-        file = measure(folder, "share", server.url, "--size", "64M", "--seconds", "3", "--only", "random-read", inside=["taskset", "-c", "1"])
+        file = measure(folder, "share", server.url, "--size", "64M", "--seconds", "3", "--only", "random-read", inside=["taskset", "-c", "0"])
     found = verdict(file)
     assert "capped by the processor" in found["verdict"], found["verdict"]
 

@@ -30,7 +30,7 @@ class Box:
     As in a container: /proc/stat is made from what the control group used, so what else this machine does is not seen.
     """
 
-    PERIOD_US = 10_000
+    PERIOD_US = 50_000
 
     def __init__(self, name, address, cores, folder):
         self.space, self.address, self.cores = name, address, cores

@@ -104,7 +104,7 @@ def test_smb_and_the_mount_are_counted(folder):
                 assert total(values, f"larder_serve_{way}_{name}_bytes_total") == len(data), (way, name)
         took = lambda way, operation: total(values, f"larder_serve_{way}_operation_seconds_count", f'"{operation}"')
         assert took("smb", "rename") == took("smb", "remove") == 1 and took("smb", "open") >= 3
-        assert took("smb", "read") >= 3 and took("smb", "write") >= 3
+        assert took("smb", "read") >= 1 and took("smb", "write") >= 1
         assert took("mount", "read") >= 1 and took("mount", "write") >= 1 and took("mount", "lookup") >= 1
         assert took("mount", "create") == 1
     finally:
