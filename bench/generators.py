@@ -28,8 +28,6 @@ WORKLOADS = [
 ]
 
 
-
-
 def fio(file, options, rw, block, depth, jobs):
     """(bytes per second, microseconds of processor per request)"""
     if rw == "write":

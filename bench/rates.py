@@ -61,7 +61,7 @@ def limited(disks, limit):
         GROUP.rmdir()
 
 
-def fio(jobs, seconds=None):
+def fio(jobs):
     """Runs (file, 'read' or 'write', bytes) jobs at once; returns the seconds that took."""
     lines = ["[global]", "direct=1", "ioengine=libaio", "iodepth=8", "bs=1m", "thread"]
     for number, (file, way, size) in enumerate(jobs):

@@ -468,7 +468,7 @@ impl Core {
     }
 
     /// Gives up the disks and their locks. Whoever opens the pool next does not meet a writer of ours: what is being
-    /// written to a label, a journal or a file beside the label ends first, and nothing comes after it.
+    /// written to a label or a file beside it ends first, and nothing comes after it.
     pub fn give_back_disks(&self) {
         let (_label, _history, _scrub) = (self.label.lock(), self.history.writing.lock(), self.scrubs.saving.lock());
         self.is_given_back.store(true, Ordering::Release);

@@ -34,6 +34,7 @@ pub(super) fn sound(mut samples: Samples, from_ms: u64, to_ms: u64) -> Result<Sa
         || samples.disks.len() > DISKS_MAX
         || samples.nets.len() > NETS_MAX
         || samples.temperatures.len() > SENSORS_MAX
+        || samples.quotas.len() > SENSORS_MAX
         || samples.clocks.len() > CORES_MAX
     {
         return Err("it tells of more than any machine has");
@@ -55,6 +56,7 @@ pub(super) fn sound(mut samples: Samples, from_ms: u64, to_ms: u64) -> Result<Sa
         net.bytes_per_s_max = net.bytes_per_s_max.filter(|rate| rate.is_finite() && *rate > 0.0);
     }
     let series = samples.temperatures.iter_mut().chain(&mut samples.clocks).chain(&mut samples.watts);
+    let series = series.chain(&mut samples.quotas);
     series.for_each(|series: &mut Series| series.name = name(&series.name));
     Ok(samples)
 }

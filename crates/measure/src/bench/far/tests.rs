@@ -145,8 +145,10 @@ fn a_far_end_that_lies_is_not_believed() {
     check(samples(&one_core(&[3000, 2000])), "its times");
     check(samples(&Samples { cores: vec![CoreSeries::default(); 257], ..Samples::default() }), "more than any machine");
     let mut odd = one_core(&[2000, 3000]);
-    odd.temperatures = vec![Series { name: "cpu".to_owned(), values: vec![1.0] }];
+    let short = vec![Series { name: "cpu".to_owned(), values: vec![1.0] }];
+    odd.temperatures = short.clone();
     check(samples(&odd), "other lengths");
+    check(samples(&Samples { temperatures: Vec::new(), quotas: short, ..odd }), "other lengths");
     // Says nothing at all.
     check(Vec::new(), "did not answer within 5 s");
 }
@@ -155,10 +157,12 @@ fn a_far_end_that_lies_is_not_believed() {
 fn names_from_elsewhere_are_harmless() {
     let mut samples = one_core(&[2000]);
     samples.temperatures = vec![Series { name: "\u{1b}]0;x\u{7}\n\u{202e}cpu".repeat(99), values: vec![1e300] }];
+    samples.quotas = samples.temperatures.clone();
     let found = sound::sound(samples, 1000, 3000).unwrap();
-    let told = &found.temperatures[0];
-    assert!(told.name.chars().all(|c| !c.is_control() && c != '\u{202e}') && told.name.chars().count() <= 128);
-    assert!(told.values[0].is_nan());
+    for told in [&found.temperatures[0], &found.quotas[0]] {
+        assert!(told.name.chars().all(|c| !c.is_control() && c != '\u{202e}') && told.name.chars().count() <= 128);
+        assert!(told.values[0].is_nan());
+    }
 }
 
 #[test]

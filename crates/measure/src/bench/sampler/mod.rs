@@ -242,6 +242,7 @@ pub(super) fn lists(samples: &mut Samples) -> Vec<&mut Vec<f64>> {
         lists.extend([&mut i.receive_bytes_per_s, &mut i.send_bytes_per_s, &mut i.retransmits]);
     }
     let named = samples.temperatures.iter_mut().chain(&mut samples.clocks).chain(&mut samples.watts);
+    let named = named.chain(&mut samples.quotas);
     lists.extend(named.map(|series| &mut series.values));
     lists
 }
