@@ -43,7 +43,9 @@ const READ_GAP_BYTES: u64 = 64 << 10;
 const READ_BYTES_MAX: u64 = 4 << 20;
 /// Moves committed in one batch.
 const MOVES_MAX: usize = 1024;
-const RETRY: Duration = Duration::from_secs(2);
+/// The first pause after a failure, shorter than the patience of who waits for room; it doubles up to the last.
+const RETRY_MIN: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// A part of a record that extents still refer to.
 #[derive(Clone, Debug)]
@@ -88,7 +90,18 @@ impl Inner {
             }
             loop {
                 self.gc_wake.notified().await;
-                while self.gc_round().await {}
+                let mut pause = RETRY_MIN;
+                loop {
+                    match self.gc_round().await {
+                        Ok(true) => pause = RETRY_MIN,
+                        Ok(false) | Err(FsError::Poisoned(_)) => break,
+                        Err(error) => {
+                            tracing::warn!(%error, "garbage collection could not go on; it tries again");
+                            tokio::time::sleep(pause).await;
+                            pause = (pause * 2).min(RETRY_MAX);
+                        }
+                    }
+                }
             }
         };
         tokio::select! {
@@ -98,7 +111,7 @@ impl Inner {
     }
 
     /// One round; true if it is worth trying another at once.
-    async fn gc_round(self: &Arc<Self>) -> bool {
+    async fn gc_round(self: &Arc<Self>) -> FsResult<bool> {
         let _running = self.gc_running.lock().await;
         let done = async {
             let deleted = self.delete_doomed().await?;
@@ -108,19 +121,11 @@ impl Inner {
             };
             FsResult::Ok(deleted > 0 || moved > 0 || self.segments.lock().has_doomed())
         };
-        let again = match done.await {
-            Ok(again) => again,
-            Err(FsError::Poisoned(_)) => false,
-            Err(error) => {
-                tracing::warn!(%error, "garbage collection could not go on; it tries again");
-                tokio::time::sleep(RETRY).await;
-                true
-            }
-        };
-        if again {
-            self.gc_rounds.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.gc_wanted.store(false, Ordering::Relaxed);
+        let again = done.await;
+        match &again {
+            Ok(true) => _ = self.gc_rounds.fetch_add(1, Ordering::Relaxed),
+            Ok(false) | Err(FsError::Poisoned(_)) => self.gc_wanted.store(false, Ordering::Relaxed),
+            Err(_) => {}
         }
         self.progress.notify_waiters();
         again

@@ -95,9 +95,11 @@ impl Inner {
         let mut futile = 0;
         let mut last = (u64::MAX, u64::MAX);
         loop {
-            // In this order: what is removed becomes garbage, and garbage becomes room. Nothing may be missing in all three.
+            // In this order: what is removed or flushed becomes garbage, and garbage becomes room. Nothing may be missing
+            // in all of them.
             let removing = self.removals.load(Ordering::Acquire) > 0;
-            let (garbage, dirty) = (self.garbage_bytes(), self.parts.memory.dirty_used());
+            let dirty = self.parts.memory.dirty_used();
+            let garbage = self.garbage_bytes();
             let Some(no_space) = self.missing_room(bytes) else { return Ok(()) };
             self.check_poison()?;
             let (total, available) = self.room(0);
