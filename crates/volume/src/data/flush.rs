@@ -54,12 +54,22 @@ pub(super) const SEGMENT_MIN_GARBAGE: u64 = 1 << 20;
 
 #[derive(Default)]
 pub(super) struct Queue {
-    /// By age.
+    /// By age, oldest first.
     order: VecDeque<(Arc<Inode>, Instant)>,
     /// Somebody waits for these.
     urgent: VecDeque<Arc<Inode>>,
-    /// Everything is to be flushed now.
-    all: bool,
+    /// What was queued up to then is to be flushed now.
+    all_until: Option<Instant>,
+    /// A load is being put together: what it took out of `order` is not counted yet.
+    collecting: bool,
+}
+
+impl Queue {
+    /// Everything that was queued up to `then` is in a load. Newer work does not count, or one who never stops writing
+    /// could keep a sync waiting.
+    fn has_taken(&self, then: Instant) -> bool {
+        !self.collecting && self.order.front().is_none_or(|(_, since)| *since > then)
+    }
 }
 
 /// What one flush took.
@@ -117,9 +127,7 @@ impl Inner {
 
     /// Flush everything now: memory or room is short, or somebody said sync.
     pub(super) fn hurry(&self) {
-        let mut queue = self.queue.lock();
-        queue.all = !queue.order.is_empty();
-        drop(queue);
+        self.queue.lock().all_until = Some(Instant::now());
         self.flush_wake.notify_one();
     }
 
@@ -205,7 +213,9 @@ impl Inner {
         let (_, since) = match queue.order.front() {
             _ if !queue.urgent.is_empty() => return Some(Duration::ZERO),
             None => return None,
-            Some(_) if full || queue.all => return Some(Duration::ZERO),
+            Some((_, since)) if full || queue.all_until.is_some_and(|until| *since <= until) => {
+                return Some(Duration::ZERO);
+            }
             Some(oldest) => oldest,
         };
         Some(AGE_MAX.saturating_sub(since.elapsed()))
@@ -216,8 +226,11 @@ impl Inner {
         let mut load = Load::default();
         let mut seen = HashSet::new();
         let mut later = Vec::new();
-        let mut drained = false;
-        let urgent_only = !self.queue.lock().urgent.is_empty();
+        let urgent_only = {
+            let mut queue = self.queue.lock();
+            queue.collecting = true;
+            !queue.urgent.is_empty()
+        };
         let target = self.load_target() as u64;
         while load.bytes < target && load.inodes.len() < LOAD_INODES_MAX {
             let mut queue = self.queue.lock();
@@ -228,7 +241,6 @@ impl Inner {
             } else if let Some((inode, since)) = queue.order.pop_front() {
                 (inode, Some(since))
             } else {
-                drained = true;
                 break;
             };
             drop(queue);
@@ -242,21 +254,19 @@ impl Inner {
         for (inode, since) in later.into_iter().rev() {
             match since {
                 None => queue.urgent.push_front(inode),
-                Some(since) => queue.order.push_front((inode, since)),
+                Some(since) => {
+                    let at = queue.order.partition_point(|(_, other)| *other <= since);
+                    queue.order.insert(at, (inode, since));
+                }
             }
         }
-        drained |= queue.order.is_empty();
-        if drained {
-            queue.all = false;
-        }
-        // Under the queue's lock: who sees it drained also sees how many loads that took.
+        // Under the queue's lock: who sees that it was taken out also sees how many loads that made.
         if !load.inodes.is_empty() {
             self.loads.0.fetch_add(1, Ordering::Relaxed);
         }
+        queue.collecting = false;
         drop(queue);
-        if drained {
-            self.progress.notify_waiters();
-        }
+        self.progress.notify_waiters();
         (!load.inodes.is_empty()).then_some(load)
     }
 
@@ -546,8 +556,9 @@ impl Data {
     /// Everything accepted so far is stored and durable.
     pub(crate) async fn sync_all(&self) -> FsResult<()> {
         let inner = &self.0;
+        let asked = Instant::now();
         inner.hurry();
-        inner.wait_until(|| !inner.queue.lock().all).await?;
+        inner.wait_until(|| inner.queue.lock().has_taken(asked)).await?;
         let started = inner.loads.0.load(Ordering::Relaxed);
         inner.wait_until(|| inner.loads.1.load(Ordering::Relaxed) >= started).await?;
         inner.parts.meta.durable(inner.parts.meta.newest()).await

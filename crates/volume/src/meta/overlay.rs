@@ -250,6 +250,10 @@ impl Durability {
         self.settle(&mut waits);
         if !waits.groups.is_empty() {
             self.unflushed.notify_one();
+            // Who asked before there was anything to flush is not to wait for the next who asks.
+            if !waits.waiters.is_empty() {
+                self.wanted.notify_one();
+            }
         }
     }
 

@@ -212,6 +212,40 @@ async fn what_is_deleted_is_given_back_although_nothing_is_written_afterwards() 
     tokio::time::timeout(Duration::from_secs(10), gone).await.expect("the space does not come back");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sync_all_waits_for_a_load_that_is_just_being_collected() {
+    let world = World::new(131_072, Compression::None, 48 << 20, 64 << 20).await;
+    let inode = world.create(2).await;
+    let block = noise(1, 1 << 20);
+    for round in 0..1000 {
+        // A full load: the flusher starts by itself.
+        world.write(&inode, 0, &block).await;
+        world.data.sync_all().await.unwrap();
+        let state = inode.file.state.lock();
+        assert!(state.dirty.is_empty() && state.in_flight == 0, "round {round}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sync_all_does_not_wait_for_who_never_stops_writing() {
+    let world = Arc::new(World::new(131_072, Compression::None, 48 << 20, 0).await);
+    let inode = world.create(2).await;
+    let writer = {
+        let (world, inode) = (Arc::clone(&world), Arc::clone(&inode));
+        tokio::spawn(async move {
+            let block = noise(1, 65_536);
+            for n in 0.. {
+                world.write(&inode, n % 64 << 16, &block).await;
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    for _ in 0..20 {
+        tokio::time::timeout(Duration::from_secs(20), world.data.sync_all()).await.expect("it waits").unwrap();
+    }
+    writer.abort();
+}
+
 /// A volume at 80 % full, overwritten at random ten times its size, goes on (here with small segments' worth of
 /// data; the figure is printed).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
