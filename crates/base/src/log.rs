@@ -3,20 +3,23 @@
 //! A pool offers one (its journal on m+1 disks); a volume uses it as the WAL of its metadata
 //! engine. Neither knows the other: this trait is all they share.
 //!
-//! L1. Entries of a stream have ids that only increase; replay yields them in that order.
-//! L2. `append` returns only when the entry survives power loss and the loss of m disks.
+//! L1. Entries of a stream have ids that only increase; replay yields them in that order. An entry has its place once
+//!     `begin` has returned, durable or not: several may be on their way.
+//! L2. A receipt resolves only when the entry, and so all before it, survives power loss and the loss of m disks.
 //! L3. An entry is replayed whole or not at all, and no entry after a missing one is replayed.
 //! L4. `trim` is advice: trimmed entries may or may not be replayed after a crash.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Why a log could not do as asked. After any error of `append` the stream is poisoned: every
-/// later `append` fails until the log is reopened.
+/// Why a log could not do as asked. After any error of an entry the stream is poisoned: every
+/// later one fails until the log is reopened.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
     /// Entry ids must increase (L1).
@@ -41,13 +44,20 @@ pub struct LogEntry {
     pub payload: Bytes,
 }
 
+/// Resolves once the entry is durable. Whoever drops it gives up knowing, not the entry.
+pub type Receipt = Pin<Box<dyn Future<Output = Result<(), LogError>> + Send>>;
+
 /// Named streams of durable records. Stream names are 1 to 64 bytes of `[a-z0-9-]`; a payload
 /// is at most [`MAX_PAYLOAD_BYTES`].
 #[async_trait]
 pub trait LogStore: Send + Sync + 'static {
-    /// Appends one entry to `stream` (created by its first entry) and returns once it is durable.
-    /// Concurrent calls for *different* streams share one flush.
-    async fn append(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError>;
+    /// Takes one entry of `stream` (created by its first entry), once there is room for it on the way to the disks. What
+    /// is taken while a flush is under way shares the next.
+    async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError>;
+    /// Appends one entry and returns once it is durable.
+    async fn append(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
+        self.begin(stream, id, payload).await?.await
+    }
     /// Every entry with an id greater than `after`, in order.
     async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError>;
     /// Entries with ids up to and including `through` are no longer needed.
@@ -70,7 +80,7 @@ pub struct MemLog {
 
 #[async_trait]
 impl LogStore for MemLog {
-    async fn append(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
+    async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
         let mut streams = self.streams.lock();
         let entries = streams.entry(stream.to_owned()).or_default();
         if let Some((&last, _)) = entries.last_key_value()
@@ -79,7 +89,7 @@ impl LogStore for MemLog {
             return Err(LogError::OutOfOrder { stream: stream.to_owned(), id, last });
         }
         entries.insert(id, payload.concat().into());
-        Ok(())
+        Ok(Box::pin(async { Ok(()) }))
     }
 
     async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use larder_base::log::LogEntry;
+use larder_base::log::{LogEntry, Receipt};
 use larder_base::{LogError, LogStore};
 use object_store::path::Path;
 use object_store::{
@@ -92,12 +92,16 @@ const KEPT: u64 = 20;
 
 #[async_trait]
 impl LogStore for EarlyTrims {
-    async fn append(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
-        self.0.append(stream, id, payload).await?;
-        if id.is_multiple_of(KEPT) {
-            self.0.trim(stream, id.saturating_sub(KEPT)).await?;
-        }
-        Ok(())
+    async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
+        let receipt = self.0.begin(stream, id, payload).await?;
+        let (log, stream) = (Arc::clone(&self.0), stream.to_owned());
+        Ok(Box::pin(async move {
+            receipt.await?;
+            if id.is_multiple_of(KEPT) {
+                log.trim(&stream, id.saturating_sub(KEPT)).await?;
+            }
+            Ok(())
+        }))
     }
 
     async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {

@@ -31,7 +31,7 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_base::checksum::checksum;
-use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES};
+use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES, Receipt};
 use larder_base::metrics::{Counter, Latency};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
@@ -197,7 +197,7 @@ impl Journal {
         segments::size_default(smallest_disk_bytes)
     }
 
-    async fn submit(&self, kind: Kind, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
+    async fn submit(&self, kind: Kind, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
         let payload_bytes: u64 = payload.iter().map(|part| part.len() as u64).sum();
         check_request(stream, payload_bytes)?;
         let _busy = self.core.activity.enter();
@@ -211,7 +211,11 @@ impl Journal {
             room.await;
         }
         self.shared.wake();
-        wait.await.unwrap_or_else(|_| Err(LogError::Poisoned("the pool is closed".into())))
+        let core = Arc::clone(&self.core);
+        Ok(Box::pin(async move {
+            let _busy = core.activity.enter();
+            wait.await.unwrap_or_else(|_| Err(LogError::Poisoned("the pool is closed".into())))
+        }))
     }
 }
 
@@ -339,7 +343,7 @@ impl Shared {
 
 #[async_trait]
 impl LogStore for Journal {
-    async fn append(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
+    async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
         self.submit(Kind::Entry, stream, id, payload).await
     }
 
@@ -385,7 +389,7 @@ impl LogStore for Journal {
         if !self.shared.state.lock().streams.contains_key(stream) {
             return Ok(());
         }
-        self.submit(Kind::Remove, stream, 0, Vec::new()).await
+        self.submit(Kind::Remove, stream, 0, Vec::new()).await?.await
     }
 
     fn usage(&self) -> (u64, u64) {

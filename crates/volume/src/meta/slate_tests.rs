@@ -2,7 +2,8 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use futures::stream::BoxStream;
-use larder_base::{LogError, MemLog, SystemClock, Timestamp, log::LogEntry};
+use larder_base::log::{LogEntry, Receipt};
+use larder_base::{LogError, MemLog, SystemClock, Timestamp};
 use object_store::memory::InMemory;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, PutMultipartOptions, PutOptions,
@@ -174,10 +175,10 @@ struct Flaky {
 
 #[async_trait]
 impl LogStore for Flaky {
-    async fn append(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<(), LogError> {
+    async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
         let left = self.appends_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         left.map_err(|_| LogError::Full("no more".into()))?;
-        self.log.append(stream, id, payload).await
+        self.log.begin(stream, id, payload).await
     }
     async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {
         self.log.replay(stream, after).await
@@ -217,6 +218,74 @@ async fn a_failed_log_poisons() {
     for i in 0..acknowledged {
         assert_eq!(meta.get(&key(i)).await.unwrap().unwrap(), "v");
     }
+}
+
+/// A log that takes entries at once and makes them durable one by one, as it is let.
+struct Slow {
+    log: MemLog,
+    begun: AtomicU64,
+    let_through: Arc<tokio::sync::Semaphore>,
+}
+
+#[async_trait]
+impl LogStore for Slow {
+    async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
+        let receipt = self.log.begin(stream, id, payload).await?;
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let let_through = Arc::clone(&self.let_through);
+        Ok(Box::pin(async move {
+            let let_through = let_through.acquire_owned().await;
+            let_through.map_err(|_| LogError::Full("no more".into()))?.forget();
+            receipt.await
+        }))
+    }
+    async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {
+        self.log.replay(stream, after).await
+    }
+    async fn trim(&self, stream: &str, through: u64) -> Result<(), LogError> {
+        self.log.trim(stream, through).await
+    }
+    async fn remove(&self, stream: &str) -> Result<(), LogError> {
+        self.log.remove(stream).await
+    }
+    fn usage(&self) -> (u64, u64) {
+        (self.log.usage().0, 1 << 30)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_begun_while_others_are_on_their_way_and_answered_in_order() {
+    let mut place = Place::new();
+    let let_through = Arc::new(tokio::sync::Semaphore::new(1));
+    let slow = Arc::new(Slow { log: MemLog::default(), begun: AtomicU64::new(0), let_through: let_through.clone() });
+    place.log = Some(Arc::clone(&slow) as Arc<_>);
+    let meta = place.open().await.unwrap();
+    let fences = slow.begun.load(Ordering::Relaxed);
+    let mut waits = Vec::new();
+    // More than may be on their way at once; each is an entry of its own until then.
+    for i in 0..40 {
+        let ticket = meta.submit(put(i, b"v")).unwrap();
+        let wanted = fences + (i + 1).min(wal::FLYING_MAX as u64);
+        while slow.begun.load(Ordering::Relaxed) < wanted {
+            tokio::task::yield_now().await;
+        }
+        let of_task = Arc::clone(&meta);
+        waits.push(tokio::spawn(async move { of_task.durable(ticket).await }));
+    }
+    assert_eq!(slow.begun.load(Ordering::Relaxed), fences + wal::FLYING_MAX as u64);
+    assert!(waits.iter().all(|wait| !wait.is_finished()));
+    let_through.add_permits(1);
+    (&mut waits[0]).await.unwrap().unwrap();
+    assert!(waits[1..].iter().all(|wait| !wait.is_finished()));
+    let_through.add_permits(2);
+    (&mut waits[2]).await.unwrap().unwrap();
+    assert!((&mut waits[1]).await.unwrap().is_ok() && !waits[3].is_finished());
+    // The log fails: nothing that was on its way is acknowledged.
+    let_through.close();
+    for wait in waits.split_off(3) {
+        assert!(wait.await.unwrap().is_err());
+    }
+    assert!(meta.submit(put(99, b"x")).is_err());
 }
 
 /// A store that does not finish writing manifests while they are held.

@@ -1,9 +1,11 @@
 //! The engine's write-ahead log on a [`LogStore`].
 //!
-//! One log entry is one WAL file of the engine; entry id = file id. `append` encodes into a buffer; the committer
-//! writes what has gathered as soon as the entry before it is durable: group commit without a timer.
+//! One log entry is one WAL file of the engine; entry id = file id. `append` encodes into a buffer; the committer hands
+//! what has gathered to the log at once, where it waits for the flush under way and shares the next with what came
+//! meanwhile: group commit without a timer, and the disks need not wait for a task to be woken.
 //!
-//! W1. One entry in flight per volume, ids without gaps: replay sees a prefix of what was appended.
+//! W1. Entries are begun in order, ids without gaps, and told to the engine in order: replay sees a prefix of what was
+//!     appended. At most [`FLYING_MAX`] are on their way, so that what comes faster is gathered.
 //! W2. Opening appends a fence entry (no rows). A writer from before then fails with an id out of order,
 //!     so nothing of it follows what the new writer has replayed.
 //! W3. Entries are trimmed only up to the replay point of the manifest *in the store*: what the tree has. The engine's own
@@ -11,8 +13,8 @@
 //! W4. The log is shared and bounded. From [`PRESSURE_USED`] of it on every volume moves its memtable
 //!     to the tree, and new batches wait above [`HOLD_USED`]; those that the engine has are appended all the same.
 //!
-//! Clients that work at once fall into two waves, each prepared while the other's entry is written. Waiting until all are
-//! together saves flushes and loses more: then the processor and the disks take turns.
+//! Clients that work at once fall into two waves, each prepared while the other's entries are written. Waiting until all
+//! are together saves flushes and loses more: then the processor and the disks take turns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +22,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
-use larder_base::log::{LogEntry, LogError, MAX_PAYLOAD_BYTES};
+use futures::FutureExt;
+use larder_base::log::{LogEntry, LogError, MAX_PAYLOAD_BYTES, Receipt};
 use larder_base::{LogStore, checksum};
 use parking_lot::Mutex;
 use slatedb::wal::{
@@ -36,6 +39,7 @@ use crate::types::FsError;
 
 /// Gathered batches beyond this wait for the next entry.
 const ENTRY_BYTES_TARGET: usize = 8 << 20;
+pub(crate) const FLYING_MAX: usize = 16;
 /// No single batch may exceed an entry, with room for framing.
 pub(crate) const BATCH_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - (1 << 20);
 /// Percent of the log in use.
@@ -225,7 +229,7 @@ impl LogWal {
         let (flushed, _) = watch::channel(fence);
         let shared = Arc::new(Shared {
             wal: self.clone(),
-            state: Mutex::new(State { status, buffered: Vec::new(), sizes, listeners: Vec::new() }),
+            state: Mutex::new(State { status, next_id: fence + 1, buffered: Vec::new(), sizes, listeners: Vec::new() }),
             work: Notify::new(),
             flushed,
         });
@@ -307,6 +311,8 @@ struct Buffered {
 
 struct State {
     status: WalStatus,
+    /// Of the entry that is begun next.
+    next_id: u64,
     buffered: Vec<Buffered>,
     /// Entries of ours that may still be in the log.
     sizes: VecDeque<(u64, u64)>,
@@ -348,7 +354,7 @@ impl Shared {
     }
 
     /// What the next entry will hold: whole batches, up to the target.
-    fn take(&self) -> Option<(u64, Vec<Bytes>, u64)> {
+    fn take(&self) -> Option<(Entry, Vec<Bytes>)> {
         let mut state = self.state.lock();
         let mut total = 0;
         let fits = |batch: &&Buffered| {
@@ -358,22 +364,27 @@ impl Shared {
         let count = state.buffered.iter().take_while(fits).count().max(1).min(state.buffered.len());
         let taken: Vec<Buffered> = state.buffered.drain(..count).collect();
         let last_seq = taken.last()?.last_seq;
-        let id = state.status.last_flushed_wal_id + 1;
-        Some((id, taken.into_iter().map(|batch| batch.rows.freeze()).collect(), last_seq))
+        let id = state.next_id;
+        state.next_id += 1;
+        let rows: Vec<Bytes> = taken.into_iter().map(|batch| batch.rows.freeze()).collect();
+        Some((Entry { id, bytes: rows.iter().map(Bytes::len).sum(), last_seq }, rows))
     }
 
-    fn committed(&self, id: u64, bytes: usize, last_seq: u64) {
-        self.wal.durability.flushed(last_seq);
+    /// `entries`, in order, are durable.
+    fn committed(&self, entries: &[Entry]) {
+        let Some(last) = entries.last() else { return };
+        self.wal.durability.flushed(last.last_seq);
         let mut state = self.state.lock();
-        state.status.last_flushed_wal_id = id;
-        state.status.last_flushed_seq = Some(last_seq);
+        state.status.last_flushed_wal_id = last.id;
+        state.status.last_flushed_seq = Some(last.last_seq);
+        let bytes = entries.iter().map(|entry| entry.bytes).sum();
         state.status.estimated_bytes = state.status.estimated_bytes.saturating_sub(bytes);
         state.status.buffered_wal_entries_count = state.buffered.len();
-        state.sizes.push_back((id, bytes as u64));
+        state.sizes.extend(entries.iter().map(|entry| (entry.id, entry.bytes as u64)));
         let (status, listeners) = (state.status.clone(), state.listeners.clone());
         drop(state);
         self.publish(WalEvent::WalFlushed(status), listeners);
-        self.flushed.send_replace(id);
+        self.flushed.send_replace(last.id);
     }
 }
 
@@ -398,23 +409,59 @@ pub(crate) async fn hold(log: &dyn LogStore, pressure: &Notify) -> Result<(), Lo
     }
 }
 
-/// The committer: one per writer, ends when the writer is closed and nothing is buffered, or with the first failure.
+/// An entry on its way.
+struct Entry {
+    id: u64,
+    bytes: usize,
+    last_seq: u64,
+}
+
+/// The committer: one per writer, ends when the writer is closed and nothing is on its way, or with the first failure.
 async fn commit(shared: Arc<Shared>) {
+    let mut flying: VecDeque<(Entry, Receipt)> = VecDeque::new();
     loop {
-        let Some((id, rows, last_seq)) = shared.take() else {
+        let bytes: usize = flying.iter().map(|(entry, _)| entry.bytes).sum();
+        let has_room = flying.len() < FLYING_MAX && bytes < ENTRY_BYTES_TARGET;
+        if has_room && let Some((entry, rows)) = shared.take() {
+            let payload = shared.wal.payload(entry.id, rows);
+            match shared.wal.log.begin(&shared.wal.stream, entry.id, payload).await {
+                Ok(receipt) => flying.push_back((entry, receipt)),
+                Err(error) => return shared.fail(wal_error(error)),
+            }
+            continue;
+        }
+        let Some((_, oldest)) = flying.front_mut() else {
             if shared.status().is_err() {
                 return;
             }
             shared.work.notified().await;
             continue;
         };
-        let bytes = rows.iter().map(Bytes::len).sum();
-        let payload = shared.wal.payload(id, rows);
-        match shared.wal.log.append(&shared.wal.stream, id, payload).await {
-            Ok(()) => shared.committed(id, bytes, last_seq),
-            Err(error) => return shared.fail(wal_error(error)),
+        tokio::select! {
+            result = oldest => {
+                if let Err(error) = finish(&shared, &mut flying, result) {
+                    return shared.fail(wal_error(error));
+                }
+            }
+            () = shared.work.notified(), if has_room => {}
         }
     }
+}
+
+/// The oldest has its result; those that were flushed with it have theirs.
+fn finish(
+    shared: &Shared,
+    flying: &mut VecDeque<(Entry, Receipt)>,
+    mut result: Result<(), LogError>,
+) -> Result<(), LogError> {
+    let mut durable = Vec::new();
+    while result.is_ok() {
+        durable.extend(flying.pop_front().map(|(entry, _)| entry));
+        let Some(next) = flying.front_mut().and_then(|(_, receipt)| receipt.now_or_never()) else { break };
+        result = next;
+    }
+    shared.committed(&durable);
+    result
 }
 
 struct Writer {
