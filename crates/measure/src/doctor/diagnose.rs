@@ -288,7 +288,9 @@ fn cores_words(full: usize, watched: usize) -> String {
 fn missing(measured: &Measured, stages: &[Stage]) -> String {
     let has = |kind: StageKind| stages.iter().any(|s| s.kind == kind);
     let mut wanted = Vec::new();
-    if measured.path != Path::Net && !has(StageKind::Disks) {
+    if measured.how.elsewhere.is_some() {
+        wanted.push("measure the disks of the machine that serves (there: larder bench disk)");
+    } else if measured.path != Path::Net && !has(StageKind::Disks) {
         wanted.push("say how fast one disk is by itself (fio)");
     }
     if measured.cores_percent.is_empty() {

@@ -76,6 +76,7 @@ pub(super) fn better_client<'a>(described: &'a Described, measured: &Measured) -
             && m.what == measured.what
             && (m.how.client != measured.how.client || m.with != measured.with)
             && m.disks == measured.disks
+            && m.how.elsewhere == measured.how.elsewhere
             && m.rate >= measured.rate * MUCH
             && super::misleading::misleading(described, m).is_none()
     };

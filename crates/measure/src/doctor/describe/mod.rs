@@ -313,6 +313,9 @@ pub struct How {
     pub client: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub client_cores: Vec<f64>,
+    /// Who serves, where that is not the machine whose disks are described: then nothing is known of what lies below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<String>,
     /// The machines that served and that asked, by name, where both were watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<Ends>,

@@ -317,6 +317,7 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             past_client: false,
             client: raw.client,
             client_cores: raw.client_cores,
+            elsewhere: None,
             ends: None,
             shape: None,
             iowait_percent: raw.iowait,

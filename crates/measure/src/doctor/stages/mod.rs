@@ -104,8 +104,11 @@ pub(super) fn stages(described: &Described, measured: &Measured) -> Vec<Stage> {
     stages
 }
 
-/// The disks that took part, with their numbers.
+/// The disks that took part, with their numbers; none where they are another machine's.
 pub(super) fn used<'a>(described: &'a Described, measured: &Measured) -> Vec<(&'a Disk, u32)> {
+    if measured.how.elsewhere.is_some() {
+        return Vec::new();
+    }
     let taken = |disk: &'a Disk| match measured.disks.is_empty() {
         true => Some((disk, disk.count)),
         false => {
