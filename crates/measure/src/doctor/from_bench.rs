@@ -247,9 +247,7 @@ fn quota(run: &Run) -> Option<String> {
 /// loopback's address or the machine's own name.
 fn is_here(run: &Run, near: &str) -> bool {
     let host = host_of(&run.subject);
-    let named = host.is_some_and(|h| {
-        h.starts_with("127.") || h == "localhost" || h == "[::1]" || is_named(h, near)
-    });
+    let named = host.is_some_and(|h| h.starts_with("127.") || h == "localhost" || h == "[::1]" || is_named(h, near));
     run.here.unwrap_or(named)
 }
 

@@ -220,7 +220,8 @@ fn beyond(described: &Described) -> Vec<Question> {
             StageKind::Processor => "Is its rate per core higher, or does it run on more cores?".to_owned(),
             StageKind::Client | StageKind::Storage => "Which of the two is right?".to_owned(),
         };
-        let text = format!("{} gave {rate}, and {} allows {most}. {hint}", path_words(measured), stage.name);
+        let allow = if stage.name.starts_with("the disks") { "allow" } else { "allows" };
+        let text = format!("{} gave {rate}, and {} {allow} {most}. {hint}", path_words(measured), stage.name);
         asked.push(Question { code: "beyond-stage", text, measured: Some(at) });
     }
     asked

@@ -410,9 +410,13 @@ mod tests {
     /// What a clock may have to wait for is seconds of uploading, and every job has as many files.
     #[test]
     fn uploads_are_short() {
-        for (data_mib, block_kib, jobs, files, found) in
-            [(1024, 1024, 1, 1, 16), (1024, 1024, 4, 1, 16), (1100, 1024, 4, 1, 20), (12, 1024, 1, 2, 2), (64, 32 << 10, 4, 1, 4)]
-        {
+        for (data_mib, block_kib, jobs, files, found) in [
+            (1024, 1024, 1, 1, 16),
+            (1024, 1024, 4, 1, 16),
+            (1100, 1024, 4, 1, 20),
+            (12, 1024, 1, 2, 2),
+            (64, 32 << 10, 4, 1, 4),
+        ] {
             let (block_bytes, data_bytes) = (block_kib << 10, data_mib << 20);
             let workload = Workload {
                 kind: Kind::Write,

@@ -195,9 +195,13 @@ mod tests {
 
     #[test]
     fn own_addresses_are_known() {
-        for (server, here) in
-            [("127.0.0.1", true), ("localhost", true), ("[::ffff:127.0.0.1]", true), ("192.0.2.7", false), ("2001:db8::7", false)]
-        {
+        for (server, here) in [
+            ("127.0.0.1", true),
+            ("localhost", true),
+            ("[::ffff:127.0.0.1]", true),
+            ("192.0.2.7", false),
+            ("2001:db8::7", false),
+        ] {
             assert_eq!(is_this_machine(server), Some(here), "{server}");
         }
         assert_eq!(is_this_machine("no such name"), None);

@@ -15,7 +15,12 @@ pub(super) fn latency(described: &Described, measured: &Measured) -> Vec<Candida
     }
     let mut more = measured.clone();
     more.how.in_flight = more.how.in_flight.map(|n| n * 8.0);
+    let smb =
+        measured.with.as_ref().is_some_and(|with| ["smb", "cifs"].iter().any(|n| with.to_lowercase().contains(n)));
     let how = match measured.path {
+        Path::Share if smb => {
+            "mount -t cifs -o multichannel,max_channels=4 ..., or several files at once: robocopy /MT:8, rclone copy --transfers=8"
+        }
         Path::Share => {
             "mount -o nconnect=8,rsize=1048576,wsize=1048576 ..., or a client that sends several requests at once"
         }

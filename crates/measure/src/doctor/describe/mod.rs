@@ -354,6 +354,20 @@ impl Measured {
     }
 }
 
+/// What is mostly meant where a type is wrong.
+fn hinted(text: &str) -> String {
+    let hint = match text {
+        t if t.contains("expected a string") => {
+            "; rates, sizes and times are in quotes and have a unit, such as \"450MB/s\": which is it?"
+        }
+        t if t.contains("invalid type: string") && t.contains("expected f64") => {
+            "; operations and percents are plain numbers, such as 90000"
+        }
+        _ => "",
+    };
+    format!("{text}{hint}")
+}
+
 impl Described {
     /// How what was measured lies on its disks.
     pub(super) fn shape(&self, measured: &Measured) -> Shape {
@@ -362,8 +376,7 @@ impl Described {
     }
 
     pub fn parse(text: &str) -> Result<Self, BadDescription> {
-        let raw: raw::Raw =
-            toml::from_str(text).map_err(|e| BadDescription::Toml(e.to_string().trim_end().to_owned()))?;
+        let raw: raw::Raw = toml::from_str(text).map_err(|e| BadDescription::Toml(hinted(e.to_string().trim_end())))?;
         let mut described = raw::described(raw)?;
         check::check(&described)?;
         check::follow_links(&mut described)?;

@@ -200,7 +200,7 @@ fn link(raw: RawLink) -> Result<Link> {
 
 fn disk(raw: RawDisk) -> Result<Disk> {
     if raw.count == 0 || raw.count as usize > COUNT_MAX {
-        return senseless(format!("{} disks '{}'", raw.count, raw.name));
+        return senseless(format!("count = {} of the disk '{}': how many of it are in the box?", raw.count, raw.name));
     }
     for (field, value) in [("random_read", raw.random_read), ("random_write", raw.random_write)] {
         if let Some(value) = value.filter(|v| !v.is_finite() || *v <= 0.0) {
@@ -235,6 +235,12 @@ fn network(raw: RawNetwork) -> Result<Network> {
             raw.name
         ));
     };
+    if raw.window.is_some() && raw.round_trip.is_none() {
+        return senseless(format!(
+            "window = of the network '{}' needs round_trip =: how long does a packet take there and back (ping says)?",
+            raw.name
+        ));
+    }
     Ok(Network {
         wire: wire.or_else(|| Wire::named(&raw.name)),
         name: raw.name,
@@ -285,6 +291,9 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
         (true, Some(text), None) if block_bytes.is_some() => rate(text)? / block_bytes.unwrap_or(1) as f64,
         (true, None, Some(iops)) => {
             return senseless(format!("iops = {iops} was measured: how many operations each second, more than 0?"));
+        }
+        (_, Some(_), Some(_)) => {
+            return senseless("a measurement has rate = and iops =: which of the two was measured?");
         }
         _ => {
             return senseless(

@@ -91,8 +91,9 @@ pub(super) fn stages(described: &Described, measured: &Measured) -> Vec<Stage> {
     if measured.path != Path::Net {
         stages.extend(disks::disks(described, measured, &used));
         stages.extend(disks::connections(described, measured, &used));
-        stages.extend(work(described, measured));
+        stages.extend(disks::records(described, measured, &used));
     }
+    stages.extend(work(described, measured));
     stages.extend(links::links(described, measured, &used));
     stages.extend(network::network(described, measured));
     stages.extend(latency::latency(described, measured, &used));

@@ -47,9 +47,7 @@ pub(super) fn get_json(address: &str, path: &str, credentials: Option<&Credentia
         answer = exchange(Some(&credentials.answer(&answer.all("www-authenticate"), path)?))?;
     }
     match (answer.status, credentials) {
-        (200, _) => {
-            serde_json::from_slice(&answer.body).map_err(|_| HttpError::NotUnderstood("it is no JSON"))
-        }
+        (200, _) => serde_json::from_slice(&answer.body).map_err(|_| HttpError::NotUnderstood("it is no JSON")),
         (401, None) => Err(HttpError::Locked),
         (401, Some(_)) => Err(HttpError::WrongPassword),
         (code, _) => Err(HttpError::Status(code)),

@@ -161,12 +161,15 @@ mod tests {
     /// The example of RFC 7616, 3.9.1.
     #[test]
     fn the_digest_of_the_rfc() {
-        let mufasa =
-            Credentials { scheme: Scheme::Digest, user: "Mufasa", password: "Circle of Life" };
+        let mufasa = Credentials { scheme: Scheme::Digest, user: "Mufasa", password: "Circle of Life" };
         let challenge = "realm=\"http-auth@example.org\", qop=\"auth, auth-int\", algorithm=SHA-256, \
              nonce=\"7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v\", opaque=\"FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS\"";
-        let found = mufasa.digest(challenge, "/dir/index.html", "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ").unwrap();
-        assert!(found.contains("response=\"753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1\""), "{found}");
+        let found =
+            mufasa.digest(challenge, "/dir/index.html", "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ").unwrap();
+        assert!(
+            found.contains("response=\"753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1\""),
+            "{found}"
+        );
         assert!(found.contains("opaque=\"FQhe/") && !found.contains("Circle"), "{found}");
     }
 

@@ -15,8 +15,8 @@ mod plug;
 mod rapl;
 mod ups;
 
-use model::Model;
 pub use login::Login;
+use model::Model;
 pub use model::PartSpec;
 
 /// More meters than this on one machine are a mistake.

@@ -42,9 +42,8 @@ fn refusal(lock: Lock, path: &str, request: &str) -> Option<String> {
                 let (_, rest) = authorization.split_once(&format!("{name}="))?;
                 Some(rest.trim_start_matches('"').split(['"', ',']).next()?.to_owned())
             };
-            let sha = |text: String| {
-                sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
-            };
+            let sha =
+                |text: String| sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
             let cnonce = authorization.split_once("cnonce=\"").and_then(|(_, rest)| rest.split('"').next());
             let a1 = sha(format!("admin:shellyplusplugs-aabbcc:{PASSWORD}"));
             let a2 = sha(format!("GET:{path}"));

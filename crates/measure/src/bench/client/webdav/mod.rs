@@ -364,7 +364,9 @@ impl Share for DavShare {
                 }
             }
             match asking.as_mut().poll(cx) {
-                Poll::Pending if silence.as_mut().poll(cx).is_ready() => Poll::Ready(Some(Err(patience::silent(path, patience::REPLY_TIME_MAX)))),
+                Poll::Pending if silence.as_mut().poll(cx).is_ready() => {
+                    Poll::Ready(Some(Err(patience::silent(path, patience::REPLY_TIME_MAX))))
+                }
                 polled => polled.map(Some),
             }
         })
