@@ -195,7 +195,8 @@ fn past_memory(described: &Described, measured: &Measured, stages: &[Stage]) -> 
 }
 
 /// Suspicions of what comes after the disks.
-const AFTER_DISKS: [&str; 9] = [
+const AFTER_DISKS: [&str; 10] = [
+    "one-of-a-bond",
     "cpu-quota",
     "host-steals",
     "client-wifi",

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::describe::{Described, Layout, Measured, Path};
+use super::describe::{Described, Layout, Measured, Path, is_bond};
 use super::limits::{DiskKind, Duplex, Wire};
 use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, count, layout, one_disk, used};
 use super::words::{bytes_words, client_processor, processor, rate_words};
@@ -38,6 +38,7 @@ const PATTERNS: &[Pattern] = &[
     Pattern { code: "retransmits", test: retransmits },
     Pattern { code: "one-direction", test: one_direction },
     Pattern { code: "one-core-irq", test: interrupts },
+    Pattern { code: "one-of-a-bond", test: one_of_a_bond },
     Pattern { code: "rung-below", test: rung_below },
     Pattern { code: "smr", test: shingled },
     Pattern { code: "qlc", test: four_bits },
@@ -169,6 +170,19 @@ fn interrupts(case: &Case) -> Option<(String, String)> {
         "the core that handles interrupts",
         format!("they took {irq:.0} % of its time, and one card's queue is one core's"),
     )
+}
+
+/// What belongs to one connection keeps to one cable, or it would overtake itself (IEEE 802.1AX, 6.2.1).
+fn one_of_a_bond(case: &Case) -> Option<(String, String)> {
+    let network = case.described.network.as_ref().filter(|n| over_network(case) && is_bond(&n.name))?;
+    let rate = case.measured.bytes_per_s();
+    let one = Wire::ethernet_of(rate).filter(|w| rate >= w.practical * PROOF_SHARE && w.line < network.bytes_per_s)?;
+    let why = format!(
+        "{} is what one {} carries, and a connection stays on one of the bond's cables",
+        bytes_words(rate),
+        one.name
+    );
+    said(&format!("one cable of '{}'", network.name), why)
 }
 
 /// A rate that is just what the next lower standard carries.

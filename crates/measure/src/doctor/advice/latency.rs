@@ -13,6 +13,7 @@ pub(super) fn latency(described: &Described, measured: &Measured) -> Vec<Candida
         let how = "an SSD with capacitors (data centre models), for all or for the log alone";
         all.push(candidate("a disk with power-loss protection", Means::Purchase, how, after, measured));
     }
+    let several = measured.how.in_flight.is_some();
     let mut more = measured.clone();
     more.how.in_flight = more.how.in_flight.map(|n| n * 8.0);
     let smb =
@@ -26,7 +27,9 @@ pub(super) fn latency(described: &Described, measured: &Measured) -> Vec<Candida
         }
         _ => "fio --iodepth=8 --numjobs=4, or an application that asks for several things at once",
     };
-    all.push(candidate("eight times as many requests at once", Means::Command, how, described.clone(), &more));
+    if several {
+        all.push(candidate("eight times as many requests at once", Means::Command, how, described.clone(), &more));
+    }
     if let Some(network) = described.network.as_ref().filter(|n| n.window_bytes.is_some()) {
         let mut after = described.clone();
         after.network = Some(Network { window_bytes: None, ..network.clone() });

@@ -45,6 +45,11 @@ pub(super) fn suspected(
             one.at_most = opposite(described, measured).map_or(f64::INFINITY, |other| other.rate);
             vec![one]
         }
+        "one-of-a-bond" => as_is(
+            "several connections over the bond",
+            Means::Command,
+            "SMB multichannel, or mount -o nconnect=4 with a bond that hashes ports: ip link set bond0 type bond xmit_hash_policy layer3+4; several clients fill it, too",
+        ),
         "client-wifi" => {
             let mut after = described.clone();
             after.clients.iter_mut().for_each(|client| client.network = None);

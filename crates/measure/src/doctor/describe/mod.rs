@@ -12,6 +12,7 @@ mod check;
 mod raw;
 mod units;
 
+pub(super) use raw::is_bond;
 #[cfg(test)]
 pub(super) use units::rate;
 

@@ -242,13 +242,20 @@ fn network(raw: RawNetwork) -> Result<Network> {
         ));
     }
     Ok(Network {
-        wire: wire.or_else(|| Wire::named(&raw.name)),
+        // Several cables together are none of the wires that their name has.
+        wire: wire.or_else(|| Wire::named(&raw.name).filter(|_| !is_bond(&raw.name))),
         name: raw.name,
         bytes_per_s,
         round_trip_s: optional(&raw.round_trip, seconds)?,
         window_bytes: optional(&raw.window, size)?,
         via: raw.via,
     })
+}
+
+/// Whether a name says that several cables are used as one (IEEE 802.1AX).
+pub(in crate::doctor) fn is_bond(name: &str) -> bool {
+    let plain = name.to_lowercase();
+    ["bond", "lacp", "lagg", "aggregat", "802.3ad"].iter().any(|word| plain.contains(word))
 }
 
 pub(super) fn client_alone(text: &str) -> Result<Client> {

@@ -83,6 +83,10 @@ pub(super) fn disks(described: &Described, measured: &Measured, used: &[(&Disk, 
         // One reader of one file may be sent to one of the copies only.
         capacity_low /= f64::from(described.shape(measured).copies);
     }
+    if layout(described, measured, used) == Some(Layout::Linear) {
+        // Nobody says on which disk the file lies.
+        capacity_low = low.iter().map(|(rate, _)| *rate).fold(capacity_low, f64::min);
+    }
     let rate = |(disk, one, _): &(&Disk, One, u32)| one.high.min(wire(disk));
     let slowest = each.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))).map(|(disk, ..)| *disk);
     let least = each.iter().map(rate).fold(f64::MAX, f64::min);

@@ -625,6 +625,37 @@ const BOXES: &[Box] = &[
         cause: "the USB 2.0 bus, which disks and network share",
         fix: "the network card on a link of its own",
     },
+    // A single connection over two cables.
+    Box {
+        text: r#"
+            name = "bond"
+            disk = [{ name = "d", kind = "sata-ssd", count = 2, read = "540MB/s" }]
+            network = { name = "2 x gigabit, bonded", limit = "1880Mbit/s" }
+            measured = [{ path = "share", what = "read", rate = "112MB/s", cores = [30, 10, 10, 10], file = "64GB" }]"#,
+        cause: "one-of-a-bond: one cable of '2 x gigabit, bonded'",
+        fix: "several connections over the bond",
+    },
+    // A file lies on one of the disks, and nobody says on which.
+    Box {
+        text: r#"
+            name = "jbod"
+            layout = "jbod"
+            disk = [{ name = "old", kind = "hdd", read = "90MB/s" }, { name = "new", kind = "hdd", read = "240MB/s" }]
+            network = { name = "2.5 GbE", type = "2.5 GbE" }
+            measured = [{ path = "share", what = "read", rate = "88MB/s" }]"#,
+        cause: "one disk: a file lies on one",
+        fix: "'old' as fast as the others",
+    },
+    // Megabytes of window over a far wire: more requests in the same window bring nothing.
+    Box {
+        text: r#"
+            name = "backup over the Internet"
+            disk = [{ name = "d", kind = "hdd", read = "200MB/s" }]
+            network = { name = "fibre", limit = "300Mbit/s", round_trip = "35ms", window = "512KiB" }
+            measured = [{ path = "share", what = "read", rate = "14MB/s", file = "20GB" }]"#,
+        cause: "the TCP window over the round trip",
+        fix: "larger TCP windows",
+    },
 ];
 
 #[test]
