@@ -77,6 +77,7 @@ def test_an_empty_disk_becomes_a_mounted_filesystem(loops, folder):
     done = loop.prepare("--yes", "--label", "pantry-1", "--json")
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
+    assert made["version"] == 1
     assert (findmnt(loop, "FSTYPE"), findmnt(loop, "UUID"), findmnt(loop, "LABEL")) == ("xfs", made["uuid"], "pantry-1")
     assert "noatime" in findmnt(loop, "OPTIONS")
     assert "reflink=0" in call("xfs_info", loop.mount) and "crc=1" in call("xfs_info", loop.mount)
@@ -101,7 +102,7 @@ def test_what_holds_something_is_refused(loops):
     refused(loop.prepare("--serial", "WD-1234"), "'WD-1234' is not the serial number")
     refused(loop.prepare("--serial", ""), "is not the serial number")
     dry = loop.prepare("--dry-run", "--json")
-    assert dry.returncode == 0 and json.loads(dry.stdout)["token"] == loop.device
+    assert dry.returncode == 0 and [json.loads(dry.stdout)[key] for key in ("version", "token")] == [1, loop.device]
     assert loop.digest() == before and not loop.mount.exists()
     # A loop device has no serial number: its path stands in.
     done = loop.prepare("--serial", loop.device)
@@ -195,7 +196,9 @@ def test_check_refuses_memory_and_what_is_not_there(folder):
 
 def test_list_shows_disks_and_their_use(loops):
     loop = loops()
-    listed = {d["path"]: d for d in json.loads(run("disk", "list", "--json", check=True).stdout)}
+    answer = json.loads(run("disk", "list", "--json", check=True).stdout)
+    assert answer["version"] == 1
+    listed = {d["path"]: d for d in answer["disks"]}
     assert listed[loop.device]["used"] == [] and listed[loop.device]["size_bytes"] == SIZE_BYTES
     assert loop.prepare("--yes").returncode == 0
     text = run("disk", "list", check=True).stdout
@@ -220,4 +223,4 @@ def test_another_machine_can_be_looked_at(folder):
     done = run("disk", "check", "/mnt/red/larder", "--machine", folder, "--json", check=True)
     disk = json.loads(done.stdout)["disks"][0]
     assert [f["code"] for f in disk["findings"] if f["level"] == "warning"] == ["smr"]
-    assert [d["name"] for d in json.loads(run("disk", "list", "--machine", folder, "--json", check=True).stdout)] == ["sda"]
+    assert [d["name"] for d in json.loads(run("disk", "list", "--machine", folder, "--json", check=True).stdout)["disks"]] == ["sda"]

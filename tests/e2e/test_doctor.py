@@ -282,3 +282,34 @@ def test_a_throttled_disk_is_named(folder):
     finally:
         subprocess.run(["umount", mount])
         subprocess.run(["losetup", "-d", loop])
+
+
+def test_a_pool_on_a_throttled_disk_writes_no_faster(folder):
+    """What a pool takes into its memory counts when it is on the disk, which a control group holds at 16 MB/s."""
+    image, mount = folder / "disk.img", folder / "mount"
+    with open(image, "wb") as file:
+        file.truncate(1 << 30)
+    mount.mkdir()
+    loop = sh("losetup", "-f", "--show", image).strip()
+    try:
+        sh("mkfs.ext4", "-q", loop)
+        sh("mount", loop, mount)
+        major_minor = Path(f"/sys/class/block/{Path(loop).name}/dev").read_text().strip()
+
+        def limits(unified):
+            if unified:
+                return {"io.max": f"{major_minor} wbps=16000000"}
+            return {"blkio.throttle.write_bps_device": f"{major_minor} 16000000"}
+
+        with control_group("blkio", limits) as inside:
+            file = measure(folder, "pool", mount, "--layouts", "stripe", "--size", "64M", "--seconds", "1", "--only", "write,random-write",
+                           "--block", "16M", inside=inside)
+        runs = json.loads(file.read_text())["runs"]
+        assert {run["workload"]["kind"] for run in runs} == {"write", "random-write"}
+        for run in runs:
+            (repeat,) = run["repeats"]
+            # Two bytes on the disk for each would be possible; less than one is not.
+            assert repeat["bytes_per_s"] < 20e6 and repeat["bytes"] >= 16 << 20, repeat
+    finally:
+        subprocess.run(["umount", mount])
+        subprocess.run(["losetup", "-d", loop])

@@ -1,8 +1,13 @@
 """`larder power`: figures of the field, plugs imitated on loopback, a real upsd, and who keeps a disk awake."""
 
+import base64
+import contextlib
+import hashlib
 import http.server
 import json
 import os
+import pty
+import re
 import socket
 import subprocess
 import sys
@@ -11,7 +16,7 @@ import time
 
 import pytest
 
-from larderd import run
+from larderd import binary, run
 
 UPSD, DRIVER = "/lib/nut/upsd", "/lib/nut/dummy-ups"
 
@@ -37,11 +42,17 @@ def configured(folder):
     return write
 
 
-class Plug(http.server.ThreadingHTTPServer):
-    """A smart plug: fixed answers, whose watts a test may change while it runs."""
+PASSWORD = "geheim & more"
 
-    def __init__(self, answers):
-        self.answers, self.asked = answers, []
+
+class Plug(http.server.ThreadingHTTPServer):
+    """A smart plug: fixed answers, whose watts a test may change while it runs.
+
+    With a `lock` (basic, digest, query) it wants its password as a Shelly Gen1, a later Shelly and a Tasmota do.
+    """
+
+    def __init__(self, answers, lock=None):
+        self.answers, self.asked, self.lock = answers, [], lock
         super().__init__(("127.0.0.1", 0), Plug.Handler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -52,9 +63,36 @@ class Plug(http.server.ThreadingHTTPServer):
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def refused(self):
+            """What it says to whoever has not proved the password; `/shelly` is for everybody."""
+            lock, said = self.server.lock, self.headers.get("Authorization", "")
+            if not lock or self.path == "/shelly":
+                return None
+            if lock == "basic":
+                good = said == "Basic " + base64.b64encode(f"admin:{PASSWORD}".encode()).decode()
+                return None if good else 'Basic realm="shellyplug-s-AABBCC"'
+            if lock == "query":
+                return None if self.path.startswith("/cm?user=admin&password=geheim%20%26%20more&") else ""
+            sha = lambda text: hashlib.sha256(text.encode()).hexdigest()
+            told = dict(re.findall(r'(\w+)="?([^",]+)"?', said))
+            a1, a2 = sha(f"admin:shellyplusplugs-aabbcc:{PASSWORD}"), sha(f"GET:{self.path}")
+            expected = sha(f"{a1}:1700000001:{told.get('nc')}:{told.get('cnonce')}:auth:{a2}")
+            good = said.startswith("Digest ") and told.get("username") == "admin" and told.get("uri") == self.path
+            if good and told.get("response") == expected:
+                return None
+            return 'Digest qop="auth", realm="shellyplusplugs-aabbcc", nonce="1700000001", algorithm=SHA-256'
+
         def do_GET(self):
             self.server.asked.append(self.path)
-            found = self.server.answers.get(self.path)
+            challenge = self.refused()
+            if challenge is not None:
+                self.send_response(401)
+                if challenge:
+                    self.send_header("WWW-Authenticate", challenge)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            found = self.server.answers.get(self.path.replace("user=admin&password=geheim%20%26%20more&", ""))
             body = json.dumps(found).encode() if found is not None else b"Not Found"
             self.send_response(200 if found is not None else 404)
             self.send_header("Content-Type", "application/json")
@@ -71,8 +109,8 @@ class Plug(http.server.ThreadingHTTPServer):
 def plugs():
     made = []
 
-    def make(answers):
-        made.append(Plug(answers))
+    def make(answers, lock=None):
+        made.append(Plug(answers, lock))
         return made[-1]
 
     yield make
@@ -136,6 +174,57 @@ def test_plugs_are_read_and_a_dead_one_is_named(configured, plugs):
     assert "the whole machine: 17.3 W, measured" in text and "action:" in text
     # Read only: nothing else was asked of them.
     assert set(shelly.asked) == {"/shelly", "/rpc/Switch.GetStatus?id=0"}
+
+
+SHELLY = {"/shelly": {"gen": 2, "auth_en": True}, "/rpc/Switch.GetStatus?id=0": {"apower": 17.3, "aenergy": {"total": 1.5}}}
+
+
+def test_plugs_with_passwords(configured, plugs, folder):
+    shelly = plugs(SHELLY, "digest")
+    old = plugs({"/shelly": {"type": "SHPLG-S", "auth": True}, "/meter/0": {"power": 26.0, "is_valid": True, "total": 600}}, "basic")
+    tasmota = plugs({"/cm?cmnd=Status%208": {"StatusSNS": {"ENERGY": {"Power": 44, "Total": 3.705}}}}, "query")
+    sources = [("shelly", shelly.address), ("shelly", old.address), ("tasmota", tasmota.address)]
+    secret = folder / "plug.password"
+
+    def ask(extra, *args):
+        data = configured("".join(f'[[power.source]]\nkind = "{kind}"\naddress = "{at}"\n{extra}' for kind, at in sources))
+        return power("now", *args, data=data)
+
+    secret.write_text(PASSWORD + "\n")
+    done = ask(f'password_file = "{secret}"\n', "--json")
+    found = json.loads(done.stdout)
+    assert [r["watts"] for r in found["readings"] if r["scope"] == "outlet"] == [17.3, 26.0, 44] and found["faults"] == []
+    secret.write_text("wrong\n")
+    wrong = ask(f'password_file = "{secret}"\n')
+    assert wrong.stdout.count("does not take this user and password") == 3, wrong.stdout
+    without = ask("")
+    assert without.stdout.count("asks for a password") == 3 and "password_file" in without.stdout
+    missing = ask(f'password_file = "{folder}/nowhere"\n')
+    assert missing.stdout.count("cannot be read") == 3
+    for said in (done, wrong, without, missing):
+        assert "geheim" not in said.stdout + said.stderr and "wrong" not in said.stdout + said.stderr
+
+
+def test_a_password_is_asked_for_at_a_terminal(configured, plugs):
+    """Typed unseen, for as long as the command runs; nothing of it is kept."""
+    plug = plugs(SHELLY, "digest")
+    data = configured(f'[[power.source]]\nkind = "shelly"\naddress = "{plug.address}"\n')
+    terminal, there = pty.openpty()
+    child = subprocess.Popen([binary(), "--data", data, "power", "now"], stdin=there, stdout=there, stderr=there, close_fds=True)
+    os.close(there)
+    said = b""
+    while b"Password of shelly" not in said:
+        said += os.read(terminal, 4096)
+    time.sleep(0.2)
+    os.write(terminal, PASSWORD.encode() + b"\n")
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 4096):
+            said += part
+    os.close(terminal)
+    assert child.wait(timeout=30) == 0, said
+    assert b"17.3 W" in said and b"geheim" not in said, said
+    kept = [path for path in data.rglob("*") if path.is_file() and b"geheim" in path.read_bytes()]
+    assert kept == []
 
 
 def test_watching_adds_up_energy(configured, plugs):

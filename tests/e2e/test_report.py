@@ -68,6 +68,30 @@ def test_nothing_runs_out_of_the_page_or_overlaps(reports, browser, size):
         assert browser.out_of_the_page() == [] and browser.clashes() == [], name
 
 
+# What A4 leaves within the page's own margins, in CSS pixels: 184 x 271 mm.
+PAPER = (695, 1024)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_paper_gets_whole_plots_and_tables(reports, browser, dark):
+    """As Chromium lays it out for a printer, also where the screen is dark."""
+    for name in ["box-a", "box-d", "box-e", "compare"]:
+        browser.open(reports / f"{name}.html", PAPER, dark)
+        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": [theme]})
+        look = browser.driver.execute_script
+        tall = look("return [...document.querySelectorAll('.fig')].filter((f) => f.getBoundingClientRect().height > arguments[0]).map((f) => f.id)", PAPER[1])
+        assert tall == [], f"{name}: higher than a page"
+        wide = look("return [...document.querySelectorAll('.scroll, .fig, h1, p, li')].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.outerHTML.slice(0, 80))")
+        assert wide == [], f"{name}: cut off at the right"
+        cut = look("return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollHeight > e.clientHeight + 1).length")
+        assert cut == 0 and browser.out_of_the_page() == [] and browser.clashes() == [], name
+        assert look("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert look("return getComputedStyle(document.querySelector('.fig, table')).color") == "rgb(28, 36, 48)", "dark ink on white"
+        shown = look("return [...document.querySelectorAll('button, nav, .download, .run:not([open])')].filter((e) => e.getBoundingClientRect().width).length")
+        assert shown == 0, f"{name}: what paper cannot answer to"
+
+
 def test_cores_and_knees_of_the_pi_box(reports, browser):
     browser.open(reports / "box-a.html")
     opened = [rect for name, rect in browser.boxes("details.run[open] svg.plot") if name.endswith("cores-w")]

@@ -10,6 +10,7 @@
 //! E3. Whatever is read is bounded: files, directories, the output and the running time of other programs.
 #![forbid(unsafe_code)]
 
+mod base64;
 pub mod bench;
 pub mod disk;
 pub mod doctor;

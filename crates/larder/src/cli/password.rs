@@ -62,6 +62,12 @@ fn typed_twice(user: &str) -> Result<String, Failure> {
     }
 }
 
+/// Of something that has a password already. `None`: nobody is there to type.
+pub(super) fn ask_person(what: &str) -> Option<String> {
+    let there = std::io::stdin().is_terminal();
+    there.then(|| typed(&format!("Password of {what}: ")).ok()).flatten().filter(|password| !password.is_empty())
+}
+
 /// One line without echo. The terminal gets its echo back whatever happens to the reading.
 fn typed(prompt: &str) -> std::io::Result<String> {
     let stdin = std::io::stdin();

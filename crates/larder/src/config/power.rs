@@ -1,7 +1,9 @@
 //! `[power]`: what a kilowatt-hour costs, where watts are measured, what the machine is made of.
 
+use std::path::PathBuf;
+
 use larder_api::Failure;
-use larder_measure::power::{PartSpec, SourceSpec, Tariff, Window};
+use larder_measure::power::{Login, PartSpec, SourceSpec, Tariff, Window};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -56,6 +58,8 @@ struct RawSource {
     address: Option<String>,
     channel: Option<u8>,
     ups: Option<String>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -103,8 +107,8 @@ impl Validator<'_> {
             given.ok_or_else(|| self.wrong(&raw, format!("a {kind} needs address = \"HOST\" or \"HOST:PORT\"")))
         };
         match kind {
-            "shelly" => Ok(SourceSpec::Shelly { address: address()?, channel }),
-            "tasmota" => Ok(SourceSpec::Tasmota { address: address()?, channel }),
+            "shelly" => Ok(SourceSpec::Shelly { address: address()?, channel, login: self.login(&raw)? }),
+            "tasmota" => Ok(SourceSpec::Tasmota { address: address()?, channel, login: self.login(&raw)? }),
             "nut" => {
                 let named = source.ups.clone().filter(|name| !name.is_empty());
                 let ups = named.ok_or_else(|| self.wrong(&raw, "a nut needs ups = \"NAME\", as upsc -l shows it"))?;
@@ -115,6 +119,18 @@ impl Validator<'_> {
                 Err(self.wrong(&source.kind, format!("'{kind}' is not a source of watts: use shelly, tasmota or nut")))
             }
         }
+    }
+
+    fn login(&self, raw: &Spanned<RawSource>) -> Checked<Login> {
+        let source = raw.get_ref();
+        let odd = |user: &String| user.is_empty() || user.contains(|c: char| c.is_control() || ":\"\\".contains(c));
+        if source.user.as_ref().is_some_and(odd) {
+            return Err(self.wrong(raw, "user = is a name without colons and quotes"));
+        }
+        if source.password_file.as_ref().is_some_and(|file| !file.is_absolute()) {
+            return Err(self.wrong(raw, "password_file = must begin with /"));
+        }
+        Ok(Login::new(source.user.clone(), source.password_file.clone()))
     }
 
     fn part(&self, raw: RawPart) -> Checked<PartSpec> {
@@ -202,6 +218,9 @@ mod tests {
             ("[[power.source]]\nkind = \"fritz\"", "'fritz' is not a source of watts"),
             ("[[power.source]]\nkind = \"tasmota\"", "needs address ="),
             ("[[power.source]]\nkind = \"nut\"", "needs ups ="),
+            ("[[power.source]]\nkind = \"shelly\"\naddress = \"a\"\npassword_file = \"b\"", "must begin with /"),
+            ("[[power.source]]\nkind = \"shelly\"\naddress = \"a\"\npassword = \"b\"", "unknown field"),
+            ("[[power.source]]\nkind = \"shelly\"\naddress = \"a\"\nuser = \"a:b\"", "without colons"),
             ("[power]\nwatts = 3", "unknown field"),
         ] {
             let complaint = parse(text).unwrap_err();

@@ -1,7 +1,7 @@
 //! Files as people have them: many small ones, a tree, one large one read by `cat`. Plain calls of the system, as
 //! `cp` and `cat` make them.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,9 @@ const MOMENTS_MAX: usize = 200_000;
 const BUFFER_BYTES: usize = 1 << 20;
 /// Files of a folder.
 const PER_FOLDER: u64 = 500;
+/// Filesystems (`f_type` of statfs(2)) whose server hears of a flush only when a file or a folder is flushed: FUSE, CIFS,
+/// SMB2, 9p.
+const SERVED: [i64; 4] = [0x6573_5546, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997];
 /// The sizes in a tree: from 2^10 to 2^22 bytes, each power as likely.
 const TREE_POWERS: std::ops::RangeInclusive<u32> = 10..=22;
 
@@ -286,7 +289,24 @@ impl Set {
     fn flush(&self) -> Result<(), BenchError> {
         let above = self.top.parent().unwrap_or(&self.top);
         let folder = File::open(above).map_err(|e| BenchError::at("flush", above, e))?;
-        rustix::fs::syncfs(folder.as_fd()).map_err(|e| BenchError::at("flush", above, e.into()))
+        rustix::fs::syncfs(folder.as_fd()).map_err(|e| BenchError::at("flush", above, e.into()))?;
+        let kind = rustix::fs::fstatfs(&folder).map_err(|e| BenchError::at("flush", above, e.into()))?.f_type;
+        if SERVED.iter().any(|served| i64::try_from(kind).is_ok_and(|kind| kind & 0xffff_ffff == *served)) {
+            self.flush_each()?;
+        }
+        Ok(())
+    }
+
+    fn flush_each(&self) -> Result<(), BenchError> {
+        let files = self.files.iter().map(|(path, _)| (path, OpenOptions::new().write(true).open(path)));
+        let folders = self.folders.iter().map(|path| (path, File::open(path)));
+        for (path, opened) in files.chain(folders) {
+            match opened.and_then(|file| file.sync_all()) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(BenchError::at("flush", path, e)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn forget(&self) {

@@ -83,6 +83,9 @@ pub struct Run {
     pub subject: String,
     /// How it was reached: `local`, `nfs3`, `smb3`, `sftp`, `webdav`, `mount`, `tcp`.
     pub access: String,
+    /// Of a share: whether the machine that measures serves it itself. Where nobody has looked it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub here: Option<bool>,
     /// What a comparison is about: `encryption`, `compression`, `layout`, `disk`, ... and its value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variant: BTreeMap<String, String>,

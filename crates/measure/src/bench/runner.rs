@@ -265,6 +265,7 @@ impl<'a> Runner<'a> {
             layer: spec.layer,
             subject: spec.subject.clone(),
             access: load.access(),
+            here: None,
             variant: spec.variant.clone(),
             workload: spec.workload.clone(),
             with: load.with(spec.workload.kind),
@@ -363,8 +364,12 @@ fn uneven(run: &Run) -> Option<Note> {
 
 fn knee(run: &Run) -> Option<Note> {
     let knee = run.repeats.iter().find_map(|r| r.knee)?;
+    let cache = match run.layer {
+        Layer::Disk | Layer::Disks => "a fast cache of the disk",
+        _ => "memory or a fast cache on the way",
+    };
     let text = format!(
-        "after {:.0} s and {} writing fell from {:.0} to {:.0} MB/s: a fast cache of the disk was full. The figure is that after it",
+        "after {:.0} s and {} writing fell from {:.0} to {:.0} MB/s: {cache} was full. The figure is that after it",
         knee.at_s,
         size(knee.bytes as f64),
         knee.before_bytes_per_s / 1e6,

@@ -140,7 +140,7 @@ pub(super) fn explain(described: &Described, measured: &Measured, doubt: Option<
     if let Cause::Stage(stage) = &mut cause {
         name_root(described, measured, stage);
     }
-    let mut sentence = sentence(measured, &cause, &stages);
+    let mut sentence = sentence(described, measured, &cause, &stages);
     if from_memory(described, measured) && !matches!(cause, Cause::Misleading(_) | Cause::Asked(_)) {
         sentence.push_str(" (the server had the file in memory: its disks may be slower)");
     }
@@ -166,6 +166,10 @@ fn name_root(described: &Described, measured: &Measured, stage: &mut Stage) {
         return;
     };
     let root = match explain(described, lower, None).cause {
+        // Where that one came from further down still, only its beginning is told.
+        Cause::Stage(root) if root.basis == Basis::Measured => {
+            root.name.split_once(" (the ").map_or(root.name.clone(), |(name, _)| name.to_owned())
+        }
         Cause::Stage(root) => root.name,
         Cause::Processor { .. } => processor(lower),
         Cause::Client { .. } => client_processor(lower),
@@ -191,8 +195,18 @@ fn past_memory(described: &Described, measured: &Measured, stages: &[Stage]) -> 
 }
 
 /// Suspicions of what comes after the disks.
-const AFTER_DISKS: [&str; 7] =
-    ["cpu-quota", "host-steals", "retransmits", "one-core-irq", "rung-below", "core-nearly-full", "wifi"];
+const AFTER_DISKS: [&str; 10] = [
+    "one-of-a-bond",
+    "cpu-quota",
+    "host-steals",
+    "client-wifi",
+    "retransmits",
+    "one-direction",
+    "one-core-irq",
+    "rung-below",
+    "core-nearly-full",
+    "wifi",
+];
 
 fn full(cores: &[f64]) -> usize {
     cores.iter().filter(|&&busy| busy >= CORE_FULL_PERCENT).count()
@@ -238,7 +252,7 @@ fn cause(described: &Described, measured: &Measured, stages: &[Stage]) -> (Cause
     }
 }
 
-fn sentence(measured: &Measured, cause: &Cause, stages: &[Stage]) -> String {
+fn sentence(described: &Described, measured: &Measured, cause: &Cause, stages: &[Stage]) -> String {
     let (doing, rate) = (path_words(measured), rate_words(measured.rate, measured.what));
     match cause {
         Cause::Stage(stage) if stage.capacity_low < stage.capacity * PROOF_SHARE => {
@@ -269,7 +283,7 @@ fn sentence(measured: &Measured, cause: &Cause, stages: &[Stage]) -> String {
         Cause::Unexplained => {
             let most =
                 stages.first().map(|s| format!(": {} would allow {}", s.name, rate_words(s.capacity, measured.what)));
-            let look = missing(measured, stages);
+            let look = missing(described, measured, stages);
             format!("{doing} ({rate}) is not explained by what is described{}; {look}", most.unwrap_or_default())
         }
     }
@@ -285,11 +299,16 @@ fn cores_words(full: usize, watched: usize) -> String {
 }
 
 /// What to measure next, so that it could be explained.
-fn missing(measured: &Measured, stages: &[Stage]) -> String {
+fn missing(described: &Described, measured: &Measured, stages: &[Stage]) -> String {
     let has = |kind: StageKind| stages.iter().any(|s| s.kind == kind);
     let mut wanted = Vec::new();
-    if measured.path != Path::Net && !has(StageKind::Disks) {
+    if measured.how.elsewhere.is_some() {
+        wanted.push("measure the disks of the machine that serves (there: larder bench disk)");
+    } else if measured.path != Path::Net && !has(StageKind::Disks) {
         wanted.push("say how fast one disk is by itself (fio)");
+    }
+    if described.shape(measured).layout.is_raidz() && measured.what.is_random() && described.record_bytes.is_none() {
+        wanted.push("say how large records are (record =)");
     }
     if measured.cores_percent.is_empty() {
         wanted.push("watch the cores meanwhile");

@@ -142,7 +142,9 @@ fn concerned(cause: &Cause) -> &'static [&'static str] {
             StageKind::Client => &[],
         },
         Cause::Suspected(suspicion) => match suspicion.code {
-            "retransmits" | "rung-below" | "wifi" | "other-end" => NETWORK,
+            "retransmits" | "one-direction" | "one-of-a-bond" | "rung-below" | "wifi" | "client-wifi" | "other-end" => {
+                NETWORK
+            }
             "one-core-irq"
             | "core-nearly-full"
             | "one-thread"

@@ -102,7 +102,7 @@ struct Sides {
 impl Sides {
     fn of(result: &BenchResult) -> Self {
         let any = |layers: &[Layer]| result.runs.iter().take(RUNS_MAX).any(|r| layers.contains(&r.layer));
-        let remote = |r: &Run| r.layer == Layer::Share && !is_here(&r.subject);
+        let remote = |r: &Run| r.layer == Layer::Share && !is_here(r, &result.machine.host);
         Self {
             near: result.machine.host.clone(),
             far: result.far_machine.as_ref().map(|far| far.name.clone()),
@@ -118,7 +118,7 @@ impl Sides {
 
     fn near_is_server(&self, run: &Run, path: Path) -> bool {
         match path {
-            Path::Share => is_here(&run.subject),
+            Path::Share => is_here(run, &self.near),
             // Of a wire alone, watched from one end, nobody can say who serves.
             Path::Net => !self.has_remote_share && (self.has_disks || run.far_samples.is_none()),
             Path::Disks | Path::Local => true,
@@ -210,6 +210,7 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
             past_client: run.access != "mount",
             client: None,
             client_cores: client.map(|s| cores(s, run)).unwrap_or_default(),
+            elsewhere: elsewhere(run, sides),
             ends: sides.ends(run, near_is_server),
             shape,
             iowait_percent: mean(|c| &c.iowait),
@@ -242,10 +243,35 @@ fn quota(run: &Run) -> Option<String> {
     Some(format!("{} was used up in {:.0} % of the time", used_up.what, used_up.share * 100.0))
 }
 
-/// A server on the loopback, or a folder: both ends are this machine.
-fn is_here(subject: &str) -> bool {
-    let host = subject.split_once("://").map(|(_, rest)| rest.rsplit_once('@').map_or(rest, |(_, host)| host));
-    host.is_some_and(|h| h.starts_with("127.") || h.starts_with("localhost") || h.starts_with("[::1]"))
+/// Whether both ends of a share are the machine that measured. Results from before this was looked at say it by the
+/// loopback's address or the machine's own name.
+fn is_here(run: &Run, near: &str) -> bool {
+    let host = host_of(&run.subject);
+    let named = host.is_some_and(|h| h.starts_with("127.") || h == "localhost" || h == "[::1]" || is_named(h, near));
+    run.here.unwrap_or(named)
+}
+
+/// `nas.lan` is called `nas` at home; addresses have no first part.
+fn is_named(host: &str, name: &str) -> bool {
+    let first = |text: &str| text.split('.').next().unwrap_or_default().to_lowercase();
+    let address = host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok();
+    !name.is_empty() && !address && first(host) == first(name)
+}
+
+/// Of `smb://me@nas:445/data`.
+fn host_of(subject: &str) -> Option<&str> {
+    let place = subject.split_once("://")?.1.split(['/', '?']).next()?;
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    match place.find(']') {
+        Some(end) => place.get(..=end),
+        None => place.split(':').next(),
+    }
+}
+
+/// The machine that serves, where its disks are not those that are known here.
+fn elsewhere(run: &Run, sides: &Sides) -> Option<String> {
+    let remote = run.layer == Layer::Share && !is_here(run, &sides.near);
+    remote.then(|| host_of(&run.subject).unwrap_or(&run.subject).to_owned())
 }
 
 fn mean_of<'a>(series: impl Iterator<Item = &'a Vec<f64>>) -> f64 {
@@ -303,7 +329,7 @@ fn retransmits(run: &Run, path: Path) -> Option<f64> {
 fn disks_of(run: &Run, machine: &Machine, described: &mut Described) -> Vec<(String, u32)> {
     let mut names: Vec<String> = Vec::new();
     if run.layer == Layer::Share {
-        // Which disks are behind a URL nobody can say from here: all.
+        // Which disks are behind a URL nobody can say from here: all of the machine that serves.
         return Vec::new();
     }
     for subject in run.subject.split(", ").take(64) {

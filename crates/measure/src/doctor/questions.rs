@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::describe::{Described, Disk, Measured, Path};
+use super::describe::{Described, Disk, Measured, Path, is_bond};
 use super::limits::{Physical, Wire};
 use super::misleading::misleading;
 use super::stages::{Basis, StageKind, allows_at_most, comparable, stages, used};
@@ -137,7 +137,7 @@ fn wires_named(described: &Described) -> Vec<Question> {
     let networks = described.network.iter().chain(&described.upgrades);
     let networks = networks.map(|n| (&n.name, n.bytes_per_s, n.wire.clone(), "network"));
     let beyond = links.chain(networks).filter_map(|(name, limit, wire, kind)| {
-        let wire = wire.or_else(|| Wire::named(name))?;
+        let wire = wire.or_else(|| Wire::named(name).filter(|_| !is_bond(name)))?;
         (limit > wire.line * SLACK_WIRE).then(|| {
             let bits = limit / 8.0 <= wire.line * SLACK_WIRE && limit / 8.0 >= wire.practical * 0.5;
             let hint = match bits {
@@ -220,7 +220,8 @@ fn beyond(described: &Described) -> Vec<Question> {
             StageKind::Processor => "Is its rate per core higher, or does it run on more cores?".to_owned(),
             StageKind::Client | StageKind::Storage => "Which of the two is right?".to_owned(),
         };
-        let text = format!("{} gave {rate}, and {} allows {most}. {hint}", path_words(measured), stage.name);
+        let allow = if stage.name.starts_with("the disks") { "allow" } else { "allows" };
+        let text = format!("{} gave {rate}, and {} {allow} {most}. {hint}", path_words(measured), stage.name);
         asked.push(Question { code: "beyond-stage", text, measured: Some(at) });
     }
     asked

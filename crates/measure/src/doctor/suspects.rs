@@ -4,8 +4,8 @@
 
 use serde::Serialize;
 
-use super::describe::{Described, Layout, Measured, Path};
-use super::limits::{DiskKind, Wire};
+use super::describe::{Described, Layout, Measured, Path, is_bond};
+use super::limits::{DiskKind, Duplex, Wire};
 use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, count, layout, one_disk, used};
 use super::words::{bytes_words, client_processor, processor, rate_words};
 
@@ -32,10 +32,13 @@ struct Pattern {
 
 const PATTERNS: &[Pattern] = &[
     Pattern { code: "cpu-quota", test: quota },
+    Pattern { code: "client-wifi", test: client_air },
     Pattern { code: "client-differs", test: client_differs },
     Pattern { code: "host-steals", test: host_steals },
     Pattern { code: "retransmits", test: retransmits },
+    Pattern { code: "one-direction", test: one_direction },
     Pattern { code: "one-core-irq", test: interrupts },
+    Pattern { code: "one-of-a-bond", test: one_of_a_bond },
     Pattern { code: "rung-below", test: rung_below },
     Pattern { code: "smr", test: shingled },
     Pattern { code: "qlc", test: four_bits },
@@ -50,8 +53,12 @@ const PATTERNS: &[Pattern] = &[
     Pattern { code: "processor-elsewhere", test: processor_elsewhere },
 ];
 
+/// Behind a wall or two that much is left.
+const AIR_SHARE: f64 = 0.3;
 /// Twice as fast is no accident.
 const MUCH: f64 = 1.5;
+/// Directions that differ so much have not the same limit.
+const DIRECTIONS: f64 = 5.0;
 
 pub(super) fn suspect(described: &Described, measured: &Measured, stages: &[Stage]) -> Option<Suspicion> {
     let case = Case { described, measured, stages };
@@ -76,6 +83,7 @@ pub(super) fn better_client<'a>(described: &'a Described, measured: &Measured) -
             && m.what == measured.what
             && (m.how.client != measured.how.client || m.with != measured.with)
             && m.disks == measured.disks
+            && m.how.elsewhere == measured.how.elsewhere
             && m.rate >= measured.rate * MUCH
             && super::misleading::misleading(described, m).is_none()
     };
@@ -95,6 +103,17 @@ fn client_differs(case: &Case) -> Option<(String, String)> {
     said(&format!("the client's side ({})", name(case.measured)), why)
 }
 
+/// The client's own air is the narrowest of the way, and carries most of what air carries.
+fn client_air(case: &Case) -> Option<(String, String)> {
+    let lowest = case.stages.first().filter(|s| s.kind == StageKind::Client && s.name.contains("Wi-Fi"))?;
+    (over_network(case) && case.measured.rate >= lowest.capacity * AIR_SHARE).then_some(())?;
+    let part = case.measured.rate / lowest.capacity * 100.0;
+    let why = format!(
+        "{part:.0} % of what it carries next to its station; neighbours on the channel and every wall take a part"
+    );
+    said(&lowest.name, why)
+}
+
 fn quota(case: &Case) -> Option<(String, String)> {
     let why = case.measured.how.quota.as_ref()?;
     said("the part of the processor that a control group allows", why.clone())
@@ -107,10 +126,42 @@ fn host_steals(case: &Case) -> Option<(String, String)> {
 
 fn retransmits(case: &Case) -> Option<(String, String)> {
     let again = case.measured.how.retransmits_percent.filter(|r| over_network(case) && *r >= 0.5)?;
-    let why = format!(
-        "{again:.1} % of the segments were sent again, and TCP halves its pace at each loss: a bad cable, a duplex mismatch, or a switch that drops"
-    );
+    let cause = match other_way(case) {
+        Some(other) => format!(
+            "the other direction gives {}, so the cable is good: look for another MTU at one end, and a port or card that drops what it takes in",
+            bytes_words(other.rate)
+        ),
+        None => "a bad cable, a duplex mismatch, or a switch that drops".to_owned(),
+    };
+    let why = format!("{again:.1} % of the segments were sent again, and TCP halves its pace at each loss: {cause}");
     said("losses on the wire", why)
+}
+
+/// The wire alone in the other direction, where that is much faster.
+pub(super) fn opposite<'a>(described: &'a Described, measured: &Measured) -> Option<&'a Measured> {
+    let other = |m: &&Measured| {
+        m.path == Path::Net
+            && m.what.writes() != measured.what.writes()
+            && m.how.client == measured.how.client
+            && m.rate >= measured.bytes_per_s() * DIRECTIONS
+    };
+    described.measured.iter().filter(other).max_by(|a, b| a.rate.total_cmp(&b.rate))
+}
+
+fn other_way<'a>(case: &Case<'a>) -> Option<&'a Measured> {
+    opposite(case.described, case.measured).filter(|_| over_network(case))
+}
+
+/// What a link negotiates holds for both directions: where only one is slow, it is something else.
+fn one_direction(case: &Case) -> Option<(String, String)> {
+    let other = other_way(case).filter(|_| case.measured.path == Path::Net)?;
+    let half = case.described.network.as_ref()?.wire.as_ref().is_some_and(|w| w.duplex == Duplex::Half);
+    (!half).then_some(())?;
+    let why = format!(
+        "the other one gives {} on the same wire: another MTU at one end, flow control, or a card's offloads",
+        bytes_words(other.rate)
+    );
+    said("something that slows this direction alone", why)
 }
 
 fn interrupts(case: &Case) -> Option<(String, String)> {
@@ -119,6 +170,19 @@ fn interrupts(case: &Case) -> Option<(String, String)> {
         "the core that handles interrupts",
         format!("they took {irq:.0} % of its time, and one card's queue is one core's"),
     )
+}
+
+/// What belongs to one connection keeps to one cable, or it would overtake itself (IEEE 802.1AX, 6.2.1).
+fn one_of_a_bond(case: &Case) -> Option<(String, String)> {
+    let network = case.described.network.as_ref().filter(|n| over_network(case) && is_bond(&n.name))?;
+    let rate = case.measured.bytes_per_s();
+    let one = Wire::ethernet_of(rate).filter(|w| rate >= w.practical * PROOF_SHARE && w.line < network.bytes_per_s)?;
+    let why = format!(
+        "{} is what one {} carries, and a connection stays on one of the bond's cables",
+        bytes_words(rate),
+        one.name
+    );
+    said(&format!("one cable of '{}'", network.name), why)
 }
 
 /// A rate that is just what the next lower standard carries.

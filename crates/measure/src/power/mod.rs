@@ -22,7 +22,7 @@ pub use awake::{Activity, AwakeReport, DiskActivity, ProcessActivity, Snapshot, 
 pub use compare::{Comparison, compare};
 pub use meter::{Meter, Summary};
 pub use report::{PowerReport, ReportInput, report};
-pub use source::{Basis, PartSpec, Reading, Readout, Scope, SourceError, SourceSpec, Sources, Total};
+pub use source::{Basis, Login, PartSpec, Reading, Readout, Scope, SourceError, SourceSpec, Sources, Total};
 pub use tariff::{BadTariff, Tariff, Window};
 pub use whatif::{Choice, Setting, WhatIf, parse_setting, what_if};
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use larder_api::{Failure, FailureKind};
 use larder_measure::Machine;
-use larder_measure::disk::{CheckOptions, Level, Prepare, PrepareError, PrepareOptions, check, list};
+use larder_measure::disk::{CheckOptions, Level, Listed, Prepare, PrepareError, PrepareOptions, check, list};
+use serde::Serialize;
 
 use super::args::Global;
 use super::{Outcome, absolute};
@@ -84,10 +85,32 @@ pub(crate) struct PrepareArgs {
     dry_run: bool,
 }
 
+/// The form of what `list` and `prepare` answer as JSON; that of `check` has a version of its own.
+const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize)]
+struct Answer<T> {
+    version: u32,
+    #[serde(flatten)]
+    found: T,
+}
+
+impl<T> Answer<T> {
+    fn new(found: T) -> Self {
+        Self { version: VERSION, found }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct List {
+    disks: Vec<Listed>,
+}
+
 pub(super) fn run(global: &Global, command: DiskCommand) -> Result<Outcome, Failure> {
     match command {
         DiskCommand::List { recorded } => {
-            global.out().answer(&list(&recorded.machine()?), |disks| text::list(disks))?;
+            let listed = List { disks: list(&recorded.machine()?) };
+            global.out().answer(&Answer::new(listed), |answer| text::list(&answer.found.disks))?;
             Ok(Outcome::Done)
         }
         DiskCommand::Check { paths, members, no_flush_test, recorded } => {
@@ -123,7 +146,7 @@ fn prepare(global: &Global, args: PrepareArgs) -> Result<(), Failure> {
     };
     let plan = Prepare::plan(&machine, &options).map_err(|e| failure(&e))?;
     if args.dry_run {
-        return global.out().answer(&plan, text::plan);
+        return global.out().answer(&Answer::new(plan), |answer| text::plan(&answer.found));
     }
     let typed = match (args.serial, args.yes) {
         (Some(serial), _) => Some(serial),
@@ -131,7 +154,7 @@ fn prepare(global: &Global, args: PrepareArgs) -> Result<(), Failure> {
         (None, false) => asked(&plan)?,
     };
     let done = plan.run(&machine, typed.as_deref()).map_err(|e| failure(&e))?;
-    global.out().answer(&done, text::prepared)
+    global.out().answer(&Answer::new(done), |answer| text::prepared(&answer.found))
 }
 
 /// A person confirms: with a word for an empty disk, with the serial number where something would be lost.

@@ -51,7 +51,12 @@ fn evidence(found: &Diagnosis, colour: bool) -> String {
         text.push_str("\nmeasured:\n");
         text.extend(lines.lines().map(|line| format!("  {}\n", sure(line, colour))));
     }
-    let reasons: Vec<String> = found.findings.iter().filter_map(reason).collect();
+    let mut reasons: Vec<String> = Vec::new();
+    for why in found.findings.iter().filter_map(reason) {
+        if !reasons.contains(&why) {
+            reasons.push(why);
+        }
+    }
     if !reasons.is_empty() || !found.remarks.is_empty() {
         text.push_str("\nwhy:\n");
     }

@@ -1,5 +1,6 @@
 //! `larder power ...`: what the box draws and costs.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use serde::Serialize;
 
 use super::args::Global;
 use super::disk::Recorded;
+use super::password;
 use crate::config::Config;
 use crate::config::power::PowerConfig;
 use crate::folder;
@@ -213,8 +215,17 @@ pub(super) async fn all_sources(global: &Global) -> Result<Sources, Failure> {
     config(global).await.map(|config| sources(&config, &Machine::this()))
 }
 
+/// Plugs that want a password and have no file with it ask whoever sits at the terminal, once.
 fn sources(config: &PowerConfig, machine: &Machine) -> Sources {
-    Sources::new(machine, &config.sources, &config.parts, config.supply_efficiency)
+    let mut sources = Sources::new(machine, &config.sources, &config.parts, config.supply_efficiency);
+    if std::io::stdin().is_terminal() && !config.sources.is_empty() {
+        for fault in sources.read(Duration::ZERO).faults.iter().filter(|fault| fault.locked) {
+            if let Some(password) = password::ask_person(&fault.source_name) {
+                sources.unlock(&fault.source_name, &password);
+            }
+        }
+    }
+    sources
 }
 
 /// Two looks, a moment apart: counters give watts only then.

@@ -93,10 +93,15 @@ impl Job {
         matches!(self.workload.kind, Write | RandomWrite | RandomMixed | CreateFiles | CopyTreeIn)
     }
 
-    /// What is done once cannot be warmed up.
+    /// Whether the time runs until the server has said that all of it is on its disks.
+    pub fn flushes(&self) -> bool {
+        self.writes() && self.workload.synced
+    }
+
+    /// What is done once cannot be warmed up; and a flush is also that of whatever was written to warm up.
     fn can_warm_up(&self) -> bool {
         use Kind::*;
-        !matches!(self.workload.kind, CreateFiles | DeleteFiles | CopyTreeIn | CopyTreeOut)
+        !self.flushes() && !matches!(self.workload.kind, CreateFiles | DeleteFiles | CopyTreeIn | CopyTreeOut)
     }
 }
 
@@ -257,7 +262,11 @@ pub(super) fn block_on<R>(work: impl Future<Output = Outcome<R>>) -> Outcome<R> 
 
 pub(super) fn drive<T: Target>(target: &T, job: Job, limits: &RunLimits, control: &Control) -> Outcome<Repeat> {
     let threads = job.threads::<T>();
-    let warm_up = if job.can_warm_up() { limits.warm_up } else { Duration::ZERO };
+    let (warm_up, measure_max) = match job.can_warm_up() {
+        true => (limits.warm_up, limits.measure_max),
+        false if job.flushes() => (Duration::ZERO, limits.warm_up + limits.measure_max),
+        false => (Duration::ZERO, limits.measure_max),
+    };
     let shared = Shared::new(job, threads, !warm_up.is_zero());
     std::thread::scope(|scope| {
         for index in 0..threads {
@@ -274,7 +283,7 @@ pub(super) fn drive<T: Target>(target: &T, job: Job, limits: &RunLimits, control
                 shared.ended(Err(ClientError::Local { what, reason: error.to_string() }));
             }
         }
-        Watch { shared: &shared, control, threads, moments: Vec::new() }.run(warm_up, limits.measure_max)
+        Watch { shared: &shared, control, threads, moments: Vec::new() }.run(warm_up, measure_max)
     })
 }
 
@@ -390,8 +399,7 @@ impl Watch<'_> {
         let now = self.mark();
         let finished = Mark { at: gate.last_end.unwrap_or(now.at), ..now };
         // The flush at the end belongs to what was written.
-        let flushed = self.shared.job.writes() && self.shared.job.workload.synced;
-        let to = until.filter(|_| !flushed).unwrap_or(finished);
+        let to = until.filter(|_| !self.shared.job.flushes()).unwrap_or(finished);
         let seconds = to.at.saturating_duration_since(from.at).as_secs_f64().max(1e-9);
         let (bytes, operations) = (to.bytes - from.bytes, to.operations - from.operations);
         let [reads, writes] = &gate.latencies;
@@ -417,5 +425,112 @@ impl Watch<'_> {
             load_cpu_s: Some(gate.cpu_s),
             ..Repeat::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::share::{Entry, Identity, Share};
+    use super::*;
+    use crate::bench::result::Caches;
+
+    const FLUSH: Duration = Duration::from_millis(250);
+
+    /// A server that takes everything into its memory at once, and needs a while to bring it to its disks.
+    struct Memory {
+        taken: Arc<AtomicU64>,
+    }
+
+    impl Target for Memory {
+        type Share = Self;
+        const ACCESS: &'static str = "memory";
+
+        async fn connect(&self, _: Option<&Workload>) -> Outcome<Self> {
+            Ok(Self { taken: self.taken.clone() })
+        }
+
+        fn describe(&self) -> String {
+            String::new()
+        }
+    }
+
+    impl Share for Memory {
+        type File = ();
+
+        async fn make_folder(&self, _: &str) -> Outcome<()> {
+            Ok(())
+        }
+
+        async fn list(&self, _: &str) -> Outcome<Vec<Entry>> {
+            Ok(Vec::new())
+        }
+
+        async fn remove(&self, _: &str) -> Outcome<()> {
+            Ok(())
+        }
+
+        async fn remove_folder(&self, _: &str) -> Outcome<()> {
+            Ok(())
+        }
+
+        async fn size(&self, _: &str) -> Outcome<u64> {
+            Ok(0)
+        }
+
+        async fn create(&self, _: &str) -> Outcome<()> {
+            Ok(())
+        }
+
+        async fn open(&self, _: &str, _: bool) -> Outcome<()> {
+            Ok(())
+        }
+
+        async fn read(&self, _: &(), _: u64, _: u64, _: Identity<'_>) -> Outcome<()> {
+            tokio::task::yield_now().await;
+            Ok(())
+        }
+
+        async fn write(&self, _: &(), _: u64, len: u64, _: Identity<'_>) -> Outcome<()> {
+            self.taken.fetch_add(len, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            Ok(())
+        }
+
+        async fn flush(&self, _: &(), _: Identity<'_>) -> Outcome<()> {
+            tokio::time::sleep(FLUSH).await;
+            Ok(())
+        }
+
+        async fn close(&self, (): ()) -> Outcome<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_was_written_counts_when_it_is_flushed() {
+        let ms = Duration::from_millis;
+        for (kind, warm_up) in [(Kind::Write, 0), (Kind::Write, 50), (Kind::RandomWrite, 50)] {
+            let taken = Arc::new(AtomicU64::new(0));
+            let workload = Workload {
+                kind,
+                block_bytes: 4096,
+                depth: 4,
+                jobs: 2,
+                data_bytes: 64 << 20,
+                files: 2,
+                caches: Caches::Unknown,
+                compressible: false,
+                synced: true,
+            };
+            let layout = Layout::of(&workload, "memory").unwrap();
+            let contents = Arc::new(Contents::new(1, false, false));
+            let job = Job { workload, layout, folder: String::new(), contents, generation: 1, connections: None };
+            let limits = RunLimits { warm_up: ms(warm_up), measure_max: ms(100) };
+            let found = drive(&Memory { taken: taken.clone() }, job, &limits, &Control::new(|_| {})).unwrap();
+            // Neither more nor less than what was flushed, and the flush of both files is in the time.
+            assert_eq!(found.bytes, taken.load(Ordering::Relaxed), "{kind:?}");
+            assert!(found.seconds >= 2.0 * FLUSH.as_secs_f64(), "{kind:?}: {found:?}");
+            assert!((found.bytes_per_s - found.bytes as f64 / found.seconds).abs() < 1.0, "{kind:?}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use larder_base::units::ByteSize;
 use super::contents::{Contents, GENERATIONS};
 use super::drive::{Job, block_on};
 use super::error::{ClientError, Outcome};
-use super::layout::{Layout, Shape, is_made};
+use super::layout::{LARGE_FILES_MAX, Layout, Shape, is_made};
 use super::leftover;
 use super::patience::{CLEAN_UP_TIME_MAX, OPEN_TIME_MAX, within};
 use super::share::{Entry, Share, Target, check_supported};
@@ -20,6 +20,8 @@ use crate::bench::result::{Caches, Kind, Repeat, Workload};
 /// What is made beforehand is made in parallel, in large blocks.
 const FILL_DEPTH: u32 = 16;
 const FILL_BLOCK_BYTES: u64 = 1 << 20;
+/// Of a protocol that writes files as a whole: seconds on a slow share.
+const UPLOAD_BYTES_MAX: u64 = 64 << 20;
 const REMOVE_DEPTH: usize = 16;
 const ABORT_LOOK: Duration = Duration::from_millis(20);
 
@@ -69,8 +71,8 @@ impl<T: Target + 'static> Client<T> {
     fn layout(&self, workload: &Workload) -> Outcome<Layout> {
         check_supported::<T>(workload)?;
         let mut workload = workload.clone();
-        if T::STREAMS && workload.kind == Kind::Write {
-            workload.files = workload.files.max(u64::from(workload.jobs));
+        if T::STREAMS && is_large(workload.kind) {
+            workload.files = uploads(&workload);
         }
         let layout = Layout::of(&workload, T::ACCESS)?;
         match self.free_bytes {
@@ -146,7 +148,7 @@ impl<T: Target + 'static> Client<T> {
     }
 
     /// The files of a sequential write exist and are empty before its clock begins. Uploads make their own, and those
-    /// of the last one go first: a server may still be busy with one that was cut short.
+    /// of the last one go first: nothing is replaced.
     fn truncate(&mut self, layout: &Layout, control: &Control) -> Outcome<()> {
         if let Some(files) = &mut self.files {
             files.complete = false;
@@ -232,8 +234,6 @@ impl<T: Target + 'static> ShareClient for Client<T> {
             let all = outcome.as_ref().is_ok_and(|r| is_everything(workload, &layout, r));
             match workload.kind {
                 Kind::DeleteFiles => files.complete = false,
-                // The last upload ended with the clock, wherever it was.
-                Kind::Write if T::STREAMS => files.complete = false,
                 kind if kind == Kind::Write || makes_files(kind) => files.complete = all,
                 _ => {}
             }
@@ -254,6 +254,18 @@ impl<T: Target + 'static> ShareClient for Client<T> {
         (self.made, self.tried) = (false, false);
         left.map_or(Ok(()), |(folder, found)| Err(ClientError::Left { folder, found }))
     }
+}
+
+fn is_large(kind: Kind) -> bool {
+    matches!(kind, Kind::Read | Kind::Write | Kind::RandomRead)
+}
+
+/// Only what the server has answered is on its disks, so no upload is cut short, and none is long. Jobs get as many each.
+fn uploads(workload: &Workload) -> u64 {
+    let jobs = u64::from(workload.jobs.max(1));
+    let most = (LARGE_FILES_MAX / jobs).min(workload.data_bytes / workload.block_bytes.max(1) / jobs).max(1);
+    let wanted = workload.data_bytes.div_ceil(UPLOAD_BYTES_MAX).max(workload.files);
+    wanted.div_ceil(jobs).min(most) * jobs
 }
 
 /// Whether a run left every file there, whole.
@@ -389,4 +401,35 @@ async fn remove_files<S: Share>(share: &S, folder: &str, files: Vec<Entry>) -> O
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a clock may have to wait for is seconds of uploading, and every job has as many files.
+    #[test]
+    fn uploads_are_short() {
+        for (data_mib, block_kib, jobs, files, found) in [
+            (1024, 1024, 1, 1, 16),
+            (1024, 1024, 4, 1, 16),
+            (1100, 1024, 4, 1, 20),
+            (12, 1024, 1, 2, 2),
+            (64, 32 << 10, 4, 1, 4),
+        ] {
+            let (block_bytes, data_bytes) = (block_kib << 10, data_mib << 20);
+            let workload = Workload {
+                kind: Kind::Write,
+                block_bytes,
+                depth: 1,
+                jobs,
+                data_bytes,
+                files,
+                caches: Caches::Unknown,
+                compressible: false,
+                synced: true,
+            };
+            assert_eq!(uploads(&workload), found, "{workload:?}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::bench::result::{Kind, Workload};
 const FOLDER_FILES: u64 = 500;
 const FILES_MAX: u64 = 10_000_000;
 /// Of large files: all are open at the same time, on each connection.
-const LARGE_FILES_MAX: u64 = 256;
+pub(super) const LARGE_FILES_MAX: u64 = 256;
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 const SLOTS_MAX: u64 = 4096;
 const TREE_FOLDERS: u64 = 16;

@@ -6,6 +6,8 @@ use super::error::{ClientError, Outcome};
 
 /// Disks that sleep take up to half of it to wake.
 pub(super) const REPLY_TIME_MAX: Duration = Duration::from_secs(60);
+/// What a server's memory holds may be minutes of its disks' work.
+pub(super) const FLUSH_TIME_MAX: Duration = Duration::from_secs(600);
 /// Of a first connection, which asks several things.
 pub(super) const OPEN_TIME_MAX: Duration = Duration::from_secs(120);
 /// Of removing everything: each reply may be just in time.
@@ -13,11 +15,19 @@ pub(super) const CLEAN_UP_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// What a server replies, within the time for one reply.
 pub(super) async fn reply<R>(server: &str, answer: impl Future<Output = Outcome<R>>) -> Outcome<R> {
-    tokio::time::timeout(REPLY_TIME_MAX, answer).await.unwrap_or_else(|_| Err(silent(server)))
+    reply_within(REPLY_TIME_MAX, server, answer).await
 }
 
-pub(super) fn silent(server: &str) -> ClientError {
-    ClientError::lost(server, format!("the server did not answer for {} s", REPLY_TIME_MAX.as_secs()))
+pub(super) async fn reply_within<R>(
+    time_max: Duration,
+    server: &str,
+    answer: impl Future<Output = Outcome<R>>,
+) -> Outcome<R> {
+    tokio::time::timeout(time_max, answer).await.unwrap_or_else(|_| Err(silent(server, time_max)))
+}
+
+pub(super) fn silent(server: &str, time_max: Duration) -> ClientError {
+    ClientError::lost(server, format!("the server did not answer for {} s", time_max.as_secs()))
 }
 
 /// Several requests together.
@@ -37,6 +47,6 @@ mod tests {
         let error = runtime.block_on(async { within(Duration::from_millis(20), "nas", never()).await }).unwrap_err();
         assert!(matches!(error, ClientError::Lost { .. }), "{error}");
         assert!(runtime.block_on(async { reply("nas", async { Ok(()) }).await }).is_ok());
-        assert!(silent("nas").to_string().contains("did not answer for 60 s"));
+        assert!(silent("nas", REPLY_TIME_MAX).to_string().contains("did not answer for 60 s"));
     }
 }

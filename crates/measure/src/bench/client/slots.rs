@@ -83,7 +83,7 @@ impl Worker<'_> {
                 .collect(),
         };
         slots.try_collect::<()>().await?;
-        if job.writes() && job.workload.synced {
+        if job.flushes() {
             for (number, file) in (0..).zip(&files) {
                 share.flush(file, self.identity(number, 0)).await?;
             }
@@ -183,7 +183,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Uploads whole files, one after the other.
+    /// Uploads whole files, one after the other, the last one to its end: what is not answered is not on a disk.
     async fn stream<S: Share>(&self, share: &S, number: u64) -> Outcome<()> {
         let job = &self.shared.job;
         let Some(cursor) = self.shared.cursors.get(number as usize) else { return Ok(()) };
@@ -195,7 +195,7 @@ impl Worker<'_> {
                 let told = |bytes| {
                     self.count(1, bytes);
                     let _ = cursor.take();
-                    self.goes_on()
+                    true
                 };
                 let len = job.blocks_per_file() * job.workload.block_bytes;
                 share

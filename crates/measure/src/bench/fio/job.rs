@@ -62,11 +62,12 @@ impl FioJob {
         }
     }
 
-    /// Sequential writing is seen whole: the knee of a fast cache may lie anywhere. Without direct I/O a file is gone
-    /// through once, since a second time it would come from memory.
+    /// Writing is seen whole: the flush at its end is also that of what was written while it warmed up, and the knee of
+    /// a fast cache may lie anywhere. Without direct I/O a file is gone through once, since a second time it would come
+    /// from memory.
     pub(super) fn text(&self, logs: &Path) -> String {
         let mut text = "[global]\n".to_owned();
-        let ramp = if self.kind == Kind::Write || !self.direct { 0.0 } else { self.warm_up_s };
+        let ramp = if self.writes() || !self.direct { 0.0 } else { self.warm_up_s };
         let seconds = if ramp > 0.0 { self.seconds } else { self.seconds + self.warm_up_s };
         let mut put = |key: &str, value: String| {
             let _ = writeln!(text, "{key}={value}");
@@ -126,6 +127,11 @@ impl FioJob {
         let mut text = format!("\n[target{index}]\nfilename={name}\nsize={part}\n");
         if !shared {
             let _ = writeln!(text, "offset_increment={part}");
+        }
+        if self.writes() {
+            // A pool or a server may take direct I/O into its memory: what is written a second time has to be on the
+            // disks before, or it never gets there.
+            let _ = writeln!(text, "fsync={}", part / self.block_bytes.max(1));
         }
         text
     }

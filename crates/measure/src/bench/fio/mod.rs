@@ -126,7 +126,10 @@ fn logs_of(folder: &Path, job: &FioJob) -> Vec<super::result::Moment> {
     log::moments(&of("bw"), &of("iops"), job::LOG_MS)
 }
 
-/// The steady state: what fio counted after its own warming up, or, of sequential writing, what came after the knee.
+/// What fio counted, which for writing is all of it until the last flush was over.
+///
+/// Where a disk's fast cache was full in the middle, sequential writing counts from there on; but never for more than the
+/// whole: what memory took is no rate of a disk, however steadily it took it.
 fn repeat(job: &FioJob, found: &answer::Answer, moments: &[super::result::Moment]) -> Repeat {
     let mut repeat = Repeat {
         seconds: found.seconds,
@@ -145,12 +148,13 @@ fn repeat(job: &FioJob, found: &answer::Answer, moments: &[super::result::Moment
         (repeat.read, repeat.write) = (read, write);
     }
     if job.kind != Kind::Write || !job.direct {
-        // Without direct I/O the log shows what memory took; only the whole, flush included, is the disk's.
+        // Without direct I/O the log shows what memory took.
         return repeat;
     }
-    repeat.knee = series::knee(moments, job.warm_up_s);
-    let from = repeat.knee.map_or(job.warm_up_s, |knee| knee.at_s);
-    if let Some(steady) = series::steady(moments, from) {
+    let Some(knee) = series::knee(moments, job.warm_up_s) else { return repeat };
+    let steady = series::steady(moments, knee.at_s).filter(|s| s.bytes_per_s() <= found.bytes_per_s());
+    if let Some(steady) = steady {
+        repeat.knee = Some(knee);
         let part = (steady.seconds / found.seconds.max(f64::MIN_POSITIVE)).min(1.0);
         repeat.load_cpu_s = Some(found.cpu_s * part);
         (repeat.seconds, repeat.bytes) = (steady.seconds, steady.bytes as u64);

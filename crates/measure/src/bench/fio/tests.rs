@@ -86,22 +86,23 @@ fn job_files_say_what_is_measured() {
             "numjobs=2",
             "direct=1",
             "refill_buffers=1",
-            "ramp_time=1",
-            "runtime=3",
+            "runtime=4",
             "time_based=1",
             "filename=/mnt/a\\:b/data",
             "size=67108864",
             "end_fsync=1",
+            "fsync=16384",
         ],
-        &["offset_increment", "buffer_compress"],
+        &["offset_increment", "buffer_compress", "ramp_time"],
     );
     // Sequential jobs divide the file; what is only read is not refilled; the whole of a sequential write is seen.
     check(
         job(Kind::Read),
-        &["rw=read", "size=33554432", "offset_increment=33554432"],
-        &["refill_buffers", "end_fsync"],
+        &["rw=read", "size=33554432", "offset_increment=33554432", "ramp_time=1", "runtime=3"],
+        &["refill_buffers", "end_fsync", "fsync"],
     );
-    check(job(Kind::Write), &["rw=write", "runtime=4", "time_based=1"], &["ramp_time"]);
+    // What is written again is on the disk before: after each pass over a job's part there is a flush.
+    check(job(Kind::Write), &["rw=write", "runtime=4", "time_based=1", "fsync=8192"], &["ramp_time"]);
     // Without direct I/O nothing is read a second time.
     let cached = FioJob { direct: false, jobs: 1, compressible: true, ..job(Kind::Write) };
     check(cached, &["direct=0", "buffer_compress_percentage=50"], &["time_based", "ramp_time", "offset_increment"]);
@@ -144,4 +145,24 @@ fn a_fast_cache_is_told_apart_from_the_disk() {
     assert!((direct.bytes_per_s - 100e6).abs() < 1.0 && direct.seconds == 40.0);
     let cached = repeat(&FioJob { direct: false, ..job(Kind::Write) }, &found, &moments);
     assert!(cached.knee.is_none() && (cached.bytes_per_s - 200e6).abs() < 1.0);
+}
+
+#[test]
+fn what_memory_took_counts_when_it_is_on_the_disk() {
+    use crate::bench::result::Moment;
+    // Direct I/O into a pool's memory: 3 GB/s for four seconds, then two minutes of flushing at 100 MB/s.
+    let rates = |rate: &dyn Fn(u64) -> f64, moments: u64, seconds: f64, kind| {
+        let of = |i| Moment { at_ms: (i + 1) * 500, bytes_per_s: rate(i), operations_per_s: rate(i) / 4096.0 };
+        let moments: Vec<_> = (0..moments).map(of).collect();
+        let bytes = moments.iter().map(|m| m.bytes_per_s / 2.0).sum::<f64>() as u64;
+        let found = answer::Answer { seconds, bytes, operations: bytes / 4096, ..Default::default() };
+        repeat(&job(kind), &found, &moments)
+    };
+    for kind in [Kind::Write, Kind::RandomWrite] {
+        let found = rates(&|_| 3e9, 8, 124.0, kind);
+        assert!((found.bytes_per_s / 1e6 - 96.8).abs() < 0.1 && found.seconds == 124.0, "{found:?}");
+    }
+    // Memory was full after three seconds: what followed is faster than what became durable.
+    let found = rates(&|i| if i < 6 { 3e9 } else { 400e6 }, 16, 60.0, Kind::Write);
+    assert!(found.knee.is_none() && (found.bytes_per_s / 1e6 - 183.3).abs() < 0.1, "{found:?}");
 }

@@ -237,6 +237,7 @@ mod tests {
             layer,
             subject: "x".to_owned(),
             access: "local".to_owned(),
+            here: None,
             variant: Default::default(),
             workload: plan.workload(&plan.shapes[0]),
             with: "fio".to_owned(),

@@ -1,6 +1,7 @@
 //! Shares: a URL through a client of our own, a mounted one with fio.
 
 use std::collections::BTreeMap;
+use std::net::{ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
 use larder_base::units::ByteSize;
@@ -48,6 +49,8 @@ struct Share {
     notes: Vec<Note>,
     /// Whether the far end that is watched serves it.
     far: bool,
+    /// Whether this machine does.
+    here: Option<bool>,
 }
 
 impl Bench<'_> {
@@ -80,7 +83,11 @@ impl Bench<'_> {
         }
         let plan = Plan { data_bytes, ..plan };
         let far = self.served_by_far_end(runner, &folder.display().to_string(), server_of(&ground.source));
-        let share = Share { subject: folder.display().to_string(), caches, variant, notes, far };
+        let here = match server_of(&ground.source) {
+            Some(server) => is_this_machine(server),
+            None => (!ground.is_network()).then_some(true),
+        };
+        let share = Share { subject: folder.display().to_string(), caches, variant, notes, far, here };
         self.measure_share(runner, &mut load, &plan, &share)
     }
 
@@ -98,7 +105,8 @@ impl Bench<'_> {
         let server = Note { code: "server-memory".to_owned(), text, misleading: false };
         let notes = [reached, server].into_iter().chain(less).collect();
         let far = self.served_by_far_end(runner, &subject, client::host_of(url).as_deref());
-        let share = Share { subject, caches: Caches::Unknown, variant, notes, far };
+        let here = client::host_of(url).and_then(|server| is_this_machine(&server));
+        let share = Share { subject, caches: Caches::Unknown, variant, notes, far, here };
         let measured = self.measure_share(runner, &mut load, &plan, &share);
         let cleaned = load.clean_up();
         measured.and(cleaned)
@@ -126,6 +134,7 @@ impl Bench<'_> {
         plan: &Plan,
         share: &Share,
     ) -> Result<(), BenchError> {
+        let before = runner.runs.len();
         for shape in &plan.shapes {
             let mut workload = plan.workload(shape);
             workload.caches = super::disks::caches_of(shape.kind, share.caches);
@@ -139,10 +148,19 @@ impl Bench<'_> {
                 notes: share.notes.clone(),
                 far: share.far,
             };
-            runner.measure(load, spec)?;
+            let ended = runner.measure(load, spec);
+            runner.runs.iter_mut().skip(before).for_each(|run| run.here = share.here);
+            ended?;
         }
         Ok(())
     }
+}
+
+/// Whether a server's name or address is one of ours: only those can be bound to. `None`: nobody knows the name.
+fn is_this_machine(server: &str) -> Option<bool> {
+    let host = server.trim_start_matches('[').trim_end_matches(']');
+    let addresses: Vec<_> = (host, 0).to_socket_addrs().ok()?.collect();
+    Some(addresses.iter().any(|address| UdpSocket::bind((address.ip(), 0)).is_ok()))
 }
 
 /// Of `nas:/export`, `//nas/share`, `me@nas:/folder` and `[::1]:/export`, as they stand in mountinfo.
@@ -173,6 +191,20 @@ mod tests {
         ] {
             assert_eq!(server_of(source), server, "{source}");
         }
+    }
+
+    #[test]
+    fn own_addresses_are_known() {
+        for (server, here) in [
+            ("127.0.0.1", true),
+            ("localhost", true),
+            ("[::ffff:127.0.0.1]", true),
+            ("192.0.2.7", false),
+            ("2001:db8::7", false),
+        ] {
+            assert_eq!(is_this_machine(server), Some(here), "{server}");
+        }
+        assert_eq!(is_this_machine("no such name"), None);
     }
 
     #[test]

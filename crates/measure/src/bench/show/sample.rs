@@ -131,6 +131,7 @@ impl Bench {
             layer: told.layer,
             subject: told.subject.to_owned(),
             access: told.access.to_owned(),
+            here: None,
             variant: told.variant.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             workload,
             with: with.to_owned(),

@@ -3,6 +3,8 @@
 //!
 //! A run that is marked misleading is shown, but never speaks for its layer.
 
+use std::collections::BTreeMap;
+
 use super::{units, words};
 use crate::bench::result::{BenchResult, Kind, Layer, Note, Run, Saturation};
 
@@ -79,6 +81,37 @@ pub(crate) fn chain(result: &BenchResult, towards: Way) -> Vec<Step<'_>> {
         step.promised = sum(result, step.run).map(|s| s.promised);
     }
     steps
+}
+
+/// Why there is no chain to show, where there is none.
+pub(crate) fn no_chain(result: &BenchResult) -> Option<String> {
+    if [Way::Read, Way::Write].iter().any(|way| !chain(result, *way).is_empty()) {
+        return None;
+    }
+    let bulk: Vec<&Run> = runs(result).iter().filter(|r| way(r.workload.kind).is_some()).collect();
+    if bulk.is_empty() {
+        return Some(
+            "No bulk transfer was measured, so the layers cannot be held against each other: measure with read and write."
+                .to_owned(),
+        );
+    }
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for note in bulk.iter().filter_map(|run| misleading(run)) {
+        *reasons.entry(note.text.as_str()).or_default() += 1;
+    }
+    let more = match reasons.len() {
+        0 | 1 => String::new(),
+        2 => " (and one reason more)".to_owned(),
+        n => format!(" (and {} reasons more)", n - 1),
+    };
+    let most = reasons.iter().max_by_key(|(_, count)| **count);
+    let first = most.map_or(String::new(), |(why, _)| format!(": {}{more}", words::clean(why.trim_end_matches('.'))));
+    let which = match bulk.len() {
+        1 => "The only bulk transfer proves".to_owned(),
+        2 => "Both bulk transfers prove".to_owned(),
+        n => format!("All {n} bulk transfers prove"),
+    };
+    Some(format!("{which} nothing, so there is no chain of layers to show{first}."))
 }
 
 fn step_name(result: &BenchResult, run: &Run) -> String {
@@ -381,7 +414,7 @@ pub(crate) fn headline(result: &BenchResult) -> String {
     }
     parts.extend(best.and_then(|rank| random(result, rank)));
     let Some(name) = tops.first().map(|s| s.name.clone()).or_else(|| only(result)) else {
-        return "Nothing was measured that could be trusted.".to_owned();
+        return "Nothing was measured that could be trusted: the notes say why.".to_owned();
     };
     let mut text = format!("{}: {}.", capital(&name), parts.join(", "));
     let narrow: Vec<String> = tops

@@ -1,11 +1,16 @@
 //! Other disks, more of them, or the same in another layout.
 
+use larder_base::units::ByteSize;
+
 use super::{Candidate, GAIN_MIN, Means, STORAGE, candidate, candidates, forget};
 use crate::doctor::describe::{Described, Disk, Layout, Measured, What};
 use crate::doctor::diagnose::Finding;
 use crate::doctor::limits::DiskKind;
 use crate::doctor::stages::{StageKind, stages};
 use crate::doctor::words::{bytes_words, rate_words};
+
+/// Smaller ones cost more in metadata and parity than they gain.
+const RECORD_BYTES_MIN: u64 = 16 << 10;
 
 pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate> {
     let mut all = Vec::new();
@@ -21,6 +26,22 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
             described,
             measured,
             candidate("mirrors instead of parity", Means::Change, how, after, &mirrored),
+        ));
+    }
+    if let (true, Some(record), Some(block)) = (random, described.record_bytes, measured.block_bytes())
+        && record > block
+    {
+        let mut after = forget(described, STORAGE);
+        after.record_bytes = Some(block.max(RECORD_BYTES_MIN));
+        let size = ByteSize(block.max(RECORD_BYTES_MIN));
+        let how =
+            format!("zfs set recordsize={} DATASET, and write the files anew: only new ones get it", kibibytes(size.0));
+        all.push(candidate(
+            format!("records of {size}, as small as what is asked for"),
+            Means::Change,
+            how,
+            after,
+            measured,
         ));
     }
     let rates: Vec<f64> = described.disks.iter().filter_map(|d| d.rate(measured.what)).collect();
@@ -57,6 +78,10 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
         }
     }
     all
+}
+
+fn kibibytes(bytes: u64) -> String {
+    format!("{}K", bytes.div_ceil(1024).next_power_of_two())
 }
 
 /// The limit was found further down: what helps there helps here, as far as the rest allows.

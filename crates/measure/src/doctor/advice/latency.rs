@@ -13,15 +13,23 @@ pub(super) fn latency(described: &Described, measured: &Measured) -> Vec<Candida
         let how = "an SSD with capacitors (data centre models), for all or for the log alone";
         all.push(candidate("a disk with power-loss protection", Means::Purchase, how, after, measured));
     }
+    let several = measured.how.in_flight.is_some();
     let mut more = measured.clone();
     more.how.in_flight = more.how.in_flight.map(|n| n * 8.0);
+    let smb =
+        measured.with.as_ref().is_some_and(|with| ["smb", "cifs"].iter().any(|n| with.to_lowercase().contains(n)));
     let how = match measured.path {
+        Path::Share if smb => {
+            "mount -t cifs -o multichannel,max_channels=4 ..., or several files at once: robocopy /MT:8, rclone copy --transfers=8"
+        }
         Path::Share => {
             "mount -o nconnect=8,rsize=1048576,wsize=1048576 ..., or a client that sends several requests at once"
         }
         _ => "fio --iodepth=8 --numjobs=4, or an application that asks for several things at once",
     };
-    all.push(candidate("eight times as many requests at once", Means::Command, how, described.clone(), &more));
+    if several {
+        all.push(candidate("eight times as many requests at once", Means::Command, how, described.clone(), &more));
+    }
     if let Some(network) = described.network.as_ref().filter(|n| n.window_bytes.is_some()) {
         let mut after = described.clone();
         after.network = Some(Network { window_bytes: None, ..network.clone() });

@@ -4,6 +4,7 @@ use super::{Candidate, GAIN_MIN, Means, candidate, candidates, forget};
 use crate::doctor::describe::{Described, Measured, Network, Path};
 use crate::doctor::diagnose::{Cause, Finding};
 use crate::doctor::limits::Wire;
+use crate::doctor::stages::StageKind;
 
 pub(super) fn with_network(described: &Described, measured: &Measured, network: Network) -> Candidate {
     let mut after = forget(described, &[Path::Net]);
@@ -19,11 +20,15 @@ pub(super) fn wire_below(described: &Described, measured: &Measured, findings: &
     let below =
         findings.iter().rfind(|f| f.measured.path == Path::Net && f.measured.what.writes() == measured.what.writes());
     match below {
-        Some(below) if matches!(below.cause, Cause::Processor { .. } | Cause::Client { .. }) => {
+        // What slows the wire alone is not the wire: what helps there helps here.
+        Some(below) if !matches!(&below.cause, Cause::Stage(stage) if stage.kind == StageKind::Network) => {
             let all = candidates(described, below, findings).into_iter();
-            all.map(|c| Candidate { measured: measured.clone(), after: forget(&c.after, &[Path::Net]), ..c }).collect()
-        }
-        Some(below) if !matches!(below.cause, Cause::Stage(_)) => {
+            let all: Vec<Candidate> = all
+                .map(|c| Candidate { measured: measured.clone(), after: forget(&c.after, &[Path::Net]), ..c })
+                .collect();
+            if !all.is_empty() {
+                return all;
+            }
             let after = forget(described, &[Path::Net]);
             let how = "another cable and port; then: iperf3 -c HOST, iperf3 -c HOST -R, ethtool IFACE";
             vec![candidate("a wire as fast as it is described", Means::Change, how, after, measured)]

@@ -6,7 +6,7 @@ use super::processor::{at_client, at_processor};
 use super::{Candidate, Means, at_stage, candidate, forget};
 use crate::doctor::describe::{Described, Measured, Path};
 use crate::doctor::diagnose::{Finding, explain};
-use crate::doctor::suspects::better_client;
+use crate::doctor::suspects::{better_client, opposite};
 
 pub(super) fn suspected(
     described: &Described,
@@ -34,6 +34,28 @@ pub(super) fn suspected(
             Means::Change,
             "another cable and switch port; then: ethtool -S IFACE | grep -i err, nstat TcpRetransSegs",
         ),
+        "one-direction" => {
+            let mut one = candidate(
+                "both directions as fast as the better one",
+                Means::Change,
+                "the same MTU at both ends and on the switch: ip link set IFACE mtu 1500; then one by one: ethtool -A IFACE rx off tx off, ethtool -K IFACE gro off tso off",
+                forget(described, &[Path::Net]),
+                measured,
+            );
+            one.at_most = opposite(described, measured).map_or(f64::INFINITY, |other| other.rate);
+            vec![one]
+        }
+        "one-of-a-bond" => as_is(
+            "several connections over the bond",
+            Means::Command,
+            "SMB multichannel, or mount -o nconnect=4 with a bond that hashes ports: ip link set bond0 type bond xmit_hash_policy layer3+4; several clients fill it, too",
+        ),
+        "client-wifi" => {
+            let mut after = described.clone();
+            after.clients.iter_mut().for_each(|client| client.network = None);
+            let how = "a cable to the client, or a station of a newer Wi-Fi in the same room";
+            vec![candidate("a wire instead of Wi-Fi at the client", Means::Change, how, after, measured)]
+        }
         "one-core-irq" => {
             as_is("interrupts spread over the cores", Means::Command, "larder doctor --fix (IRQ affinity, RPS)")
         }

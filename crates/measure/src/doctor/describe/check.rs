@@ -68,7 +68,7 @@ fn layout(d: &Described) -> Result<()> {
     if d.groups == 0 || d.groups > disks {
         return senseless(format!("{} groups of {disks} disks: how many parity groups (vdevs) are there?", d.groups));
     }
-    if d.layout == Layout::Mirror && (d.copies < 2 || d.copies > disks.max(2)) {
+    if d.layout == Layout::Mirror && (d.copies < 2 || d.copies > disks) {
         return senseless(format!("a mirror of {} copies on {disks} disks: how many copies are there?", d.copies));
     }
     // A box may also list disks that the pool does not use, so only too few of them is an error.

@@ -12,6 +12,7 @@ mod check;
 mod raw;
 mod units;
 
+pub(super) use raw::is_bond;
 #[cfg(test)]
 pub(super) use units::rate;
 
@@ -313,6 +314,9 @@ pub struct How {
     pub client: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub client_cores: Vec<f64>,
+    /// Who serves, where that is not the machine whose disks are described: then nothing is known of what lies below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<String>,
     /// The machines that served and that asked, by name, where both were watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<Ends>,
@@ -351,6 +355,20 @@ impl Measured {
     }
 }
 
+/// What is mostly meant where a type is wrong.
+fn hinted(text: &str) -> String {
+    let hint = match text {
+        t if t.contains("expected a string") => {
+            "; rates, sizes and times are in quotes and have a unit, such as \"450MB/s\": which is it?"
+        }
+        t if t.contains("invalid type: string") && t.contains("expected f64") => {
+            "; operations and percents are plain numbers, such as 90000"
+        }
+        _ => "",
+    };
+    format!("{text}{hint}")
+}
+
 impl Described {
     /// How what was measured lies on its disks.
     pub(super) fn shape(&self, measured: &Measured) -> Shape {
@@ -359,8 +377,7 @@ impl Described {
     }
 
     pub fn parse(text: &str) -> Result<Self, BadDescription> {
-        let raw: raw::Raw =
-            toml::from_str(text).map_err(|e| BadDescription::Toml(e.to_string().trim_end().to_owned()))?;
+        let raw: raw::Raw = toml::from_str(text).map_err(|e| BadDescription::Toml(hinted(e.to_string().trim_end())))?;
         let mut described = raw::described(raw)?;
         check::check(&described)?;
         check::follow_links(&mut described)?;

@@ -200,7 +200,7 @@ fn link(raw: RawLink) -> Result<Link> {
 
 fn disk(raw: RawDisk) -> Result<Disk> {
     if raw.count == 0 || raw.count as usize > COUNT_MAX {
-        return senseless(format!("{} disks '{}'", raw.count, raw.name));
+        return senseless(format!("count = {} of the disk '{}': how many of it are in the box?", raw.count, raw.name));
     }
     for (field, value) in [("random_read", raw.random_read), ("random_write", raw.random_write)] {
         if let Some(value) = value.filter(|v| !v.is_finite() || *v <= 0.0) {
@@ -235,14 +235,27 @@ fn network(raw: RawNetwork) -> Result<Network> {
             raw.name
         ));
     };
+    if raw.window.is_some() && raw.round_trip.is_none() {
+        return senseless(format!(
+            "window = of the network '{}' needs round_trip =: how long does a packet take there and back (ping says)?",
+            raw.name
+        ));
+    }
     Ok(Network {
-        wire: wire.or_else(|| Wire::named(&raw.name)),
+        // Several cables together are none of the wires that their name has.
+        wire: wire.or_else(|| Wire::named(&raw.name).filter(|_| !is_bond(&raw.name))),
         name: raw.name,
         bytes_per_s,
         round_trip_s: optional(&raw.round_trip, seconds)?,
         window_bytes: optional(&raw.window, size)?,
         via: raw.via,
     })
+}
+
+/// Whether a name says that several cables are used as one (IEEE 802.1AX).
+pub(in crate::doctor) fn is_bond(name: &str) -> bool {
+    let plain = name.to_lowercase();
+    ["bond", "lacp", "lagg", "aggregat", "802.3ad"].iter().any(|word| plain.contains(word))
 }
 
 pub(super) fn client_alone(text: &str) -> Result<Client> {
@@ -286,6 +299,9 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
         (true, None, Some(iops)) => {
             return senseless(format!("iops = {iops} was measured: how many operations each second, more than 0?"));
         }
+        (_, Some(_), Some(_)) => {
+            return senseless("a measurement has rate = and iops =: which of the two was measured?");
+        }
         _ => {
             return senseless(
                 "a measurement of read or write needs rate =, one of random-read or random-write needs iops =, or rate = and block =",
@@ -317,6 +333,7 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             past_client: false,
             client: raw.client,
             client_cores: raw.client_cores,
+            elsewhere: None,
             ends: None,
             shape: None,
             iowait_percent: raw.iowait,

@@ -5,8 +5,10 @@ use larder_base::units::ByteSize;
 use super::BadDescription;
 
 pub(super) fn size(text: &str) -> Result<u64, BadDescription> {
+    // A number alone is bytes to others; here nobody means those.
+    let has_unit = text.chars().any(char::is_alphabetic);
     match text.parse::<ByteSize>() {
-        Ok(size) if size.0 > 0 => Ok(size.0),
+        Ok(size) if size.0 > 0 && has_unit => Ok(size.0),
         _ => Err(BadDescription::Size(text.to_owned())),
     }
 }

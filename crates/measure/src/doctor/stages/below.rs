@@ -43,7 +43,7 @@ pub(in crate::doctor) fn comparable(described: &Described, lower: &Measured, upp
     let disks = |m: &Measured| -> Vec<(String, u32)> {
         used(described, m).into_iter().map(|(disk, n)| (disk.name.clone(), n)).collect()
     };
-    disks(lower) == disks(upper) && asked_as_hard(described, lower, upper)
+    lower.how.elsewhere == upper.how.elsewhere && disks(lower) == disks(upper) && asked_as_hard(described, lower, upper)
 }
 
 /// Blocks, depth and flushes of the lower one are no excuse for being slower, and it measured what it says.

@@ -1,5 +1,7 @@
 //! What the disks give together, in their layout, and what each one's own wire lets through.
 
+use larder_base::units::ByteSize;
+
 use super::{Basis, FULL_SHARE, Stage, StageKind, asked_as_hard, count, layout};
 use crate::doctor::describe::{Described, Disk, Layout, Measured, Path, RANDOM_BLOCK_BYTES, What};
 use crate::doctor::limits::{DiskKind, Physical};
@@ -81,6 +83,10 @@ pub(super) fn disks(described: &Described, measured: &Measured, used: &[(&Disk, 
         // One reader of one file may be sent to one of the copies only.
         capacity_low /= f64::from(described.shape(measured).copies);
     }
+    if layout(described, measured, used) == Some(Layout::Linear) {
+        // Nobody says on which disk the file lies.
+        capacity_low = low.iter().map(|(rate, _)| *rate).fold(capacity_low, f64::min);
+    }
     let rate = |(disk, one, _): &(&Disk, One, u32)| one.high.min(wire(disk));
     let slowest = each.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))).map(|(disk, ..)| *disk);
     let least = each.iter().map(rate).fold(f64::MAX, f64::min);
@@ -97,6 +103,29 @@ pub(super) fn disks(described: &Described, measured: &Measured, used: &[(&Disk, 
         stage.why = Some(kind.physical().why.to_owned());
     }
     Some(stage)
+}
+
+/// A record has one checksum: it is read whole, and written anew whole, for whatever small part of it is asked for.
+pub(super) fn records(described: &Described, measured: &Measured, used: &[(&Disk, u32)]) -> Option<Stage> {
+    let (record, block) = (described.record_bytes?, measured.block_bytes()?);
+    if !measured.what.is_random() || record <= block {
+        return None;
+    }
+    let whole = |what: What| disks(described, &Measured { what, ..measured.clone() }, used);
+    let read = whole(What::Read)?;
+    let (of, basis, verb) = match measured.what.writes() {
+        false => ((read.capacity, read.capacity_low), read.basis, "read"),
+        true => {
+            let write = whole(What::Write)?;
+            let both = |a: f64, b: f64| 1.0 / (1.0 / a + 1.0 / b);
+            let of = (both(read.capacity, write.capacity), both(read.capacity_low, write.capacity_low));
+            (of, if read.basis == Basis::Usual { read.basis } else { write.basis }, "read and write")
+        }
+    };
+    let name = format!("the disks, which {verb} a whole record of {} for each {}", ByteSize(record), ByteSize(block));
+    let mut stage = Stage::new(StageKind::Disks, name, of.0 / record as f64, basis);
+    stage.capacity_low = of.1 / record as f64;
+    Some(stage.why("a record has one checksum, so all of it is read to check any part of it"))
 }
 
 /// Where a kind's nature is the reason.

@@ -91,8 +91,9 @@ pub(super) fn stages(described: &Described, measured: &Measured) -> Vec<Stage> {
     if measured.path != Path::Net {
         stages.extend(disks::disks(described, measured, &used));
         stages.extend(disks::connections(described, measured, &used));
-        stages.extend(work(described, measured));
+        stages.extend(disks::records(described, measured, &used));
     }
+    stages.extend(work(described, measured));
     stages.extend(links::links(described, measured, &used));
     stages.extend(network::network(described, measured));
     stages.extend(latency::latency(described, measured, &used));
@@ -104,8 +105,11 @@ pub(super) fn stages(described: &Described, measured: &Measured) -> Vec<Stage> {
     stages
 }
 
-/// The disks that took part, with their numbers.
+/// The disks that took part, with their numbers; none where they are another machine's.
 pub(super) fn used<'a>(described: &'a Described, measured: &Measured) -> Vec<(&'a Disk, u32)> {
+    if measured.how.elsewhere.is_some() {
+        return Vec::new();
+    }
     let taken = |disk: &'a Disk| match measured.disks.is_empty() {
         true => Some((disk, disk.count)),
         false => {

@@ -14,6 +14,7 @@ fn run(layer: Layer, subject: &str, kind: Kind, rate: f64) -> Run {
         layer,
         subject: subject.to_owned(),
         access: if layer == Layer::Share { "nfs3" } else { "local" }.to_owned(),
+        here: None,
         variant: Default::default(),
         workload: Workload {
             kind,
@@ -163,10 +164,49 @@ fn a_slow_disk_is_named() {
     let runs = vec![
         disk,
         run(Layer::Net, "nas", Kind::Receive, 117e6),
-        run(Layer::Share, "nfs://nas/data", Kind::Read, 19.5e6),
+        run(Layer::Share, "nfs://127.0.0.1/data", Kind::Read, 19.5e6),
     ];
     let found = diagnosed(runs);
     assert!(found.verdict.contains("capped by the disk itself: 98 % of the 20 MB/s"), "{}", found.verdict);
+}
+
+/// Disks say something of a share of their own machine only.
+#[test]
+fn a_share_of_another_machine_is_not_held_against_disks_here() {
+    let found = |subject: &str, here: Option<bool>| {
+        let mut share = run(Layer::Share, subject, Kind::Read, 60e6);
+        share.here = here;
+        let runs = vec![
+            run(Layer::Disk, "/mnt/a", Kind::Read, 20e6),
+            run(Layer::Pool, "/mnt/p", Kind::Read, 63e6),
+            run(Layer::Net, "nas", Kind::Receive, 117e6),
+            share,
+        ];
+        let found = diagnosed(runs);
+        found.findings.into_iter().find(|f| f.measured.path == Path::Share).unwrap()
+    };
+    let of_disks = |f: &Finding| f.stages.iter().any(|s| matches!(s.kind, StageKind::Disks | StageKind::Storage));
+    for (subject, here) in [
+        ("nfs://nas/data", None),
+        ("smb://me@10.0.0.5:445/data", Some(false)),
+        ("/mnt/nas", Some(false)),
+        ("nfs://elsewhere/data", Some(false)),
+    ] {
+        let share = found(subject, here);
+        assert!(!of_disks(&share) && share.measured.how.elsewhere.is_some(), "{subject}: {:#?}", share.stages);
+        assert!(matches!(share.cause, Cause::Unexplained), "{:?}", share.cause);
+        assert!(share.sentence.contains("there: larder bench disk"), "{}", share.sentence);
+    }
+    for (subject, here) in [
+        ("nfs://127.0.0.1:2049/data", None),
+        ("smb://me@elsewhere.lan/data", None),
+        ("nfs://[::1]/data", None),
+        ("nfs://nas/data", Some(true)),
+        ("/mnt/a", Some(true)),
+    ] {
+        let share = found(subject, here);
+        assert!(of_disks(&share) && share.measured.how.elsewhere.is_none(), "{subject}: {:#?}", share.stages);
+    }
 }
 
 #[test]

@@ -129,6 +129,17 @@ fn descriptions_that_make_no_sense_are_refused() {
             "there are 1",
         ),
         (format!("{disk}colour = 1"), "unknown field"),
+        (format!("{disk}count = 0"), "how many of it are in the box?"),
+        (format!("layout = \"mirror\"\n{disk}"), "a mirror of 2 copies on 1 disks"),
+        (format!("memory = \"8\"\n{disk}"), "'8' is not a size"),
+        (format!("{disk}random_read = nan"), "how many operations does it do"),
+        (format!("{disk}random_read = \"90k\""), "operations and percents are plain numbers"),
+        (format!("{disk}[[measured]]\npath = \"local\"\nwhat = \"read\"\nrate = 50"), "in quotes and have a unit"),
+        (
+            format!("{disk}[[measured]]\npath = \"local\"\nwhat = \"random-read\"\nrate = \"5MB/s\"\niops = 9"),
+            "which of the two was measured?",
+        ),
+        (format!("{disk}[network]\nname = \"n\"\nlimit = \"1Gbps\"\nwindow = \"64KiB\""), "needs round_trip ="),
     ] {
         let error = Described::parse(&text).unwrap_err().to_string();
         assert!(error.contains(message), "{text}\n{error}");

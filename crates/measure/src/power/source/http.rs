@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::login::Credentials;
+
 /// A plug on the same network answers in milliseconds; one that is gone must not hold up a reading.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -13,6 +15,9 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) enum HttpError {
     Unreachable(String),
+    /// It wants to be logged in to, and nobody gave a password.
+    Locked,
+    WrongPassword,
     Status(u16),
     NotUnderstood(&'static str),
 }
@@ -21,7 +26,8 @@ impl std::fmt::Display for HttpError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unreachable(why) => write!(f, "cannot be reached: {why}"),
-            Self::Status(401) => write!(f, "asks for a password, and larder has none for it"),
+            Self::Locked => write!(f, "asks for a password, and larder has none for it"),
+            Self::WrongPassword => write!(f, "does not take this user and password"),
             Self::Status(code) => write!(f, "answers with HTTP status {code}"),
             Self::NotUnderstood(why) => write!(f, "answers in a way that is not understood: {why}"),
         }
@@ -29,18 +35,38 @@ impl std::fmt::Display for HttpError {
 }
 
 /// `address`: HOST or HOST:PORT.
-pub(super) fn get_json(address: &str, path: &str) -> Result<Value, HttpError> {
-    let answer = exchange(address, path).map_err(|e| HttpError::Unreachable(e.to_string()))?;
-    let body = body(&answer)?;
-    serde_json::from_slice(&body).map_err(|_| HttpError::NotUnderstood("it is no JSON"))
+///
+/// The password is proved only to a plug that asks for it.
+pub(super) fn get_json(address: &str, path: &str, credentials: Option<&Credentials>) -> Result<Value, HttpError> {
+    let exchange = |authorization: Option<&str>| {
+        let answer = exchange(address, path, authorization).map_err(|e| HttpError::Unreachable(e.to_string()))?;
+        Answer::parse(&answer)
+    };
+    let mut answer = exchange(None)?;
+    if let (401, Some(credentials)) = (answer.status, credentials) {
+        answer = exchange(Some(&credentials.answer(&answer.all("www-authenticate"), path)?))?;
+    }
+    match (answer.status, credentials) {
+        (200, _) => serde_json::from_slice(&answer.body).map_err(|_| HttpError::NotUnderstood("it is no JSON")),
+        (401, None) => Err(HttpError::Locked),
+        (401, Some(_)) => Err(HttpError::WrongPassword),
+        (code, _) => Err(HttpError::Status(code)),
+    }
 }
 
-fn exchange(address: &str, path: &str) -> std::io::Result<Vec<u8>> {
+/// A value within a query (RFC 3986, 2.1).
+pub(super) fn escaped(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+fn exchange(address: &str, path: &str, authorization: Option<&str>) -> std::io::Result<Vec<u8>> {
     let mut stream = connect(address, 80)?;
     // Host and path come from the configuration: a line break in them would be a second header.
     let clean = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
+    let authorization = authorization.map_or(String::new(), |value| format!("Authorization: {}\r\n", clean(value)));
     let request = format!(
-        "GET {} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\nConnection: close\r\n\r\n",
+        "GET {} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\n{authorization}Connection: close\r\n\r\n",
         clean(path),
         clean(address)
     );
@@ -69,30 +95,44 @@ pub(super) fn connect(address: &str, port: u16) -> std::io::Result<TcpStream> {
     Err(last)
 }
 
-/// The body of a complete answer; chunks are put together.
-fn body(answer: &[u8]) -> Result<Vec<u8>, HttpError> {
-    let end =
-        answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or(HttpError::NotUnderstood("its header does not end"))?;
-    let head = String::from_utf8_lossy(answer.get(..end).unwrap_or_default()).into_owned();
-    let rest = answer.get(end + 4..).unwrap_or_default();
-    let mut lines = head.split("\r\n");
-    let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse::<u16>().ok());
-    match status {
-        Some(200) => {}
-        Some(code) => return Err(HttpError::Status(code)),
-        None => return Err(HttpError::NotUnderstood("it is no HTTP")),
+struct Answer {
+    status: u16,
+    /// Names in small letters.
+    headers: Vec<(String, String)>,
+    /// Chunks are put together.
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// A complete one.
+    fn parse(answer: &[u8]) -> Result<Self, HttpError> {
+        let end = answer.windows(4).position(|w| w == b"\r\n\r\n");
+        let end = end.ok_or(HttpError::NotUnderstood("its header does not end"))?;
+        let head = String::from_utf8_lossy(answer.get(..end).unwrap_or_default()).into_owned();
+        let rest = answer.get(end + 4..).unwrap_or_default();
+        let mut lines = head.split("\r\n");
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse::<u16>().ok());
+        let status = status.ok_or(HttpError::NotUnderstood("it is no HTTP"))?;
+        let headers: Vec<(String, String)> = lines
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
+            .collect();
+        let header = |name: &str| headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.to_lowercase());
+        let body = if status != 200 {
+            Vec::new()
+        } else if header("transfer-encoding").is_some_and(|v| v.contains("chunked")) {
+            unchunked(rest).ok_or(HttpError::NotUnderstood("its chunks are cut off"))?
+        } else {
+            match header("content-length").and_then(|v| v.parse::<usize>().ok()) {
+                Some(length) => rest.get(..length).ok_or(HttpError::NotUnderstood("it is cut off"))?.to_vec(),
+                None => rest.to_vec(),
+            }
+        };
+        Ok(Self { status, headers, body })
     }
-    let headers: Vec<(String, String)> = lines
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, value)| (name.to_lowercase(), value.trim().to_lowercase()))
-        .collect();
-    let header = |name: &str| headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
-    if header("transfer-encoding").is_some_and(|v| v.contains("chunked")) {
-        return unchunked(rest).ok_or(HttpError::NotUnderstood("its chunks are cut off"));
-    }
-    match header("content-length").and_then(|v| v.parse::<usize>().ok()) {
-        Some(length) => rest.get(..length).map(<[u8]>::to_vec).ok_or(HttpError::NotUnderstood("it is cut off")),
-        None => Ok(rest.to_vec()),
+
+    fn all(&self, name: &str) -> Vec<&str> {
+        self.headers.iter().filter(|(n, _)| n == name).map(|(_, value)| value.as_str()).collect()
     }
 }
 
@@ -118,8 +158,10 @@ mod tests {
 
     #[test]
     fn answers_of_all_three_shapes_are_read() {
-        let text =
-            |answer: &str| body(answer.as_bytes()).map(|b| String::from_utf8(b).unwrap()).map_err(|e| e.to_string());
+        let text = |answer: &str| {
+            let answer = Answer::parse(answer.as_bytes()).map_err(|e| e.to_string())?;
+            if answer.status == 200 { Ok(String::from_utf8(answer.body).unwrap()) } else { Err(String::new()) }
+        };
         let check = |answer: &str, found: &str| assert_eq!(text(answer).as_deref(), Ok(found), "{answer:?}");
         check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}\r\n", "{}");
         check("HTTP/1.0 200 OK\r\n\r\n{}", "{}");
@@ -138,6 +180,6 @@ mod tests {
         ] {
             assert!(text(bad).is_err(), "{bad:?}");
         }
-        assert!(text("HTTP/1.1 401 No\r\n\r\n").unwrap_err().contains("password"));
+        assert_eq!(escaped("a b&c=ü/~"), "a%20b%26c%3D%C3%BC%2F~");
     }
 }

@@ -9,11 +9,13 @@ use crate::Machine;
 
 mod http;
 mod hwmon;
+mod login;
 mod model;
 mod plug;
 mod rapl;
 mod ups;
 
+pub use login::Login;
 use model::Model;
 pub use model::PartSpec;
 
@@ -62,11 +64,14 @@ pub struct SourceError {
     pub why: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
+    /// It waits for a password that nobody has given.
+    #[serde(skip)]
+    pub locked: bool,
 }
 
 impl SourceError {
     fn new(source: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { source_name: source.into(), why: why.into(), action: None }
+        Self { source_name: source.into(), why: why.into(), action: None, locked: false }
     }
 
     #[must_use]
@@ -83,10 +88,12 @@ pub enum SourceSpec {
     Shelly {
         address: String,
         channel: u8,
+        login: Login,
     },
     Tasmota {
         address: String,
         channel: u8,
+        login: Login,
     },
     Nut {
         address: String,
@@ -153,6 +160,20 @@ impl Sources {
         readout
     }
 
+    /// What a person typed for a source that was locked (`source_name` of its error).
+    pub fn unlock(&mut self, source_name: &str, password: &str) {
+        for source in &mut self.sources {
+            let (kind, address, login) = match source {
+                Source::Named(SourceSpec::Shelly { address, login, .. }) => ("shelly", address, login),
+                Source::Named(SourceSpec::Tasmota { address, login, .. }) => ("tasmota", address, login),
+                _ => continue,
+            };
+            if source_name == format!("{kind} {address}") {
+                login.typed(password.to_owned());
+            }
+        }
+    }
+
     /// Idle and load as estimated from parts.
     pub fn estimate(&self) -> Option<super::Profile> {
         self.model.as_ref().map(Model::profile)
@@ -164,8 +185,12 @@ impl Source {
         match self {
             Self::Rapl(rapl) => rapl.read(machine, now),
             Self::Hwmon(hwmon) => Ok(hwmon.read(machine)),
-            Self::Named(SourceSpec::Shelly { address, channel }) => plug::shelly(address, *channel).map(|r| vec![r]),
-            Self::Named(SourceSpec::Tasmota { address, channel }) => plug::tasmota(address, *channel).map(|r| vec![r]),
+            Self::Named(SourceSpec::Shelly { address, channel, login }) => {
+                plug::shelly(address, *channel, login).map(|r| vec![r])
+            }
+            Self::Named(SourceSpec::Tasmota { address, channel, login }) => {
+                plug::tasmota(address, *channel, login).map(|r| vec![r])
+            }
             Self::Named(SourceSpec::Nut { address, ups }) => ups::read(address, ups).map(|r| vec![r]),
             Self::Named(SourceSpec::Typed { watts }) => Ok(vec![Reading {
                 source: "typed".to_owned(),

@@ -3,11 +3,64 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
+use sha2::Digest;
+
 use super::*;
 use crate::machine::fixture::Fixture;
 
+/// How a plug with the password `s3cret & more` wants to hear it.
+#[derive(Clone, Copy, PartialEq)]
+enum Lock {
+    Open,
+    /// Shelly Gen1, whose user somebody called `me`: all but `/shelly`.
+    Basic,
+    /// Shelly Gen2: all but `/shelly`.
+    Digest,
+    /// Tasmota.
+    Query,
+}
+
+const PASSWORD: &str = "s3cret & more";
+
 /// Answers GETs of certain paths, as long as the test runs. What it does not know is a 404, as on a plug.
 fn plug(answers: &'static [(&'static str, &'static str)]) -> SocketAddr {
+    locked_plug(answers, Lock::Open)
+}
+
+/// What a plug says to whoever has not proved the password: status line and headers.
+fn refusal(lock: Lock, path: &str, request: &str) -> Option<String> {
+    let authorization = request.lines().find_map(|line| line.strip_prefix("Authorization: ")).unwrap_or_default();
+    let unauthorized = |challenge: &str| Some(format!("401 Unauthorized\r\nWWW-Authenticate: {challenge}"));
+    match lock {
+        _ if path == "/shelly" => None,
+        Lock::Open => None,
+        // me:s3cret & more
+        Lock::Basic if authorization == "Basic bWU6czNjcmV0ICYgbW9yZQ==" => None,
+        Lock::Basic => unauthorized("Basic realm=\"shellyplug-s-AABBCC\""),
+        Lock::Digest => {
+            let field = |name: &str| {
+                let (_, rest) = authorization.split_once(&format!("{name}="))?;
+                Some(rest.trim_start_matches('"').split(['"', ',']).next()?.to_owned())
+            };
+            let sha =
+                |text: String| sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let cnonce = authorization.split_once("cnonce=\"").and_then(|(_, rest)| rest.split('"').next());
+            let a1 = sha(format!("admin:shellyplusplugs-aabbcc:{PASSWORD}"));
+            let a2 = sha(format!("GET:{path}"));
+            let expected = sha(format!("{a1}:1700000001:00000001:{}:auth:{a2}", cnonce.unwrap_or_default()));
+            let named = authorization.starts_with("Digest username=\"admin\"") && cnonce.is_some_and(|c| c.len() >= 16);
+            if named && authorization.contains(&format!("uri=\"{path}\"")) && field("response") == Some(expected) {
+                return None;
+            }
+            let realm = "realm=\"shellyplusplugs-aabbcc\"";
+            unauthorized(&format!("Digest qop=\"auth\", {realm}, nonce=\"1700000001\", algorithm=SHA-256"))
+        }
+        Lock::Query if path.starts_with("/cm?user=admin&password=s3cret%20%26%20more&") => None,
+        Lock::Query => Some("401 Unauthorized".to_owned()),
+    }
+}
+
+fn locked_plug(answers: &'static [(&'static str, &'static str)], lock: Lock) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -23,8 +76,10 @@ fn plug(answers: &'static [(&'static str, &'static str)]) -> SocketAddr {
             }
             let request = String::from_utf8(request).unwrap();
             let path = request.split(' ').nth(1).unwrap_or_default();
+            let refused = refusal(lock, path, &request);
+            let path = path.replace("user=admin&password=s3cret%20%26%20more&", "");
             let (status, body) = match answers.iter().find(|(p, _)| *p == path) {
-                Some((_, body)) if body.starts_with("401") => ("401 Unauthorized", ""),
+                _ if refused.is_some() => (refused.as_deref().unwrap_or_default(), ""),
                 Some((_, body)) => ("200 OK", *body),
                 None => ("404 Not Found", "Not Found"),
             };
@@ -71,7 +126,9 @@ const TASMOTA: &[(&str, &str)] = &[(
 const STRIP: &[(&str, &str)] = &[("/cm?cmnd=Status%208", r#"{"StatusSNS":{"ENERGY":{"Total":1.0,"Power":[5,7.5]}}}"#)];
 const NO_METER: &[(&str, &str)] =
     &[("/shelly", r#"{"gen":3}"#), ("/rpc/Switch.GetStatus?id=0", r#"{"id":0,"output":true}"#)];
-const LOCKED: &[(&str, &str)] = &[("/shelly", r#"{"gen":2,"auth_en":true}"#), ("/rpc/Switch.GetStatus?id=0", "401")];
+/// Refuses with status 200, as old firmware does.
+const OLD_TASMOTA: &[(&str, &str)] =
+    &[("/cm?cmnd=Status%208", r#"{"WARNING":"Need user=<username>&password=<password>"}"#)];
 
 #[test]
 fn plugs_of_all_kinds_are_read() {
@@ -79,11 +136,44 @@ fn plugs_of_all_kinds_are_read() {
         let reading = reading.unwrap();
         assert_eq!((reading.watts, reading.energy_wh, reading.scope), (watts, energy_wh, Scope::Outlet));
     };
-    check(plug::shelly(&plug(GEN1).to_string(), 0), 17.35, Some(10_000.0));
-    check(plug::shelly(&plug(GEN1_STATUS).to_string(), 1), 26.25, Some(2.0));
-    check(plug::shelly(&plug(GEN2).to_string(), 0), 44.2, Some(12_345.678));
-    check(plug::tasmota(&plug(TASMOTA).to_string(), 0), 63.0, Some(3705.0));
-    check(plug::tasmota(&plug(STRIP).to_string(), 1), 7.5, Some(1000.0));
+    check(plug::shelly(&plug(GEN1).to_string(), 0, &Login::default()), 17.35, Some(10_000.0));
+    check(plug::shelly(&plug(GEN1_STATUS).to_string(), 1, &Login::default()), 26.25, Some(2.0));
+    check(plug::shelly(&plug(GEN2).to_string(), 0, &Login::default()), 44.2, Some(12_345.678));
+    check(plug::tasmota(&plug(TASMOTA).to_string(), 0, &Login::default()), 63.0, Some(3705.0));
+    check(plug::tasmota(&plug(STRIP).to_string(), 1, &Login::default()), 7.5, Some(1000.0));
+}
+
+/// By a file, which lives as long as the first half.
+fn login(password: &str) -> (tempfile::NamedTempFile, Login) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "{password}").unwrap();
+    let path = file.path().to_owned();
+    (file, Login::new(None, Some(path)))
+}
+
+#[test]
+fn plugs_with_passwords_are_read() {
+    let (file, admin) = login(PASSWORD);
+    let me = Login::new(Some("me".to_owned()), Some(file.path().to_owned()));
+    let gen1 = locked_plug(GEN1, Lock::Basic).to_string();
+    let gen2 = locked_plug(GEN2, Lock::Digest).to_string();
+    let tasmota = locked_plug(TASMOTA, Lock::Query).to_string();
+    assert_eq!(plug::shelly(&gen1, 0, &me).unwrap().watts, 17.35);
+    assert_eq!(plug::shelly(&gen2, 0, &admin).unwrap().watts, 44.2);
+    assert_eq!(plug::tasmota(&tasmota, 0, &admin).unwrap().watts, 63.0);
+    // A plug that wants none does not hear it.
+    assert_eq!(plug::tasmota(&plug(TASMOTA).to_string(), 0, &admin).unwrap().watts, 63.0);
+    // Typed, for as long as the program runs.
+    let fixture = Fixture::new(SENSORS);
+    let spec = |address: &String| SourceSpec::Shelly { address: address.clone(), channel: 0, login: Login::default() };
+    let mut sources = Sources::new(&fixture.machine, &[spec(&gen2)], &[], None);
+    let before = sources.read(Duration::ZERO);
+    assert!(before.faults.len() == 1 && before.faults[0].locked, "{before:?}");
+    sources.unlock(&before.faults[0].source_name, PASSWORD);
+    let after = sources.read(Duration::ZERO);
+    assert_eq!(after.total.as_ref().map(|t| t.watts), Some(44.2));
+    let all = format!("{sources:?}{after:?}{before:?}{}", serde_json::to_string(&after).unwrap());
+    assert!(!all.contains("s3cret"), "{all}");
 }
 
 #[test]
@@ -92,10 +182,20 @@ fn plugs_that_do_not_tell_say_why() {
         let error = reading.unwrap_err();
         assert!(error.why.contains(why) && error.action.is_some(), "{error:?}");
     };
-    check(plug::shelly(&plug(NO_METER).to_string(), 0), "no meter");
-    check(plug::shelly(&plug(LOCKED).to_string(), 0), "password");
-    check(plug::tasmota(&plug(GEN1).to_string(), 0), "status 404");
-    check(plug::tasmota("127.0.0.1:1", 0), "cannot be reached");
+    check(plug::shelly(&plug(NO_METER).to_string(), 0, &Login::default()), "no meter");
+    for (answers, lock) in [(GEN1, Lock::Basic), (GEN2, Lock::Digest)] {
+        let address = locked_plug(answers, lock).to_string();
+        check(plug::shelly(&address, 0, &Login::default()), "asks for a password");
+        check(plug::shelly(&address, 0, &login("wrong").1), "does not take this user and password");
+    }
+    for address in [locked_plug(TASMOTA, Lock::Query), plug(OLD_TASMOTA)] {
+        check(plug::tasmota(&address.to_string(), 0, &Login::default()), "asks for a password");
+    }
+    check(plug::tasmota(&locked_plug(TASMOTA, Lock::Query).to_string(), 0, &login("wrong").1), "does not take this");
+    // A device of a later generation that suddenly wants the password itself does not get it.
+    check(plug::shelly(&locked_plug(GEN2, Lock::Basic).to_string(), 0, &login(PASSWORD).1), "another kind of login");
+    check(plug::tasmota(&plug(GEN1).to_string(), 0, &Login::default()), "status 404");
+    check(plug::tasmota("127.0.0.1:1", 0, &Login::default()), "cannot be reached");
 }
 
 const SENSORS: &str = "\
@@ -151,10 +251,10 @@ fn the_best_source_makes_the_total() {
     check(&[SourceSpec::Typed { watts: 17.0 }], 15.2, "hwmon", Basis::Measured);
     let address = plug(TASMOTA).to_string();
     let named = format!("tasmota {address}");
-    let tasmota = SourceSpec::Tasmota { address, channel: 0 };
+    let tasmota = SourceSpec::Tasmota { address, channel: 0, login: Login::default() };
     check(&[SourceSpec::Typed { watts: 17.0 }, tasmota], 63.0, &named, Basis::Measured);
     // One that fails is named, and the others go on.
-    let gone = SourceSpec::Shelly { address: "127.0.0.1:1".to_owned(), channel: 0 };
+    let gone = SourceSpec::Shelly { address: "127.0.0.1:1".to_owned(), channel: 0, login: Login::default() };
     let readout = Sources::new(&fixture.machine, &[gone], &[], None).read(Duration::ZERO);
     assert_eq!((readout.faults.len(), readout.total.unwrap().watts), (1, 15.2));
     assert!(readout.readings.iter().any(|r| r.watts == 1.5 && r.scope == Scope::Part), "{:?}", readout.readings);

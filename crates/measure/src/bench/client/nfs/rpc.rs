@@ -20,11 +20,12 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
+use super::proto::COMMIT;
 use super::records::{Begin, Receiver, Records};
 use super::xdr::{Reader, Short, Writer};
 use crate::bench::client::contents::{Contents, mix};
 use crate::bench::client::error::{ClientError, Outcome};
-use crate::bench::client::patience::{REPLY_TIME_MAX, silent};
+use crate::bench::client::patience::{FLUSH_TIME_MAX, REPLY_TIME_MAX, reply_within};
 
 const RECEIVE_BYTES: usize = 256 << 10;
 const IOV_MAX: usize = 64;
@@ -178,8 +179,9 @@ impl Connection {
         expected: Option<Expected>,
     ) -> Outcome<Answer> {
         let call = self.begin(program, procedure, arguments, payload, expected);
-        let answer = tokio::time::timeout(REPLY_TIME_MAX, call).await;
-        answer.unwrap_or_else(|_| Err(silent(&self.shared.borrow().what)))
+        let time_max = if procedure == COMMIT { FLUSH_TIME_MAX } else { REPLY_TIME_MAX };
+        let what = self.shared.borrow().what.clone();
+        reply_within(time_max, &what, call).await
     }
 
     /// `payload` belongs to the arguments: it is sent behind them, with its padding.

@@ -93,7 +93,8 @@ impl Session {
             }
         }
         let ended = || ClientError::lost(&*self.host, "the session ended");
-        patience::reply(&self.host, async { receiver.await.unwrap_or_else(|_| Err(ended())) }).await
+        let time_max = if kind == packet::EXTENDED { patience::FLUSH_TIME_MAX } else { patience::REPLY_TIME_MAX };
+        patience::reply_within(time_max, &self.host, async { receiver.await.unwrap_or_else(|_| Err(ended())) }).await
     }
 }
 

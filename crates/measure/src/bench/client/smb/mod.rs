@@ -82,7 +82,7 @@ impl SmbTarget {
             dfs_target_policy: Default::default(),
             connect_options: Default::default(),
             previous_session_id: Default::default(),
-            response_timeout: Some(patience::REPLY_TIME_MAX),
+            response_timeout: Some(patience::FLUSH_TIME_MAX),
         }
     }
 
@@ -178,7 +178,8 @@ impl SmbShare {
         let failed = |e: smb2::Error| failure(what, e);
         let tree = Some(self.tree.tree_id);
         let asking = self.connection.execute_with_credits(command, body, tree, credits(bytes));
-        let frame = patience::reply(what, async { asking.await.map_err(failed) }).await?;
+        let time_max = if command == Command::Flush { patience::FLUSH_TIME_MAX } else { patience::REPLY_TIME_MAX };
+        let frame = patience::reply_within(time_max, what, async { asking.await.map_err(failed) }).await?;
         if frame.header.status != NtStatus::SUCCESS {
             return Err(failure(what, smb2::Error::Protocol { status: frame.header.status, command }));
         }

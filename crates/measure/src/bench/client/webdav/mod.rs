@@ -22,6 +22,7 @@ use super::error::{ClientError, Outcome};
 use super::patience;
 use super::share::{Entry, Identity, Share, Target, ended_early};
 use super::url::{ShareUrl, decode, encode_path};
+use crate::base64;
 use crate::bench::result::Workload;
 use http::{Payload, Place, Pool, Sent};
 
@@ -53,25 +54,11 @@ impl DavTarget {
             base: if parts.is_empty() { String::new() } else { format!("/{}", parts.join("/")) },
             authorization: user
                 .as_ref()
-                .map(|user| format!("Basic {}", base64(format!("{user}:{password}").as_bytes()))),
+                .map(|user| format!("Basic {}", base64::encode(format!("{user}:{password}").as_bytes()))),
             user,
             found: Mutex::new(None),
         })
     }
-}
-
-/// RFC 4648 4.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let word = three.iter().fold(0u32, |w, b| w << 8 | u32::from(*b)) << (8 * (3 - three.len()));
-        for digit in 0..4 {
-            let value = (word >> (18 - 6 * digit) & 63) as usize;
-            out.push(if digit <= three.len() { DIGITS[value] as char } else { '=' });
-        }
-    }
-    out
 }
 
 impl Target for DavTarget {
@@ -377,7 +364,9 @@ impl Share for DavShare {
                 }
             }
             match asking.as_mut().poll(cx) {
-                Poll::Pending if silence.as_mut().poll(cx).is_ready() => Poll::Ready(Some(Err(patience::silent(path)))),
+                Poll::Pending if silence.as_mut().poll(cx).is_ready() => {
+                    Poll::Ready(Some(Err(patience::silent(path, patience::REPLY_TIME_MAX))))
+                }
                 polled => polled.map(Some),
             }
         })
@@ -404,13 +393,6 @@ impl Share for DavShare {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_of_the_rfc() {
-        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(base64(plain.as_bytes()), coded);
-        }
-    }
 
     #[test]
     fn names_keep_to_their_folder() {

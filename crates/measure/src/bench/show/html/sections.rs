@@ -13,6 +13,9 @@ pub(super) fn all(result: &BenchResult, page: &mut Page) {
     page.push("<main id=\"main\">");
     notes(result, page, "notes", "What to know first", |urgency| urgency < 2);
     section(page, "overview", "Bottom to top", |page| {
+        if let Some(why) = view::no_chain(result) {
+            page.push(&format!("<p class=\"none\">{}</p>", escape(&why)));
+        }
         plots(&figures, Chapter::Overview, page);
         sums(result, page);
     });

@@ -1,28 +1,13 @@
 use super::*;
+use crate::base64;
 use crate::bench::result::{BenchResult, FarMachine, Note};
 use crate::bench::show::{sample, words};
 use sha2::{Digest, Sha256};
 
-const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/// 32 bytes as 44 characters (RFC 4648).
-fn base64(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for chunk in bytes.chunks(3) {
-        let n = chunk.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
-        for digit in 0..4 {
-            let letter = LETTERS[(n >> (18 - 6 * digit) & 63) as usize] as char;
-            out.push(if digit > chunk.len() { '=' } else { letter });
-        }
-    }
-    out
-}
-
 /// A browser runs the script and uses the sheet only if these are right.
 #[test]
 fn the_policy_names_style_and_script() {
-    let hash = |text: &str| base64(&Sha256::digest(text.as_bytes()));
-    assert_eq!(base64(b"larder"), "bGFyZGVy");
+    let hash = |text: &str| base64::encode(&Sha256::digest(text.as_bytes()));
     assert_eq!(hash(&page::style()), page::STYLE_HASH, "page.css or plot.css changed");
     assert_eq!(hash(page::script()), page::SCRIPT_HASH, "page.js changed");
 }
@@ -132,4 +117,24 @@ fn numbers_for_scripts_are_short() {
     check(1e-310, "1e-310");
     assert_eq!(json("</script>\u{2028}&"), "\\u003c/script\\u003e\\u2028\\u0026");
     assert_eq!(words::clean("\u{2028}"), "");
+}
+
+#[test]
+fn without_a_chain_the_page_says_why() {
+    let part = |result: &BenchResult| {
+        let page = html(result);
+        let begin = page.find("<section id=\"overview-part\">").unwrap();
+        page[begin..begin + page[begin..].find("</section>").unwrap()].to_owned()
+    };
+    let mut result = sample::box_a();
+    assert!(!part(&result).contains("class=\"none\""));
+    for run in &mut result.runs {
+        run.notes.clear();
+        let text = "a repeat took less than 1 s: too short".to_owned();
+        run.notes.push(Note { code: "too-short".into(), text, misleading: true });
+    }
+    let wrong = part(&result);
+    assert!(wrong.contains("bulk transfers prove nothing") && wrong.contains("less than 1 s: too short."), "{wrong}");
+    result.runs.retain(|run| run.workload.kind.counts_operations());
+    assert!(!result.runs.is_empty() && part(&result).contains("No bulk transfer was measured"), "{}", part(&result));
 }
