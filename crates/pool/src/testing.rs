@@ -28,6 +28,12 @@ pub struct Faults {
     pub failing_syncs: AtomicI64,
     /// So many listings of objects fail.
     pub failing_lists: AtomicI64,
+    /// It has no head to move.
+    pub no_seeks: AtomicBool,
+    /// Reads past the cache take so long; how many there are, and were at most.
+    pub direct_read_ms: AtomicU64,
+    pub direct_reads: AtomicU64,
+    pub direct_reads_max: AtomicU64,
     sizes: Mutex<HashMap<String, u64>>,
     filesystem: u64,
 }
@@ -62,6 +68,10 @@ impl FaultyDisks {
                     syncs: AtomicU64::new(0),
                     failing_syncs: AtomicI64::new(0),
                     failing_lists: AtomicI64::new(0),
+                    no_seeks: false.into(),
+                    direct_read_ms: AtomicU64::new(0),
+                    direct_reads: AtomicU64::new(0),
+                    direct_reads_max: AtomicU64::new(0),
                     sizes: Mutex::default(),
                     filesystem: number,
                 })
@@ -189,6 +199,10 @@ impl DiskIo for FaultyDisk {
     fn identity(&self) -> io::Result<(u64, u64)> {
         self.inner.identity()
     }
+
+    fn seeks(&self) -> bool {
+        !self.faults.no_seeks.load(SeqCst)
+    }
 }
 
 struct FaultyFile {
@@ -244,6 +258,11 @@ impl DiskFile for FaultyFile {
 
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.disk.may_read()?;
+        let faults = &self.disk.faults;
+        let now = faults.direct_reads.fetch_add(1, SeqCst) + 1;
+        faults.direct_reads_max.fetch_max(now, SeqCst);
+        std::thread::sleep(std::time::Duration::from_millis(faults.direct_read_ms.load(SeqCst)));
+        faults.direct_reads.fetch_sub(1, SeqCst);
         if self.disk.faults.no_direct.load(SeqCst) {
             return self.file.read_at(&mut [IoSliceMut::new(buffer)], offset);
         }
