@@ -28,6 +28,8 @@ pub struct Faults {
     pub failing_syncs: AtomicI64,
     /// So many listings of objects fail.
     pub failing_lists: AtomicI64,
+    /// Shards are given no names.
+    pub no_renames: AtomicBool,
     /// It has no head to move.
     pub no_seeks: AtomicBool,
     /// Reads past the cache take so long; how many there are, and were at most.
@@ -68,6 +70,7 @@ impl FaultyDisks {
                     syncs: AtomicU64::new(0),
                     failing_syncs: AtomicI64::new(0),
                     failing_lists: AtomicI64::new(0),
+                    no_renames: false.into(),
                     no_seeks: false.into(),
                     direct_read_ms: AtomicU64::new(0),
                     direct_reads: AtomicU64::new(0),
@@ -144,6 +147,9 @@ impl DiskIo for FaultyDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.may_write()?;
+        if to.starts_with("objects/") && self.faults.no_renames.load(SeqCst) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         self.inner.rename(from, to)?;
         let mut sizes = self.faults.sizes.lock();
         let size = sizes.remove(from).unwrap_or(0);

@@ -272,8 +272,14 @@ impl Core {
         let lost: Vec<u8> = failures.iter().map(|(index, _, _)| *index).collect();
         lost.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
         if !failures.is_empty() {
-            self.blocking(move |core| failures.iter().for_each(|(_, slot, error)| core.write_failed(*slot, error)))
-                .await?;
+            let of_task = draft.clone();
+            self.blocking(move |core| {
+                for (index, slot, error) in &failures {
+                    core.write_failed(*slot, error);
+                    core.leave_no_draft(&of_task.object, *index, *slot);
+                }
+            })
+            .await?;
         }
         // A disk that took its shard may have gone meanwhile; one that is not in sync is not believed alone (O1).
         let members: Vec<_> = draft.object.placed().filter_map(|(_, slot)| self.member(slot)).collect();
@@ -299,6 +305,22 @@ impl Core {
             self.repairs.add(&object.path);
         }
         Ok(Commit::Stored(object))
+    }
+
+    /// A shard that could not be given its name: beside a stored version its temporary file would speak of one that was cut
+    /// short (O2). A disk that keeps it is not believed, where the others can do without. Blocks.
+    fn leave_no_draft(&self, object: &Object, index: u8, slot: u8) {
+        let Some(member) = self.member(slot).filter(|member| member.is_writable()) else { return };
+        let removed = member.io().and_then(|io| {
+            match io.remove(&shard::temp_name(&object.path, object.version, index)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            io.sync_directory(&shard::directory(&object.path))
+        });
+        if removed.is_err() {
+            self.give_up(slot);
+        }
     }
 
     fn remember_refused(&self, object: &Object) {

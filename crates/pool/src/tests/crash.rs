@@ -73,6 +73,27 @@ async fn an_object_that_was_being_repaired_is_none_that_was_cut_short() {
     assert!(cut_in_the_middle > 0);
 }
 
+/// O2, W4. It was acknowledged without the shard that a disk gave no name, and one disk more is late at the next opening.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_was_stored_with_fewer_shards_is_none_that_was_cut_short() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    bench.faults(0).no_renames.store(true, SeqCst);
+    pool.store().put(&Path::from("a"), noise(1, NEW).into()).await.unwrap();
+    drop(pool);
+    bench.faults(0).no_renames.store(false, SeqCst);
+    let late = bench.dir.path().join("late");
+    std::fs::rename(&bench.disks[2], &late).unwrap();
+    drop(bench.open().await);
+    std::fs::rename(&late, &bench.disks[2]).unwrap();
+    let pool = bench.open().await;
+    let got = pool.store().get(&Path::from("a")).await.unwrap().bytes().await.unwrap();
+    assert!(got == noise(1, NEW));
+    pool.repaired().await;
+    assert_eq!(pool.status().state, crate::PoolState::Online);
+    pool.close().await.unwrap();
+}
+
 /// A temporary file of a repair may be half a shard.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_a_temporary_file_is_not_taken_for_a_shard() {
