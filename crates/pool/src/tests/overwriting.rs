@@ -135,7 +135,8 @@ async fn race(layout: Layout, fuel: i64) {
     let pool = Arc::new(bench.create(layout).await);
     store(&pool, 1).await.unwrap();
     bench.opener.fuel.store(fuel, SeqCst);
-    let whole = |bytes: &[u8]| (1..24u64).any(|seed| bytes.len() == length_of(seed) && bytes == noise(seed, bytes.len()));
+    let whole =
+        |bytes: &[u8]| (1..24u64).any(|seed| bytes.len() == length_of(seed) && bytes == noise(seed, bytes.len()));
     let writers = (2..24u64).map(|seed| {
         let pool = pool.clone();
         tokio::spawn(async move {
