@@ -85,10 +85,12 @@ impl Contended {
         Ok(())
     }
 
-    /// N3. What was not answered may still show at an opening.
+    /// N3. What was not answered may still show at an opening. A read that began before may have found what was there then.
     fn is(&mut self, content: Option<Content>) {
+        self.now += 1;
+        let begun = self.writes.iter().find(|write| write.content == content).map_or(0, |write| write.begun);
         self.writes.retain(|write| !write.is_answered && write.content != content);
-        self.writes.push(Write { content, begun: 0, ended: Some(0), is_answered: true });
+        self.writes.push(Write { content, begun, ended: Some(self.now), is_answered: true });
     }
 
     /// The process died: nothing is under way any more.
@@ -139,6 +141,18 @@ mod tests {
         assert_eq!(object.possible(), [content(1)]);
         let read = object.begin_read();
         assert!(object.judge(&read, Some(&bytes(2))).is_err());
+    }
+
+    #[test]
+    fn a_slow_read_says_nothing_of_what_was_written_meanwhile() {
+        let mut object = Contended::default();
+        let slow = object.begin_read();
+        let one = object.begin_write(content(1));
+        object.end_write(&one, true);
+        let quick = object.begin_read();
+        object.judge(&quick, Some(&bytes(1))).unwrap();
+        object.judge(&slow, None).unwrap();
+        assert_eq!(object.possible(), [content(1)]);
     }
 
     #[test]
