@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 """Scrub and rebuild against what the disks themselves do.
 
-    bench/rates.py FOLDER [--layout raidz2] [--disks 5] [--data 6] [--limit MB/s]
+    bench/rates.py FOLDER [--layout raidz2] [--disks 5] [--data 6] [--limit MB/s] [--scrubs N] [--quick]
 
-Each disk is an XFS of its own on a loop device in FOLDER, past the host's cache; `--limit` holds each of them to the rate
-of a hard disk (control group, blkio), so that not the processor is measured but how well the disks are used.
+Each disk is an XFS of its own on a loop device in FOLDER, past the host's cache, and says that it does not seek; `--limit`
+holds each of them to the rate of a hard disk (control group, blkio), so that not the processor is measured but how well the
+disks are used, and lets it say that it does. `--scrubs` measures so many scrubs and nothing else; `--quick` shows that all of
+this works, on so little data that its figures mean nothing.
 
   R1  The ideal of a scrub is fio reading one large file of every disk at once, 1 MiB at a time.
   R2  The ideal of a rebuild is fio doing what the rebuild did, as many bytes read from each disk and written to the new one, at once.
@@ -29,6 +31,17 @@ GIB, MIB = 1 << 30, 1 << 20
 
 
 class Disk(Scratch):
+    def __init__(self, folder, size_bytes, seeks, is_sparse):
+        self.is_sparse = is_sparse
+        super().__init__(folder, size_bytes)
+        (Path("/sys/block") / Path(self.device).name / "queue/rotational").write_text("1" if seeks else "0")
+
+    def _fill(self, size_bytes):
+        if not self.is_sparse:
+            return super()._fill(size_bytes)
+        with self.image.open("wb") as image:
+            image.truncate(size_bytes)
+
     def folder_for(self, name):
         folder = self.mount / name
         folder.mkdir(exist_ok=True)
@@ -114,30 +127,35 @@ def report(name, meter, ideal_s, amount):
 def measure(options, disks, spare, work):
     daemon = larderd.Larder([disk.folder_for("larder") for disk in disks], work / "data", layout=options.layout)
     raw = [disk.folder_for("raw") / "file" for disk in disks + [spare]]
-    raw_bytes = options.data * GIB // len(disks)
+    data_bytes = options.files * options.file_bytes
+    raw_bytes = data_bytes // len(disks)
     fio([(file, "write", raw_bytes) for file in raw])
     mount = work / "mount"
     mount.mkdir()
     daemon.extra = ["--mount", str(mount)]
     daemon.start()
     try:
-        for number in range(options.data):
-            subprocess.run(["dd", "if=/dev/urandom", f"of={mount}/{number}", "bs=4M", "count=256", "conv=fsync", "status=none"], check=True)
+        for number in range(options.files):
+            blocks = f"count={options.file_bytes >> 20}"
+            subprocess.run(["dd", "if=/dev/urandom", f"of={mount}/{number}", "bs=1M", blocks, "conv=fsync", "status=none"], check=True)
         # What was put off is done.
         while True:
             before = cpu_s(daemon.pid)
             time.sleep(1)
             if cpu_s(daemon.pid) - before < 0.03:
                 break
-        print(f"{options.layout} of {len(disks)} disks, {options.data} GiB of files, "
+        print(f"{options.layout} of {len(disks)} disks, {data_bytes / GIB:.2g} GiB of files, "
               + (f"each disk held to {options.limit} MB/s" if options.limit else "disks as fast as they are"))
 
-        meter = Meter(daemon, disks)
-        daemon.run("pool", "scrub", "start", "--wait", check=True, timeout_s=3600)
-        meter.stop()
-        drop_caches()
-        share = sum(meter.read) // len(disks)
-        report("scrub", meter, fio([(file, "read", share) for file in raw[:-1]]), sum(meter.read))
+        for _ in range(options.scrubs or 1):
+            meter = Meter(daemon, disks)
+            daemon.run("pool", "scrub", "start", "--wait", check=True, timeout_s=3600)
+            meter.stop()
+            drop_caches()
+            share = sum(meter.read) // len(disks)
+            report("scrub", meter, fio([(file, "read", share) for file in raw[:-1]]), sum(meter.read))
+        if options.scrubs:
+            return
 
         meter = Meter(daemon, disks + [spare])
         daemon.run("pool", "replace", disks[0].folder_for("larder"), spare.folder_for("larder"), check=True)
@@ -175,12 +193,17 @@ def main():
     parser.add_argument("--disks", type=int, default=5)
     parser.add_argument("--data", type=int, default=6, help="GiB of files")
     parser.add_argument("--limit", type=int, default=0, help="MB/s of each disk")
+    parser.add_argument("--scrubs", type=int, default=0, help="so many, and nothing else")
+    parser.add_argument("--quick", action="store_true", help="64 MiB of files on small disks")
     options = parser.parse_args()
+    options.files, options.file_bytes = (4, 16 * MIB) if options.quick else (options.data, GIB)
+    # The smallest XFS that mkfs makes has 300 MiB.
+    disk_bytes = 512 * MIB if options.quick else (options.data * 3 // options.disks + 2) * GIB
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         work, disks = Path(name), []
         try:
             for number in range(options.disks + 1):
-                disks.append(Disk(work / f"disk{number}", (options.data * 3 // options.disks + 2) * GIB))
+                disks.append(Disk(work / f"disk{number}", disk_bytes, seeks=options.limit > 0, is_sparse=options.quick))
             with limited(disks, options.limit):
                 measure(options, disks[:-1], disks[-1], work)
         finally:

@@ -515,7 +515,7 @@ impl Core {
             .map_err(PoolError::io("write the label of", &path))?;
         member.set_state(DiskState::Online);
         if self.members.push(member).is_err() {
-            label::remove(&*disk);
+            self.remove_label(&*disk);
             return Err(self.refused("its disks changed too often since it was opened: restart larder".into()));
         }
         self.write_labels(|_| {});
@@ -556,7 +556,7 @@ impl Core {
         let Some(spare) = self.spare_at(path) else { return };
         self.write_labels(|label| label.spares.retain(|other| other.id != spare.id));
         if let Ok(candidate) = self.freed_spare(spare) {
-            label::remove(&*candidate.disk);
+            self.remove_label(&*candidate.disk);
         }
     }
 

@@ -502,18 +502,32 @@ impl Core {
         change: impl FnOnce(&mut Label),
     ) -> std::io::Result<()> {
         let mut label = self.label.lock();
+        if self.is_given_back.load(Ordering::Acquire) {
+            return Err(std::io::Error::other("the pool has been closed"));
+        }
         label.advance(rand::random());
         let mut first = Label { disk: id, ..label.clone() };
         change(&mut first);
         label::write(disk, &first).inspect_err(|_| label::remove(disk))
     }
 
+    /// Takes the label off a disk that is no longer the pool's; `false`: the pool itself is not ours any more.
+    pub fn remove_label(&self, disk: &dyn crate::disk::DiskIo) -> bool {
+        let _label = self.label.lock();
+        let is_ours = !self.is_given_back.load(Ordering::Acquire);
+        if is_ours {
+            label::remove(disk);
+        }
+        is_ours
+    }
+
     /// Writes a new generation of the label to every disk that can be written. `change` may edit
-    /// it; member paths and states are filled in here. A disk that fails here is taken out too.
-    pub fn write_labels(&self, change: impl FnOnce(&mut Label)) {
+    /// it; member paths and states are filled in here. A disk that fails here is taken out too. `false`: the disks are not
+    /// ours any more.
+    pub fn write_labels(&self, change: impl FnOnce(&mut Label)) -> bool {
         let mut label = self.label.lock();
         if self.is_given_back.load(Ordering::Acquire) {
-            return;
+            return false;
         }
         change(&mut label);
         *self.shape.write() = Shape::of(&label);
@@ -522,9 +536,10 @@ impl Core {
             label.advance(rand::random());
             label.members = self.members.iter().map(MemberDisk::entry).collect();
             if self.write_label_everywhere(&label) {
-                return;
+                break;
             }
         }
+        true
     }
 
     fn write_label_everywhere(&self, label: &Label) -> bool {

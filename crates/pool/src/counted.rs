@@ -91,6 +91,10 @@ impl DiskIo for CountedDisk {
     fn identity(&self) -> io::Result<(u64, u64)> {
         self.inner.identity()
     }
+
+    fn seeks(&self) -> bool {
+        self.inner.seeks()
+    }
 }
 
 impl CountedFile {

@@ -55,6 +55,10 @@ pub trait DiskIo: Send + Sync + Debug + 'static {
     }
     /// Two paths with one identity are the same directory.
     fn identity(&self) -> io::Result<(u64, u64)>;
+    /// Whether a head moves between two places that are read at once. Where nobody knows, one does.
+    fn seeks(&self) -> bool {
+        true
+    }
 }
 
 /// An open file.

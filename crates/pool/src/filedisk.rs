@@ -38,7 +38,7 @@ impl DiskOpener for FileDisks {
 
     fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>> {
         let root = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Arc::new(FileDisk { root, direct_refused: Arc::default() }))
+        Ok(Arc::new(FileDisk { root, direct_refused: Arc::default(), seeks: OnceLock::new() }))
     }
 }
 
@@ -53,6 +53,14 @@ pub fn host() -> (String, String) {
 struct FileDisk {
     root: OwnedFd,
     direct_refused: Arc<AtomicBool>,
+    seeks: OnceLock<bool>,
+}
+
+/// What the kernel says of a block device; of a partition its disk is asked. A filesystem of several devices has none.
+fn is_rotational(device: u64) -> Option<bool> {
+    let folder = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let read = |file: &str| std::fs::read_to_string(format!("{folder}/{file}")).ok();
+    read("queue/rotational").or_else(|| read("../queue/rotational")).map(|text| text.trim() != "0")
 }
 
 impl FileDisk {
@@ -169,6 +177,11 @@ impl DiskIo for FileDisk {
     fn identity(&self) -> io::Result<(u64, u64)> {
         let stat = rustix::fs::fstat(&self.root)?;
         Ok((stat.st_dev, stat.st_ino))
+    }
+
+    fn seeks(&self) -> bool {
+        let ask = || rustix::fs::fstat(&self.root).ok().and_then(|stat| is_rotational(stat.st_dev)).unwrap_or(true);
+        *self.seeks.get_or_init(ask)
     }
 }
 

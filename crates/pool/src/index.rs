@@ -41,6 +41,8 @@ pub struct Object {
     older: Mutex<Vec<Weak<Object>>>,
     /// Who is at it: nobody, or one of the two who exclude each other.
     claim: AtomicU8,
+    /// Its shards still have their temporary names.
+    pub is_draft: bool,
 }
 
 /// Versions that have left are looked through when there are so many.
@@ -78,7 +80,16 @@ impl Object {
             dead: AtomicBool::new(false),
             older: Mutex::default(),
             claim: AtomicU8::new(0),
+            is_draft: false,
         }
+    }
+
+    /// The same version, to be read before its shards have been given their names.
+    pub fn as_draft(&self) -> Self {
+        let mut draft = self.shadow();
+        draft.is_draft = true;
+        self.placed().for_each(|(index, slot)| draft.set_slot(index, slot));
+        draft
     }
 
     /// The same version, as if it lay nowhere.
@@ -121,6 +132,9 @@ impl Object {
 
     /// The file of shard `index`, relative to its disk.
     pub fn file_name(&self, index: u8) -> String {
+        if self.is_draft {
+            return shard::temp_name(&self.path, self.version, index);
+        }
         let attributes = if self.has_attributes { vec![(String::new(), String::new())] } else { Vec::new() };
         let header = self.header(index, attributes);
         format!("{}/{}", shard::directory(&self.path), shard::file_name(&header, self.header_bytes as usize))

@@ -48,10 +48,11 @@ pub struct Inventory {
     pub temps: Vec<Temp>,
 }
 
-/// A shard that was being written, or rebuilt.
+/// A shard that was being written, or rebuilt (X1).
 pub struct Temp {
     version: u64,
     index: u8,
+    is_rebuilt: bool,
     file: String,
 }
 
@@ -71,7 +72,8 @@ pub fn take_inventory(pool: Uuid, disk: &dyn DiskIo) -> std::io::Result<Inventor
             let file = format!("{directory}/{name}");
             match shard::parse_name(&name) {
                 Found::Temp => {
-                    let temp = shard::parse_temp(&name).map(|(version, index)| Temp { version, index, file });
+                    let temp = shard::parse_temp(&name);
+                    let temp = temp.map(|(version, index, is_rebuilt)| Temp { version, index, is_rebuilt, file });
                     inventory.temps.extend(temp);
                 }
                 Found::Shard(shard) => {
@@ -175,7 +177,8 @@ impl Core {
         self.graveyard.send(litter);
         refused.iter().for_each(|(slot, file)| self.remove_for_good(*slot, file));
         for (slot, temp) in temps {
-            let object = cut_short.get(&temp.version).filter(|object| object.slot(temp.index).is_none());
+            let of_put = cut_short.get(&temp.version).filter(|_| !temp.is_rebuilt);
+            let object = of_put.filter(|object| object.slot(temp.index).is_none());
             if !object.is_some_and(|object| self.finish_put(object, slot, &temp)) {
                 self.remove_temp(slot, &temp);
             }
@@ -200,7 +203,7 @@ impl Core {
         let _ = self.member(slot).and_then(|member| member.io().ok()).map(|io| io.remove(&temp.file));
     }
 
-    /// O4; `false` if the file is of no use. One of a repair may be half a shard, so it is verified.
+    /// O4; `false` if the file is of no use. Repairs of earlier versions left half shards under such names, so it is verified.
     fn finish_put(&self, object: &Arc<Object>, slot: u8, temp: &Temp) -> bool {
         let taken = object.placed().any(|(_, other)| other == slot);
         let Some(member) = self.member(slot).filter(|member| member.is_writable() && !taken) else { return false };
@@ -253,7 +256,8 @@ impl Core {
                 }
             };
             if in_sync(slot) {
-                gathered.unfinished.extend(inventory.temps.iter().map(|temp| temp.version));
+                let of_puts = inventory.temps.iter().filter(|temp| !temp.is_rebuilt);
+                gathered.unfinished.extend(of_puts.map(|temp| temp.version));
             }
             gathered.temps.extend(inventory.temps.into_iter().map(|temp| (slot, temp)));
             for Sighting { path, shard, file } in inventory.shards {

@@ -5,7 +5,8 @@
 //! The queue is bounded: when it overflows, one pass over the whole index does the same.
 //!
 //! X1. A rebuilt shard is a new file that takes the place of the old by rename, and is named in
-//!     the index only while its version is current; otherwise it is unlinked again.
+//!     the index only while its version is current; otherwise it is unlinked again. Until then it has a temporary name of
+//!     its own kind: with that of a put the object would look like one that was never acknowledged (O2).
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -268,7 +269,7 @@ impl Core {
     ) -> Result<(), Rebuild> {
         let header = self.header_of(object).map_err(Rebuild::Read)?;
         let io = self.member(target).ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?.io()?;
-        let temp = shard::temp_name(&object.path, object.version, index);
+        let temp = shard::rebuilt_name(&object.path, object.version, index);
         io.make_directory("objects")?;
         io.make_directory(&shard::directory(&object.path))?;
         let file = io.create(&temp)?;

@@ -38,7 +38,7 @@ use crate::read::READ_BYTES_MAX;
 use crate::repair::{Rebuild, Source};
 use crate::upload::Upload;
 use crate::write::{Gather, Refused, Request};
-use crate::{journal, label, shard};
+use crate::{journal, shard};
 
 /// Objects in hand at once: enough to keep the disks busy, few enough to leave them to others.
 const AT_ONCE: usize = 4;
@@ -494,8 +494,12 @@ impl Core {
         let io = member.io();
         member.retire();
         self.files.clear();
-        self.write_labels(|_| {});
-        if let Ok(io) = io {
+        if !self.write_labels(|_| {}) {
+            return false;
+        }
+        if let Ok(io) = io
+            && self.remove_label(&*io)
+        {
             erase(&*io);
         }
         member.detach();
@@ -556,10 +560,9 @@ fn shard_need(object: &Object) -> u64 {
     object.geometry.file_bytes(object.geometry.k, u64::from(object.header_bytes)) + (64 << 10)
 }
 
-/// Takes everything of the pool off a disk that has left, so that it is an empty directory again. What cannot be removed
+/// Takes everything else of the pool off a disk that has left, so that it is an empty directory again. What cannot be removed
 /// does no harm: without a label it is no disk of a pool.
 fn erase(io: &dyn crate::disk::DiskIo) {
-    label::remove(io);
     journal::erase(io);
     for directory in io.list("objects").unwrap_or_default() {
         let directory = format!("objects/{directory}");

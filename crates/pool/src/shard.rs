@@ -27,6 +27,7 @@ const NAME_BYTES_MAX: usize = 250;
 pub const FANOUT: u16 = 256;
 /// Never the first character of a shard's name: `escape` leaves none.
 const TEMP_PREFIX: &str = "!";
+const REBUILT_SUFFIX: &str = ".r";
 
 /// Everything that the name of a shard file tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,13 +98,20 @@ pub fn file_name(header: &Header, header_bytes: usize) -> String {
     }
 }
 
-/// Reads a directory entry of `objects/xx`.
-/// Version and shard of a temporary file.
-pub fn parse_temp(name: &str) -> Option<(u64, u8)> {
-    let (version, index) = name.strip_prefix(TEMP_PREFIX)?.split_once('.')?;
-    Some((u64::from_str_radix(version, 16).ok()?, u8::from_str_radix(index, 16).ok()?))
+/// Where a shard of an object that is stored is made anew: its version is not one that was cut short.
+pub fn rebuilt_name(path: &str, version: u64, index: u8) -> String {
+    temp_name(path, version, index) + REBUILT_SUFFIX
 }
 
+/// Version and shard of a temporary file, and whether a stored object's shard was being made anew.
+pub fn parse_temp(name: &str) -> Option<(u64, u8, bool)> {
+    let name = name.strip_prefix(TEMP_PREFIX)?;
+    let draft = name.strip_suffix(REBUILT_SUFFIX);
+    let (version, index) = draft.unwrap_or(name).split_once('.')?;
+    Some((u64::from_str_radix(version, 16).ok()?, u8::from_str_radix(index, 16).ok()?, draft.is_some()))
+}
+
+/// Reads a directory entry of `objects/xx`.
 pub fn parse_name(name: &str) -> Found {
     if name.starts_with(TEMP_PREFIX) {
         return Found::Temp;

@@ -28,6 +28,14 @@ pub struct Faults {
     pub failing_syncs: AtomicI64,
     /// So many listings of objects fail.
     pub failing_lists: AtomicI64,
+    /// Shards are given no names.
+    pub no_renames: AtomicBool,
+    /// It has no head to move.
+    pub no_seeks: AtomicBool,
+    /// Reads past the cache take so long; how many there are, and were at most.
+    pub direct_read_ms: AtomicU64,
+    pub direct_reads: AtomicU64,
+    pub direct_reads_max: AtomicU64,
     sizes: Mutex<HashMap<String, u64>>,
     filesystem: u64,
 }
@@ -62,6 +70,11 @@ impl FaultyDisks {
                     syncs: AtomicU64::new(0),
                     failing_syncs: AtomicI64::new(0),
                     failing_lists: AtomicI64::new(0),
+                    no_renames: false.into(),
+                    no_seeks: false.into(),
+                    direct_read_ms: AtomicU64::new(0),
+                    direct_reads: AtomicU64::new(0),
+                    direct_reads_max: AtomicU64::new(0),
                     sizes: Mutex::default(),
                     filesystem: number,
                 })
@@ -134,6 +147,9 @@ impl DiskIo for FaultyDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.may_write()?;
+        if to.starts_with("objects/") && self.faults.no_renames.load(SeqCst) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         self.inner.rename(from, to)?;
         let mut sizes = self.faults.sizes.lock();
         let size = sizes.remove(from).unwrap_or(0);
@@ -188,6 +204,10 @@ impl DiskIo for FaultyDisk {
 
     fn identity(&self) -> io::Result<(u64, u64)> {
         self.inner.identity()
+    }
+
+    fn seeks(&self) -> bool {
+        !self.faults.no_seeks.load(SeqCst)
     }
 }
 
@@ -244,6 +264,11 @@ impl DiskFile for FaultyFile {
 
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.disk.may_read()?;
+        let faults = &self.disk.faults;
+        let now = faults.direct_reads.fetch_add(1, SeqCst) + 1;
+        faults.direct_reads_max.fetch_max(now, SeqCst);
+        std::thread::sleep(std::time::Duration::from_millis(faults.direct_read_ms.load(SeqCst)));
+        faults.direct_reads.fetch_sub(1, SeqCst);
         if self.disk.faults.no_direct.load(SeqCst) {
             return self.file.read_at(&mut [IoSliceMut::new(buffer)], offset);
         }

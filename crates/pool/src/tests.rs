@@ -7,5 +7,6 @@ mod crash;
 mod degraded;
 mod long_reads;
 mod membership;
+mod overwriting;
 mod returning;
 mod speed;

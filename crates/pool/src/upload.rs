@@ -3,6 +3,9 @@
 //! Parts get their order when `put_part` is called, whatever the order in which the returned
 //! futures are driven. A part's future resolves when its bytes have been handed to the disks or
 //! less than a chunk of them is waiting.
+//!
+//! An upload that is outrun (W5) becomes another one, of the bytes that it has written: with a new number all checksums are
+//! others, too.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,11 +20,14 @@ use crate::core::Core;
 use crate::error::PoolError;
 use crate::geometry::Geometry;
 use crate::index::Object;
+use crate::read::READ_BYTES_MAX;
 use crate::store::refused_error;
-use crate::write::{Draft, Failure, Gather, Parts, Refused, Request, ShardGroup, shard_groups};
+use crate::write::{Commit, Draft, Failure, Gather, Refused, Request, ShardGroup, shard_groups};
 
 /// Stripes are written in runs of at least this many bytes.
 const CHUNK_BYTES: u64 = 8 << 20;
+/// How often an upload that is outrun writes again: it does not hold up those who are quicker.
+const ROUNDS_MAX: u8 = 3;
 
 pub struct Upload {
     shared: Arc<Shared>,
@@ -32,6 +38,8 @@ struct Shared {
     request: Request,
     /// Background work, which does not count as use of the pool.
     is_quiet: bool,
+    /// How often it has been outrun.
+    round: u8,
     waiting: Mutex<Waiting>,
     writer: tokio::sync::Mutex<State>,
 }
@@ -73,8 +81,7 @@ impl Upload {
     }
 
     fn begin(core: Arc<Core>, request: Request, is_quiet: bool) -> Self {
-        let writer = tokio::sync::Mutex::new(State::Gathering);
-        Self { shared: Arc::new(Shared { core, request, is_quiet, waiting: Mutex::default(), writer }) }
+        Self { shared: Arc::new(Shared::new(core, request, is_quiet, 0)) }
     }
 }
 
@@ -91,11 +98,7 @@ impl Drop for Upload {
 #[async_trait]
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        {
-            let mut waiting = self.shared.waiting.lock();
-            waiting.bytes += data.content_length() as u64;
-            waiting.parts.extend(data);
-        }
+        self.shared.push(data);
         let shared = self.shared.clone();
         async move {
             let path = shared.request.path.clone();
@@ -144,11 +147,28 @@ impl Waiting {
 }
 
 impl Shared {
+    fn new(core: Arc<Core>, request: Request, is_quiet: bool, round: u8) -> Self {
+        let writer = tokio::sync::Mutex::new(State::Gathering);
+        Self { core, request, is_quiet, round, waiting: Mutex::default(), writer }
+    }
+
+    fn chunk_bytes(&self) -> u64 {
+        self.core.work.gather_bytes(CHUNK_BYTES)
+    }
+
+    fn push(&self, pieces: impl IntoIterator<Item = Bytes>) {
+        let mut waiting = self.waiting.lock();
+        for piece in pieces {
+            waiting.bytes += piece.len() as u64;
+            waiting.parts.push_back(piece);
+        }
+    }
+
     /// Writes the whole stripes that wait; with `last` also the rest.
     async fn drain(&self, last: bool) -> Result<(), Refused> {
         let _busy = (!self.is_quiet).then(|| self.core.activity.enter());
         let mut state = self.writer.lock().await;
-        if self.waiting.lock().bytes < CHUNK_BYTES && !last {
+        if self.waiting.lock().bytes < self.chunk_bytes() && !last {
             return Ok(());
         }
         if matches!(*state, State::Gathering) {
@@ -158,7 +178,7 @@ impl Shared {
             return Err(PoolError::Cancelled(self.core.name.clone()).into());
         };
         let stripe = writing.draft.object.geometry.stripe_bytes();
-        let run = CHUNK_BYTES.next_multiple_of(stripe);
+        let run = self.chunk_bytes().next_multiple_of(stripe);
         loop {
             let data = {
                 let mut waiting = self.waiting.lock();
@@ -179,7 +199,7 @@ impl Shared {
     async fn begin(&self) -> Result<Writing, Refused> {
         self.core.check_condition(&self.request)?;
         // How long it will be nobody knows yet.
-        let known_bytes = self.waiting.lock().bytes.max(CHUNK_BYTES);
+        let known_bytes = self.waiting.lock().bytes.max(self.chunk_bytes());
         let draft = Arc::new(self.core.draft(&self.request, known_bytes, &[])?);
         let of_task = draft.clone();
         let groups = self
@@ -263,13 +283,50 @@ impl Shared {
                     self.core.discard(&writing.draft).await?;
                     return Err(self.too_few(left).into());
                 }
-                self.core.commit(writing.draft, &self.request, Parts::Uploaded { failed: &failed }).await
+                let order = self.core.commit_lock(&self.request.path).lock().await;
+                match self.core.commit(&order, writing.draft, &self.request, &failed).await? {
+                    Commit::Stored(object) => Ok(object),
+                    Commit::Outrun(draft) => {
+                        drop(order);
+                        self.write_again(&draft).await
+                    }
+                }
             }
             Err(error) => {
                 self.core.discard(&writing.draft).await?;
                 Err(error)
             }
         }
+    }
+
+    /// W5.
+    async fn write_again(&self, outrun: &Arc<Draft>) -> Result<Arc<Object>, Refused> {
+        let written = Arc::new(outrun.object.as_draft());
+        let result = if self.round < ROUNDS_MAX {
+            let again = Self::new(self.core.clone(), self.request.clone(), self.is_quiet, self.round + 1);
+            let copied = again.copy(&written).await;
+            // After an error something may lie about.
+            again.abandon().await;
+            copied
+        } else {
+            Err(Refused::Outrun)
+        };
+        for (index, slot) in written.placed() {
+            self.core.files.remove(&(slot, written.version, index));
+        }
+        self.core.discard(outrun).await?;
+        result
+    }
+
+    async fn copy(&self, written: &Arc<Object>) -> Result<Arc<Object>, Refused> {
+        let size = written.geometry.size;
+        for start in (0..size).step_by(READ_BYTES_MAX as usize) {
+            let range = start..(start + READ_BYTES_MAX).min(size);
+            self.push(self.core.read_quietly(written, range).await?);
+            self.drain(false).await?;
+        }
+        // It may be outrun itself.
+        Box::pin(self.complete()).await
     }
 
     /// Now the size is known: headers and names can be made.

@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
+use crate::geometry::MIRROR_BYTES_MAX;
+
 /// The simulator's side.
 pub trait Turns: Send + Sync + Debug + 'static {
     /// Awaited before each piece of work: others run meanwhile, and time may pass.
@@ -31,6 +33,10 @@ pub enum Work {
     InTurns(Arc<dyn Turns>),
 }
 
+/// Too much for a mirror: what is written as it comes is cut into stripes.
+const SIMULATED_GATHER_BYTES: u64 = 256 << 10;
+const _: () = assert!(SIMULATED_GATHER_BYTES > MIRROR_BYTES_MAX);
+
 type Kept = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// Work that was started and may be waited for.
@@ -44,6 +50,14 @@ impl Work {
     /// Only ever true in a simulator.
     pub fn trusts_blocks(&self) -> bool {
         matches!(self, Self::InTurns(turns) if turns.trusts_blocks())
+    }
+
+    /// What an upload gathers before it begins to write: less in a simulator, whose objects are small.
+    pub fn gather_bytes(&self, usual: u64) -> u64 {
+        match self {
+            Self::Threads => usual,
+            Self::InTurns(_) => usual.min(SIMULATED_GATHER_BYTES),
+        }
     }
 
     /// Runs `work` on a thread that may block; `None` when the runtime shuts down.

@@ -11,8 +11,8 @@
 //! W4. An object is acknowledged with all its shards, or, when a disk fails between renaming and
 //!     syncing or too few disks are alive, with at least `k`, and is repaired later.
 //! W5. The version that is stored last has the highest number: at the next opening the highest lives, and a tombstone
-//!     names all up to one. A put that was outrun by a later version starts again with a new number. An upload cannot:
-//!     of two that overwrite one object at once either may be found after a crash.
+//!     names all up to one. Whoever was outrun by a later version writes again with a new number, a put while nobody else
+//!     may commit, so that it is outrun once; an upload reads back what it has written.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use larder_base::checksum::checksum_slices;
 use object_store::{Attributes, PutMode};
+use tokio::sync::MutexGuard;
 
 use crate::core::{Core, Placed};
 use crate::disk::DiskFile;
@@ -86,12 +87,12 @@ pub struct Request {
     pub mode: PutMode,
 }
 
-/// How the bytes came that are to be committed.
-pub enum Parts<'a> {
-    /// At once: they can be written again.
-    All,
-    /// One after the other; these shards had to be left out.
-    Uploaded { failed: &'a [u8] },
+/// How a commit ended that was not refused.
+pub enum Commit {
+    Stored(Arc<Object>),
+    /// A later version has come and perhaps gone while this one was being written (W5). Its shards still have their temporary
+    /// names.
+    Outrun(Arc<Draft>),
 }
 
 /// A shard that could not be written, and why.
@@ -103,7 +104,7 @@ pub enum Refused {
     Exists,
     /// What is there instead of the version asked for.
     Changed(Option<String>),
-    /// A later version has come and perhaps gone while this one was being written (W5).
+    /// It was outrun again and again (W5).
     Outrun,
     Error(PoolError),
 }
@@ -133,6 +134,7 @@ impl Core {
         self.reconnect_if_due();
         let data = Arc::new(data);
         let mut avoid: Vec<u8> = Vec::new();
+        let mut held = None;
         loop {
             let draft = match self.draft(request, data.length, &avoid) {
                 // What was just deleted may not be unlinked yet, or not be seen yet.
@@ -146,10 +148,18 @@ impl Core {
             let draft = Arc::new(draft);
             let failures = self.write_shards(&draft, &data).await?;
             if failures.is_empty() {
-                match self.commit(draft, request, Parts::All).await {
-                    // W5.
-                    Err(Refused::Outrun) => continue,
-                    done => return done,
+                let order = match held.take() {
+                    Some(order) => order,
+                    None => self.commit_lock(&request.path).lock().await,
+                };
+                match self.commit(&order, draft, request, &[]).await? {
+                    Commit::Stored(object) => return Ok(object),
+                    // W5: nobody commits before this one.
+                    Commit::Outrun(draft) => {
+                        self.discard(&draft).await?;
+                        held = Some(order);
+                        continue;
+                    }
                 }
             }
             // W3. Every round excludes at least one more disk.
@@ -220,10 +230,14 @@ impl Core {
 
     /// Removes what a failed attempt left.
     pub async fn discard(self: &Arc<Self>, draft: &Arc<Draft>) -> Result<(), PoolError> {
+        self.discard_shards(draft, draft.object.placed().collect()).await
+    }
+
+    async fn discard_shards(self: &Arc<Self>, draft: &Arc<Draft>, shards: Vec<(u8, u8)>) -> Result<(), PoolError> {
         let draft = draft.clone();
         self.blocking(move |core| {
             let object = &draft.object;
-            for (index, slot) in object.placed() {
+            for (index, slot) in shards {
                 if let Some(io) = core.member(slot).and_then(|member| member.io().ok()) {
                     let _ = io.remove(&shard::temp_name(&object.path, object.version, index));
                 }
@@ -232,31 +246,40 @@ impl Core {
         .await
     }
 
-    /// Gives the shards their names, syncs the directories, and publishes the object.
+    /// Gives the shards their names but those that `failed`, syncs the directories, and publishes the object. The path's
+    /// commit lock is held.
     pub async fn commit(
         self: &Arc<Self>,
+        _order: &MutexGuard<'_, ()>,
         draft: Arc<Draft>,
         request: &Request,
-        parts: Parts<'_>,
-    ) -> Result<Arc<Object>, Refused> {
-        let _order = self.commit_lock(&request.path).lock().await;
+        failed: &[u8],
+    ) -> Result<Commit, Refused> {
+        if !failed.is_empty() {
+            // What a full disk took of its shard is room for others.
+            let left_out = draft.object.placed().filter(|(index, _)| failed.contains(index)).collect();
+            self.discard_shards(&draft, left_out).await?;
+            failed.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
+        }
         if let Err(refused) = self.check_condition(request).and_then(|()| Ok(self.check_open()?)) {
             self.discard(&draft).await?;
             return Err(refused);
         }
-        if matches!(parts, Parts::All) && self.is_outrun(&draft.object) {
-            self.discard(&draft).await?;
-            return Err(Refused::Outrun);
-        }
-        if let Parts::Uploaded { failed } = parts {
-            failed.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
+        if self.is_outrun(&draft.object) {
+            return Ok(Commit::Outrun(draft));
         }
         let failures = self.name_shards(&draft).await?;
         let lost: Vec<u8> = failures.iter().map(|(index, _, _)| *index).collect();
         lost.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
         if !failures.is_empty() {
-            self.blocking(move |core| failures.iter().for_each(|(_, slot, error)| core.write_failed(*slot, error)))
-                .await?;
+            let of_task = draft.clone();
+            self.blocking(move |core| {
+                for (index, slot, error) in &failures {
+                    core.write_failed(*slot, error);
+                    core.leave_no_draft(&of_task.object, *index, *slot);
+                }
+            })
+            .await?;
         }
         // A disk that took its shard may have gone meanwhile; one that is not in sync is not believed alone (O1).
         let members: Vec<_> = draft.object.placed().filter_map(|(_, slot)| self.member(slot)).collect();
@@ -281,7 +304,23 @@ impl Core {
         if !object.is_whole() {
             self.repairs.add(&object.path);
         }
-        Ok(object)
+        Ok(Commit::Stored(object))
+    }
+
+    /// A shard that could not be given its name: beside a stored version its temporary file would speak of one that was cut
+    /// short (O2). A disk that keeps it is not believed, where the others can do without. Blocks.
+    fn leave_no_draft(&self, object: &Object, index: u8, slot: u8) {
+        let Some(member) = self.member(slot).filter(|member| member.is_writable()) else { return };
+        let removed = member.io().and_then(|io| {
+            match io.remove(&shard::temp_name(&object.path, object.version, index)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            io.sync_directory(&shard::directory(&object.path))
+        });
+        if removed.is_err() {
+            self.give_up(slot);
+        }
     }
 
     fn remember_refused(&self, object: &Object) {

@@ -3,7 +3,7 @@
 //! ```text
 //! main.rs      commands                       plan.rs      what a schedule is
 //! many.rs      many schedules, figures        session.rs   the lives of a process
-//! schedule.rs  one schedule                   pool_run.rs, objects.rs   a pool and its model
+//! schedule.rs  one schedule                   pool_run.rs, objects.rs, contended.rs   a pool and its model
 //! chance.rs    randomness and clocks          volume_run.rs, file_client.rs  files in a volume
 //! turns.rs     who is next                    tree_model.rs, file_model.rs   and their model
 //! disk/        disks, power, faults           early.rs     bugs that tests plant
@@ -13,6 +13,7 @@
 
 pub mod chance;
 mod changes;
+mod contended;
 pub mod disk;
 mod early;
 mod file_client;

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use larder_base::checksum::checksum;
 
+use crate::contended::Contended;
+
 /// Bytes by number: the same number, the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
@@ -131,6 +133,8 @@ impl Stream {
 #[derive(Debug, Default)]
 pub struct Objects {
     pub known: BTreeMap<String, Known>,
+    /// Those that belong to no client.
+    pub contended: BTreeMap<String, Contended>,
     pub streams: BTreeMap<u64, Stream>,
 }
 

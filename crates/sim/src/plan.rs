@@ -67,6 +67,8 @@ pub struct Plan {
     pub clients: u32,
     /// Of each client in each session.
     pub operations: u32,
+    /// Clients store objects of the same names at once.
+    pub contends: bool,
 }
 
 const CAPACITY_BYTES: u64 = 64 << 20;
@@ -109,6 +111,7 @@ impl Plan {
             sessions: random.random_range(2..=6).min(limits.sessions),
             clients: random.random_range(1..=4).min(limits.clients),
             operations: random.random_range(5..=most).min(limits.operations),
+            contends: chance::generator(seed, "contended").random(),
         }
     }
 

@@ -14,12 +14,15 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
 use crate::changes;
+use crate::contended::Contended;
 use crate::objects::{Content, Known, Objects, Stream};
 use crate::plan::{Trouble, cut_point};
 use crate::session::{Outcome, Run, Stop, text};
 
 /// Objects of each client.
 const PATHS: u64 = 6;
+/// Objects that all clients store.
+const CONTENDED: u64 = 2;
 /// Of the journal: beyond it a client trims before it appends.
 const LOG_USED_MAX_PERCENT: u64 = 50;
 
@@ -158,6 +161,7 @@ impl PoolRun {
     /// Everything is as the model says; what was uncertain is certain now.
     async fn verify(&self, pool: &Pool) -> Outcome<()> {
         self.verify_objects(pool).await?;
+        self.verify_contended(pool).await?;
         self.verify_streams(pool).await
     }
 
@@ -168,8 +172,11 @@ impl PoolRun {
             .powered(store.list(None).map_ok(|meta| meta.location.to_string()).try_collect())
             .await?
             .map_err(|error: Error| run.unexpected("listing", text(&error)))?;
-        let mut paths: Vec<String> = self.model.lock().known.keys().cloned().collect();
-        if let Some(unknown) = listed.iter().find(|path| !paths.contains(path)) {
+        let (mut paths, contended): (Vec<String>, Vec<String>) = {
+            let model = self.model.lock();
+            (model.known.keys().cloned().collect(), model.contended.keys().cloned().collect())
+        };
+        if let Some(unknown) = listed.iter().find(|path| !paths.contains(path) && !contended.contains(path)) {
             return Err(Stop::Failed(format!("object {unknown} was never put")));
         }
         paths.shuffle(&mut *run.random.lock());
@@ -191,6 +198,37 @@ impl PoolRun {
                 }
                 Err(Stop::Failed(why)) => return Err(Stop::Failed(format!("object {path}: {why}"))),
                 other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn verify_contended(&self, pool: &Pool) -> Outcome<()> {
+        let run = &self.run;
+        let store = pool.store();
+        let paths: Vec<String> = self.model.lock().contended.keys().cloned().collect();
+        for path in paths {
+            let found = match run.powered(read(&*store, &path)).await? {
+                Ok(found) => found,
+                Err(_) if run.plan.trouble == Trouble::Exceeded => continue,
+                Err(error) => return Err(run.unexpected("reading it", text(&error))),
+            };
+            let judged = {
+                let mut model = self.model.lock();
+                let object = model.contended.entry(path.clone()).or_default();
+                object.died();
+                let was_deleted = object.possible().contains(&None);
+                object.settle(found.as_deref()).map_err(|why| (why, was_deleted))
+            };
+            match judged {
+                // As in `is_excused`.
+                Err((_, true)) if run.plan.trouble == Trouble::Liar => {
+                    let deleted = run.powered(store.delete(&Path::from(path.as_str()))).await?;
+                    deleted.map_err(|error| run.unexpected("deleting once more", text(&error)))?;
+                    self.model.lock().contended.entry(path).or_default().settle_as(None);
+                }
+                Err((why, _)) => return Err(Stop::Failed(format!("object {path}: {why}"))),
+                Ok(()) => {}
             }
         }
         Ok(())
@@ -267,6 +305,7 @@ impl Client {
     async fn work(self) {
         for _ in 0..self.run.plan.operations {
             let done = match self.run.draw(|random| random.random_range(0..20)) {
+                _ if self.run.plan.contends && self.run.one_in(3) => self.contend().await,
                 0..7 => self.put().await,
                 7..10 => self.delete().await,
                 10..14 => self.get().await,
@@ -419,6 +458,74 @@ impl Client {
                 Ok(())
             }
             Err(error) => self.refused(&format!("copying {from} to {to}"), &error),
+        }
+    }
+
+    // ---- what others store, too -------------------------------------------------------------
+
+    async fn contend(&self) -> Outcome<()> {
+        let path = format!("all/o{}", self.run.draw(|random| random.random_range(0..CONTENDED)));
+        match self.run.draw(|random| random.random_range(0..10)) {
+            0..5 => self.put_contended(&path).await,
+            5 => self.delete_contended(&path).await,
+            _ => self.get_contended(&path).await,
+        }
+    }
+
+    fn contended<T>(&self, path: &str, look: impl FnOnce(&mut Contended) -> T) -> T {
+        look(self.model.lock().contended.entry(path.to_owned()).or_default())
+    }
+
+    async fn put_contended(&self, path: &str) -> Outcome<()> {
+        let content = self.content();
+        let (creates, uploads) = (self.run.one_in(5), self.run.one_in(2));
+        self.run.world.note(|| format!("client{} puts {path}: {content:?}, create {creates}", self.number));
+        let under = self.contended(path, |object| object.begin_write(Some(content)));
+        let result = if uploads && !creates {
+            self.upload(path, content).await
+        } else {
+            let mode = if creates { PutMode::Create } else { PutMode::Overwrite };
+            self.store.put_opts(&Path::from(path), PutPayload::from(content.bytes()), mode.into()).await.map(|_| ())
+        };
+        self.run.check_power()?;
+        self.run.world.note(|| format!("client{} put {path}: {:?}", self.number, result.is_ok()));
+        let since = self.contended(path, |object| object.since(&under));
+        match result {
+            Ok(()) if creates && !since.contains(&None) => {
+                Err(Stop::Failed(format!("{path} was created over what was there")))
+            }
+            Err(Error::AlreadyExists { .. }) if creates && since.iter().any(Option::is_some) => {
+                self.contended(path, |object| object.never(&under));
+                Ok(())
+            }
+            result => {
+                self.contended(path, |object| object.end_write(&under, result.is_ok()));
+                result.or_else(|error| self.refused(&format!("putting {path}"), &error))
+            }
+        }
+    }
+
+    async fn delete_contended(&self, path: &str) -> Outcome<()> {
+        self.run.world.note(|| format!("client{} deletes {path}", self.number));
+        let under = self.contended(path, |object| object.begin_write(None));
+        let result = self.store.delete(&Path::from(path)).await;
+        self.run.check_power()?;
+        self.run.world.note(|| format!("client{} deleted {path}: {:?}", self.number, result.is_ok()));
+        let result = if matches!(result, Err(Error::NotFound { .. })) { Ok(()) } else { result };
+        self.contended(path, |object| object.end_write(&under, result.is_ok()));
+        result.or_else(|error| self.refused(&format!("deleting {path}"), &error))
+    }
+
+    async fn get_contended(&self, path: &str) -> Outcome<()> {
+        let under = self.contended(path, Contended::begin_read);
+        let result = read(&*self.store, path).await;
+        self.run.check_power()?;
+        match result {
+            Ok(found) => {
+                let judged = self.contended(path, |object| object.judge(&under, found.as_deref()));
+                judged.map_err(|why| Stop::Failed(format!("reading {path}: {why}")))
+            }
+            Err(error) => self.refused(&format!("reading {path}"), &error),
         }
     }
 

@@ -13,8 +13,9 @@ use crate::config::check_name;
 use crate::daemon::storage::Storage;
 use crate::render;
 
-/// How often somebody who waits looks.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// How often somebody who waits looks: the end of a short one is seen soon.
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(20);
+const LOOK_EVERY_MAX: Duration = Duration::from_millis(300);
 
 pub(super) async fn run(global: &Global, command: ScrubCommand) -> Result<Outcome, Failure> {
     let (action, words, wait) = match command {
@@ -115,7 +116,8 @@ async fn ask(
                 eprint!("\r{name}: {}\x1b[K", render::status::progress(scrub));
                 let _ = std::io::stderr().flush();
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            let pause = Duration::from_millis(scrub.elapsed_ms / 32);
+            tokio::time::sleep(pause.clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX)).await;
         });
         if bar {
             eprint!("\r\x1b[K");

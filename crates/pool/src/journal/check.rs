@@ -34,11 +34,11 @@ pub fn check_copies(core: &Core, shared: &Shared) -> Records {
     let (dues, slots) = due(shared);
     let mut found = Records::default();
     for due in dues {
-        let copies = slots.iter().map(|slot| {
-            let disk = core.member(*slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+        let copies = core.work.side_by_side(slots.clone(), |slot| {
+            let disk = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
             read_segment(core, &*disk, due.file, due.bytes.min(SEGMENT_BYTES_MAX))
         });
-        let copies: Vec<Vec<u8>> = copies.map(|copy: io::Result<_>| copy.unwrap_or_default()).collect();
+        let copies: Vec<Vec<u8>> = copies.into_iter().map(io::Result::unwrap_or_default).collect();
         let of_copies = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, due.file));
         let header = of_copies.filter(|header| header.sequence == due.sequence).max_by_key(|header| header.file);
         let header = header.unwrap_or(SegmentHeader { sequence: due.sequence, bytes: due.bytes, file: Some(due.file) });

@@ -49,7 +49,8 @@ impl Core {
 impl Core {
     /// A read met a block that nothing gives back, although all disks are there: known from now on, without a scrub.
     pub fn note_lost(&self, object: &Object, index: u8, local: &Range<u64>) {
-        if index >= object.geometry.k || local.start >= object.geometry.shard_bytes(index) {
+        // Nobody has been told that a draft is stored.
+        if object.is_draft || index >= object.geometry.k || local.start >= object.geometry.shard_bytes(index) {
             return;
         }
         let ranges = vec![object_range(object.geometry, index, local)];

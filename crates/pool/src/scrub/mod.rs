@@ -11,8 +11,9 @@
 //!
 //! C1. All shards of all objects are read, past the kernel's cache: what counts is what the disk says.
 //!     Labels and journal copies first.
-//! C2. Each disk is read by one stream, in the order of the index; a window of objects, in the same order,
-//!     keeps every disk supplied. Memory is bounded by that: two pieces a disk.
+//! C2. Each disk is read by one stream, one that does not seek by two, in the order of the index; a window of objects, in
+//!     the same order, keeps every disk supplied. Of a shard that has been read the last pieces may be verified still while
+//!     the next is read. Memory is bounded by that: three shards a disk, three pieces each.
 //! C3. What is counted as done is done for all objects before it: a scrub that is interrupted goes on there.
 //!     Its state is on the disks, at most [`SAVE_EVERY`] old.
 //! C4. While somebody uses the pool, or a disk is brought up to date, a scrub takes a small part of each
@@ -44,6 +45,7 @@ use crate::core::Core;
 use crate::error::PoolError;
 use crate::history::EventKind;
 use crate::index::Object;
+use crate::member::MemberDisk;
 use crate::pool::Pool;
 use crate::write::now_ms;
 
@@ -73,11 +75,35 @@ pub struct Scrubs {
     state: Mutex<State>,
     wish: AtomicU8,
     wanted: Notify,
-    /// One reader a disk (C2).
-    turns: Vec<Semaphore>,
+    /// By slot (C2).
+    turns: Vec<Turns>,
     /// Versions that are being repaired by the scrub, which counts for itself what it meets.
     in_repair: Mutex<BTreeSet<u64>>,
     pub saving: Mutex<()>,
+}
+
+/// Streams of a disk that does not seek.
+const STREAMS_MAX: u32 = 2;
+/// Shards of one disk that are read or verified at once.
+const PLACES: u32 = STREAMS_MAX + 1;
+
+/// Who is at a disk (C2).
+#[derive(Debug)]
+struct Turns {
+    places: Semaphore,
+    /// Where one stream is right, it takes all permits.
+    reading: Arc<Semaphore>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { places: Semaphore::new(PLACES as usize), reading: Arc::new(Semaphore::new(STREAMS_MAX as usize)) }
+    }
+}
+
+/// How many streams are right for a disk.
+fn streams(member: &MemberDisk) -> u32 {
+    if member.io().is_ok_and(|io| !io.seeks()) { STREAMS_MAX } else { 1 }
 }
 
 impl Default for Scrubs {
@@ -86,7 +112,7 @@ impl Default for Scrubs {
             state: Mutex::default(),
             wish: AtomicU8::new(GO_ON),
             wanted: Notify::new(),
-            turns: (0..=u8::MAX).map(|_| Semaphore::new(1)).collect(),
+            turns: (0..=u8::MAX).map(|_| Turns::default()).collect(),
             in_repair: Mutex::default(),
             saving: Mutex::default(),
         }
@@ -199,21 +225,23 @@ impl Core {
     }
 
     async fn check_in_turn(self: &Arc<Self>, object: &Arc<Object>, index: u8, slot: u8) -> ShardCheck {
-        let turn = match self.scrubs.turns.get(usize::from(slot)) {
-            Some(turn) => turn.acquire().await.ok(),
-            None => None,
+        let absent = || ShardCheck::absent(index, slot);
+        let (Some(turns), Some(member)) = (self.scrubs.turns.get(usize::from(slot)), self.member(slot)) else {
+            return absent();
         };
+        let Ok(_place) = turns.places.acquire().await else { return absent() };
+        let permits = STREAMS_MAX / streams(member);
+        let Ok(turn) = turns.reading.clone().acquire_many_owned(permits).await else { return absent() };
         let of_task = object.clone();
-        let check = self.blocking(move |core| core.check_shard(&of_task, index, slot)).await;
-        drop(turn);
-        check.unwrap_or_else(|_| ShardCheck::absent(index, slot))
+        let check = self.blocking(move |core| core.check_shard(&of_task, index, slot, turn)).await;
+        check.unwrap_or_else(|_| absent())
     }
 
     /// The pool is being closed: what was read so far is kept, and no scrub touches a disk any more.
     pub async fn stop_scrubbing(self: &Arc<Self>) {
-        for turn in &self.scrubs.turns {
+        for turns in &self.scrubs.turns {
             // Whoever reads has seen by now that the pool is closed.
-            drop(turn.acquire().await);
+            drop(turns.places.acquire_many(PLACES).await);
         }
         self.scrubs.wanted.notify_one();
         if self.scrubs.state.lock().is_running() {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::streams;
 use crate::core::Core;
 use crate::member::MemberDisk;
 use crate::work::Work;
@@ -32,11 +33,11 @@ impl Core {
         }
     }
 
-    /// Disks of the pool on the same device, this one included: together they may take no more than one.
+    /// Streams of all disks of the pool on the same device, this one included: together they may take no more than one.
     fn sharers(&self, member: &MemberDisk) -> u32 {
         let device = member.space().filesystem;
         let same = |other: &&MemberDisk| other.is_readable() && other.space().filesystem == device;
-        self.members.iter().filter(same).count().max(1) as u32
+        self.members.iter().filter(same).map(streams).sum::<u32>().max(1)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::core::Core;
 use crate::disk::{DIRECT_ALIGN, DiskIo};
 use crate::label::{self, Label};
-use crate::member::ErrorKind;
+use crate::member::{ErrorKind, MemberDisk};
 
 /// Longest label that is read.
 const LABEL_BYTES_MAX: u64 = 256 << 10;
@@ -35,14 +35,17 @@ impl Core {
 
     /// A label that is damaged is written again with all others, as when a disk's state changes.
     fn scrub_labels(&self) -> Records {
+        let readable: Vec<&MemberDisk> = self.members.iter().filter(|member| member.is_readable()).collect();
+        let damaged = self.work.side_by_side(readable.clone(), |member| {
+            let io = member.io()?;
+            let names = [label::LABEL_NAME, label::SECOND_NAME].into_iter();
+            Ok(names.filter(|name| !self.label_is_intact(&*io, name)).collect::<Vec<_>>())
+        });
         let mut errors = 0;
-        for member in self.members.iter().filter(|member| member.is_readable()) {
-            let Ok(io) = member.io() else { continue };
-            for name in [label::LABEL_NAME, label::SECOND_NAME] {
-                if !self.label_is_intact(&*io, name) {
-                    self.count_error(member, ErrorKind::Checksum, &format!("{name} is damaged"));
-                    errors += 1;
-                }
+        for (member, names) in readable.into_iter().zip(damaged) {
+            for name in names.unwrap_or_default() {
+                self.count_error(member, ErrorKind::Checksum, &format!("{name} is damaged"));
+                errors += 1;
             }
         }
         if errors > 0 {

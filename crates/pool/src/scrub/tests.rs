@@ -236,3 +236,30 @@ async fn a_pool_in_use_is_scrubbed_slowly_but_to_the_end() {
     drop(request);
     pool.close().await.unwrap();
 }
+
+/// C2. And what two streams find is mended as what one finds.
+#[tokio::test(flavor = "multi_thread")]
+async fn disks_that_do_not_seek_are_read_by_two_streams_and_others_by_one() {
+    use std::sync::atomic::Ordering::SeqCst;
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&*pool.store()).await;
+    for disk in 0..3 {
+        bench.faults(disk).no_seeks.store(disk != 0, SeqCst);
+        bench.faults(disk).direct_read_ms.store(10, SeqCst);
+        bench.faults(disk).direct_reads_max.store(0, SeqCst);
+    }
+    let members: Vec<&MemberDisk> = pool.core.members.iter().collect();
+    assert_eq!(members.into_iter().map(streams).collect::<Vec<_>>(), [1, 2, 2]);
+    scrub_clean(&pool).await;
+    let most: Vec<u64> = (0..3).map(|disk| bench.faults(disk).direct_reads_max.load(SeqCst)).collect();
+    assert_eq!(most, [1, 2, 2]);
+    for shard in bench.shards(1) {
+        flip(&shard, 70);
+    }
+    let found = pool.scrub().await.unwrap();
+    assert!(found.errors > 0 && found.repaired == found.errors && found.unrepaired == 0, "{found:?}");
+    scrub_clean(&pool).await;
+    compare(&*pool.store()).await;
+    pool.close().await.unwrap();
+}

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::damage::Damage;
 use crate::core::Core;
@@ -85,8 +86,8 @@ struct Piece {
 }
 
 impl Core {
-    /// Reads a shard as it lies on its disk and verifies each block (C1). Blocks.
-    pub fn check_shard(&self, object: &Object, index: u8, slot: u8) -> ShardCheck {
+    /// Reads a shard as it lies on its disk and verifies each block (C1). `turn` is given back when all is read. Blocks.
+    pub fn check_shard(&self, object: &Object, index: u8, slot: u8, turn: OwnedSemaphorePermit) -> ShardCheck {
         let mut check = ShardCheck { is_absent: false, ..ShardCheck::absent(index, slot) };
         let Some(member) = self.member(slot).filter(|member| member.is_readable()) else {
             return ShardCheck::absent(index, slot);
@@ -100,7 +101,7 @@ impl Core {
             }
         };
         let read = match self.work {
-            Work::Threads => self.check_while_reading(object, member, &*file, &mut check),
+            Work::Threads => self.check_while_reading(object, member, &*file, &mut check, turn),
             Work::InTurns(_) => self.read_shard(object, index, member, &*file, |piece| {
                 self.check_piece(object, &mut check, piece);
                 true
@@ -123,6 +124,7 @@ impl Core {
         member: &MemberDisk,
         file: &dyn DiskFile,
         check: &mut ShardCheck,
+        turn: OwnedSemaphorePermit,
     ) -> io::Result<(u64, Range<u64>)> {
         let index = check.index;
         std::thread::scope(|scope| {
@@ -130,7 +132,7 @@ impl Core {
             let verifier =
                 scope.spawn(move || work.into_iter().for_each(|piece| self.check_piece(object, check, piece)));
             let read = self.read_shard(object, index, member, file, |piece| pieces.send(piece).is_ok());
-            drop(pieces);
+            drop((pieces, turn));
             match verifier.join() {
                 Ok(()) => read,
                 Err(_) => Err(io::Error::other("a thread died")),

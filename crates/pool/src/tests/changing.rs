@@ -402,3 +402,24 @@ async fn a_disk_that_was_cut_short_when_it_was_added_is_added_again() {
     settled(&pool).await;
     assert_eq!(pool.status().disks.len(), 4);
 }
+
+/// Whoever opens the pool next owns all that its labels speak of.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_was_dropped_touches_no_label() {
+    use crate::disk::DiskOpener;
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    let core = pool.core.clone();
+    drop(pool);
+    let new = bench.dir.path().join("new");
+    std::fs::create_dir(&new).unwrap();
+    let disk = bench.opener.open_disk(&new).unwrap();
+    let generation = core.label().generation;
+    assert!(core.write_first_label(&*disk, uuid::Uuid::new_v4(), |_| {}).is_err());
+    assert_eq!(std::fs::read_dir(&new).unwrap().count(), 0);
+    assert!(!core.write_labels(|label| label.rebalancing = true));
+    let old = bench.opener.open_disk(&bench.disks[0]).unwrap();
+    assert!(!core.remove_label(&*old) && crate::label::read(&*old).unwrap().is_ok());
+    assert_eq!((core.label().generation, core.is_rebalancing()), (generation, false));
+    bench.open().await.close().await.unwrap();
+}

@@ -137,6 +137,10 @@ fn alive(state: &State) -> io::Result<()> {
 }
 
 impl DiskIo for SimDisk {
+    fn seeks(&self) -> bool {
+        self.number.is_multiple_of(2)
+    }
+
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.begin(Kind::Write, "create", name)?;
         let disk = &mut state.disks[self.number];
