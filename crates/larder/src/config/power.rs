@@ -198,7 +198,8 @@ mod tests {
         let tariff = power.tariff.unwrap();
         assert_eq!((tariff.price_per_kwh, tariff.currency.as_str(), tariff.windows.len()), (0.39, "EUR", 1));
         assert_eq!((power.idle_watts, power.load_watts, power.load_hours_per_day), (Some(17.0), Some(26.5), None));
-        assert_eq!(power.sources[0], SourceSpec::Shelly { address: "10.0.0.7".to_owned(), channel: 0 });
+        let login = larder_measure::power::Login::default();
+        assert_eq!(power.sources[0], SourceSpec::Shelly { address: "10.0.0.7".to_owned(), channel: 0, login });
         assert_eq!(power.sources[1], SourceSpec::Nut { address: "127.0.0.1".to_owned(), ups: "pantry".to_owned() });
         assert_eq!(power.parts[0].count, 4);
         assert_eq!(parse("").unwrap(), PowerConfig::default());
