@@ -235,7 +235,7 @@ async fn sync_all_does_not_wait_for_who_never_stops_writing() {
         tokio::spawn(async move {
             let block = noise(1, 65_536);
             for n in 0.. {
-                world.write(&inode, n % 64 << 16, &block).await;
+                world.write(&inode, (n % 64) << 16, &block).await;
                 tokio::task::yield_now().await;
             }
         })
