@@ -1,22 +1,24 @@
 #!/usr/bin/python3
 """Scrub and rebuild against what the disks themselves do.
 
-    bench/rates.py FOLDER [--layout raidz2] [--disks 5] [--data 6] [--limit MB/s] [--scrubs N] [--quick]
+    bench/rates.py FOLDER [--layout raidz2] [--disks 5] [--data 6] [--limit MB/s] [--scrubs N | --beside] [--quick]
 
 Each disk is an XFS of its own on a loop device in FOLDER, past the host's cache, and says that it does not seek; `--limit`
 holds each of them to the rate of a hard disk (control group, blkio), so that not the processor is measured but how well the
-disks are used, and lets it say that it does. `--scrubs` measures so many scrubs and nothing else; `--quick` shows that all of
-this works, on so little data that its figures mean nothing.
+disks are used, and lets it say that it does. `--scrubs` measures so many scrubs and nothing else, `--beside` what users who read keep of their speed
+while one runs; `--quick` shows that all of this works, on so little data that its figures mean nothing.
 
   R1  The ideal of a scrub is fio reading one large file of every disk at once, 1 MiB at a time.
   R2  The ideal of a rebuild is fio doing what the rebuild did, as many bytes read from each disk and written to the new one, at once.
   R3  Bytes are those of the devices' own counters. As root; nothing else may run.
+  R4  Who reads does so by the mount, each file once, since then it is in larder's memory; by turns with and without a scrub.
 """
 
 import argparse
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -118,6 +120,23 @@ class Meter:
         return self
 
 
+def read_by_turns(options, daemon, mount):
+    """Medians of what one reader gets, in MB/s, alone and beside a scrub (R4)."""
+    rates = {False: [], True: []}
+    for number in range(options.files):
+        is_beside = number % 2 == 1
+        drop_caches()
+        if is_beside:
+            daemon.run("pool", "scrub", "start", check=True)
+        rates[is_beside].append(options.file_bytes / 1e6 / fio([(mount / str(number), "read", options.file_bytes)]))
+        if is_beside:
+            if daemon.status()["scrub"]["phase"] != "running":
+                print("note: the scrub was over before the reader was", file=sys.stderr)
+            else:
+                daemon.run("pool", "scrub", "stop", check=True)
+    return [statistics.median(rates[is_beside]) for is_beside in (False, True)]
+
+
 def report(name, meter, ideal_s, amount):
     ratio = ideal_s / meter.seconds
     print(f"{name:9} {amount / 1e6 / meter.seconds:8.0f} MB/s   ideal {amount / 1e6 / ideal_s:8.0f} MB/s   {ratio:5.2f}   "
@@ -147,6 +166,13 @@ def measure(options, disks, spare, work):
         print(f"{options.layout} of {len(disks)} disks, {data_bytes / GIB:.2g} GiB of files, "
               + (f"each disk held to {options.limit} MB/s" if options.limit else "disks as fast as they are"))
 
+        if options.beside:
+            # Larder's memory forgets what was written.
+            daemon.stop()
+            daemon.start()
+            alone, beside = read_by_turns(options, daemon, mount)
+            print(f"a reader  {alone:8.0f} MB/s alone   {beside:8.0f} MB/s beside a scrub   {beside / alone:5.2f}")
+            return
         for _ in range(options.scrubs or 1):
             meter = Meter(daemon, disks)
             daemon.run("pool", "scrub", "start", "--wait", check=True, timeout_s=3600)
@@ -194,6 +220,7 @@ def main():
     parser.add_argument("--data", type=int, default=6, help="GiB of files")
     parser.add_argument("--limit", type=int, default=0, help="MB/s of each disk")
     parser.add_argument("--scrubs", type=int, default=0, help="so many, and nothing else")
+    parser.add_argument("--beside", action="store_true", help="what a reader keeps while a scrub runs, and nothing else")
     parser.add_argument("--quick", action="store_true", help="64 MiB of files on small disks")
     options = parser.parse_args()
     options.files, options.file_bytes = (4, 16 * MIB) if options.quick else (options.data, GIB)

@@ -183,8 +183,9 @@ def test_every_plot_of_every_run_has_something_in_it(measured, browser):
     assert len(counts) > 4 * len(measured.result["runs"]), "several of each run"
     assert [name for name, count in counts if not count] == []
     cores = [rect for name, rect in browser.boxes("details.run[open] svg.plot") if name.endswith("cores-w")]
-    ends = [end for run in measured.result["runs"] for end in ("samples", "far_samples") if run.get(end)]
-    assert len(cores) == len(ends)
+    # A run of a fraction of a second may end between two samples.
+    ends = [end for run in measured.result["runs"] for end in ("samples", "far_samples") if run.get(end, {}).get("at_ms")]
+    assert len(cores) == len(ends) > len(measured.result["runs"]) / 2
     user = [painted(browser.pixels(rect), LIGHT["c2"])[0] for rect in cores[:3]]
     assert all(count > 200 for count in user), f"system time of the cores: {user}"
 

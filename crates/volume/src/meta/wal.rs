@@ -438,6 +438,7 @@ async fn commit(shared: Arc<Shared>) {
             continue;
         };
         tokio::select! {
+            biased;
             result = oldest => {
                 if let Err(error) = finish(&shared, &mut flying, result) {
                     return shared.fail(wal_error(error));
