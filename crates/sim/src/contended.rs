@@ -21,6 +21,8 @@ pub struct Contended {
     now: u64,
     /// Those that may be what is there (N1, N2).
     writes: Vec<Write>,
+    /// When each began, those too that are over: whoever began before may have met what was there for a while.
+    all: Vec<(u64, Option<Content>)>,
 }
 
 /// Names a write or a read while it is under way.
@@ -33,7 +35,8 @@ pub struct Under {
 
 impl Default for Contended {
     fn default() -> Self {
-        Self { now: 0, writes: vec![Write { content: None, begun: 0, ended: Some(0), is_answered: true }] }
+        let nothing = Write { content: None, begun: 0, ended: Some(0), is_answered: true };
+        Self { now: 0, writes: vec![nothing], all: Vec::new() }
     }
 }
 
@@ -50,6 +53,7 @@ impl Contended {
     pub fn begin_write(&mut self, content: Option<Content>) -> Under {
         let under = self.begin_read();
         self.writes.push(Write { content, begun: under.begun, ended: None, is_answered: false });
+        self.all.push((under.begun, content));
         under
     }
 
@@ -66,11 +70,12 @@ impl Contended {
     /// It was refused because of what is there.
     pub fn never(&mut self, under: &Under) {
         self.writes.retain(|write| write.begun != under.begun);
+        self.all.retain(|(begun, _)| *begun != under.begun);
     }
 
     /// What may have been there at some time since: of a write, not counting itself.
     pub fn since(&self, under: &Under) -> Vec<Option<Content>> {
-        let later = self.writes.iter().filter(|write| write.begun > under.begun).map(|write| write.content);
+        let later = self.all.iter().filter(|(begun, _)| *begun > under.begun).map(|(_, content)| *content);
         under.before.iter().copied().chain(later).collect()
     }
 
@@ -110,6 +115,8 @@ impl Contended {
 
     pub fn settle_as(&mut self, content: Option<Content>) {
         self.writes = vec![Write { content, begun: 0, ended: Some(0), is_answered: true }];
+        // Nobody is under way.
+        self.all.clear();
     }
 }
 
@@ -153,6 +160,21 @@ mod tests {
         object.judge(&quick, Some(&bytes(1))).unwrap();
         object.judge(&slow, None).unwrap();
         assert_eq!(object.possible(), [content(1)]);
+    }
+
+    #[test]
+    fn who_is_slow_may_have_met_what_came_and_went() {
+        let mut object = Contended::default();
+        let (slow_read, slow_write) = (object.begin_read(), object.begin_write(content(1)));
+        for what in [content(2), None] {
+            let write = object.begin_write(what);
+            object.end_write(&write, true);
+        }
+        assert!(object.since(&slow_write).contains(&content(2)));
+        object.never(&slow_write);
+        object.judge(&slow_read, Some(&bytes(2))).unwrap();
+        let read = object.begin_read();
+        assert!(object.judge(&read, Some(&bytes(2))).is_err() && object.possible() == [None]);
     }
 
     #[test]
