@@ -5,8 +5,8 @@
 
 Each disk is an XFS of its own on a loop device in FOLDER, past the host's cache, and says that it does not seek; `--limit`
 holds each of them to the rate of a hard disk (control group, blkio), so that not the processor is measured but how well the
-disks are used, and lets it say that it does. `--scrubs` measures so many scrubs and nothing else, `--beside` what users who read keep of their speed
-while one runs; `--quick` shows that all of this works, on so little data that its figures mean nothing.
+disks are used, and lets it say that it does. `--scrubs` measures so many scrubs and nothing else, `--beside` what a reader keeps
+of his speed while one runs; `--quick` shows that all of this works, on so little data that its figures mean nothing.
 
   R1  The ideal of a scrub is fio reading one large file of every disk at once, 1 MiB at a time.
   R2  The ideal of a rebuild is fio doing what the rebuild did, as many bytes read from each disk and written to the new one, at once.

@@ -256,11 +256,12 @@ def test_a_busy_core_is_named(folder):
     assert "capped by the processor" in found["verdict"], found["verdict"]
 
 
-def test_a_throttled_disk_is_named(folder):
-    """A loop device that a control group holds at 8 MB/s, by itself and as what is mounted there."""
+@contextlib.contextmanager
+def throttled_disk(folder, size_bytes, rate, ways):
+    """A loop device that a control group holds at `rate` bytes a second: where it is mounted, and how to run inside the group."""
     image, mount = folder / "disk.img", folder / "mount"
     with open(image, "wb") as file:
-        file.truncate(512 << 20)
+        file.truncate(size_bytes)
     mount.mkdir()
     loop = sh("losetup", "-f", "--show", image).strip()
     try:
@@ -270,46 +271,34 @@ def test_a_throttled_disk_is_named(folder):
 
         def limits(unified):
             if unified:
-                return {"io.max": f"{major_minor} rbps=8000000 wbps=8000000"}
-            return {f"blkio.throttle.{way}_bps_device": f"{major_minor} 8000000" for way in ("read", "write")}
+                return {"io.max": f"{major_minor} " + " ".join(f"{way[0]}bps={rate}" for way in ways)}
+            return {f"blkio.throttle.{way}_bps_device": f"{major_minor} {rate}" for way in ways}
 
         with control_group("blkio", limits) as inside:
-            file = measure(folder, "all", mount, "--no-pool", "--share", mount, "--size", "16M", "--seconds", "3", "--only", "read", inside=inside)
-        found = verdict(file)
-        runs = json.loads(file.read_text())["runs"]
-        assert [run["layer"] for run in runs] == ["disk", "share"] and all(run["repeats"][0]["bytes_per_s"] < 10e6 for run in runs)
-        assert "capped by the disk itself" in found["verdict"], found["verdict"]
+            yield mount, inside
     finally:
         subprocess.run(["umount", mount])
         subprocess.run(["losetup", "-d", loop])
+
+
+def test_a_throttled_disk_is_named(folder):
+    """By itself and as what is mounted there."""
+    with throttled_disk(folder, 512 << 20, 8_000_000, ("read", "write")) as (mount, inside):
+        file = measure(folder, "all", mount, "--no-pool", "--share", mount, "--size", "16M", "--seconds", "3", "--only", "read", inside=inside)
+    found = verdict(file)
+    runs = json.loads(file.read_text())["runs"]
+    assert [run["layer"] for run in runs] == ["disk", "share"] and all(run["repeats"][0]["bytes_per_s"] < 10e6 for run in runs)
+    assert "capped by the disk itself" in found["verdict"], found["verdict"]
 
 
 def test_a_pool_on_a_throttled_disk_writes_no_faster(folder):
-    """What a pool takes into its memory counts when it is on the disk, which a control group holds at 16 MB/s."""
-    image, mount = folder / "disk.img", folder / "mount"
-    with open(image, "wb") as file:
-        file.truncate(1 << 30)
-    mount.mkdir()
-    loop = sh("losetup", "-f", "--show", image).strip()
-    try:
-        sh("mkfs.ext4", "-q", loop)
-        sh("mount", loop, mount)
-        major_minor = Path(f"/sys/class/block/{Path(loop).name}/dev").read_text().strip()
-
-        def limits(unified):
-            if unified:
-                return {"io.max": f"{major_minor} wbps=16000000"}
-            return {"blkio.throttle.write_bps_device": f"{major_minor} 16000000"}
-
-        with control_group("blkio", limits) as inside:
-            file = measure(folder, "pool", mount, "--layouts", "stripe", "--size", "64M", "--seconds", "1", "--only", "write,random-write",
-                           "--block", "16M", inside=inside)
-        runs = json.loads(file.read_text())["runs"]
-        assert {run["workload"]["kind"] for run in runs} == {"write", "random-write"}
-        for run in runs:
-            (repeat,) = run["repeats"]
-            # Two bytes on the disk for each would be possible; less than one is not.
-            assert repeat["bytes_per_s"] < 20e6 and repeat["bytes"] >= 16 << 20, repeat
-    finally:
-        subprocess.run(["umount", mount])
-        subprocess.run(["losetup", "-d", loop])
+    """What a pool takes into its memory counts when it is on the disk."""
+    with throttled_disk(folder, 1 << 30, 16_000_000, ("write",)) as (mount, inside):
+        file = measure(folder, "pool", mount, "--layouts", "stripe", "--size", "64M", "--seconds", "1", "--only", "write,random-write",
+                       "--block", "16M", inside=inside)
+    runs = json.loads(file.read_text())["runs"]
+    assert {run["workload"]["kind"] for run in runs} == {"write", "random-write"}
+    for run in runs:
+        (repeat,) = run["repeats"]
+        # Two bytes on the disk for each would be possible; less than one is not.
+        assert repeat["bytes_per_s"] < 20e6 and repeat["bytes"] >= 16 << 20, repeat

@@ -39,6 +39,7 @@ use crate::types::FsError;
 
 /// Gathered batches beyond this wait for the next entry.
 const ENTRY_BYTES_TARGET: usize = 8 << 20;
+/// Entries on their way at once (W1).
 pub(crate) const FLYING_MAX: usize = 16;
 /// No single batch may exceed an entry, with room for framing.
 pub(crate) const BATCH_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - (1 << 20);
