@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Our own load generators beside fio and nfsload: is the generator ever the bottleneck?
 
-    bench/generators.py FOLDER [--size 4g] [--seconds 5] [--rounds 5]
+    bench/generators.py FOLDER [--size 4g] [--seconds 5] [--rounds 5] [--only WORDS]
         ours and fio (libaio) by turns, on one and the same file
 
 Prints, for each workload, the median of both, their ratio, and what each request cost in processor time. Ours must be
@@ -53,7 +53,7 @@ def by_turns(options, kind, rw, block, depth, jobs):
                "--seconds", str(options.seconds), "--warm", "1", "--sync", "0", "--repeats", str(options.rounds), "--wait", "1"]
     rounds = []
     with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as ours:
-        while ours.stdout.readline() == "ready\n":
+        while len(rounds) < options.rounds and ours.stdout.readline() == "ready\n":
             [file] = options.folder.glob(".larder-bench-*/large0")
             # Who comes first changes: the second finds what the first left to be written.
             theirs = fio(file, options, rw, block, depth, jobs) if len(rounds) % 2 == 0 else None
@@ -62,6 +62,8 @@ def by_turns(options, kind, rw, block, depth, jobs):
             repeat = json.loads(ours.stdout.readline())
             theirs = theirs or fio(file, options, rw, block, depth, jobs)
             rounds.append((theirs, (repeat["bytes_per_s"], repeat["load_cpu_s"] / repeat["operations"] * 1e6)))
+        # It keeps its files until then.
+        ours.stdin.close()
     if ours.returncode or len(rounds) < options.rounds:
         sys.exit(f"the load ended with {ours.returncode}")
     return rounds
@@ -73,11 +75,12 @@ def main():
     parser.add_argument("--size", default="4g")
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="workloads whose names hold this")
     options = parser.parse_args()
     if not LOAD.exists():
         sys.exit(f"there is no {LOAD}: cargo build --release -p larder-measure --example load")
     print(f"{'workload':28} {'fio MB/s':>9} {'ours MB/s':>9} {'ratio':>6} {'fio us':>7} {'ours us':>7} {'ratio':>6}")
-    for name, kind, rw, block, depth, jobs in WORKLOADS:
+    for name, kind, rw, block, depth, jobs in filter(lambda workload: options.only in workload[0], WORKLOADS):
         rounds = by_turns(options, kind, rw, block, depth, jobs)
         fio_rate, fio_cpu, rate, cpu = (statistics.median(pair[who][what] for pair in rounds) for who in (0, 1) for what in (0, 1))
         print(f"{name:28} {fio_rate / 1e6:9.1f} {rate / 1e6:9.1f} {rate / fio_rate:6.3f} {fio_cpu:7.2f} {cpu:7.2f} {cpu / fio_cpu:6.2f}",

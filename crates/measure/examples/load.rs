@@ -5,7 +5,7 @@
 //!          [--wait 1]
 //!
 //! Prints one JSON line for each repeat: what `Repeat` holds. With `--wait` it says `ready` before each, and begins when it is sent
-//! a line.
+//! a line; its files are there until its input ends.
 
 use std::time::Duration;
 
@@ -75,6 +75,9 @@ fn main() -> Result<(), Failure> {
             }
             let repeat = client.run(&workload, &limits, &control)?;
             println!("{}", serde_json::to_string(&repeat).unwrap_or_default());
+        }
+        if wait {
+            let _ = std::io::stdin().read_line(&mut String::new());
         }
         Ok::<(), larder_measure::bench::client::ClientError>(())
     })();

@@ -4,6 +4,7 @@
 //! system calls, with one thread for each request in flight. Buffers are aligned and used again: instead of new contents
 //! every 4 KiB of them get a stamp, so that no two blocks are alike and what is read is known again.
 
+mod buffer;
 mod ring;
 
 use std::cell::RefCell;
@@ -13,8 +14,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use bytes::BytesMut;
 use rustix::fs::{Advice, OFlags};
 
+use self::buffer::buffers;
 use super::RunLimits;
 use super::drive::{Job, drive};
 use super::error::{ClientError, Outcome};
@@ -95,35 +98,13 @@ pub(super) struct LocalShare {
     /// Of the folder that was given.
     device: u64,
     owner: Owner,
-    buffer: RefCell<Buffer>,
+    buffer: RefCell<BytesMut>,
 }
 
 pub(super) struct LocalFile {
     file: File,
     name: String,
     direct: bool,
-}
-
-#[derive(Default)]
-struct Buffer {
-    bytes: Vec<u8>,
-    /// Where the first aligned byte is.
-    from: usize,
-    len: usize,
-}
-
-impl Buffer {
-    /// At least `len` bytes, aligned; random where they are new.
-    fn get(&mut self, len: usize, identity: Identity<'_>) -> &mut [u8] {
-        if self.len < len {
-            self.bytes = vec![0; len + ALIGN];
-            self.from = self.bytes.as_ptr().align_offset(ALIGN).min(ALIGN);
-            self.len = len;
-            let salt = self.bytes.as_ptr() as usize as u64;
-            identity.contents.fill(salt, &mut self.bytes[self.from..self.from + len]);
-        }
-        &mut self.bytes[self.from..self.from + len]
-    }
 }
 
 fn stamp(identity: Identity<'_>, generation: u64, at: u64) -> [u8; 8] {
@@ -160,6 +141,14 @@ fn failure(what: &str, error: &io::Error) -> ClientError {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ClientError::NoSpace { what },
         _ => ClientError::Local { what, reason: error.to_string() },
     }
+}
+
+/// At least `len` bytes, aligned: those of the last request, where they suffice.
+fn at_least<'a>(kept: &'a mut BytesMut, len: usize, identity: Identity<'_>) -> &'a mut [u8] {
+    if kept.len() < len {
+        *kept = buffers(1, len, identity).swap_remove(0);
+    }
+    &mut kept[..len]
 }
 
 impl LocalShare {
@@ -253,7 +242,7 @@ impl Share for LocalShare {
 
     async fn read(&self, file: &LocalFile, at: u64, len: u64, identity: Identity<'_>) -> Outcome<()> {
         let mut buffer = self.buffer.borrow_mut();
-        let whole = buffer.get((len as usize).next_multiple_of(ALIGN), identity);
+        let whole = at_least(&mut buffer, (len as usize).next_multiple_of(ALIGN), identity);
         let mut done = 0;
         while done < len as usize {
             // The last block of a file may be shorter than what O_DIRECT takes.
@@ -273,7 +262,7 @@ impl Share for LocalShare {
 
     async fn write(&self, file: &LocalFile, at: u64, len: u64, identity: Identity<'_>) -> Outcome<()> {
         let mut buffer = self.buffer.borrow_mut();
-        let whole = buffer.get((len as usize).next_multiple_of(ALIGN), identity);
+        let whole = at_least(&mut buffer, (len as usize).next_multiple_of(ALIGN), identity);
         let block = &mut whole[..len as usize];
         put_stamps(block, at, identity);
         if file.direct && !block.len().is_multiple_of(ALIGN) {

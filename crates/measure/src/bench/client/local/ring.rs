@@ -2,18 +2,23 @@
 //! to the kernel and come back together. A thread that sleeps in each request costs a fifth more (`bench/generators.py`).
 
 use std::cell::{Cell, RefCell};
+use std::fs;
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use compio_buf::{BufResult, IoBuf};
+use bytes::BytesMut;
+use compio_buf::{BufResult, IntoInner, IoBuf};
 use compio_fs::{File, OpenOptions};
 use compio_io::{AsyncReadAt, AsyncWriteAt};
 use compio_runtime::Runtime;
 use rustix::fs::OFlags;
 
-use super::{ALIGN, LocalShare, LocalTarget, failure, first_wrong, put_stamps};
+use super::buffer::buffers;
+use super::{LocalShare, LocalTarget, failure, first_wrong, put_stamps};
 use crate::bench::client::error::{ClientError, Outcome};
 use crate::bench::client::share::{Entry, Identity, Share, Target, ended_early};
 use crate::bench::result::Workload;
@@ -21,6 +26,8 @@ use crate::bench::result::Workload;
 /// Requests of which the kernel is told at once. Disks answer many together; if it heard of all that follow only when
 /// the last is made, the disk would wait.
 const TOGETHER: u32 = 4;
+/// ext2 to ext4 and FUSE, as statfs(2) names them.
+const WAIT_FOR_EXTENDING: [u64; 2] = [0xef53, 0x6573_5546];
 
 pub(super) struct RingTarget<'a>(pub &'a LocalTarget);
 
@@ -34,7 +41,13 @@ impl Target for RingTarget<'_> {
     const ACCESS: &'static str = LocalTarget::ACCESS;
 
     async fn connect(&self, workload: Option<&Workload>) -> Outcome<RingShare> {
-        Ok(RingShare { plain: self.0.connect(workload).await?, buffers: RefCell::default(), waiting: Cell::new(0) })
+        let slots = workload.map_or(1, |w| w.depth.max(1) as usize);
+        Ok(RingShare {
+            plain: self.0.connect(workload).await?,
+            buffers: RefCell::default(),
+            waiting: Cell::new(0),
+            slots,
+        })
     }
 
     fn describe(&self) -> String {
@@ -54,7 +67,9 @@ impl Target for RingTarget<'_> {
 pub(super) struct RingShare {
     plain: LocalShare,
     /// Those that are in no request.
-    buffers: RefCell<Vec<Vec<u8>>>,
+    buffers: RefCell<Vec<BytesMut>>,
+    /// Requests at a time.
+    slots: usize,
     /// Requests that the kernel has not been told of.
     waiting: Cell<u32>,
 }
@@ -62,23 +77,36 @@ pub(super) struct RingShare {
 pub(super) struct RingFile {
     file: File,
     name: String,
+    /// The same, for system calls, where the filesystem waits for each write that makes a file longer.
+    extended: Option<fs::File>,
+    len: Cell<u64>,
 }
 
-/// Where the first aligned byte is.
-fn aligned(buffer: &[u8]) -> usize {
-    buffer.as_ptr().align_offset(ALIGN).min(ALIGN)
+impl RingFile {
+    fn new(file: File, name: &str) -> io::Result<Self> {
+        let waits = WAIT_FOR_EXTENDING.contains(&(rustix::fs::fstatfs(file.as_fd())?.f_type as u64));
+        let extended = waits.then(|| file.as_fd().try_clone_to_owned()).transpose()?.map(fs::File::from);
+        Ok(Self { file, name: name.to_owned(), extended, len: Cell::new(0) })
+    }
+
+    /// For a write up to `end` that is as well off in a system call: io_uring would leave it to a thread of the kernel, at
+    /// half the rate.
+    fn to_extend(&self, end: u64) -> io::Result<Option<&fs::File>> {
+        let Some(file) = &self.extended else { return Ok(None) };
+        if end > self.len.get() {
+            self.len.set(file.metadata()?.len());
+        }
+        Ok((end > self.len.get()).then_some(file))
+    }
 }
 
 impl RingShare {
-    /// A buffer with room for `len` aligned bytes; random where it is new.
-    fn take(&self, len: usize, identity: Identity<'_>) -> Vec<u8> {
-        let found = self.buffers.borrow_mut().pop().filter(|buffer| buffer.len() == len + ALIGN);
-        found.unwrap_or_else(|| {
-            let mut buffer = vec![0; len + ALIGN];
-            let salt = buffer.as_ptr() as usize as u64;
-            identity.contents.fill(salt, &mut buffer);
-            buffer
-        })
+    fn take(&self, len: usize, identity: Identity<'_>) -> BytesMut {
+        let mut free = self.buffers.borrow_mut();
+        if free.last().is_none_or(|buffer| buffer.len() != len) {
+            *free = buffers(self.slots, len, identity);
+        }
+        free.pop().unwrap_or_default()
     }
 
     /// Waits for a request, of which the kernel hears soon.
@@ -100,12 +128,6 @@ impl RingShare {
         request.await
     }
 
-    fn give_back(&self, mut buffer: Vec<u8>, len: usize) {
-        // A read that ended early has made it shorter.
-        buffer.resize(len + ALIGN, 0);
-        self.buffers.borrow_mut().push(buffer);
-    }
-
     async fn open_as(&self, path: &str, options: &mut OpenOptions) -> Outcome<RingFile> {
         let full = self.plain.path(path);
         let file = match options.custom_flags((OFlags::DIRECT | OFlags::NOFOLLOW).bits() as i32).open(&full).await {
@@ -115,7 +137,7 @@ impl RingShare {
             }
             outcome => outcome,
         };
-        Ok(RingFile { file: file.map_err(|e| failure(path, &e))?, name: path.to_owned() })
+        file.and_then(|file| RingFile::new(file, path)).map_err(|e| failure(path, &e))
     }
 }
 
@@ -159,13 +181,12 @@ impl Share for RingShare {
     }
 
     async fn read(&self, file: &RingFile, at: u64, len: u64, identity: Identity<'_>) -> Outcome<()> {
-        let len = len as usize;
-        let (mut buffer, mut done) = (self.take(len, identity), 0);
-        let begin = aligned(&buffer);
-        while done < len {
-            let request = file.file.read_at(buffer.slice(begin + done..begin + len), at + done as u64);
+        let mut buffer = self.take(len as usize, identity);
+        let mut done = 0;
+        while done < len as usize {
+            let request = file.file.read_at(buffer.slice(done..), at + done as u64);
             let BufResult(outcome, slice) = self.hand_over(request).await;
-            buffer = compio_buf::IntoInner::into_inner(slice);
+            buffer = slice.into_inner();
             match outcome {
                 Ok(0) => return Err(ended_early(&file.name, at + done as u64)),
                 Ok(n) => done += n,
@@ -173,8 +194,8 @@ impl Share for RingShare {
                 Err(e) => return Err(failure(&file.name, &e)),
             }
         }
-        let wrong = buffer.get(begin..begin + len).and_then(|data| first_wrong(data, at, identity));
-        self.give_back(buffer, len);
+        let wrong = first_wrong(&buffer, at, identity);
+        self.buffers.borrow_mut().push(buffer);
         match wrong {
             None => Ok(()),
             Some(offset) => Err(ClientError::WrongData { file: file.name.clone(), offset }),
@@ -182,15 +203,20 @@ impl Share for RingShare {
     }
 
     async fn write(&self, file: &RingFile, at: u64, len: u64, identity: Identity<'_>) -> Outcome<()> {
-        let len = len as usize;
-        let (mut buffer, mut done) = (self.take(len, identity), 0);
-        let begin = aligned(&buffer);
-        put_stamps(&mut buffer[begin..begin + len], at, identity);
-        while done < len {
+        let mut buffer = self.take(len as usize, identity);
+        put_stamps(&mut buffer, at, identity);
+        let failed = |e: io::Error| failure(&file.name, &e);
+        if let Some(extended) = file.to_extend(at + len).map_err(failed)? {
+            extended.write_all_at(&buffer, at).map_err(failed)?;
+            self.buffers.borrow_mut().push(buffer);
+            return Ok(());
+        }
+        let mut done = 0;
+        while done < len as usize {
             let mut target = &file.file;
-            let request = target.write_at(buffer.slice(begin + done..begin + len), at + done as u64);
+            let request = target.write_at(buffer.slice(done..), at + done as u64);
             let BufResult(outcome, slice) = self.hand_over(request).await;
-            buffer = compio_buf::IntoInner::into_inner(slice);
+            buffer = slice.into_inner();
             match outcome {
                 Ok(0) => return Err(ended_early(&file.name, at + done as u64)),
                 Ok(n) => done += n,
@@ -198,7 +224,7 @@ impl Share for RingShare {
                 Err(e) => return Err(failure(&file.name, &e)),
             }
         }
-        self.give_back(buffer, len);
+        self.buffers.borrow_mut().push(buffer);
         Ok(())
     }
 
