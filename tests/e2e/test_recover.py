@@ -190,6 +190,30 @@ def test_the_registry_is_gone(damaged, folder):
     assert describe(volume) == tree
 
 
+def scribble(path, at=0.5, length=400):
+    content = bytearray(path.read_bytes())
+    begin = int(len(content) * at)
+    for n in range(begin, min(begin + length, len(content))):
+        content[n] ^= 0xA5
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("part", ["registry.json", "meta+compacted", "meta+manifest"])
+@pytest.mark.parametrize("how", [Path.unlink, scribble])
+def test_what_cannot_be_served_is_refused_and_names_recover(damaged, folder, part, how):
+    """At once, by the daemon and by a check; an empty volume is never served in the place of a lost one."""
+    disks, _ = damaged
+    for path in objects(disks, part):
+        how(path)
+    for command in (["up", "--data", folder / "data", "--json", "--smb", "off", "--nfs", "127.0.0.1:0", *disks], ["check", "--disk", *disks]):
+        begun = time.monotonic()
+        refused = run(*command)
+        assert refused.returncode == 1, f"{command}: {refused.stdout}\n{refused.stderr}"
+        assert "larder recover" in refused.stdout + refused.stderr
+        assert time.monotonic() - begun < 30
+    assert len(objects(disks, "registry.json")) == (0 if part == "registry.json" and how is Path.unlink else len(disks))
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_bytes_are_flipped_all_over(damaged, folder, seed):
     """On all disks at once, in everything: whatever comes back as complete is right."""

@@ -29,7 +29,7 @@ pub enum Trouble {
     Gone,
     /// Disks say that they have flushed and have not.
     Liar,
-    /// There is little room.
+    /// There is little room, and others take it.
     Full,
     /// Slow disks, and a clock that is set back and forth.
     Time,
@@ -72,6 +72,7 @@ pub struct Plan {
 }
 
 const CAPACITY_BYTES: u64 = 64 << 20;
+const SMALL_BYTES: u64 = 24 << 20;
 
 impl Plan {
     pub fn new(seed: u64, kind: Option<Kind>, limits: Limits) -> Self {
@@ -81,7 +82,7 @@ impl Plan {
         let (layout, count) = layout(random);
         let m = usize::from(layout.failures());
         let trouble = if limits.has_trouble { trouble(random, m) } else { Trouble::None };
-        let capacity_bytes = if trouble == Trouble::Full { 24 << 20 } else { CAPACITY_BYTES };
+        let capacity_bytes = if trouble == Trouble::Full { SMALL_BYTES } else { CAPACITY_BYTES };
         // A device that lies does so for all folders on it.
         let may_share = trouble != Trouble::Liar;
         let mut disks = disks(random, count, capacity_bytes, may_share);
@@ -95,7 +96,8 @@ impl Plan {
         let mut victims: Vec<usize> = (0..count).collect();
         victims.shuffle(random);
         victims.truncate(match trouble {
-            Trouble::None | Trouble::Full => 0,
+            Trouble::None => 0,
+            Trouble::Full => random.random_range(1..=count),
             Trouble::Time => 1,
             Trouble::Exceeded => random.random_range(m + 1..=count),
             _ => random.random_range(1..=m.max(1)),
@@ -128,11 +130,12 @@ fn new_disks(seed: u64, trouble: Trouble) -> Option<usize> {
 }
 
 fn layout(random: &mut StdRng) -> (Layout, usize) {
-    let (layout, extra) = match random.random_range(0..10) {
+    let (layout, extra) = match random.random_range(0..11) {
         0..3 => (Layout::Mirror2, 2),
         3 => (Layout::Mirror3, 1),
         4..7 => (Layout::Raidz1, 2),
         7..9 => (Layout::Raidz2, 2),
+        9 => (Layout::Raidz3, 1),
         _ => (Layout::Stripe, 2),
     };
     (layout, layout.disks_min() + random.random_range(0..=extra))
@@ -197,7 +200,8 @@ pub fn sickness(trouble: Trouble, random: &mut StdRng) -> Health {
         Trouble::Gone | Trouble::Exceeded => health.is_gone = true,
         Trouble::Liar => health.lies = true,
         Trouble::Time => health.delay = Duration::from_millis(1 << random.random_range(0..12)),
-        Trouble::None | Trouble::Full => {}
+        Trouble::Full => health.taken_bytes = random.random_range(SMALL_BYTES / 4..=SMALL_BYTES),
+        Trouble::None => {}
     }
     health
 }

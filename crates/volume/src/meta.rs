@@ -17,6 +17,7 @@ mod maintain;
 #[cfg(test)]
 pub(crate) mod mem;
 pub(crate) mod overlay;
+mod patience;
 pub(crate) mod slate;
 pub(crate) mod wal;
 

@@ -5,6 +5,7 @@
 //!
 //! G1. A volume is entered as unformatted, formatted, then marked as formatted. Only an unformatted one is ever
 //!     formatted: a volume that lost its metadata is damaged, not new.
+//!     A registry that is gone while objects of volumes are there is damage, too.
 //! G2. A volume is marked as doomed before its first object is deleted, and its entry goes last: a crash leaves
 //!     a doomed entry, and the next opening of the registry finishes the work.
 
@@ -27,6 +28,7 @@ use crate::types::*;
 use crate::volume::{Backing, CheckReport, MemoryBudget, Properties, Volume, VolumeInfo};
 
 const REGISTRY: &str = "registry.json";
+const VOLUMES: &str = "volumes";
 const FORMAT: u32 = 1;
 /// The features of registries and volumes that this program knows.
 const KNOWN: Known = Known { read_only_compatible: &[], incompatible: &[] };
@@ -266,7 +268,13 @@ impl Registry {
     // -------------------------------------------------------------------------------------- document
 
     async fn read(&self) -> FsResult<(Document, Option<UpdateVersion>)> {
-        read_document(&*self.backing.store).await
+        let (document, version) = read_document(&*self.backing.store).await?;
+        // Every volume was entered before its first object was written.
+        if version.is_none() && !is_empty(&*self.backing.store, &Path::from(VOLUMES)).await? {
+            let why = format!("{REGISTRY} is gone: there are volumes here, and nothing says which");
+            return Err(FsError::Io(why.into()));
+        }
+        Ok((document, version))
     }
 
     /// Reads, changes and writes until nobody else wrote in between.
@@ -360,7 +368,7 @@ async fn is_empty(store: &dyn ObjectStore, prefix: &Path) -> FsResult<bool> {
 }
 
 pub(crate) fn prefix_of(id: Uuid) -> Path {
-    Path::from(format!("volumes/{id}"))
+    Path::from(VOLUMES).join(id.to_string())
 }
 
 pub(crate) fn stream_of(id: Uuid) -> String {

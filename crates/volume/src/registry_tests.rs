@@ -48,6 +48,21 @@ async fn lost_metadata_is_damage_not_a_new_volume() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lost_registry_is_damage_not_an_empty_store() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    drop(volume);
+    registry.close().await.unwrap();
+    place.store.delete(&Path::from(REGISTRY)).await.unwrap();
+    // Whoever had it open does not make a new one, and nobody opens it.
+    assert!(err(registry.create("w", Properties::default()).await).contains("registry.json is gone"));
+    assert!(
+        err(Registry::open(place.backing(), MemoryBudget { total_bytes: 0 }).await).contains("registry.json is gone")
+    );
+    assert!(place.store.head(&Path::from(REGISTRY)).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_doomed_volume_is_buried_at_the_next_opening() {
     let place = Box_::new();
     let (registry, volume) = place.open().await;

@@ -56,7 +56,9 @@ pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failur
     };
     let failure = Failure::new(kind, format!("{what}: {error}"));
     match error {
-        FsError::Io(_) | FsError::Poisoned(_) => failure.action("look at the disks with: larder pool status"),
+        FsError::Io(_) | FsError::Poisoned(_) => failure.action(
+            "look at the disks with: larder pool status; if they are all there, save what can be read with: larder recover --disk DIR... --to DIR",
+        ),
         FsError::Unsupported(_) => failure.action("install a newer larder"),
         FsError::NoSpace(_) => failure.action("delete something, or add room to the pool"),
         _ => failure,

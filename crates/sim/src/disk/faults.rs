@@ -74,6 +74,8 @@ pub struct Health {
     pub misdirected: u16,
     /// Of any operation: a bit flips somewhere.
     pub rot: u16,
+    /// Of its filesystem's room, by others.
+    pub taken_bytes: u64,
     pub delay: Duration,
 }
 

@@ -232,8 +232,9 @@ impl DiskIo for SimDisk {
         let mut state = self.begin(Kind::Read, "space", "")?;
         let filesystem = state.disks[self.number].plan.filesystem;
         let sharing = state.disks.iter_mut().filter(|other| other.plan.filesystem == filesystem);
-        let (total_bytes, used_bytes) =
-            sharing.fold((0, 0), |(total, used), disk| (total + disk.plan.capacity_bytes, used + disk.used_bytes()));
+        let (total_bytes, used_bytes) = sharing.fold((0, 0), |(total, used), disk| {
+            (total + disk.plan.capacity_bytes, used + disk.used_bytes() + disk.health.taken_bytes)
+        });
         Ok(DiskSpace { total_bytes, free_bytes: total_bytes.saturating_sub(used_bytes), filesystem })
     }
 
@@ -277,7 +278,7 @@ impl SimFile {
         let disk = &mut state.disks[number];
         let length = disk.files.get(&self.file).map_or(0, Content::len);
         let end = offset + bytes.len() as u64;
-        if end > length && disk.used_bytes() + (end - length) > disk.plan.capacity_bytes {
+        if end > length && disk.used_bytes() + disk.health.taken_bytes + (end - length) > disk.plan.capacity_bytes {
             state.counts.add(Fault::Full);
             return Err(ErrorKind::StorageFull.into());
         }

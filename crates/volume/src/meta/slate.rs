@@ -29,6 +29,7 @@ use super::clock::EngineClock;
 use super::filter;
 use super::maintain::{self, Maintenance};
 use super::overlay::{Durability, Group, Overlay};
+use super::patience::Patient;
 use super::wal::{self, BATCH_BYTES_MAX, LogWal};
 use super::{Batch, Meta, Ticket, Usage};
 use crate::keys;
@@ -79,7 +80,9 @@ impl SlateMeta {
             let clock = Arc::new(EngineClock::new(Arc::clone(&parts.clock)));
             let durability = Arc::new(Durability::default());
             let settings = settings(parts.engine.memtable_bytes);
-            let mut builder = Db::builder(parts.path.clone(), Arc::clone(&parts.store))
+            let patient = Arc::new(Patient::new(parts.store));
+            let store: Arc<dyn ObjectStore> = patient.clone();
+            let mut builder = Db::builder(parts.path.clone(), Arc::clone(&store))
                 .with_settings(settings)
                 .with_system_clock(Arc::clone(&clock) as Arc<_>)
                 .with_filter_policies(filter::policies())
@@ -98,15 +101,16 @@ impl SlateMeta {
                 Some(value) => keys::decode_usage(&value)?,
                 None => Usage::default(),
             };
+            patient.is_open();
             let overlay = Arc::new(Overlay::new(usage));
             let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
             let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
             let own_wal = parts.log.is_none();
             let log = parts.log.map(|(log, stream)| {
-                let admin = AdminBuilder::new(parts.path.clone(), Arc::clone(&parts.store)).build();
+                let admin = AdminBuilder::new(parts.path.clone(), Arc::clone(&store)).build();
                 Arc::new(TrimmedLog { admin, log, stream })
             });
-            let maintenance = Maintenance { db: db.clone(), store: parts.store, path: parts.path, clock, own_wal };
+            let maintenance = Maintenance { db: db.clone(), store, path: parts.path, clock, own_wal };
             let mut tasks = vec![
                 tokio::spawn(maintenance.run()),
                 tokio::spawn(watch_status(db.clone(), Arc::clone(&overlay), Arc::clone(&durability))),

@@ -40,16 +40,19 @@ impl Box_ {
         Self { store: Arc::new(InMemory::new()), log: Some(Arc::new(MemLog::default())), room }
     }
 
-    pub(crate) async fn registry(&self) -> Registry {
-        let backing = Backing {
+    pub(crate) fn backing(&self) -> Backing {
+        Backing {
             store: Arc::clone(&self.store),
             log: self.log.clone(),
             space: Arc::clone(&self.room) as Arc<_>,
             clock: Arc::new(SystemClock::default()),
-        };
+        }
+    }
+
+    pub(crate) async fn registry(&self) -> Registry {
         // Small, so that caches miss; measurements ask for more.
         let mib: u64 = std::env::var("LARDER_MIB").ok().and_then(|n| n.parse().ok()).unwrap_or(64);
-        Registry::open(backing, MemoryBudget { total_bytes: mib << 20 }).await.unwrap()
+        Registry::open(self.backing(), MemoryBudget { total_bytes: mib << 20 }).await.unwrap()
     }
 
     /// Opens the volume `v`, made if need be. The registry must be kept.
