@@ -354,9 +354,11 @@ impl LogStore for Journal {
             if let Some(why) = &found.state.damage {
                 return Err(LogError::Damaged { stream: stream.to_owned(), why: why.clone() });
             }
-            // Who reads back what is durable may go on from there.
-            found.poisoned = None;
-            found.accepted = found.state.last;
+            // Who reads back what is durable may go on from there. After a failure nothing is on its way any more; otherwise
+            // what is on its way keeps its place (L1).
+            if found.poisoned.take().is_some() {
+                found.accepted = found.state.last;
+            }
             let Some(first) = after.checked_add(1) else { return Ok(Vec::new()) };
             found.state.entries.range(first..).map(|(id, location)| (*id, *location)).collect()
         };

@@ -31,6 +31,8 @@ const BATCH_BYTES: u64 = 4 << 20;
 pub struct Writer {
     core: Arc<Core>,
     copies: Vec<Copy>,
+    /// Disks with copies that could not be made equal to the others.
+    behind: Vec<u8>,
     /// The current segment; nothing can be written before the first is begun.
     current: Option<Current>,
     /// Makes the file of the segment after the current one ready.
@@ -118,9 +120,10 @@ impl Writer {
         let (images, spare) = load(&core, &sources);
         let mut rebuild = Rebuild::default();
         let (mut sequence_last, mut batch_last, mut checkpoint_last) = (0, 0, 0);
+        let mut behind = Vec::new();
         for (sequence, (file, image)) in &images {
             let found = replay::scan(core.id, image);
-            heal(&core, &sources, *file, &found);
+            behind.extend(heal(&core, &sources, *file, &found));
             sequence_last = sequence_last.max(*sequence);
             batch_last = batch_last.max(found.batch_last);
             segments.add(*sequence, *file, image.header.bytes);
@@ -145,16 +148,18 @@ impl Writer {
         let mut writer = Self {
             core,
             copies: Vec::new(),
+            behind,
             current: None,
             preparing: None,
             sequence_next: sequence_last + 1,
             batch_next: batch_last + 1,
         };
-        let copies: Vec<u8> =
-            sources.into_iter().filter(|slot| writer.core.member(*slot).is_some_and(|m| m.is_writable())).collect();
-        for slot in copies {
-            writer.add_copy(slot);
-        }
+        let is_copy = |slot: &u8| {
+            let is_writable = writer.core.member(*slot).is_some_and(|member| member.is_writable());
+            is_writable && !writer.behind.contains(slot)
+        };
+        let copies: Vec<u8> = sources.into_iter().filter(is_copy).collect();
+        writer.copies.extend(copies.into_iter().map(|slot| Copy { slot, file: None, helper: None }));
         writer.find_copies(&segments);
         segments.set_copies(writer.slots());
         Ok((writer, streams, segments))
@@ -164,20 +169,35 @@ impl Writer {
         self.copies.iter().map(|copy| copy.slot).collect()
     }
 
-    fn add_copy(&mut self, slot: u8) {
-        // Without a thread of its own the copy is written in turn.
-        let may_help = !self.copies.is_empty() && matches!(self.core.work, Work::Threads);
-        let helper = if may_help { Helper::start().ok() } else { None };
-        self.copies.push(Copy { slot, file: None, helper });
-    }
-
     /// Brings the number of copies to m+1 if disks allow, and the labels up to date (J5).
     fn find_copies(&mut self, segments: &Segments) {
+        loop {
+            self.choose_copies(segments);
+            self.name_copies();
+            let named = self.copies.len();
+            // A disk that did not take the label is no copy either, and that the labels have to say, too.
+            self.copies.retain(|copy| self.core.member(copy.slot).is_some_and(|member| member.is_writable()));
+            if self.copies.len() == named || self.copies.is_empty() {
+                break;
+            }
+        }
+        // The first copy is written by this thread, the others beside it.
+        for (at, copy) in self.copies.iter_mut().enumerate() {
+            let may_help = at > 0 && matches!(self.core.work, Work::Threads);
+            copy.helper = copy.helper.take().filter(|_| may_help).or_else(|| may_help.then(Helper::start)?.ok());
+        }
+    }
+
+    fn choose_copies(&mut self, segments: &Segments) {
         let core = self.core.clone();
         let wanted = core.journal_copies();
+        // Where no disk took writes any more, those that had copies have all that there is.
+        let as_before = if self.copies.is_empty() { segments.copies() } else { &[] };
+        let is_current = |slot: &u8| as_before.contains(slot) && !self.behind.contains(slot);
         let mut rooms = core.rooms(|_| 0);
         rooms.retain(|(slot, _, _)| core.member(*slot).is_some_and(|member| member.is_in_sync()));
-        rooms.sort_by_key(|(_, _, free)| std::cmp::Reverse(*free));
+        rooms.sort_by_key(|(slot, _, free)| (!is_current(slot), std::cmp::Reverse(*free)));
+        let current: Vec<u8> = rooms.iter().map(|(slot, _, _)| *slot).filter(is_current).collect();
         let stays = |copy: &Copy| core.member(copy.slot).is_some_and(|member| member.takes_data());
         for (slot, _, _) in rooms {
             if self.copies.iter().filter(|copy| stays(copy)).count() >= wanted {
@@ -187,23 +207,34 @@ impl Writer {
                 continue;
             }
             let sources = if self.copies.is_empty() { segments.copies().to_vec() } else { self.slots() };
-            let copied = sources.is_empty() || copy_all(&core, &sources, slot, segments).is_ok();
-            if copied {
-                self.add_copy(slot);
+            if current.contains(&slot) || self.make_copy(&sources, slot, segments).is_ok() {
+                self.copies.push(Copy { slot, file: None, helper: None });
             }
         }
         // A disk that leaves is a copy until another is.
-        if self.copies.iter().any(stays) {
-            self.copies.retain(stays);
-        }
+        self.copies.retain(|copy| core.member(copy.slot).is_some_and(|member| member.is_writable()));
+        self.copies.sort_by_key(|copy| !stays(copy));
         self.copies.truncate(wanted);
-        // The first copy is written by this thread.
-        if let Some(first) = self.copies.first_mut() {
-            first.helper = None;
+    }
+
+    /// Writes a copy anew. What lies on the disk counts for nothing from here on, which the labels say first (J5).
+    fn make_copy(&mut self, sources: &[u8], slot: u8, segments: &Segments) -> io::Result<()> {
+        let is_named = || self.core.member(slot).is_some_and(|member| self.core.label().journal.contains(&member.id));
+        if is_named() {
+            self.name_copies();
         }
-        let ids: Vec<Uuid> = self.copies.iter().filter_map(|copy| Some(core.member(copy.slot)?.id)).collect();
-        if core.label().journal != ids && !ids.is_empty() {
-            core.write_labels(|label| label.journal = ids);
+        if is_named() {
+            return Err(io::Error::other("no other disk has a copy"));
+        }
+        copy_all(&self.core, sources, slot, segments)?;
+        self.behind.retain(|behind| *behind != slot);
+        Ok(())
+    }
+
+    fn name_copies(&self) {
+        let ids: Vec<Uuid> = self.copies.iter().filter_map(|copy| Some(self.core.member(copy.slot)?.id)).collect();
+        if self.core.label().journal != ids && !ids.is_empty() {
+            self.core.write_labels(|label| label.journal = ids);
         }
     }
 
@@ -228,8 +259,11 @@ impl Writer {
         let batch = {
             let mut state = shared.state.lock();
             if let Some(done) = state.returned.take() {
+                let is_dead = state.dead.is_some();
                 drop(state);
-                self.refresh_copies(shared);
+                if !is_dead {
+                    self.refresh_copies(shared);
+                }
                 // Nobody may wait any more.
                 let _ = done.send(());
                 return true;
@@ -272,12 +306,14 @@ impl Writer {
                 state.queue = keep;
                 state.queued_bytes = state.queue.iter().map(|pending| pending.payload_bytes).sum();
                 drop(state);
+                shared.room.notify_waiters();
                 batch.into_iter().chain(fail).for_each(|pending| drop(pending.done.send(Err(error.clone()))));
             }
         }
     }
 
     fn try_write(&mut self, shared: &Arc<Shared>, batch: &[Pending]) -> Result<Vec<Location>, LogError> {
+        self.check_copies(shared)?;
         let records = headers(shared, batch);
         let need = batch_bytes(&records);
         let room = self.current.as_ref().map_or(0, |c| (c.bytes - c.offset).saturating_sub(CHECKPOINT_ROOM_BYTES));
@@ -286,6 +322,17 @@ impl Writer {
         }
         let payloads: Vec<&[Bytes]> = batch.iter().map(|pending| pending.payload.as_slice()).collect();
         self.append(shared, records, &payloads, Vec::new())
+    }
+
+    /// What nobody writes is not durable.
+    fn check_copies(&self, shared: &Shared) -> Result<(), LogError> {
+        match shared.state.lock().dead.clone() {
+            Some(why) => Err(LogError::Poisoned(why)),
+            None if self.copies.is_empty() => {
+                Err(LogError::Poisoned("none of the disks that hold it takes writes".into()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Writes one batch to the current segment, behind `before` if it is the segment's first.
@@ -315,6 +362,7 @@ impl Writer {
 
     /// Writes and syncs on all copies; those that fail are replaced and the labels say so (J5).
     fn write_copies(&mut self, shared: &Shared, bytes: &Bytes, offset: u64) -> Result<(), LogError> {
+        self.check_copies(shared)?;
         let together = self.flushed_together();
         let job = |at: usize, file: &Arc<dyn DiskFile>| Job {
             file: file.clone(),
@@ -388,9 +436,8 @@ impl Writer {
     fn refresh_copies(&mut self, shared: &Shared) {
         let mut snapshot = {
             let mut state = shared.state.lock();
-            let slots = self.slots();
-            state.segments.set_copies(slots.clone());
-            let mut copy = Segments::new(0, slots);
+            state.segments.set_copies(self.slots());
+            let mut copy = Segments::new(0, state.segments.copies().to_vec());
             for (at, file) in state.segments.files().enumerate() {
                 copy.add(at as u64, file, 0);
             }
@@ -400,12 +447,6 @@ impl Writer {
             snapshot.add(u64::MAX, current.file, current.bytes);
         }
         self.find_copies(&snapshot);
-        // J5: a disk that did not take the label that was just written is no copy either.
-        let core = self.core.clone();
-        self.copies.retain(|copy| core.member(copy.slot).is_some_and(|member| member.is_writable()));
-        if let Some(first) = self.copies.first_mut() {
-            first.helper = None;
-        }
         if let Some(current) = &self.current {
             let file = current.file;
             self.open_files(file);
@@ -582,15 +623,19 @@ fn take_batch(state: &mut State) -> Vec<Pending> {
 /// Record headers of a batch, each naming the stream's entry before it (J3).
 fn headers(shared: &Shared, batch: &[Pending]) -> Vec<RecordHeader> {
     let state = shared.state.lock();
-    let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut last: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     batch
         .iter()
         .map(|pending| {
             let known = state.streams.get(&pending.stream).map(|stream| &stream.state);
-            let before = last.entry(&pending.stream).or_insert_with(|| known.map_or(0, |state| state.last));
+            let known = || known.map_or((0, 0), |state| (state.last, state.trimmed));
+            let (before, trimmed) = last.entry(&pending.stream).or_insert_with(known);
             let previous = std::mem::replace(before, pending.id);
-            let trimmed =
-                if pending.kind == Kind::Entry && previous > 0 { known.map_or(0, |state| state.trimmed) } else { 0 };
+            if pending.kind != Kind::Entry {
+                // What comes after it is of another stream with the same name.
+                *trimmed = 0;
+            }
+            let trimmed = if previous > 0 { *trimmed } else { 0 };
             RecordHeader {
                 kind: pending.kind,
                 stream: pending.stream.clone(),
@@ -724,17 +769,19 @@ fn load(core: &Core, sources: &[u8]) -> (Images, BTreeMap<u32, u64>) {
     (images, spare)
 }
 
-/// Makes all copies of a segment equal, so that what was replayed once survives any m of them.
-fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) {
-    for at in &found.differing {
-        let Some(slot) = sources.get(*at) else { continue };
+/// Makes all copies of a segment equal, so that what was replayed once survives any m of them. Returns the disks with
+/// those that are not.
+fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) -> Vec<u8> {
+    let mut behind = Vec::new();
+    for slot in found.differing.iter().filter_map(|at| sources.get(*at)) {
         if !core.member(*slot).is_some_and(|member| member.is_writable()) {
-            continue;
-        }
-        if let Err(error) = heal_copy(core, *slot, file, &found.merged) {
+            behind.push(*slot);
+        } else if let Err(error) = heal_copy(core, *slot, file, &found.merged) {
             core.write_failed(*slot, &error);
+            behind.push(*slot);
         }
     }
+    behind
 }
 
 /// Writes the bytes of a segment as they should be to one disk.
@@ -752,6 +799,9 @@ pub fn heal_copy(core: &Core, slot: u8, file: u32, merged: &[u8]) -> io::Result<
 fn copy_all(core: &Core, sources: &[u8], target: u8, segments: &Segments) -> io::Result<()> {
     let disk = |slot: u8| core.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| member.io());
     let sources: Vec<Arc<dyn DiskIo>> = sources.iter().filter_map(|slot| disk(*slot).ok()).collect();
+    if sources.is_empty() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
     let target: Arc<dyn DiskIo> = disk(target)?;
     target.make_directory(DIRECTORY)?;
     for name in target.list(DIRECTORY)? {
@@ -759,7 +809,7 @@ fn copy_all(core: &Core, sources: &[u8], target: u8, segments: &Segments) -> io:
         target.remove(&format!("{DIRECTORY}/{name}"))?;
     }
     for file in segments.files() {
-        let Some(bytes) = read_merged(core, &sources, file)? else { continue };
+        let bytes = read_merged(core, &sources, file)?;
         let copy = target.create(&file_name(file))?;
         copy.write_at(&mut [IoSlice::new(&bytes)], 0)?;
         copy.sync()?;
@@ -768,20 +818,19 @@ fn copy_all(core: &Core, sources: &[u8], target: u8, segments: &Segments) -> io:
     target.sync_directory("")
 }
 
-/// A segment as all its copies say; `None` when no disk has it.
-fn read_merged(core: &Core, sources: &[Arc<dyn DiskIo>], file: u32) -> io::Result<Option<Vec<u8>>> {
+/// A segment as all its copies say.
+fn read_merged(core: &Core, sources: &[Arc<dyn DiskIo>], file: u32) -> io::Result<Vec<u8>> {
     let read = |source: &Arc<dyn DiskIo>| read_file(&**source, &file_name(file), SEGMENT_BYTES_MAX);
     let (mut copies, mut failed) = (Vec::new(), None);
     for source in sources {
         match read(source) {
             Ok(bytes) => copies.push(bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => failed = Some(error),
         }
     }
-    let Some(mut bytes) = copies.iter().max_by_key(|copy| copy.len()).cloned() else {
-        return failed.map_or(Ok(None), Err);
-    };
+    // What is in use lies somewhere: a copy without it would be none.
+    let longest = copies.iter().max_by_key(|copy| copy.len()).cloned();
+    let mut bytes = longest.ok_or_else(|| failed.unwrap_or_else(|| io::ErrorKind::NotFound.into()))?;
     let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, file));
     if let Some(header) = headers.max_by_key(|header| header.sequence) {
         let merged = replay::scan(core.id, &SegmentImage { header, copies }).merged;
@@ -789,5 +838,5 @@ fn read_merged(core: &Core, sources: &[Arc<dyn DiskIo>], file: u32) -> io::Resul
             front.copy_from_slice(&merged);
         }
     }
-    Ok(Some(bytes))
+    Ok(bytes)
 }
