@@ -425,3 +425,79 @@ async fn a_copy_that_is_made_anew_is_named_when_it_is_whole() {
         }
     }
 }
+
+/// What cannot be read is not what is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_cannot_be_read_is_not_begun_anew() {
+    for (what, times) in [("journal/", 1), ("journal/", 1000), ("journal", 1), ("journal", 1000)] {
+        let bench = Bench::new(1);
+        let pool = bench.create(Layout::Stripe).await;
+        append(&pool, "a", 1..=200).await;
+        pool.close().await.unwrap();
+        *bench.faults(0).bad_reads.lock() = Trouble::all(what, times);
+        if let Ok(pool) = Pool::open(bench.open_options()).await {
+            expect(&pool, "a", 1..=200).await;
+            append(&pool, "a", 201..=202).await;
+            pool.log().trim("a", 1).await.unwrap();
+        }
+        bench.faults(0).bad_reads.lock().left = 0;
+        let pool = bench.open().await;
+        assert!(pool.log().replay("a", 1).await.unwrap().len() >= 199, "{what} {times}");
+    }
+}
+
+/// Each record is intact on one disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_sector_takes_no_more_than_what_is_in_it() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    append(&pool, "a", 1..=100).await;
+    pool.close().await.unwrap();
+    *bench.faults(0).bad_reads.lock() = Trouble { with: "journal/segment-0000", bytes: 8192..8193, left: 1000 };
+    *bench.faults(1).bad_reads.lock() = Trouble { with: "journal/segment-0000", bytes: 200_000..200_001, left: 1000 };
+    let pool = bench.open().await;
+    assert_eq!(pool.log().replay("a", 0).await.map_err(|e| e.to_string()).map(|entries| entries.len()), Ok(100));
+    pool.close().await.unwrap();
+}
+
+/// The last batch was acknowledged: a sector that cannot be read is no torn tail.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_cannot_be_read_is_not_the_end() {
+    for within in [0, 4096] {
+        let bench = Bench::new(1);
+        let pool = bench.create(Layout::Stripe).await;
+        append(&pool, "a", 1..=20).await;
+        pool.log().append("a", 21, vec![noise(21, 10_000).into()]).await.unwrap();
+        pool.close().await.unwrap();
+        let last = used_bytes(&segments(&bench, 0)[0]).next_multiple_of(4096) as u64 - 3 * 4096 + within;
+        *bench.faults(0).bad_reads.lock() = Trouble { with: "journal/segment-0000", bytes: last..last + 1, left: 1000 };
+        let error = Pool::open(bench.open_options()).await.unwrap_err().to_string();
+        assert!(error.contains("segment-0000"), "{error}");
+        bench.faults(0).bad_reads.lock().left = 0;
+        assert_eq!(bench.open().await.log().replay("a", 0).await.unwrap().len(), 21);
+    }
+}
+
+/// What one reading could not make sense of another may.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hole_is_left_as_it_is() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    append(&pool, "a", 1..=20).await;
+    pool.close().await.unwrap();
+    let flip = || {
+        for disk in 0..2 {
+            let file = segments(&bench, disk)[0].clone();
+            let mut bytes = std::fs::read(&file).unwrap();
+            bytes[7 * 4096 + 60] ^= 1;
+            std::fs::write(&file, bytes).unwrap();
+        }
+    };
+    flip();
+    let pool = bench.open().await;
+    let error = pool.log().replay("a", 0).await.unwrap_err();
+    assert!(matches!(error, LogError::Damaged { .. }), "{error}");
+    pool.close().await.unwrap();
+    flip();
+    expect(&bench.open().await, "a", 1..=20).await;
+}

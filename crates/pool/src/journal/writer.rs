@@ -1,7 +1,7 @@
 //! The thread that writes the journal.
 
-use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
@@ -117,12 +117,17 @@ impl Writer {
             return Err(failed("none of the disks that hold it is there".into()));
         }
         let mut segments = Segments::new(label.journal_bytes, sources.clone());
-        let (images, spare) = load(&core, &sources);
+        let (images, spare) = load(&core, &sources)?;
         let mut rebuild = Rebuild::default();
         let (mut sequence_last, mut batch_last, mut checkpoint_last) = (0, 0, 0);
         let mut behind = Vec::new();
-        for (sequence, (file, image)) in &images {
+        let last = images.keys().next_back().copied();
+        for (sequence, (file, image, bad)) in &images {
             let found = replay::scan(core.id, image);
+            // In those before it the records after a hole tell what is missing.
+            if last == Some(*sequence) && may_hide_a_batch(core.id, image, found.end, bad) {
+                return Err(failed(format!("the end of {} cannot be read on any disk", file_name(*file))));
+            }
             behind.extend(heal(&core, &sources, *file, &found));
             sequence_last = sequence_last.max(*sequence);
             batch_last = batch_last.max(found.batch_last);
@@ -736,29 +741,39 @@ fn settle(shared: &Shared, batch: &[Pending], locations: &[Location]) {
 
 // ---- copies on disk ---------------------------------------------------------------------------
 
-type Images = BTreeMap<u64, (u32, SegmentImage)>;
+/// By sequence: the file, its copies, and where each could not be read.
+type Images = BTreeMap<u64, (u32, SegmentImage, Vec<BTreeSet<u64>>)>;
 
-/// Reads all segment files of all copies: those with a valid header by sequence, the others as spare.
-fn load(core: &Core, sources: &[u8]) -> (Images, BTreeMap<u32, u64>) {
+/// Reads all segment files of all copies: those with a valid header by sequence, the others as spare. What cannot be read
+/// anywhere is neither: refused, or it would be written over.
+fn load(core: &Core, sources: &[u8]) -> Result<(Images, BTreeMap<u32, u64>), PoolError> {
     let disks: Vec<Arc<dyn DiskIo>> =
         sources.iter().filter_map(|slot| core.member(*slot).and_then(|member| member.io().ok())).collect();
-    let files: std::collections::BTreeSet<u32> = disks
-        .iter()
-        .flat_map(|disk| disk.list(DIRECTORY).unwrap_or_default())
-        .filter_map(|name| parse_file_name(&name))
-        .collect();
+    let failed = |what: &str, error: &io::Error| {
+        let why = format!("{what} cannot be read on any of the disks that hold it: {error}");
+        PoolError::Journal { pool: core.name.clone(), why }
+    };
+    let lists: Vec<io::Result<Vec<String>>> = disks.iter().map(|disk| list(&**disk)).collect();
+    if let Some(error) = unreadable(&lists) {
+        return Err(failed(DIRECTORY, error));
+    }
+    let names = lists.into_iter().flat_map(io::Result::unwrap_or_default);
+    let files: BTreeSet<u32> = names.filter_map(|name| parse_file_name(&name)).collect();
     let mut images = Images::new();
     let mut spare = BTreeMap::new();
     for file in files {
-        let copies: Vec<Vec<u8>> = disks
-            .iter()
-            .map(|disk| read_file(&**disk, &file_name(file), SEGMENT_BYTES_MAX).unwrap_or_default())
-            .collect();
+        let read: Vec<io::Result<Readable>> = disks.iter().map(|disk| read_copy(&**disk, &file_name(file))).collect();
+        if let Some(error) = unreadable(&read) {
+            return Err(failed(&file_name(file), error));
+        }
+        let read: Vec<Readable> = read.into_iter().map(io::Result::unwrap_or_default).collect();
+        let (copies, bad): (Vec<Vec<u8>>, Vec<BTreeSet<u64>>) =
+            read.into_iter().map(|copy| (copy.bytes, copy.bad)).unzip();
         let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, file));
         let header = headers.max_by_key(|header| header.sequence);
         match header {
             Some(header) => {
-                images.insert(header.sequence, (file, SegmentImage { header, copies }));
+                images.insert(header.sequence, (file, SegmentImage { header, copies }, bad));
             }
             None => {
                 let shortest = copies.iter().map(Vec::len).min().unwrap_or(0);
@@ -766,7 +781,62 @@ fn load(core: &Core, sources: &[u8]) -> (Images, BTreeMap<u32, u64>) {
             }
         }
     }
-    (images, spare)
+    Ok((images, spare))
+}
+
+/// Why, where there is something that no disk could read.
+fn unreadable<T>(read: &[io::Result<T>]) -> Option<&io::Error> {
+    let errors: Vec<&io::Error> = read.iter().filter_map(|read| read.as_ref().err()).collect();
+    errors.iter().copied().find(|error| error.kind() != io::ErrorKind::NotFound).filter(|_| errors.len() == read.len())
+}
+
+/// A disk that fails now and then must not hide a file.
+fn list(disk: &dyn DiskIo) -> io::Result<Vec<String>> {
+    match disk.list(DIRECTORY) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => disk.list(DIRECTORY),
+        other => other,
+    }
+}
+
+/// A copy of a segment as far as it can be read.
+#[derive(Default)]
+struct Readable {
+    bytes: Vec<u8>,
+    /// Where it could not; there are zeros instead.
+    bad: BTreeSet<u64>,
+}
+
+/// A bad sector hides no more than what lies in it. Without the first the disk is not tried any further.
+fn read_copy(disk: &dyn DiskIo, name: &str) -> io::Result<Readable> {
+    match read_file(disk, name, SEGMENT_BYTES_MAX) {
+        Ok(bytes) => return Ok(Readable { bytes, bad: BTreeSet::new() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let file = disk.open(name, false)?;
+    let mut bytes = vec![0; file.length()?.min(SEGMENT_BYTES_MAX) as usize];
+    let mut bad = BTreeSet::new();
+    for (at, sector) in (0u64..).step_by(ALIGN_BYTES as usize).zip(bytes.chunks_mut(ALIGN_BYTES as usize)) {
+        if let Err(error) = file.read_at(&mut [IoSliceMut::new(sector)], at) {
+            if at == 0 {
+                return Err(error);
+            }
+            sector.fill(0);
+            bad.insert(at);
+        }
+    }
+    Ok(Readable { bytes, bad })
+}
+
+/// Behind the last good batch lies nothing that was acknowledged, unless no disk can read what lies there: an acknowledged
+/// batch is whole on every copy (J2).
+fn may_hide_a_batch(pool: Uuid, image: &SegmentImage, end: u64, bad: &[BTreeSet<u64>]) -> bool {
+    let seed = segment_seed(pool, image.header.sequence);
+    let head = |copy: &Vec<u8>| BatchHeader::decode(copy.get(end as usize..)?, seed, end);
+    let bytes = image.copies.iter().find_map(head).map_or(ALIGN_BYTES, |header| header.bytes);
+    let is_hidden = |bad: &BTreeSet<u64>| bad.range(end..end.saturating_add(bytes)).next().is_some();
+    let mut read = image.copies.iter().zip(bad).filter(|(copy, _)| !copy.is_empty()).peekable();
+    read.peek().is_some() && read.all(|(_, bad)| is_hidden(bad))
 }
 
 /// Makes all copies of a segment equal, so that what was replayed once survives any m of them. Returns the disks with
@@ -776,7 +846,7 @@ fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) -> Vec<
     for slot in found.differing.iter().filter_map(|at| sources.get(*at)) {
         if !core.member(*slot).is_some_and(|member| member.is_writable()) {
             behind.push(*slot);
-        } else if let Err(error) = heal_copy(core, *slot, file, &found.merged) {
+        } else if let Err(error) = heal_copy(core, *slot, file, found) {
             core.write_failed(*slot, &error);
             behind.push(*slot);
         }
@@ -785,11 +855,13 @@ fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) -> Vec<
 }
 
 /// Writes the bytes of a segment as they should be to one disk.
-pub fn heal_copy(core: &Core, slot: u8, file: u32, merged: &[u8]) -> io::Result<()> {
+pub fn heal_copy(core: &Core, slot: u8, file: u32, found: &replay::Scanned) -> io::Result<()> {
     let io = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
     io.make_directory(DIRECTORY)?;
     let target = io.open(&file_name(file), true).or_else(|_| io.create(&file_name(file)))?;
-    target.write_at(&mut [IoSlice::new(merged)], 0)?;
+    for (at, piece) in found.pieces() {
+        target.write_at(&mut [IoSlice::new(piece)], at as u64)?;
+    }
     target.sync()?;
     io.sync_directory(DIRECTORY)
 }
@@ -833,9 +905,10 @@ fn read_merged(core: &Core, sources: &[Arc<dyn DiskIo>], file: u32) -> io::Resul
     let mut bytes = longest.ok_or_else(|| failed.unwrap_or_else(|| io::ErrorKind::NotFound.into()))?;
     let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, file));
     if let Some(header) = headers.max_by_key(|header| header.sequence) {
-        let merged = replay::scan(core.id, &SegmentImage { header, copies }).merged;
-        if let Some(front) = bytes.get_mut(..merged.len()) {
-            front.copy_from_slice(&merged);
+        for (at, piece) in replay::scan(core.id, &SegmentImage { header, copies }).pieces() {
+            if let Some(place) = bytes.get_mut(at..at + piece.len()) {
+                place.copy_from_slice(piece);
+            }
         }
     }
     Ok(bytes)
