@@ -36,6 +36,7 @@ pub struct Faults {
     /// What cannot be read, and what cannot be written.
     pub bad_reads: Mutex<Trouble>,
     pub bad_writes: Mutex<Trouble>,
+    pub bad_syncs: Mutex<Trouble>,
     /// Writes past the cache take so long.
     pub direct_write_ms: AtomicU64,
     /// Reads past the cache take so long; how many there are, and were at most.
@@ -44,6 +45,14 @@ pub struct Faults {
     pub direct_reads_max: AtomicU64,
     sizes: Mutex<HashMap<String, u64>>,
     filesystem: u64,
+}
+
+impl Faults {
+    /// Somebody else takes all the room that is left.
+    pub fn fill_up(&self) {
+        let used = self.sizes.lock().values().map(|size| size.next_multiple_of(4096)).sum();
+        self.quota_bytes.store(used, SeqCst);
+    }
 }
 
 /// So many times some bytes of the files whose names begin so fail; the names themselves are not affected.
@@ -103,6 +112,7 @@ impl FaultyDisks {
                     no_seeks: false.into(),
                     bad_reads: Mutex::default(),
                     bad_writes: Mutex::default(),
+                    bad_syncs: Mutex::default(),
                     direct_write_ms: AtomicU64::new(0),
                     direct_read_ms: AtomicU64::new(0),
                     direct_reads: AtomicU64::new(0),
@@ -260,7 +270,7 @@ impl FaultyFile {
         let mut sizes = self.disk.faults.sizes.lock();
         // Read back under whatever name the file has by now: tests write before they rename.
         let size = sizes.entry(self.name.clone()).or_default();
-        let grown = end.saturating_sub(*size);
+        let grown = end.next_multiple_of(4096).saturating_sub(size.next_multiple_of(4096));
         if used + grown > self.disk.faults.quota_bytes.load(SeqCst) {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -317,6 +327,7 @@ impl DiskFile for FaultyFile {
     fn sync(&self) -> io::Result<()> {
         // The simulated power cut keeps what was written: a crash of the process, not of the page cache.
         self.disk.may_write()?;
+        self.disk.faults.bad_syncs.lock().meet(&self.name, 0..1)?;
         self.disk.faults.syncs.fetch_add(1, SeqCst);
         if self.disk.faults.failing_syncs.fetch_sub(1, SeqCst) > 0 {
             return Err(io::Error::from_raw_os_error(5));

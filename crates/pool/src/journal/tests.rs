@@ -501,3 +501,76 @@ async fn a_hole_is_left_as_it_is() {
     flip();
     expect(&bench.open().await, "a", 1..=20).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_was_full_goes_on_when_it_is_trimmed() {
+    for reopen in [false, true] {
+        for is_disk_full in [false, true] {
+            let bench = Bench::new(2);
+            let pool = bench.create(Layout::Mirror2).await;
+            let big = Bytes::from(noise(1, 100_000));
+            for id in 1..=8 {
+                pool.log().append("a", id, vec![big.clone()]).await.unwrap();
+            }
+            if is_disk_full {
+                (0..2).for_each(|disk| bench.faults(disk).fill_up());
+            }
+            let mut id = 9;
+            while pool.log().append("a", id, vec![big.clone()]).await.is_ok() {
+                id += 1;
+            }
+            let pool = if reopen {
+                drop(pool);
+                bench.open().await
+            } else {
+                pool
+            };
+            let last = pool.log().replay("a", 0).await.unwrap().last().unwrap().id;
+            assert_eq!(last, id - 1);
+            pool.log().trim("a", last).await.unwrap();
+            for id in last + 1..=last + 200 {
+                let appended = pool.log().append("a", id, vec![big.clone()]).await;
+                assert!(appended.is_ok(), "opened again: {reopen}, disks full: {is_disk_full}, {appended:?}");
+                pool.log().trim("a", id - 1).await.unwrap();
+            }
+            drop(pool);
+            let pool = bench.open().await;
+            assert_eq!(pool.log().replay("a", last + 199).await.unwrap().len(), 1);
+        }
+    }
+}
+
+/// Whoever was killed had written it, and perhaps not flushed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_read_back_has_been_flushed() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    append(&pool, "a", 1..=3).await;
+    drop(pool);
+    *bench.faults(0).bad_syncs.lock() = Trouble::all("journal/segment-0000", 1);
+    let pool = bench.open().await;
+    assert_eq!(bench.faults(0).bad_syncs.lock().left, 0);
+    expect(&pool, "a", 1..=3).await;
+    append(&pool, "a", 4..=5).await;
+    drop(pool);
+    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    expect(&bench.open().await, "a", 1..=5).await;
+}
+
+/// No file can be made any more, and still the labels say who missed what was acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disks_take_a_label() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    append(&pool, "a", 1..=10).await;
+    (0..3).for_each(|disk| bench.faults(disk).fill_up());
+    bench.faults(0).write_error.store(true, SeqCst);
+    append(&pool, "a", 11..=20).await;
+    drop(pool);
+    bench.faults(0).write_error.store(false, SeqCst);
+    let away = bench.dir.path().join("away");
+    std::fs::rename(&bench.disks[1], &away).unwrap();
+    assert!(Pool::open(bench.open_options()).await.is_err(), "disk 0 is out of date and disk 1 missing");
+    std::fs::rename(&away, &bench.disks[1]).unwrap();
+    expect(&bench.open().await, "a", 1..=20).await;
+}

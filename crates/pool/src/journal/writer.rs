@@ -122,6 +122,7 @@ impl Writer {
         let (mut sequence_last, mut batch_last, mut checkpoint_last) = (0, 0, 0);
         let mut behind = Vec::new();
         let last = images.keys().next_back().copied();
+        let mut current = None;
         for (sequence, (file, image, bad)) in &images {
             let found = replay::scan(core.id, image);
             // In those before it the records after a hole tell what is missing.
@@ -129,6 +130,10 @@ impl Writer {
                 return Err(failed(format!("the end of {} cannot be read on any disk", file_name(*file))));
             }
             behind.extend(heal(&core, &sources, *file, &found));
+            if last == Some(*sequence) {
+                behind.extend(flush(&core, &sources, *file));
+                current = go_on(core.id, image, found.end, *file);
+            }
             sequence_last = sequence_last.max(*sequence);
             batch_last = batch_last.max(found.batch_last);
             segments.add(*sequence, *file, image.header.bytes);
@@ -154,7 +159,7 @@ impl Writer {
             core,
             copies: Vec::new(),
             behind,
-            current: None,
+            current,
             preparing: None,
             sequence_next: sequence_last + 1,
             batch_next: batch_last + 1,
@@ -166,6 +171,11 @@ impl Writer {
         let copies: Vec<u8> = sources.into_iter().filter(is_copy).collect();
         writer.copies.extend(copies.into_iter().map(|slot| Copy { slot, file: None, helper: None }));
         writer.find_copies(&segments);
+        if let Some((file, bytes)) = writer.current.as_ref().map(|current| (current.file, current.bytes)) {
+            writer.open_files(file);
+            let is_whole = |copy: &Copy| copy.file.as_ref().is_some_and(|f| f.length().is_ok_and(|have| have >= bytes));
+            writer.current = writer.current.filter(|_| writer.copies.iter().all(is_whole));
+        }
         segments.set_copies(writer.slots());
         Ok((writer, streams, segments))
     }
@@ -474,8 +484,11 @@ impl Writer {
         let need = ALIGN_BYTES + marks + need + 2 * ALIGN_BYTES + CHECKPOINT_ROOM_BYTES;
         self.finish_preparing(shared);
         let mut next = shared.state.lock().segments.next(need);
-        if next.is_none() && self.current.is_some() {
-            // J4: what is trimmed becomes free by a checkpoint in the room kept for it.
+        if let Some(current) = &self.current
+            && next.is_none_or(|next| !next.ready)
+            && !shared.state.lock().segments.coverable(current.sequence).is_empty()
+        {
+            // J4: what is trimmed becomes free by a checkpoint in the room kept for it. For more the disks may have no room.
             self.write_checkpoint(shared, Vec::new())?;
             next = shared.state.lock().segments.next(need);
         }
@@ -543,13 +556,13 @@ impl Writer {
         if failures.is_empty() {
             return Ok(());
         }
-        self.current = None;
         if failures.iter().all(|(_, error)| error.kind() == io::ErrorKind::StorageFull)
             && failures.len() == self.copies.len()
         {
             shared.state.lock().segments.add_spare(next.file, 0);
             return Err(LogError::Full("the disks that hold it are full".into()));
         }
+        self.current = None;
         self.replace_copies(shared, failures)?;
         // The copies that are new have no file for this segment yet.
         for copy in &mut self.copies {
@@ -852,6 +865,28 @@ fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) -> Vec<
         }
     }
     behind
+}
+
+/// The last batch may have been written and not flushed by whoever was killed: it is before anything is answered. Returns the
+/// disks that did not.
+fn flush(core: &Core, sources: &[u8], file: u32) -> Vec<u8> {
+    let fails = |slot: &u8| {
+        let Some(member) = core.member(*slot).filter(|member| member.is_writable()) else { return false };
+        let flushed = member.io().and_then(|io| io.open(&file_name(file), true)?.sync());
+        flushed.inspect_err(|error| core.write_failed(*slot, error)).is_err()
+    };
+    sources.iter().copied().filter(fails).collect()
+}
+
+/// Where to go on in the last segment: in a full journal there is no other room for the checkpoint that makes room (J4).
+/// Not over a batch that was cut off.
+fn go_on(pool: Uuid, image: &SegmentImage, end: u64, file: u32) -> Option<Current> {
+    let SegmentHeader { sequence, bytes, .. } = image.header;
+    let seed = segment_seed(pool, sequence);
+    let begins =
+        |copy: &Vec<u8>| copy.get(end as usize..).is_some_and(|rest| BatchHeader::decode(rest, seed, end).is_some());
+    let is_fit = end <= bytes && !image.copies.iter().any(begins);
+    is_fit.then_some(Current { sequence, file, bytes, offset: end })
 }
 
 /// Writes the bytes of a segment as they should be to one disk.

@@ -285,6 +285,8 @@ async fn offline_and_online() {
     let disk = text(&bench.disks[1]);
     pool.change(&Change::Offline { disk: disk.clone() }).await.unwrap();
     assert_eq!(pool.status().state, PoolState::Degraded);
+    let journal: Vec<bool> = pool.status().disks.iter().map(|disk| disk.journal).collect();
+    assert_eq!(journal, [true, false, true], "it is not used any more");
     let error = pool.change(&Change::Offline { disk: text(&bench.disks[0]) }).await.unwrap_err().to_string();
     assert!(error.contains("out of reach"), "{error}");
     fill(&pool, 4, 4).await;
