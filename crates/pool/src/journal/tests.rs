@@ -574,3 +574,25 @@ async fn full_disks_take_a_label() {
     std::fs::rename(&away, &bench.disks[1]).unwrap();
     expect(&bench.open().await, "a", 1..=20).await;
 }
+
+/// Those of a session before, which nobody has added to.
+#[tokio::test(flavor = "multi_thread")]
+async fn tombstones_that_were_found_are_swept_when_they_are_in_the_way() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    pool.check().await.unwrap();
+    pool.store().put(&"x".into(), noise(1, 1000).into()).await.unwrap();
+    pool.store().delete(&"x".into()).await.unwrap();
+    drop(pool);
+    let pool = bench.open().await;
+    let log = pool.log();
+    assert_eq!(log.replay(crate::tombstones::STREAM, 0).await.unwrap().len(), 1);
+    let mut id = 0;
+    while log.usage().0 * 100 < log.usage().1 * 80 {
+        id += 1;
+        log.append("a", id, vec![noise(id, 100_000).into()]).await.unwrap();
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert_eq!(log.replay(crate::tombstones::STREAM, 0).await.unwrap().len(), 0);
+}
