@@ -11,7 +11,7 @@
 //! J3. Every entry names the one before it in its stream: a lost entry is noticed.
 //! J4. A segment is written over only after a durable checkpoint says that all in it is trimmed.
 //! J5. The label names the disks whose copies are current. It is written before an append is
-//!     acknowledged that a former copy missed.
+//!     acknowledged that a former copy missed, and before a copy is made anew. Without copies nothing is taken.
 //!
 //! A segment file is filled with zeros when it is made, so that a sync has no metadata to write. One is made ready
 //! beforehand, on a thread of its own.
