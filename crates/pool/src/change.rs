@@ -224,6 +224,8 @@ impl Core {
                     self.take_out(slot, DiskState::Offline);
                     self.files.clear();
                     self.member(slot).into_iter().for_each(MemberDisk::detach);
+                    // It has files of the journal open.
+                    self.refresh_journal();
                 }
             }
             Change::Online { .. } => {

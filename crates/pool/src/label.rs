@@ -11,6 +11,7 @@
 //! B3. A member is in sync unless the winning label says that it missed writes or its own label
 //!     lies off the winner's history. Only in-sync disks decide what exists.
 
+use std::io::{ErrorKind, IoSlice};
 use std::path::PathBuf;
 
 use larder_base::checksum::checksum;
@@ -215,10 +216,19 @@ pub fn winner(labels: &[Label]) -> Option<&Label> {
 pub fn read_copies(disk: &dyn DiskIo) -> std::io::Result<Result<(Label, bool), &'static str>> {
     let copy = |name| Ok(Label::decode(&disk::read_file(disk, name, LABEL_BYTES_MAX)?));
     let first: std::io::Result<Result<Label, &'static str>> = copy(LABEL_NAME);
+    let second = copy(SECOND_NAME);
+    if let (Ok(Ok(first)), Ok(Ok(second))) = (&first, &second)
+        && first.pool == second.pool
+        && first.disk == second.disk
+        && second.descends_from(first)
+    {
+        // On a full disk the copy is written first.
+        return Ok(Ok((second.clone(), false)));
+    }
     if matches!(first, Ok(Ok(_) | Err(NEWER))) {
         return first.map(|label| label.map(|label| (label, false)));
     }
-    match copy(SECOND_NAME) {
+    match second {
         Ok(Ok(label)) => Ok(Ok((label, true))),
         Ok(Err(NEWER)) => Ok(Err(NEWER)),
         _ => first.map(|label| label.map(|label| (label, false))),
@@ -231,8 +241,20 @@ pub fn read(disk: &dyn DiskIo) -> std::io::Result<Result<Label, &'static str>> {
 
 pub fn write(disk: &dyn DiskIo, label: &Label) -> std::io::Result<()> {
     let bytes = label.encode();
-    disk::write_file_atomically(disk, LABEL_NAME, &bytes)?;
-    disk::write_file_atomically(disk, SECOND_NAME, &bytes)
+    let written = disk::write_file_atomically(disk, LABEL_NAME, &bytes)
+        .and_then(|()| disk::write_file_atomically(disk, SECOND_NAME, &bytes));
+    match written {
+        // Over what is there, the copy first: one of the two can be read at any time.
+        Err(full) if full.kind() == ErrorKind::StorageFull || full.kind() == ErrorKind::QuotaExceeded => {
+            let over = |name| {
+                let file = disk.open(name, true)?;
+                file.write_at(&mut [IoSlice::new(&bytes)], 0)?;
+                file.sync()
+            };
+            over(SECOND_NAME).and_then(|()| over(LABEL_NAME)).map_err(|_| full)
+        }
+        written => written,
+    }
 }
 
 /// Takes the label away again.

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
@@ -32,12 +33,49 @@ pub struct Faults {
     pub no_renames: AtomicBool,
     /// It has no head to move.
     pub no_seeks: AtomicBool,
+    /// What cannot be read, and what cannot be written.
+    pub bad_reads: Mutex<Trouble>,
+    pub bad_writes: Mutex<Trouble>,
+    pub bad_syncs: Mutex<Trouble>,
+    /// Writes past the cache take so long.
+    pub direct_write_ms: AtomicU64,
     /// Reads past the cache take so long; how many there are, and were at most.
     pub direct_read_ms: AtomicU64,
     pub direct_reads: AtomicU64,
     pub direct_reads_max: AtomicU64,
     sizes: Mutex<HashMap<String, u64>>,
     filesystem: u64,
+}
+
+impl Faults {
+    /// Somebody else takes all the room that is left.
+    pub fn fill_up(&self) {
+        let used = self.sizes.lock().values().map(|size| size.next_multiple_of(4096)).sum();
+        self.quota_bytes.store(used, SeqCst);
+    }
+}
+
+/// So many times some bytes of the files whose names begin so fail; the names themselves are not affected.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    pub with: &'static str,
+    pub bytes: Range<u64>,
+    pub left: u64,
+}
+
+impl Trouble {
+    pub fn all(with: &'static str, left: u64) -> Self {
+        Self { with, bytes: 0..u64::MAX, left }
+    }
+
+    fn meet(&mut self, name: &str, bytes: Range<u64>) -> io::Result<()> {
+        let is_met = name.starts_with(self.with) && bytes.start < self.bytes.end && self.bytes.start < bytes.end;
+        if !is_met || self.left == 0 {
+            return Ok(());
+        }
+        self.left -= 1;
+        Err(io::Error::from_raw_os_error(5))
+    }
 }
 
 /// Opens faulty disks; mutating operations left before the whole machine "loses power".
@@ -72,6 +110,10 @@ impl FaultyDisks {
                     failing_lists: AtomicI64::new(0),
                     no_renames: false.into(),
                     no_seeks: false.into(),
+                    bad_reads: Mutex::default(),
+                    bad_writes: Mutex::default(),
+                    bad_syncs: Mutex::default(),
+                    direct_write_ms: AtomicU64::new(0),
                     direct_read_ms: AtomicU64::new(0),
                     direct_reads: AtomicU64::new(0),
                     direct_reads_max: AtomicU64::new(0),
@@ -166,6 +208,7 @@ impl DiskIo for FaultyDisk {
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
         self.may_read()?;
+        self.faults.bad_reads.lock().meet(directory, 0..1)?;
         if directory.starts_with("objects/") && self.faults.failing_lists.fetch_sub(1, SeqCst) > 0 {
             return Err(io::Error::from_raw_os_error(5));
         }
@@ -218,14 +261,16 @@ struct FaultyFile {
 }
 
 impl FaultyFile {
-    /// Writing up to `end` is allowed and there is room.
-    fn grow(&self, end: u64) -> io::Result<()> {
+    /// Writing these bytes is allowed and there is room.
+    fn grow(&self, bytes: Range<u64>) -> io::Result<()> {
         self.disk.may_write()?;
+        let end = bytes.end;
+        self.disk.faults.bad_writes.lock().meet(&self.name, bytes)?;
         let used = self.disk.used();
         let mut sizes = self.disk.faults.sizes.lock();
         // Read back under whatever name the file has by now: tests write before they rename.
         let size = sizes.entry(self.name.clone()).or_default();
-        let grown = end.saturating_sub(*size);
+        let grown = end.next_multiple_of(4096).saturating_sub(size.next_multiple_of(4096));
         if used + grown > self.disk.faults.quota_bytes.load(SeqCst) {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -237,6 +282,8 @@ impl FaultyFile {
 impl DiskFile for FaultyFile {
     fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         self.disk.may_read()?;
+        let length = buffers.iter().map(|buffer| buffer.len() as u64).sum::<u64>();
+        self.disk.faults.bad_reads.lock().meet(&self.name, offset..offset + length)?;
         self.file.read_at(buffers, offset)
     }
 
@@ -246,12 +293,14 @@ impl DiskFile for FaultyFile {
     }
 
     fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
-        self.grow(offset + buffers.iter().map(|buffer| buffer.len() as u64).sum::<u64>())?;
+        let length = buffers.iter().map(|buffer| buffer.len() as u64).sum::<u64>();
+        self.grow(offset..offset + length)?;
         self.file.write_at(buffers, offset)
     }
 
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
-        self.grow(offset + bytes.len() as u64)?;
+        std::thread::sleep(std::time::Duration::from_millis(self.disk.faults.direct_write_ms.load(SeqCst)));
+        self.grow(offset..offset + bytes.len() as u64)?;
         if self.disk.faults.no_direct.load(SeqCst) {
             return self.file.write_at(&mut [IoSlice::new(bytes)], offset).map(|()| false);
         }
@@ -278,6 +327,7 @@ impl DiskFile for FaultyFile {
     fn sync(&self) -> io::Result<()> {
         // The simulated power cut keeps what was written: a crash of the process, not of the page cache.
         self.disk.may_write()?;
+        self.disk.faults.bad_syncs.lock().meet(&self.name, 0..1)?;
         self.disk.faults.syncs.fetch_add(1, SeqCst);
         if self.disk.faults.failing_syncs.fetch_sub(1, SeqCst) > 0 {
             return Err(io::Error::from_raw_os_error(5));

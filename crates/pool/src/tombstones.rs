@@ -82,10 +82,12 @@ impl Tombstones {
         let entries = log.replay(STREAM, 0).await?;
         let last = entries.last().map_or(0, |entry| entry.id);
         let gone = decode_all(&entries);
+        // Those that were found are to be swept, too: one that nobody reads stands for them.
+        let recorded = if entries.is_empty() { Vec::new() } else { vec![Weak::new()] };
         let tombstones = Self {
             log,
             next: AtomicU64::new(last + 1),
-            recorded: Mutex::default(),
+            recorded: Mutex::new(recorded),
             order: tokio::sync::RwLock::new(()),
         };
         Ok((tombstones, gone))

@@ -44,10 +44,9 @@ pub fn check_copies(core: &Core, shared: &Shared) -> Records {
         let header = header.unwrap_or(SegmentHeader { sequence: due.sequence, bytes: due.bytes, file: Some(due.file) });
         let image = SegmentImage { header, copies };
         let mut merged = replay::scan(core.id, &image);
-        merged.merged.truncate(due.settled as usize);
-        let differs = |copy: &[u8]| copy.get(..merged.merged.len()) != Some(merged.merged.as_slice());
+        merged.truncate(due.settled as usize);
         let differing: Vec<u8> =
-            slots.iter().zip(&image.copies).filter(|(_, copy)| differs(copy)).map(|(slot, _)| *slot).collect();
+            slots.iter().zip(&image.copies).filter(|(_, copy)| !merged.is_in(copy)).map(|(slot, _)| *slot).collect();
         let is_there = |offset: &u64| merged.records.iter().any(|(_, location)| location.offset == *offset);
         if differing.is_empty() && due.live.iter().all(is_there) {
             continue;
@@ -67,7 +66,7 @@ pub fn check_copies(core: &Core, shared: &Shared) -> Records {
                 found.unrepaired += lost as u64;
                 continue;
             }
-            let heal = |slot: &u8| (*slot, writer::heal_copy(core, *slot, due.file, &merged.merged));
+            let heal = |slot: &u8| (*slot, writer::heal_copy(core, *slot, due.file, &merged));
             differing.iter().map(heal).collect::<Vec<_>>()
         };
         for (slot, result) in healed {

@@ -11,7 +11,7 @@
 //! J3. Every entry names the one before it in its stream: a lost entry is noticed.
 //! J4. A segment is written over only after a durable checkpoint says that all in it is trimmed.
 //! J5. The label names the disks whose copies are current. It is written before an append is
-//!     acknowledged that a former copy missed.
+//!     acknowledged that a former copy missed, and before a copy is made anew. Without copies nothing is taken.
 //!
 //! A segment file is filled with zeros when it is made, so that a sync has no metadata to write. One is made ready
 //! beforehand, on a thread of its own.
@@ -354,9 +354,11 @@ impl LogStore for Journal {
             if let Some(why) = &found.state.damage {
                 return Err(LogError::Damaged { stream: stream.to_owned(), why: why.clone() });
             }
-            // Who reads back what is durable may go on from there.
-            found.poisoned = None;
-            found.accepted = found.state.last;
+            // Who reads back what is durable may go on from there. After a failure nothing is on its way any more; otherwise
+            // what is on its way keeps its place (L1).
+            if found.poisoned.take().is_some() {
+                found.accepted = found.state.last;
+            }
             let Some(first) = after.checked_add(1) else { return Ok(Vec::new()) };
             found.state.entries.range(first..).map(|(id, location)| (*id, *location)).collect()
         };

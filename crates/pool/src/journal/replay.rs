@@ -6,6 +6,7 @@
 //! (J3) tells which streams it hit.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use larder_base::checksum::checksum;
 use uuid::Uuid;
@@ -46,9 +47,31 @@ pub struct Scanned {
     /// End of the last good batch.
     pub end: u64,
     pub batch_last: u64,
-    /// The bytes as they should be, up to `end`; the copies that differ from it.
+    /// The bytes as they should be, up to `end`, and where that is known: between the ranges nothing is made good, because
+    /// another reading may find what this one did not.
     pub merged: Vec<u8>,
+    pub known: Vec<Range<usize>>,
+    /// The copies that differ from it.
     pub differing: Vec<usize>,
+}
+
+impl Scanned {
+    /// What is known, piece by piece.
+    pub fn pieces(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.known.iter().filter_map(|range| Some((range.start, self.merged.get(range.clone())?)))
+    }
+
+    /// Whether a copy has all that is known.
+    pub fn is_in(&self, copy: &[u8]) -> bool {
+        self.pieces().all(|(at, piece)| copy.get(at..).is_some_and(|rest| rest.starts_with(piece)))
+    }
+
+    /// Forgets what lies behind.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.merged.truncate(bytes);
+        self.known.retain(|range| range.start < bytes);
+        self.known.iter_mut().for_each(|range| range.end = range.end.min(bytes));
+    }
 }
 
 pub fn scan(pool: Uuid, image: &SegmentImage) -> Scanned {
@@ -60,6 +83,7 @@ pub fn scan(pool: Uuid, image: &SegmentImage) -> Scanned {
     if let Some(head) = found.merged.get_mut(..header.len()) {
         head.copy_from_slice(&header);
     }
+    found.known.push(0..found.merged.len());
     let mut offset = ALIGN_BYTES;
     while (offset as usize) < longest {
         match read_batch(seed, image, offset, found.batch_last) {
@@ -68,16 +92,17 @@ pub fn scan(pool: Uuid, image: &SegmentImage) -> Scanned {
                 found.merged.extend_from_slice(&batch.bytes);
                 found.records.extend(batch.records);
                 found.batch_last = batch.header.batch;
+                let start = offset as usize;
                 offset = (offset + batch.header.bytes).next_multiple_of(ALIGN_BYTES);
                 found.end = offset;
+                found.known.push(start..longest.min(offset as usize));
             }
             // Torn, damaged, or the end: batches further on decide.
             None => offset += ALIGN_BYTES,
         }
     }
     found.merged.resize((found.end as usize).min(longest), 0);
-    let same = |copy: &Vec<u8>| copy.get(..found.merged.len()) == Some(found.merged.as_slice());
-    found.differing = image.copies.iter().enumerate().filter(|(_, copy)| !same(copy)).map(|(i, _)| i).collect();
+    found.differing = image.copies.iter().enumerate().filter(|(_, copy)| !found.is_in(copy)).map(|(i, _)| i).collect();
     found
 }
 

@@ -70,8 +70,11 @@ impl Segments {
         &self.copies
     }
 
+    /// Where no disk takes writes any more, those that had copies are read, and nothing is written that they miss.
     pub fn set_copies(&mut self, copies: Vec<u8>) {
-        self.copies = copies;
+        if !copies.is_empty() {
+            self.copies = copies;
+        }
     }
 
     /// A segment found when the pool was opened, or begun.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use larder_base::log::LogError;
 use object_store::ObjectStoreExt;
 
-use crate::testing::{Bench, noise};
+use crate::testing::{Bench, Trouble, noise};
 use crate::{Layout, Pool};
 
 fn payload(id: u64) -> Bytes {
@@ -264,4 +264,335 @@ async fn a_few_deletes_do_not_hold_the_whole_ring() {
         }
     }
     pool.close().await.unwrap();
+}
+
+/// Entries of other streams that were queued when the last copy failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_acknowledged_when_no_copy_is_left() {
+    let bench = Bench::new(1);
+    let pool = bench.create(Layout::Stripe).await;
+    append(&pool, "a", 1..=1).await;
+    bench.faults(0).direct_write_ms.store(200, SeqCst);
+    let mut receipts = Vec::new();
+    // Each is a batch of its own.
+    for stream in ["b", "c", "d"] {
+        receipts
+            .push(pool.log().begin(stream, 1, vec![noise(1, 100_000).into(), vec![0; 3 << 20].into()]).await.unwrap());
+    }
+    bench.faults(0).write_error.store(true, SeqCst);
+    for receipt in receipts {
+        receipt.await.unwrap_err();
+    }
+    drop(pool);
+    bench.faults(0).write_error.store(false, SeqCst);
+    expect(&bench.open().await, "a", 1..=1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disks_that_take_no_writes_are_read_and_go_on_when_they_do() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    append(&pool, "a", 1..=40).await;
+    pool.store().put(&"x".into(), noise(1, 1000).into()).await.unwrap();
+    pool.store().delete(&"x".into()).await.unwrap();
+    drop(pool);
+    let read_only = |is: bool| (0..3).for_each(|disk| bench.faults(disk).read_only.store(is, SeqCst));
+    read_only(true);
+    let pool = bench.open().await;
+    expect(&pool, "a", 1..=40).await;
+    pool.log().append("a", 41, vec![payload(41)]).await.unwrap_err();
+    read_only(false);
+    pool.reconnect().await.unwrap();
+    pool.repaired().await;
+    expect(&pool, "a", 1..=40).await;
+    append(&pool, "a", 41..=60).await;
+    drop(pool);
+    for lost in 0..3 {
+        let away = bench.dir.path().join("away");
+        std::fs::rename(&bench.disks[lost], &away).unwrap();
+        let pool = bench.open().await;
+        expect(&pool, "a", 1..=60).await;
+        drop(pool);
+        std::fs::rename(&away, &bench.disks[lost]).unwrap();
+        let pool = bench.open().await;
+        pool.repaired().await;
+    }
+}
+
+/// Whoever waits for room in the queue learns that there is nothing to wait for.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_room_behind_a_failure() {
+    let bench = Bench::new(1);
+    let pool = bench.create(Layout::Stripe).await;
+    append(&pool, "a", 1..=1).await;
+    bench.faults(0).direct_write_ms.store(200, SeqCst);
+    bench.faults(0).write_error.store(true, SeqCst);
+    let big = Bytes::from(vec![1; 30 << 20]);
+    let queue = async {
+        for id in 2..=20 {
+            if pool.log().begin("a", id, vec![big.clone()]).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), queue).await.expect("it ends");
+}
+
+/// Whoever takes over sees what is still on its way, or is told that somebody was faster.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_on_its_way_is_not_written_over() {
+    let bench = Bench::new(1);
+    let pool = bench.create(Layout::Stripe).await;
+    append(&pool, "a", 1..=3).await;
+    bench.faults(0).direct_write_ms.store(300, SeqCst);
+    let first = pool.log().begin("a", 4, vec![payload(4)]).await.unwrap();
+    expect(&pool, "a", 1..=3).await;
+    let second = pool.log().begin("a", 4, vec![payload(5)]).await;
+    first.await.unwrap();
+    assert!(matches!(second, Err(LogError::OutOfOrder { last: 4, .. })));
+    expect(&pool, "a", 1..=4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_begun_anew_forgets_what_was_trimmed() {
+    let bench = Bench::new(1);
+    let pool = bench.create(Layout::Stripe).await;
+    append(&pool, "a", 1..=30).await;
+    pool.log().trim("a", 30).await.unwrap();
+    bench.faults(0).direct_write_ms.store(200, SeqCst);
+    let other = pool.log().begin("b", 1, vec![payload(1)]).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    let log = pool.log();
+    let removal = tokio::spawn(async move { log.remove("a").await });
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    // In the same batch as the removal.
+    let mut receipts = vec![other];
+    for id in 1..=3 {
+        receipts.push(pool.log().begin("a", id, vec![payload(id)]).await.unwrap());
+    }
+    removal.await.unwrap().unwrap();
+    for receipt in receipts {
+        receipt.await.unwrap();
+    }
+    drop(pool);
+    expect(&bench.open().await, "a", 1..=3).await;
+}
+
+/// A copy that could not be made equal is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_could_not_be_healed_is_not_relied_on() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    append(&pool, "a", 1..=20).await;
+    pool.close().await.unwrap();
+    // The power went when one disk had the last batch and the other had not.
+    let file = segments(&bench, 0)[0].clone();
+    let mut bytes = std::fs::read(&file).unwrap();
+    let end = used_bytes(&file);
+    bytes[end - 50..end].fill(0);
+    std::fs::write(&file, bytes).unwrap();
+    *bench.faults(0).bad_writes.lock() = Trouble::all("journal/", 1);
+    let pool = bench.open().await;
+    expect(&pool, "a", 1..=20).await;
+    append(&pool, "a", 21..=25).await;
+    pool.close().await.unwrap();
+    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    expect(&bench.open().await, "a", 1..=25).await;
+}
+
+/// The power goes and the other disk with it, while a copy is made anew on the disk that has just failed once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_is_made_anew_is_named_when_it_is_whole() {
+    for fuel in 1..60 {
+        let bench = Bench::new(2);
+        let pool = bench.create(Layout::Mirror2).await;
+        append(&pool, "a", 1..=30).await;
+        *bench.faults(0).bad_writes.lock() = Trouble::all("journal/", 1);
+        bench.opener.fuel.store(fuel, SeqCst);
+        let appended = pool.log().append("a", 31, vec![payload(31)]).await.is_ok();
+        let is_over = bench.opener.fuel.load(SeqCst) > 0;
+        bench.opener.fuel.store(0, SeqCst);
+        drop(pool);
+        bench.opener.fuel.store(i64::MAX, SeqCst);
+        std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+        // It may say that it is out of date, but not that there is nothing.
+        if let Ok(pool) = Pool::open(bench.open_options()).await {
+            let got = pool.log().replay("a", 0).await.unwrap();
+            assert!(got.len() >= if appended { 31 } else { 30 }, "{fuel}: {}", got.len());
+        }
+        if is_over {
+            break;
+        }
+    }
+}
+
+/// What cannot be read is not what is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_cannot_be_read_is_not_begun_anew() {
+    for (what, times) in [("journal/", 1), ("journal/", 1000), ("journal", 1), ("journal", 1000)] {
+        let bench = Bench::new(1);
+        let pool = bench.create(Layout::Stripe).await;
+        append(&pool, "a", 1..=200).await;
+        pool.close().await.unwrap();
+        *bench.faults(0).bad_reads.lock() = Trouble::all(what, times);
+        if let Ok(pool) = Pool::open(bench.open_options()).await {
+            expect(&pool, "a", 1..=200).await;
+            append(&pool, "a", 201..=202).await;
+            pool.log().trim("a", 1).await.unwrap();
+        }
+        bench.faults(0).bad_reads.lock().left = 0;
+        let pool = bench.open().await;
+        assert!(pool.log().replay("a", 1).await.unwrap().len() >= 199, "{what} {times}");
+    }
+}
+
+/// Each record is intact on one disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_sector_takes_no_more_than_what_is_in_it() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    append(&pool, "a", 1..=100).await;
+    pool.close().await.unwrap();
+    *bench.faults(0).bad_reads.lock() = Trouble { with: "journal/segment-0000", bytes: 8192..8193, left: 1000 };
+    *bench.faults(1).bad_reads.lock() = Trouble { with: "journal/segment-0000", bytes: 200_000..200_001, left: 1000 };
+    let pool = bench.open().await;
+    assert_eq!(pool.log().replay("a", 0).await.map_err(|e| e.to_string()).map(|entries| entries.len()), Ok(100));
+    pool.close().await.unwrap();
+}
+
+/// The last batch was acknowledged: a sector that cannot be read is no torn tail.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_cannot_be_read_is_not_the_end() {
+    for within in [0, 4096] {
+        let bench = Bench::new(1);
+        let pool = bench.create(Layout::Stripe).await;
+        append(&pool, "a", 1..=20).await;
+        pool.log().append("a", 21, vec![noise(21, 10_000).into()]).await.unwrap();
+        pool.close().await.unwrap();
+        let last = used_bytes(&segments(&bench, 0)[0]).next_multiple_of(4096) as u64 - 3 * 4096 + within;
+        *bench.faults(0).bad_reads.lock() = Trouble { with: "journal/segment-0000", bytes: last..last + 1, left: 1000 };
+        let error = Pool::open(bench.open_options()).await.unwrap_err().to_string();
+        assert!(error.contains("segment-0000"), "{error}");
+        bench.faults(0).bad_reads.lock().left = 0;
+        assert_eq!(bench.open().await.log().replay("a", 0).await.unwrap().len(), 21);
+    }
+}
+
+/// What one reading could not make sense of another may.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hole_is_left_as_it_is() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    append(&pool, "a", 1..=20).await;
+    pool.close().await.unwrap();
+    let flip = || {
+        for disk in 0..2 {
+            let file = segments(&bench, disk)[0].clone();
+            let mut bytes = std::fs::read(&file).unwrap();
+            bytes[7 * 4096 + 60] ^= 1;
+            std::fs::write(&file, bytes).unwrap();
+        }
+    };
+    flip();
+    let pool = bench.open().await;
+    let error = pool.log().replay("a", 0).await.unwrap_err();
+    assert!(matches!(error, LogError::Damaged { .. }), "{error}");
+    pool.close().await.unwrap();
+    flip();
+    expect(&bench.open().await, "a", 1..=20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_was_full_goes_on_when_it_is_trimmed() {
+    for reopen in [false, true] {
+        for is_disk_full in [false, true] {
+            let bench = Bench::new(2);
+            let pool = bench.create(Layout::Mirror2).await;
+            let big = Bytes::from(noise(1, 100_000));
+            for id in 1..=8 {
+                pool.log().append("a", id, vec![big.clone()]).await.unwrap();
+            }
+            if is_disk_full {
+                (0..2).for_each(|disk| bench.faults(disk).fill_up());
+            }
+            let mut id = 9;
+            while pool.log().append("a", id, vec![big.clone()]).await.is_ok() {
+                id += 1;
+            }
+            let pool = if reopen {
+                drop(pool);
+                bench.open().await
+            } else {
+                pool
+            };
+            let last = pool.log().replay("a", 0).await.unwrap().last().unwrap().id;
+            assert_eq!(last, id - 1);
+            pool.log().trim("a", last).await.unwrap();
+            for id in last + 1..=last + 200 {
+                let appended = pool.log().append("a", id, vec![big.clone()]).await;
+                assert!(appended.is_ok(), "opened again: {reopen}, disks full: {is_disk_full}, {appended:?}");
+                pool.log().trim("a", id - 1).await.unwrap();
+            }
+            drop(pool);
+            let pool = bench.open().await;
+            assert_eq!(pool.log().replay("a", last + 199).await.unwrap().len(), 1);
+        }
+    }
+}
+
+/// Whoever was killed had written it, and perhaps not flushed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_read_back_has_been_flushed() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    append(&pool, "a", 1..=3).await;
+    drop(pool);
+    *bench.faults(0).bad_syncs.lock() = Trouble::all("journal/segment-0000", 1);
+    let pool = bench.open().await;
+    assert_eq!(bench.faults(0).bad_syncs.lock().left, 0);
+    expect(&pool, "a", 1..=3).await;
+    append(&pool, "a", 4..=5).await;
+    drop(pool);
+    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    expect(&bench.open().await, "a", 1..=5).await;
+}
+
+/// No file can be made any more, and still the labels say who missed what was acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disks_take_a_label() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    append(&pool, "a", 1..=10).await;
+    (0..3).for_each(|disk| bench.faults(disk).fill_up());
+    bench.faults(0).write_error.store(true, SeqCst);
+    append(&pool, "a", 11..=20).await;
+    drop(pool);
+    bench.faults(0).write_error.store(false, SeqCst);
+    let away = bench.dir.path().join("away");
+    std::fs::rename(&bench.disks[1], &away).unwrap();
+    assert!(Pool::open(bench.open_options()).await.is_err(), "disk 0 is out of date and disk 1 missing");
+    std::fs::rename(&away, &bench.disks[1]).unwrap();
+    expect(&bench.open().await, "a", 1..=20).await;
+}
+
+/// Those of a session before, which nobody has added to.
+#[tokio::test(flavor = "multi_thread")]
+async fn tombstones_that_were_found_are_swept_when_they_are_in_the_way() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    pool.check().await.unwrap();
+    pool.store().put(&"x".into(), noise(1, 1000).into()).await.unwrap();
+    pool.store().delete(&"x".into()).await.unwrap();
+    drop(pool);
+    let pool = bench.open().await;
+    let log = pool.log();
+    assert_eq!(log.replay(crate::tombstones::STREAM, 0).await.unwrap().len(), 1);
+    let mut id = 0;
+    while log.usage().0 * 100 < log.usage().1 * 80 {
+        id += 1;
+        log.append("a", id, vec![noise(id, 100_000).into()]).await.unwrap();
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert_eq!(log.replay(crate::tombstones::STREAM, 0).await.unwrap().len(), 0);
 }

@@ -1,7 +1,7 @@
 //! The thread that writes the journal.
 
-use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
@@ -31,6 +31,8 @@ const BATCH_BYTES: u64 = 4 << 20;
 pub struct Writer {
     core: Arc<Core>,
     copies: Vec<Copy>,
+    /// Disks with copies that could not be made equal to the others.
+    behind: Vec<u8>,
     /// The current segment; nothing can be written before the first is begun.
     current: Option<Current>,
     /// Makes the file of the segment after the current one ready.
@@ -115,12 +117,23 @@ impl Writer {
             return Err(failed("none of the disks that hold it is there".into()));
         }
         let mut segments = Segments::new(label.journal_bytes, sources.clone());
-        let (images, spare) = load(&core, &sources);
+        let (images, spare) = load(&core, &sources)?;
         let mut rebuild = Rebuild::default();
         let (mut sequence_last, mut batch_last, mut checkpoint_last) = (0, 0, 0);
-        for (sequence, (file, image)) in &images {
+        let mut behind = Vec::new();
+        let last = images.keys().next_back().copied();
+        let mut current = None;
+        for (sequence, (file, image, bad)) in &images {
             let found = replay::scan(core.id, image);
-            heal(&core, &sources, *file, &found);
+            // In those before it the records after a hole tell what is missing.
+            if last == Some(*sequence) && may_hide_a_batch(core.id, image, found.end, bad) {
+                return Err(failed(format!("the end of {} cannot be read on any disk", file_name(*file))));
+            }
+            behind.extend(heal(&core, &sources, *file, &found));
+            if last == Some(*sequence) {
+                behind.extend(flush(&core, &sources, *file));
+                current = go_on(core.id, image, found.end, *file);
+            }
             sequence_last = sequence_last.max(*sequence);
             batch_last = batch_last.max(found.batch_last);
             segments.add(*sequence, *file, image.header.bytes);
@@ -145,17 +158,24 @@ impl Writer {
         let mut writer = Self {
             core,
             copies: Vec::new(),
-            current: None,
+            behind,
+            current,
             preparing: None,
             sequence_next: sequence_last + 1,
             batch_next: batch_last + 1,
         };
-        let copies: Vec<u8> =
-            sources.into_iter().filter(|slot| writer.core.member(*slot).is_some_and(|m| m.is_writable())).collect();
-        for slot in copies {
-            writer.add_copy(slot);
-        }
+        let is_copy = |slot: &u8| {
+            let is_writable = writer.core.member(*slot).is_some_and(|member| member.is_writable());
+            is_writable && !writer.behind.contains(slot)
+        };
+        let copies: Vec<u8> = sources.into_iter().filter(is_copy).collect();
+        writer.copies.extend(copies.into_iter().map(|slot| Copy { slot, file: None, helper: None }));
         writer.find_copies(&segments);
+        if let Some((file, bytes)) = writer.current.as_ref().map(|current| (current.file, current.bytes)) {
+            writer.open_files(file);
+            let is_whole = |copy: &Copy| copy.file.as_ref().is_some_and(|f| f.length().is_ok_and(|have| have >= bytes));
+            writer.current = writer.current.filter(|_| writer.copies.iter().all(is_whole));
+        }
         segments.set_copies(writer.slots());
         Ok((writer, streams, segments))
     }
@@ -164,20 +184,35 @@ impl Writer {
         self.copies.iter().map(|copy| copy.slot).collect()
     }
 
-    fn add_copy(&mut self, slot: u8) {
-        // Without a thread of its own the copy is written in turn.
-        let may_help = !self.copies.is_empty() && matches!(self.core.work, Work::Threads);
-        let helper = if may_help { Helper::start().ok() } else { None };
-        self.copies.push(Copy { slot, file: None, helper });
-    }
-
     /// Brings the number of copies to m+1 if disks allow, and the labels up to date (J5).
     fn find_copies(&mut self, segments: &Segments) {
+        loop {
+            self.choose_copies(segments);
+            self.name_copies();
+            let named = self.copies.len();
+            // A disk that did not take the label is no copy either, and that the labels have to say, too.
+            self.copies.retain(|copy| self.core.member(copy.slot).is_some_and(|member| member.is_writable()));
+            if self.copies.len() == named || self.copies.is_empty() {
+                break;
+            }
+        }
+        // The first copy is written by this thread, the others beside it.
+        for (at, copy) in self.copies.iter_mut().enumerate() {
+            let may_help = at > 0 && matches!(self.core.work, Work::Threads);
+            copy.helper = copy.helper.take().filter(|_| may_help).or_else(|| may_help.then(Helper::start)?.ok());
+        }
+    }
+
+    fn choose_copies(&mut self, segments: &Segments) {
         let core = self.core.clone();
         let wanted = core.journal_copies();
+        // Where no disk took writes any more, those that had copies have all that there is.
+        let as_before = if self.copies.is_empty() { segments.copies() } else { &[] };
+        let is_current = |slot: &u8| as_before.contains(slot) && !self.behind.contains(slot);
         let mut rooms = core.rooms(|_| 0);
         rooms.retain(|(slot, _, _)| core.member(*slot).is_some_and(|member| member.is_in_sync()));
-        rooms.sort_by_key(|(_, _, free)| std::cmp::Reverse(*free));
+        rooms.sort_by_key(|(slot, _, free)| (!is_current(slot), std::cmp::Reverse(*free)));
+        let current: Vec<u8> = rooms.iter().map(|(slot, _, _)| *slot).filter(is_current).collect();
         let stays = |copy: &Copy| core.member(copy.slot).is_some_and(|member| member.takes_data());
         for (slot, _, _) in rooms {
             if self.copies.iter().filter(|copy| stays(copy)).count() >= wanted {
@@ -187,23 +222,34 @@ impl Writer {
                 continue;
             }
             let sources = if self.copies.is_empty() { segments.copies().to_vec() } else { self.slots() };
-            let copied = sources.is_empty() || copy_all(&core, &sources, slot, segments).is_ok();
-            if copied {
-                self.add_copy(slot);
+            if current.contains(&slot) || self.make_copy(&sources, slot, segments).is_ok() {
+                self.copies.push(Copy { slot, file: None, helper: None });
             }
         }
         // A disk that leaves is a copy until another is.
-        if self.copies.iter().any(stays) {
-            self.copies.retain(stays);
-        }
+        self.copies.retain(|copy| core.member(copy.slot).is_some_and(|member| member.is_writable()));
+        self.copies.sort_by_key(|copy| !stays(copy));
         self.copies.truncate(wanted);
-        // The first copy is written by this thread.
-        if let Some(first) = self.copies.first_mut() {
-            first.helper = None;
+    }
+
+    /// Writes a copy anew. What lies on the disk counts for nothing from here on, which the labels say first (J5).
+    fn make_copy(&mut self, sources: &[u8], slot: u8, segments: &Segments) -> io::Result<()> {
+        let is_named = || self.core.member(slot).is_some_and(|member| self.core.label().journal.contains(&member.id));
+        if is_named() {
+            self.name_copies();
         }
-        let ids: Vec<Uuid> = self.copies.iter().filter_map(|copy| Some(core.member(copy.slot)?.id)).collect();
-        if core.label().journal != ids && !ids.is_empty() {
-            core.write_labels(|label| label.journal = ids);
+        if is_named() {
+            return Err(io::Error::other("no other disk has a copy"));
+        }
+        copy_all(&self.core, sources, slot, segments)?;
+        self.behind.retain(|behind| *behind != slot);
+        Ok(())
+    }
+
+    fn name_copies(&self) {
+        let ids: Vec<Uuid> = self.copies.iter().filter_map(|copy| Some(self.core.member(copy.slot)?.id)).collect();
+        if self.core.label().journal != ids && !ids.is_empty() {
+            self.core.write_labels(|label| label.journal = ids);
         }
     }
 
@@ -228,8 +274,11 @@ impl Writer {
         let batch = {
             let mut state = shared.state.lock();
             if let Some(done) = state.returned.take() {
+                let is_dead = state.dead.is_some();
                 drop(state);
-                self.refresh_copies(shared);
+                if !is_dead {
+                    self.refresh_copies(shared);
+                }
                 // Nobody may wait any more.
                 let _ = done.send(());
                 return true;
@@ -272,12 +321,14 @@ impl Writer {
                 state.queue = keep;
                 state.queued_bytes = state.queue.iter().map(|pending| pending.payload_bytes).sum();
                 drop(state);
+                shared.room.notify_waiters();
                 batch.into_iter().chain(fail).for_each(|pending| drop(pending.done.send(Err(error.clone()))));
             }
         }
     }
 
     fn try_write(&mut self, shared: &Arc<Shared>, batch: &[Pending]) -> Result<Vec<Location>, LogError> {
+        self.check_copies(shared)?;
         let records = headers(shared, batch);
         let need = batch_bytes(&records);
         let room = self.current.as_ref().map_or(0, |c| (c.bytes - c.offset).saturating_sub(CHECKPOINT_ROOM_BYTES));
@@ -286,6 +337,17 @@ impl Writer {
         }
         let payloads: Vec<&[Bytes]> = batch.iter().map(|pending| pending.payload.as_slice()).collect();
         self.append(shared, records, &payloads, Vec::new())
+    }
+
+    /// What nobody writes is not durable.
+    fn check_copies(&self, shared: &Shared) -> Result<(), LogError> {
+        match shared.state.lock().dead.clone() {
+            Some(why) => Err(LogError::Poisoned(why)),
+            None if self.copies.is_empty() => {
+                Err(LogError::Poisoned("none of the disks that hold it takes writes".into()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Writes one batch to the current segment, behind `before` if it is the segment's first.
@@ -315,6 +377,7 @@ impl Writer {
 
     /// Writes and syncs on all copies; those that fail are replaced and the labels say so (J5).
     fn write_copies(&mut self, shared: &Shared, bytes: &Bytes, offset: u64) -> Result<(), LogError> {
+        self.check_copies(shared)?;
         let together = self.flushed_together();
         let job = |at: usize, file: &Arc<dyn DiskFile>| Job {
             file: file.clone(),
@@ -388,9 +451,8 @@ impl Writer {
     fn refresh_copies(&mut self, shared: &Shared) {
         let mut snapshot = {
             let mut state = shared.state.lock();
-            let slots = self.slots();
-            state.segments.set_copies(slots.clone());
-            let mut copy = Segments::new(0, slots);
+            state.segments.set_copies(self.slots());
+            let mut copy = Segments::new(0, state.segments.copies().to_vec());
             for (at, file) in state.segments.files().enumerate() {
                 copy.add(at as u64, file, 0);
             }
@@ -400,12 +462,6 @@ impl Writer {
             snapshot.add(u64::MAX, current.file, current.bytes);
         }
         self.find_copies(&snapshot);
-        // J5: a disk that did not take the label that was just written is no copy either.
-        let core = self.core.clone();
-        self.copies.retain(|copy| core.member(copy.slot).is_some_and(|member| member.is_writable()));
-        if let Some(first) = self.copies.first_mut() {
-            first.helper = None;
-        }
         if let Some(current) = &self.current {
             let file = current.file;
             self.open_files(file);
@@ -428,8 +484,11 @@ impl Writer {
         let need = ALIGN_BYTES + marks + need + 2 * ALIGN_BYTES + CHECKPOINT_ROOM_BYTES;
         self.finish_preparing(shared);
         let mut next = shared.state.lock().segments.next(need);
-        if next.is_none() && self.current.is_some() {
-            // J4: what is trimmed becomes free by a checkpoint in the room kept for it.
+        if let Some(current) = &self.current
+            && next.is_none_or(|next| !next.ready)
+            && !shared.state.lock().segments.coverable(current.sequence).is_empty()
+        {
+            // J4: what is trimmed becomes free by a checkpoint in the room kept for it. For more the disks may have no room.
             self.write_checkpoint(shared, Vec::new())?;
             next = shared.state.lock().segments.next(need);
         }
@@ -497,13 +556,13 @@ impl Writer {
         if failures.is_empty() {
             return Ok(());
         }
-        self.current = None;
         if failures.iter().all(|(_, error)| error.kind() == io::ErrorKind::StorageFull)
             && failures.len() == self.copies.len()
         {
             shared.state.lock().segments.add_spare(next.file, 0);
             return Err(LogError::Full("the disks that hold it are full".into()));
         }
+        self.current = None;
         self.replace_copies(shared, failures)?;
         // The copies that are new have no file for this segment yet.
         for copy in &mut self.copies {
@@ -582,15 +641,19 @@ fn take_batch(state: &mut State) -> Vec<Pending> {
 /// Record headers of a batch, each naming the stream's entry before it (J3).
 fn headers(shared: &Shared, batch: &[Pending]) -> Vec<RecordHeader> {
     let state = shared.state.lock();
-    let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut last: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     batch
         .iter()
         .map(|pending| {
             let known = state.streams.get(&pending.stream).map(|stream| &stream.state);
-            let before = last.entry(&pending.stream).or_insert_with(|| known.map_or(0, |state| state.last));
+            let known = || known.map_or((0, 0), |state| (state.last, state.trimmed));
+            let (before, trimmed) = last.entry(&pending.stream).or_insert_with(known);
             let previous = std::mem::replace(before, pending.id);
-            let trimmed =
-                if pending.kind == Kind::Entry && previous > 0 { known.map_or(0, |state| state.trimmed) } else { 0 };
+            if pending.kind != Kind::Entry {
+                // What comes after it is of another stream with the same name.
+                *trimmed = 0;
+            }
+            let trimmed = if previous > 0 { *trimmed } else { 0 };
             RecordHeader {
                 kind: pending.kind,
                 stream: pending.stream.clone(),
@@ -691,29 +754,39 @@ fn settle(shared: &Shared, batch: &[Pending], locations: &[Location]) {
 
 // ---- copies on disk ---------------------------------------------------------------------------
 
-type Images = BTreeMap<u64, (u32, SegmentImage)>;
+/// By sequence: the file, its copies, and where each could not be read.
+type Images = BTreeMap<u64, (u32, SegmentImage, Vec<BTreeSet<u64>>)>;
 
-/// Reads all segment files of all copies: those with a valid header by sequence, the others as spare.
-fn load(core: &Core, sources: &[u8]) -> (Images, BTreeMap<u32, u64>) {
+/// Reads all segment files of all copies: those with a valid header by sequence, the others as spare. What cannot be read
+/// anywhere is neither: refused, or it would be written over.
+fn load(core: &Core, sources: &[u8]) -> Result<(Images, BTreeMap<u32, u64>), PoolError> {
     let disks: Vec<Arc<dyn DiskIo>> =
         sources.iter().filter_map(|slot| core.member(*slot).and_then(|member| member.io().ok())).collect();
-    let files: std::collections::BTreeSet<u32> = disks
-        .iter()
-        .flat_map(|disk| disk.list(DIRECTORY).unwrap_or_default())
-        .filter_map(|name| parse_file_name(&name))
-        .collect();
+    let failed = |what: &str, error: &io::Error| {
+        let why = format!("{what} cannot be read on any of the disks that hold it: {error}");
+        PoolError::Journal { pool: core.name.clone(), why }
+    };
+    let lists: Vec<io::Result<Vec<String>>> = disks.iter().map(|disk| list(&**disk)).collect();
+    if let Some(error) = unreadable(&lists) {
+        return Err(failed(DIRECTORY, error));
+    }
+    let names = lists.into_iter().flat_map(io::Result::unwrap_or_default);
+    let files: BTreeSet<u32> = names.filter_map(|name| parse_file_name(&name)).collect();
     let mut images = Images::new();
     let mut spare = BTreeMap::new();
     for file in files {
-        let copies: Vec<Vec<u8>> = disks
-            .iter()
-            .map(|disk| read_file(&**disk, &file_name(file), SEGMENT_BYTES_MAX).unwrap_or_default())
-            .collect();
+        let read: Vec<io::Result<Readable>> = disks.iter().map(|disk| read_copy(&**disk, &file_name(file))).collect();
+        if let Some(error) = unreadable(&read) {
+            return Err(failed(&file_name(file), error));
+        }
+        let read: Vec<Readable> = read.into_iter().map(io::Result::unwrap_or_default).collect();
+        let (copies, bad): (Vec<Vec<u8>>, Vec<BTreeSet<u64>>) =
+            read.into_iter().map(|copy| (copy.bytes, copy.bad)).unzip();
         let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, file));
         let header = headers.max_by_key(|header| header.sequence);
         match header {
             Some(header) => {
-                images.insert(header.sequence, (file, SegmentImage { header, copies }));
+                images.insert(header.sequence, (file, SegmentImage { header, copies }, bad));
             }
             None => {
                 let shortest = copies.iter().map(Vec::len).min().unwrap_or(0);
@@ -721,28 +794,109 @@ fn load(core: &Core, sources: &[u8]) -> (Images, BTreeMap<u32, u64>) {
             }
         }
     }
-    (images, spare)
+    Ok((images, spare))
 }
 
-/// Makes all copies of a segment equal, so that what was replayed once survives any m of them.
-fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) {
-    for at in &found.differing {
-        let Some(slot) = sources.get(*at) else { continue };
-        if !core.member(*slot).is_some_and(|member| member.is_writable()) {
-            continue;
-        }
-        if let Err(error) = heal_copy(core, *slot, file, &found.merged) {
-            core.write_failed(*slot, &error);
-        }
+/// Why, where there is something that no disk could read.
+fn unreadable<T>(read: &[io::Result<T>]) -> Option<&io::Error> {
+    let errors: Vec<&io::Error> = read.iter().filter_map(|read| read.as_ref().err()).collect();
+    errors.iter().copied().find(|error| error.kind() != io::ErrorKind::NotFound).filter(|_| errors.len() == read.len())
+}
+
+/// A disk that fails now and then must not hide a file.
+fn list(disk: &dyn DiskIo) -> io::Result<Vec<String>> {
+    match disk.list(DIRECTORY) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => disk.list(DIRECTORY),
+        other => other,
     }
 }
 
+/// A copy of a segment as far as it can be read.
+#[derive(Default)]
+struct Readable {
+    bytes: Vec<u8>,
+    /// Where it could not; there are zeros instead.
+    bad: BTreeSet<u64>,
+}
+
+/// A bad sector hides no more than what lies in it. Without the first the disk is not tried any further.
+fn read_copy(disk: &dyn DiskIo, name: &str) -> io::Result<Readable> {
+    match read_file(disk, name, SEGMENT_BYTES_MAX) {
+        Ok(bytes) => return Ok(Readable { bytes, bad: BTreeSet::new() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let file = disk.open(name, false)?;
+    let mut bytes = vec![0; file.length()?.min(SEGMENT_BYTES_MAX) as usize];
+    let mut bad = BTreeSet::new();
+    for (at, sector) in (0u64..).step_by(ALIGN_BYTES as usize).zip(bytes.chunks_mut(ALIGN_BYTES as usize)) {
+        if let Err(error) = file.read_at(&mut [IoSliceMut::new(sector)], at) {
+            if at == 0 {
+                return Err(error);
+            }
+            sector.fill(0);
+            bad.insert(at);
+        }
+    }
+    Ok(Readable { bytes, bad })
+}
+
+/// Behind the last good batch lies nothing that was acknowledged, unless no disk can read what lies there: an acknowledged
+/// batch is whole on every copy (J2).
+fn may_hide_a_batch(pool: Uuid, image: &SegmentImage, end: u64, bad: &[BTreeSet<u64>]) -> bool {
+    let seed = segment_seed(pool, image.header.sequence);
+    let head = |copy: &Vec<u8>| BatchHeader::decode(copy.get(end as usize..)?, seed, end);
+    let bytes = image.copies.iter().find_map(head).map_or(ALIGN_BYTES, |header| header.bytes);
+    let is_hidden = |bad: &BTreeSet<u64>| bad.range(end..end.saturating_add(bytes)).next().is_some();
+    let mut read = image.copies.iter().zip(bad).filter(|(copy, _)| !copy.is_empty()).peekable();
+    read.peek().is_some() && read.all(|(_, bad)| is_hidden(bad))
+}
+
+/// Makes all copies of a segment equal, so that what was replayed once survives any m of them. Returns the disks with
+/// those that are not.
+fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) -> Vec<u8> {
+    let mut behind = Vec::new();
+    for slot in found.differing.iter().filter_map(|at| sources.get(*at)) {
+        if !core.member(*slot).is_some_and(|member| member.is_writable()) {
+            behind.push(*slot);
+        } else if let Err(error) = heal_copy(core, *slot, file, found) {
+            core.write_failed(*slot, &error);
+            behind.push(*slot);
+        }
+    }
+    behind
+}
+
+/// The last batch may have been written and not flushed by whoever was killed: it is before anything is answered. Returns the
+/// disks that did not.
+fn flush(core: &Core, sources: &[u8], file: u32) -> Vec<u8> {
+    let fails = |slot: &u8| {
+        let Some(member) = core.member(*slot).filter(|member| member.is_writable()) else { return false };
+        let flushed = member.io().and_then(|io| io.open(&file_name(file), true)?.sync());
+        flushed.inspect_err(|error| core.write_failed(*slot, error)).is_err()
+    };
+    sources.iter().copied().filter(fails).collect()
+}
+
+/// Where to go on in the last segment: in a full journal there is no other room for the checkpoint that makes room (J4).
+/// Not over a batch that was cut off.
+fn go_on(pool: Uuid, image: &SegmentImage, end: u64, file: u32) -> Option<Current> {
+    let SegmentHeader { sequence, bytes, .. } = image.header;
+    let seed = segment_seed(pool, sequence);
+    let begins =
+        |copy: &Vec<u8>| copy.get(end as usize..).is_some_and(|rest| BatchHeader::decode(rest, seed, end).is_some());
+    let is_fit = end <= bytes && !image.copies.iter().any(begins);
+    is_fit.then_some(Current { sequence, file, bytes, offset: end })
+}
+
 /// Writes the bytes of a segment as they should be to one disk.
-pub fn heal_copy(core: &Core, slot: u8, file: u32, merged: &[u8]) -> io::Result<()> {
+pub fn heal_copy(core: &Core, slot: u8, file: u32, found: &replay::Scanned) -> io::Result<()> {
     let io = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
     io.make_directory(DIRECTORY)?;
     let target = io.open(&file_name(file), true).or_else(|_| io.create(&file_name(file)))?;
-    target.write_at(&mut [IoSlice::new(merged)], 0)?;
+    for (at, piece) in found.pieces() {
+        target.write_at(&mut [IoSlice::new(piece)], at as u64)?;
+    }
     target.sync()?;
     io.sync_directory(DIRECTORY)
 }
@@ -752,6 +906,9 @@ pub fn heal_copy(core: &Core, slot: u8, file: u32, merged: &[u8]) -> io::Result<
 fn copy_all(core: &Core, sources: &[u8], target: u8, segments: &Segments) -> io::Result<()> {
     let disk = |slot: u8| core.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| member.io());
     let sources: Vec<Arc<dyn DiskIo>> = sources.iter().filter_map(|slot| disk(*slot).ok()).collect();
+    if sources.is_empty() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
     let target: Arc<dyn DiskIo> = disk(target)?;
     target.make_directory(DIRECTORY)?;
     for name in target.list(DIRECTORY)? {
@@ -759,7 +916,7 @@ fn copy_all(core: &Core, sources: &[u8], target: u8, segments: &Segments) -> io:
         target.remove(&format!("{DIRECTORY}/{name}"))?;
     }
     for file in segments.files() {
-        let Some(bytes) = read_merged(core, &sources, file)? else { continue };
+        let bytes = read_merged(core, &sources, file)?;
         let copy = target.create(&file_name(file))?;
         copy.write_at(&mut [IoSlice::new(&bytes)], 0)?;
         copy.sync()?;
@@ -768,26 +925,26 @@ fn copy_all(core: &Core, sources: &[u8], target: u8, segments: &Segments) -> io:
     target.sync_directory("")
 }
 
-/// A segment as all its copies say; `None` when no disk has it.
-fn read_merged(core: &Core, sources: &[Arc<dyn DiskIo>], file: u32) -> io::Result<Option<Vec<u8>>> {
+/// A segment as all its copies say.
+fn read_merged(core: &Core, sources: &[Arc<dyn DiskIo>], file: u32) -> io::Result<Vec<u8>> {
     let read = |source: &Arc<dyn DiskIo>| read_file(&**source, &file_name(file), SEGMENT_BYTES_MAX);
     let (mut copies, mut failed) = (Vec::new(), None);
     for source in sources {
         match read(source) {
             Ok(bytes) => copies.push(bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => failed = Some(error),
         }
     }
-    let Some(mut bytes) = copies.iter().max_by_key(|copy| copy.len()).cloned() else {
-        return failed.map_or(Ok(None), Err);
-    };
+    // What is in use lies somewhere: a copy without it would be none.
+    let longest = copies.iter().max_by_key(|copy| copy.len()).cloned();
+    let mut bytes = longest.ok_or_else(|| failed.unwrap_or_else(|| io::ErrorKind::NotFound.into()))?;
     let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, file));
     if let Some(header) = headers.max_by_key(|header| header.sequence) {
-        let merged = replay::scan(core.id, &SegmentImage { header, copies }).merged;
-        if let Some(front) = bytes.get_mut(..merged.len()) {
-            front.copy_from_slice(&merged);
+        for (at, piece) in replay::scan(core.id, &SegmentImage { header, copies }).pieces() {
+            if let Some(place) = bytes.get_mut(at..at + piece.len()) {
+                place.copy_from_slice(piece);
+            }
         }
     }
-    Ok(Some(bytes))
+    Ok(bytes)
 }

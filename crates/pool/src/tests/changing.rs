@@ -285,6 +285,8 @@ async fn offline_and_online() {
     let disk = text(&bench.disks[1]);
     pool.change(&Change::Offline { disk: disk.clone() }).await.unwrap();
     assert_eq!(pool.status().state, PoolState::Degraded);
+    let journal: Vec<bool> = pool.status().disks.iter().map(|disk| disk.journal).collect();
+    assert_eq!(journal, [true, false, true], "it is not used any more");
     let error = pool.change(&Change::Offline { disk: text(&bench.disks[0]) }).await.unwrap_err().to_string();
     assert!(error.contains("out of reach"), "{error}");
     fill(&pool, 4, 4).await;
@@ -422,4 +424,24 @@ async fn a_pool_that_was_dropped_touches_no_label() {
     assert!(!core.remove_label(&*old) && crate::label::read(&*old).unwrap().is_ok());
     assert_eq!((core.label().generation, core.is_rebalancing()), (generation, false));
     bench.open().await.close().await.unwrap();
+}
+
+/// The journal has no fewer copies because a disk leaves: it is a copy until another is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_with_a_journal_leaves_when_another_has_it() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Mirror2).await;
+    pool.log().append("a", 1, vec![noise(1, 1000).into()]).await.unwrap();
+    assert_eq!(pool.status().disks.iter().map(|disk| disk.journal).collect::<Vec<_>>(), [true, true, false]);
+    bench.faults(2).quota_bytes.store(64 << 10, SeqCst);
+    pool.change(&Change::Remove { disk: text(&bench.disks[0]) }).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(pool.core.label().journal.len(), 2);
+    bench.faults(2).quota_bytes.store(1 << 30, SeqCst);
+    settled(&pool).await;
+    assert_eq!((pool.core.label().journal.len(), pool.status().disks.len()), (2, 2));
+    drop(pool);
+    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    let pool = bench.open().await;
+    assert_eq!(pool.log().replay("a", 0).await.unwrap().len(), 1);
 }
