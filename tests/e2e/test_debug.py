@@ -53,6 +53,11 @@ def test_every_structure_is_decoded(pool):
     assert {f["name"]: f["value"] for f in shard["fields"]}["path"] == segment["path"]
     journals = [sheet for d in pool if list((d / "journal").iterdir()) for sheet in debug("journal", d)]
     assert any(row[2] == "entry" for sheet in journals for row in sheet.get("rows", [])), journals
+    entries = [sheet for d in pool if list((d / "journal").iterdir()) for sheet in debug("journal", "--entries", d)]
+    rows = [row for sheet in entries if sheet["what"].startswith("entry ") for row in sheet.get("rows", [])]
+    assert any(row[1].startswith("inode ") for row in rows), entries
+    events, = debug("history", pool[0])
+    assert "created" in [row[2] for row in events["rows"]] and events["faults"] == []
     decoded, = debug("segment", segment["path"], *of)
     assert decoded["rows"] and decoded["faults"] == []
     volume, = debug("meta", *of)
@@ -63,6 +68,7 @@ def test_every_structure_is_decoded(pool):
     assert registry["rows"][0][0] == "files"
     assert contents(pool) == before
     text = run("debug", "label", pool[0]).stdout
+    assert debug("scrub", pool[0])[0]["faults"] == []
     assert "BYTE" in text and "\x1b" not in text
 
 

@@ -30,7 +30,7 @@ const EVENTS_MAX: usize = 1000;
 const NUMBER_MAX: u64 = 1 << 48;
 /// Longest text of one event: some causes quote paths.
 const TEXT_BYTES_MAX: usize = 1000;
-const FILE: Sidecar = Sidecar { name: "larder.history", magic: *b"LARDHIST", bytes_max: 256 << 10 };
+pub const FILE: Sidecar = Sidecar { name: "larder.history", magic: *b"LARDHIST", bytes_max: 256 << 10 };
 /// What follows within this time is written together.
 const GATHER_FOR: Duration = Duration::from_secs(1);
 

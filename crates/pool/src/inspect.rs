@@ -4,8 +4,10 @@
 
 use std::io::IoSliceMut;
 
+use bytes::Bytes;
 use larder_base::Sheet;
 use larder_base::checksum::checksum;
+use larder_base::log::LogEntry;
 use uuid::Uuid;
 
 use crate::disk::{DiskFile, DiskIo, read_file};
@@ -16,6 +18,8 @@ use crate::journal::format::{
 };
 use crate::label::{self, Label};
 use crate::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName, Reader};
+use crate::sidecar::{self, Sidecar};
+use crate::{history, scrub, tombstones};
 
 /// A label or a segment longer than this is not read to its end.
 const FILE_BYTES_MAX: u64 = 1 << 30;
@@ -70,6 +74,61 @@ pub fn label(bytes: &[u8]) -> Sheet {
         sheet.fault(24, why);
     }
     sheet
+}
+
+/// The history of a pool, as this copy has it.
+pub fn history(bytes: &[u8]) -> Sheet {
+    let mut sheet = Sheet::new("history");
+    let text = sidecar(&history::FILE, bytes, &mut sheet);
+    sheet.columns = vec!["NUMBER", "AT_MS", "KIND", "TEXT"];
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
+        match serde_json::from_slice::<history::Event>(line) {
+            Ok(event) => {
+                sheet.rows.push(vec![event.number.to_string(), event.at_ms.to_string(), event.kind, event.text]);
+            }
+            Err(error) => sheet.fault(sidecar::HEADER_BYTES, format!("line {}: {error}", number + 1)),
+        }
+    }
+    sheet
+}
+
+/// What a scrub has come to, as this copy has it.
+pub fn scrub(bytes: &[u8]) -> Sheet {
+    let mut sheet = Sheet::new("scrub");
+    let text = sidecar(&scrub::state::FILE, bytes, &mut sheet);
+    match serde_json::from_slice::<serde_json::Value>(text) {
+        Ok(serde_json::Value::Object(fields)) => fields.iter().for_each(|(name, value)| sheet.note(name, value)),
+        Ok(_) => sheet.fault(sidecar::HEADER_BYTES, "the text is JSON and not what a scrub writes"),
+        Err(error) => sheet.fault(sidecar::HEADER_BYTES, format!("the text is no JSON: {error}")),
+    }
+    sheet
+}
+
+/// The header of such a file; returns the text behind it.
+fn sidecar<'a>(kind: &Sidecar, bytes: &'a [u8], sheet: &mut Sheet) -> &'a [u8] {
+    let mut reader = Reader(bytes);
+    let magic = reader.take(8).unwrap_or_default();
+    sheet.field(0, "magic", String::from_utf8_lossy(magic));
+    if magic != kind.magic {
+        let expected = String::from_utf8_lossy(&kind.magic).into_owned();
+        sheet.fault(0, format!("this is no {}: the magic is not {expected}", kind.name));
+        return b"";
+    }
+    let (Some(version), Some(length), Some(sum)) = (reader.u32(), reader.u32(), reader.u64()) else {
+        sheet.fault(bytes.len() as u64, "the header is cut short");
+        return b"";
+    };
+    sheet.field(8, "version", version);
+    sheet.field(12, "text bytes", length);
+    sheet.field(16, "checksum", format!("{sum:016x}"));
+    let text = reader.take(length as usize).unwrap_or_else(|| {
+        sheet.fault(bytes.len() as u64, format!("the text should have {length} bytes: the file is cut short"));
+        bytes.get(sidecar::HEADER_BYTES as usize..).unwrap_or_default()
+    });
+    if checksum(u64::from(version), text) != sum {
+        sheet.fault(16, "the checksum of version and text is another: one of them is damaged");
+    }
+    text
 }
 
 /// A shard file: its name, its header, each of its blocks.
@@ -200,6 +259,42 @@ pub fn journal_segment(disk: &dyn DiskIo, file: &str) -> std::io::Result<Sheet> 
 /// Batches and records of one segment as this copy has them.
 pub fn journal(name: &str, bytes: &[u8]) -> Sheet {
     let mut sheet = Sheet::new(format!("journal {name}"));
+    walk(bytes, &mut sheet, &mut |_, _, _| ());
+    sheet
+}
+
+/// What the entries of one segment hold: of the pool's own stream decoded here, of others by `decode`.
+pub fn journal_entries(
+    disk: &dyn DiskIo,
+    file: &str,
+    decode: impl Fn(&str, u64, &Bytes) -> Option<Sheet>,
+) -> std::io::Result<Vec<Sheet>> {
+    let bytes = read_file(disk, file, FILE_BYTES_MAX)?;
+    let mut sheets = Vec::new();
+    walk(&bytes, &mut Sheet::default(), &mut |stream, id, payload| {
+        let payload = Bytes::copy_from_slice(payload);
+        let sheet = if stream == tombstones::STREAM { Some(deleted(&payload)) } else { decode(stream, id, &payload) };
+        let mut sheet = sheet.unwrap_or_default();
+        sheet.what = format!("entry {id} of {stream}");
+        sheets.push(sheet);
+    });
+    Ok(sheets)
+}
+
+/// An entry of the pool's stream of deleted objects.
+fn deleted(payload: &Bytes) -> Sheet {
+    let mut sheet = Sheet { columns: vec!["DELETED", "VERSION"], ..Sheet::default() };
+    let entry = LogEntry { id: 0, payload: payload.clone() };
+    for (path, version) in tombstones::decode_all(&[entry]) {
+        sheet.rows.push(vec![path, format!("{version:x}")]);
+    }
+    sheet
+}
+
+/// Tells what is intact: stream, id and payload of each entry.
+type Told<'a> = dyn FnMut(&str, u64, &[u8]) + 'a;
+
+fn walk(bytes: &[u8], sheet: &mut Sheet, told: &mut Told<'_>) {
     sheet.note("bytes", bytes.len());
     let pool = bytes.get(16..32).and_then(|id| Uuid::from_slice(id).ok()).unwrap_or_default();
     let Some(header) = SegmentHeader::decode(bytes, pool) else {
@@ -208,7 +303,7 @@ pub fn journal(name: &str, bytes: &[u8]) -> Sheet {
         } else {
             sheet.fault(0, "the header of the segment is damaged or of another version");
         }
-        return sheet;
+        return;
     };
     sheet.field(16, "pool", pool);
     sheet.field(32, "sequence", header.sequence);
@@ -222,7 +317,7 @@ pub fn journal(name: &str, bytes: &[u8]) -> Sheet {
         match BatchHeader::decode(here, seed, offset).filter(|batch| batch.batch > last) {
             Some(batch) => {
                 last = batch.batch;
-                let end = records(bytes, seed, offset, &batch, &mut sheet);
+                let end = records(bytes, seed, offset, &batch, sheet, told);
                 offset = end.next_multiple_of(ALIGN_BYTES).max(offset + ALIGN_BYTES);
             }
             None => {
@@ -235,11 +330,10 @@ pub fn journal(name: &str, bytes: &[u8]) -> Sheet {
     if stale > 0 {
         sheet.note("other batches", format!("{stale}: of an earlier life of the file, torn, or damaged"));
     }
-    sheet
 }
 
 /// The records of a batch; where it ends.
-fn records(bytes: &[u8], seed: u64, offset: u64, batch: &BatchHeader, sheet: &mut Sheet) -> u64 {
+fn records(bytes: &[u8], seed: u64, offset: u64, batch: &BatchHeader, sheet: &mut Sheet, told: &mut Told<'_>) -> u64 {
     let mut at = offset + BATCH_HEADER_BYTES as u64;
     for number in 0..batch.records {
         let head = bytes.get(at as usize..).and_then(|here| RecordHeader::decode(here, seed, at));
@@ -250,7 +344,11 @@ fn records(bytes: &[u8], seed: u64, offset: u64, batch: &BatchHeader, sheet: &mu
         let from = at as usize + record.head_bytes();
         let payload = bytes.get(from..from.saturating_add(record.payload_bytes as usize));
         match payload {
-            Some(payload) if checksum(seed ^ from as u64, payload) == record.payload_checksum => {}
+            Some(payload) if checksum(seed ^ from as u64, payload) == record.payload_checksum => {
+                if record.kind == Kind::Entry {
+                    told(&record.stream, record.id, payload);
+                }
+            }
             _ => {
                 sheet.fault(from as u64, format!("the payload of record {number} of batch {} is damaged", batch.batch))
             }
@@ -312,6 +410,24 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(!label(&bytes[..cut]).faults.is_empty(), "{cut}");
         }
+    }
+
+    #[test]
+    fn sidecars_tell_their_text_and_where_they_are_damaged() {
+        let events = br#"{"number":1,"at_ms":5,"kind":"created","text":"a"}
+{"number":2,"at_ms":6,"kind":"opened","text":"b"}
+"#;
+        let bytes = history::FILE.encode(events);
+        let sheet = history(&bytes);
+        assert_eq!((sheet.faults.len(), sheet.rows.len(), sheet.rows[1][2].as_str()), (0, 2, "opened"));
+        let mut bad = bytes.clone();
+        bad[60] ^= 1;
+        assert_eq!(history(&bad).faults[0].at_byte, Some(16));
+        assert_eq!(history(&bytes[1..]).faults[0].at_byte, Some(0));
+        (0..bytes.len()).for_each(|cut| assert!(!history(&bytes[..cut]).faults.is_empty(), "{cut}"));
+        let bytes = scrub::state::FILE.encode(br#"{"number":4,"after":"x"}"#);
+        assert!(scrub(&bytes).fields.iter().any(|field| field.name == "after"));
+        assert!(!scrub(&scrub::state::FILE.encode(b"[]")).faults.is_empty());
     }
 
     #[test]

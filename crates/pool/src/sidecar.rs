@@ -15,7 +15,7 @@ use crate::shard::Reader;
 use crate::work::Work;
 
 const FORMAT_VERSION: u32 = 1;
-const HEADER_BYTES: u64 = 24;
+pub const HEADER_BYTES: u64 = 24;
 
 /// One kind of such files.
 pub struct Sidecar {

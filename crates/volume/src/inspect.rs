@@ -3,12 +3,15 @@
 use bytes::Bytes;
 use larder_base::Sheet;
 use larder_base::checksum::checksum;
+use larder_base::log::LogEntry;
+use slatedb::ValueDeletable;
 
 use crate::data::{
     EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, IntentPayload, Place, SEGMENT_TAG, SegmentId, decode_extent,
     decode_intent, decode_mask, decode_segment, decompress, parse_footer, parse_index, place_seed, verify_header,
 };
 use crate::keys::{self, tag};
+use crate::meta::wal;
 use crate::types::*;
 
 /// A row of the metadata, in words. `Err` says what is wrong with it.
@@ -126,6 +129,33 @@ fn extent_text(key: &Bytes, value: &Bytes) -> FsResult<String> {
     })
 }
 
+/// An entry of a volume's log: the rows that it adds to the metadata.
+pub fn log_entry(stream: &str, id: u64, payload: &Bytes) -> Sheet {
+    let mut sheet = Sheet::new(format!("entry {id} of {stream}"));
+    let entry = LogEntry { id, payload: payload.clone() };
+    let rows = match wal::rows_of(stream, &entry) {
+        Ok(rows) => rows,
+        Err(why) => {
+            sheet.fault(0, why);
+            return sheet;
+        }
+    };
+    sheet.columns = vec!["SEQ", "KEY", "VALUE"];
+    for entry in rows {
+        let (key, text) = match &entry.value {
+            ValueDeletable::Value(value) => row(&entry.key, value),
+            ValueDeletable::Tombstone => (key_text(&entry.key), Ok("deleted".to_owned())),
+            ValueDeletable::Merge(_) => (key_text(&entry.key), Err("a merge, which volumes do not use".to_owned())),
+        };
+        let text = text.unwrap_or_else(|why| {
+            sheet.fault(0, format!("{key}: {why}"));
+            "?".to_owned()
+        });
+        sheet.rows.push(vec![entry.seq.to_string(), key, text]);
+    }
+    sheet
+}
+
 /// A segment object: header, index, footer, and the checksum of each record.
 pub fn segment(object: &Bytes) -> Sheet {
     let mut sheet = Sheet::new("segment");
@@ -233,6 +263,21 @@ mod tests {
         assert!(text.unwrap_err().contains("cut short"));
         let (name, _) = row(&Bytes::from_static(b"?x"), &Bytes::new());
         assert_eq!(name, "unknown \"?x\"");
+    }
+
+    #[test]
+    fn an_entry_of_the_log_tells_its_rows() {
+        let entry = keys::Entry { ino: Ino(7), kind: FileKind::File, cookie: 4 };
+        let new = |key: Bytes, value, seq| slatedb::RowEntry { key, value, seq, create_ts: None, expire_ts: None };
+        let rows = wal::encode_rows(&[
+            new(keys::entry_key(Ino(2), b"a"), ValueDeletable::Value(keys::encode_entry(entry)), 5),
+            new(keys::entry_key(Ino(2), b"b"), ValueDeletable::Tombstone, 6),
+        ]);
+        let payload = wal::payload_of("volume-x", 9, &rows.unwrap());
+        let sheet = log_entry("volume-x", 9, &payload);
+        assert_eq!(sheet.faults, []);
+        assert_eq!(sheet.rows, [["5", "entry 2 \"a\"", "File 7 cookie 4"], ["6", "entry 2 \"b\"", "deleted"]]);
+        assert!(!log_entry("volume-x", 8, &payload).faults.is_empty(), "bound to its place");
     }
 
     #[test]

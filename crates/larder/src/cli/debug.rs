@@ -53,8 +53,24 @@ pub(crate) enum DebugCommand {
         /// A disk, its journal folder, or one segment file
         #[arg(value_name = "DIR|FILE")]
         path: PathBuf,
+        /// Also what each entry holds: rows of the metadata, objects that were deleted
+        #[arg(long)]
+        entries: bool,
+    },
+    /// What happened to the pool, as a disk has it
+    History {
+        /// A disk, or a file
+        #[arg(value_name = "DIR|FILE")]
+        path: PathBuf,
+    },
+    /// What the scrub has come to, as a disk has it
+    Scrub {
+        /// A disk, or a file
+        #[arg(value_name = "DIR|FILE")]
+        path: PathBuf,
     },
     /// A segment of file data: header, index, footer, and the checksum of each record
+    #[command(override_usage = "larder debug segment <FILE|OBJECT> [--disk <DIR>... [--pool <NAME>]]")]
     Segment {
         /// A file with the object's bytes, or with --disk the object's path or number
         #[arg(value_name = "FILE|OBJECT")]
@@ -65,6 +81,7 @@ pub(crate) enum DebugCommand {
         pool: Option<String>,
     },
     /// Objects of a pool: where their shards are
+    #[command(override_usage = "larder debug object [PATH] [--verify] --disk <DIR>... [--pool <NAME>]")]
     Object {
         /// Objects whose path begins so [default: all]
         #[arg(value_name = "PATH", default_value = "")]
@@ -128,7 +145,11 @@ pub(super) async fn run(global: &Global, command: DebugCommand) -> Result<Outcom
             let (disk, name) = parent(&file)?;
             sheets(global, vec![of_pool::shard(&*disk, &name).map_err(|error| Failure::io(file.display(), &error))?])
         }
-        DebugCommand::Journal { path } => sheets(global, journal(&path)?),
+        DebugCommand::Journal { path, entries } => sheets(global, journal(&path, entries)?),
+        DebugCommand::History { path } => {
+            sheets(global, vec![of_pool::history(&read(&on_disk(&path, "larder.history"))?)])
+        }
+        DebugCommand::Scrub { path } => sheets(global, vec![of_pool::scrub(&read(&on_disk(&path, "larder.scrub"))?)]),
         DebugCommand::Segment { object, disks, pool } => {
             let bytes = match disks.is_empty() {
                 true => read(Path::new(&object))?.into(),
@@ -177,6 +198,11 @@ fn labels(path: &Path) -> Result<Vec<Sheet>, Failure> {
     Ok(LABELS.iter().map(|name| copy(name)).collect())
 }
 
+/// A file that lies on every disk.
+fn on_disk(path: &Path, name: &str) -> PathBuf {
+    if path.is_dir() { path.join(name) } else { path.to_owned() }
+}
+
 /// The folder of a file as a disk, and its name there.
 fn parent(file: &Path) -> Result<(std::sync::Arc<dyn DiskIo>, String), Failure> {
     let file = absolute(file)?;
@@ -187,19 +213,31 @@ fn parent(file: &Path) -> Result<(std::sync::Arc<dyn DiskIo>, String), Failure> 
     Ok((FileDisks.open_disk(folder).map_err(|error| Failure::io(show, &error))?, name.to_owned()))
 }
 
-fn journal(path: &Path) -> Result<Vec<Sheet>, Failure> {
+fn journal(path: &Path, entries: bool) -> Result<Vec<Sheet>, Failure> {
     let failed = |error: std::io::Error| Failure::io(path.display(), &error);
-    if !path.is_dir() {
-        let (disk, name) = parent(path)?;
-        return Ok(vec![of_pool::journal_segment(&*disk, &name).map_err(failed)?]);
-    }
-    let disk = FileDisks.open_disk(path).map_err(failed)?;
-    let files = of_pool::journal_files(&*disk).map_err(failed)?;
+    let (disk, files) = match path.is_dir() {
+        true => {
+            let disk = FileDisks.open_disk(path).map_err(failed)?;
+            let files = of_pool::journal_files(&*disk).map_err(failed)?;
+            (disk, files)
+        }
+        false => parent(path).map(|(disk, name)| (disk, vec![name]))?,
+    };
     if files.is_empty() {
         return Err(Failure::not_found(format!("{} holds no segments of a journal", path.display()))
             .action("only some disks of a pool have a copy: try the others"));
     }
-    files.iter().map(|file| of_pool::journal_segment(&*disk, file).map_err(failed)).collect()
+    let of_volumes = |stream: &str, id: u64, payload: &Bytes| {
+        stream.starts_with("volume-").then(|| of_volume::log_entry(stream, id, payload))
+    };
+    let mut sheets = Vec::new();
+    for file in &files {
+        sheets.push(of_pool::journal_segment(&*disk, file).map_err(failed)?);
+        if entries {
+            sheets.extend(of_pool::journal_entries(&*disk, file, of_volumes).map_err(failed)?);
+        }
+    }
+    Ok(sheets)
 }
 
 // ----------------------------------------------------------------------------------------- objects

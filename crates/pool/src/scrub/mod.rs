@@ -24,7 +24,7 @@
 mod damage;
 mod pace;
 mod records;
-mod state;
+pub mod state;
 mod verify;
 
 #[cfg(test)]
