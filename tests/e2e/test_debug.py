@@ -19,6 +19,7 @@ def pool(folder):
         for name, size in (("large", 700_000), ("small", 100)):
             handle = nfs.create(nfs.root, name).handle
             nfs.write(handle, 0, payload(size, size), stable=2)
+    daemon.run("pool", "scrub", "start", "--wait", check=True)
     assert daemon.stop() == 0
     return daemon.disks
 

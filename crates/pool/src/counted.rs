@@ -3,8 +3,9 @@
 use std::any::Any;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
+use std::time::Instant;
 
-use larder_base::metrics::Counter;
+use larder_base::metrics::{Counter, Latency};
 
 use crate::disk::{DiskFile, DiskIo, DiskSpace};
 
@@ -18,6 +19,10 @@ pub struct DiskCounts {
     pub writes: Counter,
     pub written_bytes: Counter,
     pub syncs: Counter,
+    /// Of reads that the kernel's cache may answer, of writes that it may take, and of flushes.
+    pub read_time: Latency,
+    pub write_time: Latency,
+    pub sync_time: Latency,
 }
 
 #[derive(Debug)]
@@ -29,6 +34,16 @@ pub struct CountedDisk {
 struct CountedFile {
     inner: Arc<dyn DiskFile>,
     counts: Arc<DiskCounts>,
+}
+
+impl DiskCounts {
+    fn synced<T>(&self, sync: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let result = sync();
+        self.syncs.add(1);
+        self.sync_time.add(begun.elapsed());
+        result
+    }
 }
 
 impl CountedDisk {
@@ -67,13 +82,11 @@ impl DiskIo for CountedDisk {
     }
 
     fn sync_directory(&self, name: &str) -> io::Result<()> {
-        self.counts.syncs.add(1);
-        self.inner.sync_directory(name)
+        self.counts.synced(|| self.inner.sync_directory(name))
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.counts.syncs.add(1);
-        self.inner.sync_all()
+        self.counts.synced(|| self.inner.sync_all())
     }
 
     fn space(&self) -> io::Result<DiskSpace> {
@@ -98,13 +111,19 @@ impl DiskIo for CountedDisk {
 }
 
 impl CountedFile {
-    fn read(&self, result: io::Result<usize>) -> io::Result<usize> {
+    fn read(&self, read: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+        let begun = Instant::now();
+        let result = read();
+        self.counts.read_time.add(begun.elapsed());
         self.counts.reads.add(1);
         self.counts.read_bytes.add(*result.as_ref().unwrap_or(&0) as u64);
         result
     }
 
-    fn wrote<T>(&self, bytes: u64, result: io::Result<T>) -> io::Result<T> {
+    fn write<T>(&self, bytes: u64, write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let begun = Instant::now();
+        let result = write();
+        self.counts.write_time.add(begun.elapsed());
         self.counts.writes.add(1);
         self.counts.written_bytes.add(if result.is_ok() { bytes } else { 0 });
         result
@@ -113,7 +132,7 @@ impl CountedFile {
 
 impl DiskFile for CountedFile {
     fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
-        self.read(self.inner.read_at(buffers, offset))
+        self.read(|| self.inner.read_at(buffers, offset))
     }
 
     fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
@@ -124,15 +143,15 @@ impl DiskFile for CountedFile {
 
     fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
         let bytes = buffers.iter().map(|buffer| buffer.len() as u64).sum();
-        self.wrote(bytes, self.inner.write_at(buffers, offset))
+        self.write(bytes, || self.inner.write_at(buffers, offset))
     }
 
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.read(self.inner.read_direct_at(buffer, offset))
+        self.read(|| self.inner.read_direct_at(buffer, offset))
     }
 
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
-        self.wrote(bytes.len() as u64, self.inner.write_direct_at(bytes, offset))
+        self.write(bytes.len() as u64, || self.inner.write_direct_at(bytes, offset))
     }
 
     fn flushed_together(&self) -> Option<u64> {
@@ -140,8 +159,7 @@ impl DiskFile for CountedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.counts.syncs.add(1);
-        self.inner.sync()
+        self.counts.synced(|| self.inner.sync())
     }
 
     fn start_writeback(&self, offset: u64, length: u64) {

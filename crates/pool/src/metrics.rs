@@ -35,6 +35,17 @@ impl Pool {
             (core.repairs.checked.load(Ordering::Relaxed), core.repairs.total.load(Ordering::Relaxed));
         out.gauge("larder_pool_resilver_checked_objects", "Objects the last pass has looked at.", &labels, checked);
         out.gauge("larder_pool_resilver_objects", "Objects the last pass has to look at.", &labels, total);
+        if let Some(moving) = core.moving() {
+            out.gauge(
+                "larder_pool_moving_objects",
+                "Objects that a change of disks looks at.",
+                &labels,
+                moving.objects,
+            );
+            let done = moving.objects_done;
+            out.gauge("larder_pool_moving_done_objects", "Those that are where they should be.", &labels, done);
+            out.gauge("larder_pool_moved_bytes", "Bytes that it has written.", &labels, moving.moved_bytes);
+        }
         self.scrub_metrics(pool, out);
         self.journal_metrics(pool, out);
     }
@@ -89,6 +100,9 @@ fn disk(pool: &str, member: &MemberDisk, out: &mut Metrics) {
     out.counter("larder_pool_disk_writes_total", "Writes to the disk.", &labels, counts.writes.get());
     out.counter("larder_pool_disk_written_bytes_total", "Bytes written.", &labels, counts.written_bytes.get());
     out.counter("larder_pool_disk_syncs_total", "Flushes of files and directories.", &labels, counts.syncs.get());
+    out.latency("larder_pool_disk_read_seconds", "Time of a read.", &labels, &counts.read_time);
+    out.latency("larder_pool_disk_write_seconds", "Time of a write.", &labels, &counts.write_time);
+    out.latency("larder_pool_disk_sync_seconds", "Time of a flush.", &labels, &counts.sync_time);
     let errors =
         [("read", &member.read_errors), ("write", &member.write_errors), ("checksum", &member.checksum_errors)];
     for (kind, errors) in errors {

@@ -25,9 +25,28 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use larder_base::metrics::{Counter, Latency};
 
 use crate::inode::{Inode, InodeCore};
 use crate::types::{FsResult, Ino};
+
+/// What happened in an engine since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct EngineCounts {
+    /// Rows that no cache above had, and ranges of rows.
+    pub(crate) gets: Counter,
+    pub(crate) scans: Counter,
+    pub(crate) batches: Counter,
+    /// Of waits for what was not durable yet.
+    pub(crate) commit: Latency,
+}
+
+pub(crate) struct EngineState<'a> {
+    pub(crate) counts: &'a EngineCounts,
+    /// Tables that are not merged yet, and those that are, in runs.
+    pub(crate) young_tables: u64,
+    pub(crate) runs: u64,
+}
 
 /// Changes applied together. A key may occur once.
 #[derive(Clone, Default)]
@@ -102,6 +121,10 @@ pub(crate) trait Meta: Send + Sync + 'static {
     /// The newest ticket given out.
     fn newest(&self) -> Ticket;
     fn usage(&self) -> Usage;
+    /// What the engine has to tell, if it is one that keeps tables.
+    fn engine(&self) -> Option<EngineState<'_>> {
+        None
+    }
     /// Everything durable, then closed; later calls fail.
     async fn close(&self) -> FsResult<()>;
 

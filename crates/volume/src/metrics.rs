@@ -63,6 +63,15 @@ fn one(name: &str, volume: &Volume, out: &mut Metrics) {
     out.gauge("larder_volume_segments", "Segment objects.", &labels, usage.segments);
     out.gauge("larder_volume_segment_bytes", "Bytes of segment objects.", &labels, usage.segment_bytes);
     out.gauge("larder_volume_garbage_bytes", "Bytes in them that nothing refers to.", &labels, usage.dead_bytes);
+    if let Some(engine) = volume.state.meta.engine() {
+        let counts = engine.counts;
+        out.counter("larder_metadata_gets_total", "Rows looked up in tables.", &labels, counts.gets.get());
+        out.counter("larder_metadata_scans_total", "Ranges of rows read.", &labels, counts.scans.get());
+        out.counter("larder_metadata_batches_total", "Changes of metadata.", &labels, counts.batches.get());
+        out.latency("larder_metadata_commit_seconds", "Waits until changes were durable.", &labels, &counts.commit);
+        out.gauge("larder_metadata_young_tables", "Tables not merged yet.", &labels, engine.young_tables);
+        out.gauge("larder_metadata_runs", "Runs of merged tables.", &labels, engine.runs);
+    }
     let room = volume.statfs();
     out.gauge("larder_volume_size_bytes", "Size of the volume as clients see it.", &labels, room.total_bytes);
     out.gauge("larder_volume_available_bytes", "Room in the volume as clients see it.", &labels, room.available_bytes);

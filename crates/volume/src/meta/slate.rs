@@ -9,7 +9,7 @@
 //!     fail (M4).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -31,7 +31,7 @@ use super::maintain::{self, Maintenance};
 use super::overlay::{Durability, Group, Overlay};
 use super::patience::Patient;
 use super::wal::{self, BATCH_BYTES_MAX, LogWal};
-use super::{Batch, Meta, Ticket, Usage};
+use super::{Batch, EngineCounts, EngineState, Meta, Ticket, Usage};
 use crate::keys;
 use crate::types::{FsError, FsResult};
 
@@ -72,6 +72,7 @@ pub(crate) struct SlateMeta {
     carrier: parking_lot::Mutex<Option<JoinHandle<()>>>,
     tasks: Vec<JoinHandle<()>>,
     log: Option<Arc<TrimmedLog>>,
+    counts: EngineCounts,
 }
 
 impl SlateMeta {
@@ -123,7 +124,7 @@ impl SlateMeta {
                 }
             }
             let carrier = parking_lot::Mutex::new(Some(carrier));
-            Ok(Arc::new(Self { db, overlay, durability, carrier, tasks, log }))
+            Ok(Arc::new(Self { db, overlay, durability, carrier, tasks, log, counts: EngineCounts::default() }))
         })
     }
 }
@@ -335,7 +336,10 @@ impl Meta for SlateMeta {
     async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>> {
         match self.overlay.get(key) {
             Some(value) => Ok(value),
-            None => self.db.get(key).await.map_err(engine_error),
+            None => {
+                self.counts.gets.add(1);
+                self.db.get(key).await.map_err(engine_error)
+            }
         }
     }
 
@@ -343,6 +347,7 @@ impl Meta for SlateMeta {
         if from >= to || limit == 0 {
             return Ok(Vec::new());
         }
+        self.counts.scans.add(1);
         // The overlay first (V1): what lands meanwhile is then seen twice, not missed.
         let mut changes = self.overlay.range(from, to).into_iter().peekable();
         let mut stored = self.iterate(from, to, limit, IterationOrder::Ascending).await?;
@@ -395,11 +400,18 @@ impl Meta for SlateMeta {
         if batch.ops.iter().any(|(key, _)| key.is_empty() || key.len() > usize::from(u16::MAX)) {
             return Err(FsError::Invalid("a metadata key has an impossible length"));
         }
+        self.counts.batches.add(1);
         self.overlay.submit(batch)
     }
 
     async fn durable(&self, ticket: Ticket) -> FsResult<()> {
-        self.durability.wait(ticket).await
+        if self.durability.is_durable(ticket) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let outcome = self.durability.wait(ticket).await;
+        self.counts.commit.add(begun.elapsed());
+        outcome
     }
 
     fn newest(&self) -> Ticket {
@@ -408,6 +420,12 @@ impl Meta for SlateMeta {
 
     fn usage(&self) -> Usage {
         self.overlay.usage()
+    }
+
+    fn engine(&self) -> Option<EngineState<'_>> {
+        let manifest = self.db.subscribe().borrow().current_manifest.clone();
+        let (young_tables, runs) = (manifest.l0().len() as u64, manifest.compacted().len() as u64);
+        Some(EngineState { counts: &self.counts, young_tables, runs })
     }
 
     async fn close(&self) -> FsResult<()> {
