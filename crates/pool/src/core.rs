@@ -1,7 +1,7 @@
 //! What all parts of an open pool share: members, index, labels, room.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,8 @@ pub struct Core {
     placing: Mutex<u64>,
     /// Held while it is decided whether a disk that leaves is out of sync.
     leaving: Mutex<()>,
+    /// Whoever may be about to say on the labels that a disk is out of use (D1).
+    untold: AtomicUsize,
     /// Held while disks are taken back.
     pub returning: Mutex<()>,
     reconnected: Mutex<Option<Instant>>,
@@ -159,6 +161,7 @@ impl Core {
             is_given_back: AtomicBool::new(false),
             placing: Mutex::new(0),
             leaving: Mutex::new(()),
+            untold: AtomicUsize::new(0),
             returning: Mutex::new(()),
             reconnected: Mutex::new(Some(Instant::now())),
             refused: Mutex::default(),
@@ -423,6 +426,7 @@ impl Core {
     /// Stops using a disk and says so on the labels of the others.
     pub fn take_out(&self, slot: u8, state: DiskState) {
         let Some(member) = self.member(slot) else { return };
+        self.untold.fetch_add(1, Ordering::AcqRel);
         member.set_state(state);
         member.out_since();
         self.out_of_sync(member);
@@ -431,6 +435,25 @@ impl Core {
         tracing::warn!(pool = %self.name, disk = %member.path.read().display(), ?state, %why, "disk out of use");
         self.event(EventKind::DiskOut, format!("{} is {state}: {why}", member.path.read().display()));
         self.write_labels(|_| {});
+        self.untold.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// A disk may be out of use of which the labels say that it has missed nothing.
+    pub fn is_untold(&self) -> bool {
+        self.untold.load(Ordering::Acquire) > 0
+    }
+
+    #[cfg(test)]
+    pub fn hold_labels(&self) -> impl Drop + use<'_> {
+        self.label.lock()
+    }
+
+    /// For whoever has done without a disk, before that is answered (D1). Blocks.
+    pub fn wait_until_told(&self) {
+        while self.is_untold() {
+            drop(self.label.lock());
+            std::thread::yield_now();
+        }
     }
 
     /// D1, D2. Without redundancy each disk is the only authority for what it holds, and stays so.
@@ -529,6 +552,8 @@ impl Core {
         if self.is_given_back.load(Ordering::Acquire) {
             return false;
         }
+        // A disk that fails here is out of use before the next round says so.
+        self.untold.fetch_add(1, Ordering::AcqRel);
         change(&mut label);
         *self.shape.write() = Shape::of(&label);
         // Each disk that fails makes one more round: bounded by the number of disks.
@@ -539,6 +564,7 @@ impl Core {
                 break;
             }
         }
+        self.untold.fetch_sub(1, Ordering::AcqRel);
         true
     }
 

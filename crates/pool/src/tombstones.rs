@@ -307,6 +307,7 @@ fn settle_unlinks(core: &Arc<Core>) -> bool {
             }
         }
     }
+    core.wait_until_told();
     !core.is_authority_away() && !core.has_stubborn()
 }
 

@@ -281,6 +281,9 @@ impl Core {
             })
             .await?;
         }
+        if self.is_untold() {
+            self.blocking(|core| core.wait_until_told()).await?;
+        }
         // A disk that took its shard may have gone meanwhile; one that is not in sync is not believed alone (O1).
         let members: Vec<_> = draft.object.placed().filter_map(|(_, slot)| self.member(slot)).collect();
         let kept = members.iter().filter(|member| member.is_readable()).count();

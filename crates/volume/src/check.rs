@@ -61,6 +61,7 @@ pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResu
             let mut run = Run { state, seen: HashMap::new(), report: CheckReport::default() };
             run.all().await?;
             state.data.check(read_data, &mut run.report).await?;
+            run.name_inodes().await?;
             // What others changed meanwhile looks like a contradiction.
             if run.report.problems.is_empty() || state.meta.newest() == before || runs == RUNS_MAX {
                 return Ok(run.report);
@@ -280,6 +281,18 @@ impl Run<'_> {
         }
         for dir in differing {
             self.compare(dir).await?;
+        }
+        Ok(())
+    }
+
+    /// A problem that begins with `inode N` is told with the path.
+    async fn name_inodes(&mut self) -> FsResult<()> {
+        for (at, ino) in std::mem::take(&mut self.report.of_inodes) {
+            let path = self.path_of(ino).await?;
+            let behind = format!("inode {}", ino.0).len();
+            if let Some(text) = self.report.problems.get_mut(at) {
+                text.insert_str(behind, &path);
+            }
         }
         Ok(())
     }

@@ -103,6 +103,11 @@ async fn check_names_what_is_wrong() {
     batch.put(keys::orphan_key(g), keys::MARK);
     batch.put(keys::cookie_key(Ino::ROOT, 99), keys::encode_cookie(g, FileKind::File, b"ghost"));
     batch.put(keys::inode_key(Ino(77)), vec![9, 9]);
+    let mut extent = bytes::BytesMut::new();
+    let place = crate::data::Place::Inline(b"xx".as_slice().into());
+    crate::data::put_extent(&mut extent, &crate::data::Extent { len: 2, skip: 0, place });
+    let key = [&[crate::data::EXTENT_TAG][..], &g.0.to_be_bytes(), &0u64.to_be_bytes()].concat();
+    batch.put(key, extent.freeze());
     meta.submit(batch).unwrap();
     let report = registry.check("v", false).await.unwrap();
     let all = report.problems.join("\n");
@@ -112,7 +117,7 @@ async fn check_names_what_is_wrong() {
         "is marked as orphan and has 1 links",
         "'ghost' in directory 1 (/) is listed but does not exist",
         "metadata record I/000000000000004d is damaged",
-        "(/G)",
+        "(/G): an extent ends at 2, the file at 0",
         "statfs tells a wrong number",
     ] {
         assert!(all.contains(expected), "{expected}\n---\n{all}");

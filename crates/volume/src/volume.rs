@@ -86,6 +86,9 @@ pub struct CheckReport {
     pub data_bytes: u64,
     /// One sentence each, naming the inode (and a path where one is known), what is wrong and what it means.
     pub problems: Vec<String>,
+    /// Which of the problems begin with the number of an inode whose path is not in them yet.
+    #[serde(skip)]
+    pub(crate) of_inodes: Vec<(usize, Ino)>,
 }
 
 /// An open volume. Cheap to clone; all clones are one volume. Operations are linearizable

@@ -149,7 +149,8 @@ fn errors(damage: &Damage, listed: usize) -> String {
 fn ranges(ranges: &[ByteRange]) -> String {
     let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     let first = ranges.first().map_or(0, |range| range.start);
-    format!("{} from byte {first} on", ByteSize(bytes))
+    let places = if ranges.len() > 1 { format!(" in {} places", ranges.len()) } else { String::new() };
+    format!("{}{places} from byte {first} on", ByteSize(bytes))
 }
 
 fn disk_tree(pool: &PoolStatus, paint: Paint) -> String {

@@ -320,3 +320,26 @@ async fn a_delete_that_failed_was_no_delete() {
     }
     assert!(pool.core.index.read().get("a").is_some(), "nobody was told that it is gone");
 }
+
+/// A power cut in between would leave a disk that counts as one that has missed nothing (D1).
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_without_a_disk_is_answered_when_the_labels_say_so() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    let store = pool.store();
+    store.put(&Path::from("old"), noise(1, 200_000).into()).await.unwrap();
+    let labels = pool.core.hold_labels();
+    let core = pool.core.clone();
+    let out = tokio::task::spawn_blocking(move || core.take_out(2, DiskState::Faulted));
+    while pool.core.member(2).unwrap().is_writable() {
+        tokio::task::yield_now().await;
+    }
+    let putting = store.clone();
+    let put = tokio::spawn(async move { putting.put(&Path::from("new"), noise(2, 200_000).into()).await });
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert!(!put.is_finished(), "no label says that a disk is out");
+    drop(labels);
+    put.await.unwrap().unwrap();
+    out.await.unwrap();
+    pool.close().await.unwrap();
+}

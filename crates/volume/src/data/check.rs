@@ -78,6 +78,14 @@ fn problem(report: &mut CheckReport, text: String) {
     }
 }
 
+/// The path is added by whoever knows the names.
+fn problem_of(report: &mut CheckReport, ino: Ino, text: &str) {
+    if report.problems.len() < PROBLEMS_MAX {
+        report.of_inodes.push((report.problems.len(), ino));
+        report.problems.push(format!("inode {}: {text}", ino.0));
+    }
+}
+
 fn check_extent(
     ino: Ino,
     offset: u64,
@@ -89,7 +97,7 @@ fn check_extent(
     report.extents += 1;
     report.data_bytes += u64::from(extent.len);
     if let Some((_, end)) = seen.last.filter(|(last, end)| *last == ino && *end > offset) {
-        problem(report, format!("inode {}: the extents at offset {offset} overlap up to {end}", ino.0));
+        problem_of(report, ino, &format!("the extents at offset {offset} overlap up to {end}"));
     }
     seen.last = Some((ino, offset + u64::from(extent.len)));
     let Some(record) = extent.record() else { return };
@@ -97,11 +105,15 @@ fn check_extent(
     counts.0 += extent.live_bytes();
     counts.1 += 1;
     let end = u64::from(record.position) + u64::from(record.stored_len);
-    let lost = format!("inode {}: the data at offset {offset} is lost", ino.0);
+    let lost = format!("the data at offset {offset} is lost");
     match table.get(&record.segment) {
-        None => problem(report, format!("{lost}: segment {:016x} is not in the table", record.segment.0)),
+        None => problem_of(report, ino, &format!("{lost}: segment {:016x} is not in the table", record.segment.0)),
         Some(segment) if end > segment.object_bytes => {
-            problem(report, format!("{lost}: it would lie behind the end of segment {:016x}", record.segment.0));
+            problem_of(
+                report,
+                ino,
+                &format!("{lost}: it would lie behind the end of segment {:016x}", record.segment.0),
+            );
         }
         Some(_) => {}
     }
@@ -140,7 +152,7 @@ impl Inner {
             *owner = Some((ino, core.map_or(u64::MAX, |core| core.attr.size)));
         }
         if let Some((_, size)) = owner.filter(|(_, size)| end > *size) {
-            problem(report, format!("inode {}: an extent ends at {end}, the file at {size}", ino.0));
+            problem_of(report, ino, &format!("an extent ends at {end}, the file at {size}"));
         }
         Ok(())
     }
@@ -185,7 +197,7 @@ impl Inner {
     async fn check_records(self: &Arc<Self>, records: &[(Ino, u64, RecordRef)], report: &mut CheckReport) {
         for group in records.chunks(64) {
             for (ino, offset, error) in self.read_records(group).await {
-                problem(report, format!("inode {}: the data at offset {offset} cannot be read: {error}", ino.0));
+                problem_of(report, ino, &format!("the data at offset {offset} cannot be read: {error}"));
             }
         }
     }

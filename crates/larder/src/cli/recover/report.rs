@@ -121,8 +121,10 @@ impl VolumeSummary {
     fn text(&self) -> String {
         let metadata = match self.metadata {
             Verdict::Whole => "whole",
-            Verdict::Damaged => "damaged: deleted files may be back, the newest changes may be missing",
-            Verdict::Missing => "lost: files have no names",
+            Verdict::Damaged => {
+                "damaged: deleted files may be back, the newest changes may be missing, files of up to 1 KiB too"
+            }
+            Verdict::Missing => "lost: files have no names, and files of up to 1 KiB are gone: they lay in it",
         };
         let mut text = format!("volume: {}\nmetadata: {metadata}\n", self.name);
         text.push_str(&format!(
