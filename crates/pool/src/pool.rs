@@ -265,6 +265,9 @@ pub fn read_labels(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Directories {
             Ok(Ok((label, second))) => labelled.push(Labelled { path, disk, label, second }),
             Ok(Err(label::NEWER)) => notes.push(format!("{}: {}", path.display(), label::NEWER)),
             Ok(Err(why)) => damaged.push(Damaged { path, disk, why }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && adopt::is_in_use(&*disk) => {
+                damaged.push(Damaged { path, disk, why: adopt::UNLABELLED });
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 notes.push(format!("{}: no larder disk", path.display()));
             }

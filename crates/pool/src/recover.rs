@@ -350,7 +350,7 @@ impl Core {
         Ok(())
     }
 
-    /// Looks whether disks that are out of use have come back. With `adopt` one whose label is damaged
+    /// Looks whether disks that are out of use have come back. With `adopt` one whose label is damaged or gone
     /// is taken back too, if what lies on it is this pool's: somebody has asked for it, so the damage has been seen.
     /// Blocks.
     pub fn reconnect(self: &Arc<Self>, adopt: bool) -> usize {
@@ -378,7 +378,11 @@ impl Core {
     fn reattach(self: &Arc<Self>, slot: u8, path: &std::path::Path, adopt: bool) -> std::io::Result<bool> {
         let Some(member) = self.member(slot) else { return Ok(false) };
         let disk = self.opener.open_disk(path)?;
-        match crate::label::read_copies(&*disk)? {
+        let label = match crate::label::read_copies(&*disk) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(crate::adopt::UNLABELLED),
+            read => read?,
+        };
+        match label {
             Ok((label, false)) if label.disk == member.id && label.pool == self.id => {}
             Ok((label, true)) if label.disk == member.id && label.pool == self.id => {
                 member.suspect.store(true, Ordering::Release);
@@ -387,7 +391,14 @@ impl Core {
                 self.count_error(member, ErrorKind::Checksum, why);
                 member.suspect.store(true, Ordering::Release);
             }
-            _ => return Ok(false),
+            Err(why) if !adopt || why == crate::label::NEWER => return Err(std::io::Error::other(why)),
+            Err(why) => {
+                let text = format!(
+                    "{why}, and nothing on it says that it is this pool's: empty it to use it in its own place"
+                );
+                return Err(std::io::Error::other(text));
+            }
+            Ok(_) => return Err(std::io::Error::other("another disk lies in its place")),
         }
         // Still failing, or still read-only?
         disk.create("larder.probe").and_then(|file| {

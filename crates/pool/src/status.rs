@@ -161,7 +161,8 @@ impl Pool {
                     DiskState::Removed => {
                         format!("{} is gone or lost its label ({})", disk.path.display(), disk.last_error)
                     }
-                    DiskState::Missing => format!("{} is missing", disk.path.display()),
+                    DiskState::Missing if disk.last_error.is_empty() => format!("{} is missing", disk.path.display()),
+                    DiskState::Missing => format!("{} is missing ({})", disk.path.display(), disk.last_error),
                     _ => format!("{} fails: {}", disk.path.display(), disk.last_error),
                 })
                 .collect();
