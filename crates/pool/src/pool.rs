@@ -139,7 +139,7 @@ impl Pool {
     pub async fn clear(&self) -> Result<(), PoolError> {
         self.core.members.iter().for_each(MemberDisk::clear_errors);
         self.core.event(EventKind::Cleared, "error counters set to zero");
-        self.core.forget_old_damage();
+        self.core.forget_losses();
         self.core.blocking(|core| core.reconnect(true)).await.map(|_| ())
     }
 

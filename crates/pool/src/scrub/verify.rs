@@ -240,6 +240,7 @@ impl Core {
             let damage = Damage { object: object.path.clone(), version: object.version, ranges };
             done.damage = (!damage.ranges.is_empty()).then_some(damage);
         }
+            self.scrubs.has_lost.fetch_or(done.damage.is_some(), Ordering::AcqRel);
         self.scrubs.in_repair.lock().remove(&object.version);
         done
     }
