@@ -92,7 +92,7 @@ impl Pool {
             let scrubber = tokio::spawn(scrub::run(core.clone()));
             let stale = core.members.iter().any(|member| member.state() == DiskState::Resilvering);
             let whole = core.members.iter().all(|member| member.is_writable());
-            let lacking = whole && core.index.read().objects.values().any(|object| !object.is_whole());
+            let lacking = whole && core.index.read().objects.values().any(|object| !object.is_spread());
             // While a disk is away its shards are not made anew on others: it may be back soon.
             if stale || lacking {
                 core.repairs.add_all();

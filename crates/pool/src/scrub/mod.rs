@@ -140,7 +140,7 @@ pub async fn run(core: Arc<Core>) {
 
 impl Core {
     /// A scrub in the middle of an object stops here.
-    fn scrub_interrupted(&self) -> bool {
+    pub fn scrub_interrupted(&self) -> bool {
         self.scrubs.wish.load(Ordering::Acquire) != GO_ON || self.closed.load(Ordering::Acquire)
     }
 
@@ -150,6 +150,8 @@ impl Core {
         if after.is_empty() {
             let found = self.blocking(|core| core.scrub_records()).await.unwrap_or_default();
             self.scrubs.state.lock().add_records(found);
+            let _ = self.blocking(|core| core.bury_copies()).await;
+            self.graveyard.barrier().await;
         }
         let objects = stream::unfold(after, |after| async move {
             let object = self.next_object(&after)?;
@@ -274,14 +276,14 @@ impl Core {
         self.scrubs.state.lock().retain_damage(is_current);
     }
 
-    fn scrub_refused(&self, why: &str) -> PoolError {
-
     /// From now on only what is lost still counts. Called when the counters are set to zero.
     pub fn forget_losses(&self) {
         self.forget_old_damage();
         let is_lost = self.scrubs.state.lock().damage() != (Vec::new(), 0);
         self.scrubs.has_lost.store(is_lost, Ordering::Release);
     }
+
+    fn scrub_refused(&self, why: &str) -> PoolError {
         let why = format!("{why}; see 'larder pool scrub status {}'", self.name);
         PoolError::Refused { pool: self.name.clone(), why }
     }
