@@ -24,7 +24,10 @@ const AGREEING: usize = 16;
 /// Headers looked at in all: bounds the wait for a disk on which nearly all are damaged.
 const HEADERS_MAX: usize = 1024;
 
-/// A directory with a label that cannot be read.
+/// Why a directory without any label is not used, or only because of what lies on it.
+pub const UNLABELLED: &str = "its labels are gone";
+
+/// A directory with a label that cannot be read, or without one where there should be one.
 pub struct Damaged {
     pub path: PathBuf,
     pub disk: Arc<dyn DiskIo>,
@@ -35,6 +38,11 @@ impl Damaged {
     pub fn note(&self) -> String {
         format!("{}: {}", self.path.display(), self.why)
     }
+}
+
+/// Whether a directory without a label may have been a disk.
+pub fn is_in_use(disk: &dyn DiskIo) -> bool {
+    ["objects", "journal"].into_iter().any(|name| disk.list(name).is_ok_and(|names| !names.is_empty()))
 }
 
 /// Whether the files of a disk say that it is this pool's (A1).
@@ -84,7 +92,9 @@ pub fn adopt(
         if let Some(member) = home {
             found.why.clone_into(&mut member.last_error.lock());
         }
-        let member = home.or_else(|| members.iter().find(lost));
+        // Without a label it may be what is left of a disk that was taken out, too: only its place says which it was.
+        let anywhere = || members.iter().find(lost).filter(|_| found.why != UNLABELLED);
+        let member = home.or_else(anywhere);
         let Some(member) = member.filter(|_| belongs_to(&*found.disk, winner.pool)) else {
             notes.push(format!("{}: not used", found.note()));
             continue;

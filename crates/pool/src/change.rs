@@ -234,8 +234,12 @@ impl Core {
                 {
                     member.set_state(DiskState::Missing);
                 }
-                self.reconnect(false);
+                self.reconnect(true);
                 self.write_labels(|_| {});
+                if let Some(member) = slot.and_then(|slot| self.member(slot)).filter(|member| !member.is_readable()) {
+                    let (path, why) = (member.path.read().display().to_string(), member.last_error.lock().clone());
+                    return Err(self.refused(format!("{path} is not back: {why}")));
+                }
             }
             Change::Rebalance { .. } => {
                 self.write_labels(|label| {

@@ -126,6 +126,17 @@ impl Object {
         self.placed().count() == usize::from(self.geometry.shards())
     }
 
+    /// Shards that lie where another of it lies already (Y1).
+    pub fn crowded(&self) -> Vec<u8> {
+        let is_second = |(index, slot): &(u8, u8)| self.placed().any(|(other, at)| at == *slot && other < *index);
+        self.placed().filter(is_second).map(|(index, _)| index).collect()
+    }
+
+    /// Each shard is on a disk of its own.
+    pub fn is_spread(&self) -> bool {
+        self.is_whole() && self.crowded().is_empty()
+    }
+
     pub fn e_tag(&self) -> String {
         format!("\"{:x}\"", self.version)
     }
@@ -187,8 +198,10 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         if self.is_dead() {
-            let grave =
-                |(index, slot)| Grave { slot, file: self.file_name(index), version: self.version, index, of: None };
+            let grave = |(index, slot)| {
+                let (file, version) = (self.file_name(index), self.version);
+                Grave { slot, file, version, index, of: None, is_copy: false }
+            };
             self.graveyard.send(self.placed().map(grave).collect());
         }
     }
@@ -211,6 +224,8 @@ pub struct Grave {
     pub index: u8,
     /// The object, where it lives on: its shard is on another disk, but may come back to this one (I3).
     pub of: Option<String>,
+    /// The one that the index knows has not been read: without it this one is still needed (Y3).
+    pub is_copy: bool,
 }
 
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 //! write.rs  read.rs  repair.rs  tombstones.rs               label.rs       who belongs to the pool
 //! placement.rs geometry.rs parity.rs shard.rs   (pure)      recover.rs     from names to the index
 //! change.rs settle.rs        other disks, other layouts     members.rs     disks by slot
+//! stray.rs  what lies in a wrong place
 //! core.rs  index.rs  member.rs                              filedisk.rs    real files, behind disk.rs
 //! work.rs   threads, or turns in a simulator
 //! salvage/                   what is left of a pool, read only
@@ -50,6 +51,7 @@ mod shard;
 mod sidecar;
 mod status;
 mod store;
+mod stray;
 mod tombstones;
 mod upload;
 pub mod work;

@@ -92,7 +92,7 @@ impl Pool {
             let scrubber = tokio::spawn(scrub::run(core.clone()));
             let stale = core.members.iter().any(|member| member.state() == DiskState::Resilvering);
             let whole = core.members.iter().all(|member| member.is_writable());
-            let lacking = whole && core.index.read().objects.values().any(|object| !object.is_whole());
+            let lacking = whole && core.index.read().objects.values().any(|object| !object.is_spread());
             // While a disk is away its shards are not made anew on others: it may be back soon.
             if stale || lacking {
                 core.repairs.add_all();
@@ -139,7 +139,7 @@ impl Pool {
     pub async fn clear(&self) -> Result<(), PoolError> {
         self.core.members.iter().for_each(MemberDisk::clear_errors);
         self.core.event(EventKind::Cleared, "error counters set to zero");
-        self.core.forget_old_damage();
+        self.core.forget_losses();
         self.core.blocking(|core| core.reconnect(true)).await.map(|_| ())
     }
 
@@ -265,6 +265,9 @@ pub fn read_labels(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Directories {
             Ok(Ok((label, second))) => labelled.push(Labelled { path, disk, label, second }),
             Ok(Err(label::NEWER)) => notes.push(format!("{}: {}", path.display(), label::NEWER)),
             Ok(Err(why)) => damaged.push(Damaged { path, disk, why }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && adopt::is_in_use(&*disk) => {
+                damaged.push(Damaged { path, disk, why: adopt::UNLABELLED });
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 notes.push(format!("{}: no larder disk", path.display()));
             }

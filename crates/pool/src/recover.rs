@@ -26,6 +26,7 @@ use crate::history::EventKind;
 use crate::index::{Burial, Grave, NO_SLOT, NewObject, Object};
 use crate::member::{DiskState, ErrorKind};
 use crate::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName, ShardName};
+use crate::stray;
 use crate::work::Turns;
 
 /// How often a header is read that says what its file's name does not.
@@ -88,7 +89,8 @@ pub fn take_inventory(pool: Uuid, disk: &dyn DiskIo) -> std::io::Result<Inventor
     Ok(inventory)
 }
 
-fn path_of(pool: Uuid, disk: &dyn DiskIo, file: &str, shard: &ShardName) -> Option<String> {
+/// The object that a shard file is of, where it lies in the right directory.
+pub fn path_of(pool: Uuid, disk: &dyn DiskIo, file: &str, shard: &ShardName) -> Option<String> {
     let path = match &shard.path {
         PathName::Plain(path) => path.clone(),
         PathName::Hashed(_) => {
@@ -159,6 +161,7 @@ impl Core {
                             version: number,
                             index,
                             of: None,
+                            is_copy: false,
                         }));
                     }
                     continue;
@@ -191,7 +194,7 @@ impl Core {
         let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory);
         let removed = self.member(slot).filter(|member| member.is_writable()).map(|member| {
             let io = member.io()?;
-            io.remove(file).and_then(|()| io.sync_directory(directory))
+            stray::remove_shard(&*io, file).and_then(|()| io.sync_directory(directory))
         });
         if let Some(Err(error)) = removed {
             self.write_failed(slot, &error);
@@ -220,7 +223,8 @@ impl Core {
         if !self.verify_shard(object, temp.index) {
             object.set_slot(temp.index, NO_SLOT);
             let (version, index) = (temp.version, temp.index);
-            self.graveyard.send(vec![Grave { slot, file, version, index, of: Some(object.path.clone()) }]);
+            let of = Some(object.path.clone());
+            self.graveyard.send(vec![Grave { slot, file, version, index, of, is_copy: false }]);
         }
         true
     }
@@ -298,15 +302,33 @@ impl Core {
         few && !version.is_complete() && self.members.iter().all(|member| member.is_readable() && member.is_in_sync())
     }
 
-    /// Makes the object; a second copy of a shard is litter.
+    /// Makes the object; a second copy of a shard is litter, first of all one on a disk that holds another shard (Y1).
     fn adopt(&self, path: &str, version: Version, litter: &mut Vec<Grave>) -> Object {
         let mut slots = vec![NO_SLOT; usize::from(version.shard.geometry.shards())];
-        for (index, slot, file) in version.places {
+        let mut copies = [0u8; 1 + u8::MAX as usize];
+        version
+            .places
+            .iter()
+            .for_each(|(index, ..)| copies[usize::from(*index)] = copies[usize::from(*index)].saturating_add(1));
+        // Those that lie at one place have no choice.
+        let (only, several): (Vec<_>, Vec<_>) =
+            version.places.into_iter().partition(|(index, ..)| copies[usize::from(*index)] == 1);
+        let mut crowded = Vec::new();
+        for (index, slot, file) in only.into_iter().chain(several) {
+            let is_free = !slots.contains(&slot);
+            match slots.get_mut(usize::from(index)) {
+                Some(place) if *place == NO_SLOT && is_free => *place = slot,
+                _ => crowded.push((index, slot, file)),
+            }
+        }
+        for (index, slot, file) in crowded {
             match slots.get_mut(usize::from(index)) {
                 Some(place) if *place == NO_SLOT => *place = slot,
                 _ => {
                     let of = Some(path.to_owned());
-                    litter.push(Grave { slot, file, version: version.shard.version, index, of });
+                    // What a disk has that was away is merely old: the other copy was made since, and durable.
+                    let is_copy = self.member(slot).is_some_and(|member| member.is_in_sync());
+                    litter.push(Grave { slot, file, version: version.shard.version, index, of, is_copy });
                 }
             }
         }
@@ -331,6 +353,11 @@ impl Core {
                 (Some(_), Some(Some(own))) if own == slot => {
                     has.insert((shard.version, shard.index));
                 }
+                // Nothing is unlinked for the sake of a copy that is not there (Y3).
+                (Some(object), Some(Some(own))) if !self.names_shard(object, shard.index, own) => {
+                    object.set_slot(shard.index, slot);
+                    has.insert((shard.version, shard.index));
+                }
                 _ => dead.push(file),
             }
         }
@@ -342,7 +369,7 @@ impl Core {
         }
         drop(index);
         for file in dead.into_iter().chain(inventory.temps.into_iter().map(|temp| temp.file)) {
-            match disk.remove(&file) {
+            match stray::remove_shard(disk, &file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
@@ -350,7 +377,7 @@ impl Core {
         Ok(())
     }
 
-    /// Looks whether disks that are out of use have come back. With `adopt` one whose label is damaged
+    /// Looks whether disks that are out of use have come back. With `adopt` one whose label is damaged or gone
     /// is taken back too, if what lies on it is this pool's: somebody has asked for it, so the damage has been seen.
     /// Blocks.
     pub fn reconnect(self: &Arc<Self>, adopt: bool) -> usize {
@@ -378,7 +405,11 @@ impl Core {
     fn reattach(self: &Arc<Self>, slot: u8, path: &std::path::Path, adopt: bool) -> std::io::Result<bool> {
         let Some(member) = self.member(slot) else { return Ok(false) };
         let disk = self.opener.open_disk(path)?;
-        match crate::label::read_copies(&*disk)? {
+        let label = match crate::label::read_copies(&*disk) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(crate::adopt::UNLABELLED),
+            read => read?,
+        };
+        match label {
             Ok((label, false)) if label.disk == member.id && label.pool == self.id => {}
             Ok((label, true)) if label.disk == member.id && label.pool == self.id => {
                 member.suspect.store(true, Ordering::Release);
@@ -387,7 +418,14 @@ impl Core {
                 self.count_error(member, ErrorKind::Checksum, why);
                 member.suspect.store(true, Ordering::Release);
             }
-            _ => return Ok(false),
+            Err(why) if !adopt || why == crate::label::NEWER => return Err(std::io::Error::other(why)),
+            Err(why) => {
+                let text = format!(
+                    "{why}, and nothing on it says that it is this pool's: empty it to use it in its own place"
+                );
+                return Err(std::io::Error::other(text));
+            }
+            Ok(_) => return Err(std::io::Error::other("another disk lies in its place")),
         }
         // Still failing, or still read-only?
         disk.create("larder.probe").and_then(|file| {
@@ -441,16 +479,22 @@ impl Core {
     }
 
     fn unlink(&self, grave: &Grave) {
-        let Grave { slot, file, version, index, of } = grave;
+        let Grave { slot, file, version, index, of, is_copy } = grave;
         let _one = of.is_some().then(|| self.repairs.one(*version));
         let current = of.as_ref().and_then(|path| self.index.read().get(path).cloned());
-        if current.is_some_and(|object| object.version == *version && object.slot(*index) == Some(*slot)) {
-            return;
+        if let Some(object) = current.filter(|object| object.version == *version) {
+            if object.slot(*index) == Some(*slot) {
+                return;
+            }
+            if *is_copy && !self.is_well(&object, *index) {
+                self.repairs.add_shard(&object.path, *version, *index);
+                return;
+            }
         }
         // An open file would keep its room.
         self.files.remove(&(*slot, *version, *index));
         let Some(member) = self.member(*slot).filter(|member| member.is_writable()) else { return };
-        match member.io().and_then(|io| io.remove(file)) {
+        match member.io().and_then(|io| stray::remove_shard(&*io, file)) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
@@ -461,6 +505,7 @@ impl Core {
                     version: *version,
                     index: *index,
                     of: of.clone(),
+                    is_copy: *is_copy,
                 });
             }
         }

@@ -8,7 +8,7 @@
 //!     the index only while its version is current; otherwise it is unlinked again. Until then it has a temporary name of
 //!     its own kind: with that of a put the object would look like one that was never acknowledged (O2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use crate::history::EventKind;
 use crate::index::{Grave, Object};
 use crate::member::{DiskState, MemberDisk};
 use crate::read::READ_BYTES_MAX;
-use crate::shard;
+use crate::{shard, stray};
 
 const QUEUE_MAX: usize = 4096;
 /// Rounds for which an object that cannot be repaired now is tried again.
@@ -141,7 +141,7 @@ impl Core {
                 after.clone_from(&object.path);
                 self.repairs.checked.fetch_add(1, Ordering::Relaxed);
                 let bad = self.verify_suspects(&object).await;
-                if self.has_missing(&object) || !bad.is_empty() {
+                if !object.is_spread() || !bad.is_empty() {
                     clean &= self.repair_logged(object, bad).await;
                 }
                 self.repair_queued().await;
@@ -177,10 +177,6 @@ impl Core {
         range.next().map(|(_, object)| object.clone())
     }
 
-    fn has_missing(&self, object: &Object) -> bool {
-        !object.is_whole()
-    }
-
     /// Every live object that can have a shard has it, or is known to lack it; a disk that is still
     /// in use has now all that it missed.
     fn finish_resilver(self: &Arc<Self>, due: &[u8]) {
@@ -205,8 +201,8 @@ impl Core {
     async fn repair_logged(self: &Arc<Self>, object: Arc<Object>, bad: Vec<u8>) -> bool {
         let path = object.path.clone();
         match self.blocking(move |core| core.repair(&object, &bad)).await.and_then(|result| result) {
-            Ok(rebuilt) => {
-                self.repairs.repaired.fetch_add(rebuilt, Ordering::Relaxed);
+            Ok(mended) => {
+                self.repairs.repaired.fetch_add(mended.len() as u64, Ordering::Relaxed);
                 true
             }
             Err(error) => {
@@ -216,32 +212,33 @@ impl Core {
         }
     }
 
-    /// Rebuilds the shards named in `bad` and those that are on no disk; returns how many. Blocks.
-    pub fn repair(self: &Arc<Self>, object: &Arc<Object>, bad: &[u8]) -> Result<u64, PoolError> {
+    /// Finds or rebuilds the shards named in `bad` and those that are on no disk, and moves those that share a disk; returns
+    /// which. Blocks.
+    pub fn repair(self: &Arc<Self>, object: &Arc<Object>, bad: &[u8]) -> Result<BTreeSet<u8>, PoolError> {
         let _one = self.repairs.one(object.version);
-        let (mut rebuilt, mut failed) = (0, None);
-        for index in 0..object.geometry.shards() {
-            let slot = object.slot(index);
-            let target = match slot {
-                Some(slot) if bad.contains(&index) => {
-                    // Read again first: it may have been repaired since, or been no damage.
-                    if self.member(slot).is_some_and(|m| m.is_readable()) && self.verify_shard(object, index) {
-                        continue;
-                    }
-                    self.repair_target(object, Some(slot))
-                }
-                None => self.repair_target(object, None),
-                Some(_) => continue,
-            };
-            let Some(target) = target else { continue };
+        let (mut mended, mut failed) = (BTreeSet::new(), None);
+        // All that can be found is found before anything is computed from it.
+        let lacking: Vec<u8> = (0..object.geometry.shards())
+            // Read again first: it may have been repaired since, or been no damage.
+            .filter(|index| object.slot(*index).is_none() || bad.contains(index) && !self.is_well(object, *index))
+            .collect();
+        let (found, lacking): (Vec<u8>, Vec<u8>) =
+            lacking.into_iter().partition(|index| self.find_again(object, *index));
+        mended.extend(&found);
+        for index in lacking {
+            let Some(target) = self.repair_target(object, object.slot(index)) else { continue };
             match self.rebuild(object, index, target, Source::Others) {
-                Ok(()) => rebuilt += 1,
+                Ok(()) => drop(mended.insert(index)),
                 Err(Rebuild::Write(error)) => self.write_failed(target, &error),
                 // Another shard may be damaged at other places.
                 Err(Rebuild::Read(error)) => failed = Some(error),
             }
         }
-        failed.map_or(Ok(rebuilt), Err)
+        match self.spread(object, &found) {
+            Ok(moved) => mended.extend(moved),
+            Err(error) => failed = Some(error),
+        }
+        failed.map_or(Ok(mended), Err)
     }
 
     /// Where a shard is rebuilt: its own disk, else the roomiest that holds no other shard of the object.
@@ -278,7 +275,7 @@ impl Core {
             let header = object.header(index, header).encode();
             file.write_at(&mut [IoSlice::new(&header)], 0)?;
             file.sync()?;
-            Ok(io.rename(&temp, &object.file_name(index))?)
+            Ok(stray::rename_shard(&*io, &temp, &object.file_name(index))?)
         });
         if let Err(error) = result {
             let _ = io.remove(&temp);
@@ -298,12 +295,19 @@ impl Core {
             drop(current);
             if let Some(slot) = before {
                 let (file, version) = (object.file_name(index), object.version);
-                self.graveyard.send(vec![Grave { slot, file, version, index, of: Some(object.path.clone()) }]);
+                self.graveyard.send(vec![Grave {
+                    slot,
+                    file,
+                    version,
+                    index,
+                    of: Some(object.path.clone()),
+                    is_copy: false,
+                }]);
             }
         } else {
             drop(current);
             let (file, version) = (object.file_name(index), object.version);
-            self.graveyard.send(vec![Grave { slot: target, file, version, index, of: None }]);
+            self.graveyard.send(vec![Grave { slot: target, file, version, index, of: None, is_copy: false }]);
         }
         self.files.remove(&(target, object.version, index));
     }

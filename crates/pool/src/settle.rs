@@ -6,6 +6,7 @@
 //! ```text
 //!   a shard on a disk that leaves   -> copied to another disk, verified on the way, reconstructed where damaged
 //!   a shard that is on no disk      -> rebuilt from the others
+//!   two shards on one disk          -> one of them is copied to another disk (Y1)
 //!   wrong shape, or no disk for it  -> the object is written anew, as a new version
 //!   an overfull disk                -> a shard is copied to an emptier one
 //! ```
@@ -270,7 +271,7 @@ impl Core {
     /// By the index alone; an even fill is only looked after when rebalancing.
     fn is_in_place(&self, object: &Object) -> bool {
         let stays = |(_, slot)| self.member(slot).is_some_and(|member| !member.is_leaving());
-        !self.shapes_matter() && object.is_whole() && object.placed().all(stays)
+        !self.shapes_matter() && object.is_spread() && object.placed().all(stays)
     }
 
     /// Never while a disk is away: what is written without it would have to be written once more.
@@ -308,6 +309,9 @@ impl Core {
             if !object.is_whole() && self.index.read().is_current(object) {
                 return Ok(Look::Misshapen);
             }
+        }
+        if !object.crowded().is_empty() {
+            self.repair(object, &[])?;
         }
         if self.is_rebalancing() && self.away().is_none() {
             self.even_out(object, fill)?;

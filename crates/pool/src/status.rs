@@ -161,7 +161,8 @@ impl Pool {
                     DiskState::Removed => {
                         format!("{} is gone or lost its label ({})", disk.path.display(), disk.last_error)
                     }
-                    DiskState::Missing => format!("{} is missing", disk.path.display()),
+                    DiskState::Missing if disk.last_error.is_empty() => format!("{} is missing", disk.path.display()),
+                    DiskState::Missing => format!("{} is missing ({})", disk.path.display(), disk.last_error),
                     _ => format!("{} fails: {}", disk.path.display(), disk.last_error),
                 })
                 .collect();
@@ -194,8 +195,12 @@ impl Pool {
         }
         let (bad, bad_names) = names(&|disk| disk.checksum_errors + disk.read_errors + disk.write_errors > 0);
         if bad > 0 {
-            let status =
-                format!("{bad_names} returned errors; all data were answered correctly and are being repaired.");
+            let status = match core.scrubs.has_lost.load(Ordering::Acquire) {
+                true => format!("{bad_names} returned errors, and some bytes could not be repaired."),
+                false => {
+                    format!("{bad_names} returned errors; all data were answered correctly and are being repaired.")
+                }
+            };
             let action = format!("Check the disk (smartctl -a); if it is well run: {clear}");
             return (PoolState::Online, status, action);
         }

@@ -7,6 +7,7 @@ mod crash;
 mod degraded;
 mod long_reads;
 mod membership;
+mod misplaced;
 mod overwriting;
 mod returning;
 mod speed;

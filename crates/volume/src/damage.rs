@@ -49,11 +49,14 @@ pub struct DamageReport {
     pub files: Vec<DamagedFile>,
     /// Objects that are no file data, and which volume's metadata they are.
     pub metadata: Vec<(String, Option<String>)>,
+    /// Objects of file data whose damaged bytes are no file's any more.
+    pub unused: Vec<String>,
     /// Files beyond those listed.
     pub more: u64,
 }
 
-type Segments = BTreeMap<SegmentId, Vec<Range<u64>>>;
+/// The path of each, and its damaged bytes.
+type Segments<'a> = BTreeMap<SegmentId, (&'a str, Vec<Range<u64>>)>;
 
 impl Registry {
     /// The files and metadata that these objects are of.
@@ -68,7 +71,7 @@ impl Registry {
                 known.insert(&object.path);
                 let is_data = object.path.get(prefix.len()..).is_some_and(|rest| rest.starts_with("seg/"));
                 match Path::parse(&object.path).ok().and_then(|path| segment_of(&path)).filter(|_| is_data) {
-                    Some(segment) => drop(segments.insert(segment, object.ranges.clone())),
+                    Some(segment) => drop(segments.insert(segment, (&object.path, object.ranges.clone()))),
                     None => report.metadata.push((object.path.clone(), Some(volume.name.clone()))),
                 }
             }
@@ -86,15 +89,17 @@ impl Registry {
 fn files_of<'a>(
     state: &'a State,
     volume: &'a str,
-    segments: &'a Segments,
+    segments: &'a Segments<'a>,
     report: &'a mut DamageReport,
 ) -> BoxFuture<'a, FsResult<()>> {
     Box::pin(async move {
-        let (mut lost, more) = lost_bytes(&*state.meta, segments).await?;
+        let Lost { mut files, more, used } = lost_bytes(&*state.meta, segments).await?;
         report.more += more;
-        let mut names = names_of(&*state.meta, &lost).await?;
+        let unused = segments.iter().filter(|(segment, _)| !used.contains(segment));
+        report.unused.extend(unused.map(|(_, (path, _))| (*path).to_owned()));
+        let mut names = names_of(&*state.meta, &files).await?;
         let mut folders = Folders { state, known: HashMap::from([(Ino::ROOT, String::new())]) };
-        for (ino, ranges) in std::mem::take(&mut lost) {
+        for (ino, ranges) in std::mem::take(&mut files) {
             let mut paths = Vec::new();
             for (dir, name) in names.remove(&ino).unwrap_or_default() {
                 paths.push(format!("{}/{name}", folders.path(dir).await?));
@@ -106,10 +111,18 @@ fn files_of<'a>(
     })
 }
 
-/// The files that refer to damaged bytes, with theirs; and how many more there are.
-async fn lost_bytes(meta: &dyn Meta, segments: &Segments) -> FsResult<(BTreeMap<Ino, Vec<Range<u64>>>, u64)> {
-    let mut lost: BTreeMap<Ino, Vec<Range<u64>>> = BTreeMap::new();
-    let (mut more, mut last_more) = (0, None);
+/// What refers to damaged bytes.
+#[derive(Default)]
+struct Lost {
+    files: BTreeMap<Ino, Vec<Range<u64>>>,
+    /// Files beyond those.
+    more: u64,
+    used: BTreeSet<SegmentId>,
+}
+
+async fn lost_bytes(meta: &dyn Meta, segments: &Segments<'_>) -> FsResult<Lost> {
+    let mut lost = Lost::default();
+    let mut last_more = None;
     let mut pages = Pages::of(EXTENT_TAG);
     while let Some(page) = pages.next(meta).await? {
         for (key, value) in page {
@@ -117,18 +130,19 @@ async fn lost_bytes(meta: &dyn Meta, segments: &Segments) -> FsResult<(BTreeMap<
             let Some(record) = extent.record() else { continue };
             let stored = u64::from(record.position)..u64::from(record.position) + u64::from(record.stored_len);
             let touches = |bad: &Range<u64>| bad.start < stored.end && stored.start < bad.end;
-            if !segments.get(&record.segment).is_some_and(|ranges| ranges.iter().any(touches)) {
+            if !segments.get(&record.segment).is_some_and(|(_, ranges)| ranges.iter().any(touches)) {
                 continue;
             }
-            if lost.len() >= FILES_MAX && !lost.contains_key(&ino) {
+            lost.used.insert(record.segment);
+            if lost.files.len() >= FILES_MAX && !lost.files.contains_key(&ino) {
                 // Extents are in the order of inodes.
-                more += u64::from(last_more.replace(ino) != Some(ino));
+                lost.more += u64::from(last_more.replace(ino) != Some(ino));
                 continue;
             }
-            add(lost.entry(ino).or_default(), offset..offset + u64::from(extent.len));
+            add(lost.files.entry(ino).or_default(), offset..offset + u64::from(extent.len));
         }
     }
-    Ok((lost, more))
+    Ok(lost)
 }
 
 /// `range` lies behind those before it.
@@ -250,6 +264,7 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(report.metadata, [(meta, Some("v".to_owned())), ("registry.json".to_owned(), None)]);
+        assert_eq!(report.unused, Vec::<String>::new());
         let [one] = report.files.as_slice() else { panic!("{report:?}") };
         assert_eq!(one.paths, ["/a/b/one", "/two"]);
         assert_eq!((one.volume.as_str(), one.ino, one.ranges.len()), ("v", ino.0, 1));
@@ -258,7 +273,7 @@ mod tests {
         write(&volume, ino, 3, 600_000).await;
         volume.sync().await.unwrap();
         let report = registry.damaged_files(&[damaged(&segments[0], 64..300_000)]).await.unwrap();
-        assert_eq!(report, DamageReport::default());
+        assert_eq!(report, DamageReport { unused: vec![segments[0].clone()], ..DamageReport::default() });
         registry.close().await.unwrap();
     }
 }

@@ -8,8 +8,9 @@ use super::translate;
 
 impl OpenPool {
     pub(crate) async fn scrub_status(&self) -> PoolScrub {
-        let scrub = self.pool.scrub_status().map(scrub_status);
-        PoolScrub { pool: self.name.clone(), scrub, damage: self.damage().await }
+        let (damage, unused) = self.damage().await;
+        let scrub = self.pool.scrub_status().map(|status| without(unused, scrub_status(status)));
+        PoolScrub { pool: self.name.clone(), scrub, damage }
     }
 
     /// Start, pause or stop.
@@ -50,8 +51,9 @@ impl OpenPool {
 
     /// The status, with the files that have lost data.
     pub(crate) async fn status_with_damage(&self) -> PoolStatus {
-        let damage = self.damage().await;
+        let (damage, unused) = self.damage().await;
         let mut status = self.status();
+        status.scrub = status.scrub.map(|scrub| without(unused, scrub));
         if damage.count() > 0 {
             let restore = format!(
                 "Restore what is listed (-v) from a backup or delete it, then run: larder pool scrub start {}",
@@ -69,19 +71,28 @@ impl OpenPool {
         PoolStatus { damage, ..status }
     }
 
-    async fn damage(&self) -> Damage {
+    /// What is lost of files and metadata, and how many damaged objects are of neither.
+    async fn damage(&self) -> (Damage, u64) {
         let (damaged, more) = self.pool.damage();
         let object = |one: &larder_pool::Damage| DamagedObject { path: one.object.clone(), ranges: one.ranges.clone() };
         let objects: Vec<DamagedObject> = damaged.iter().map(object).collect();
         match self.registry.damaged_files(&objects).await {
-            Ok(report) => damage_of(&self.name, report, &objects, more),
+            Ok(report) => {
+                let unused = report.unused.len() as u64;
+                (damage_of(&self.name, report, &objects, more), unused)
+            }
             Err(error) => {
                 tracing::warn!(pool = %self.name, %error, "cannot find the files that are damaged");
                 let metadata = objects.iter().map(|one| metadata_of(None, one)).collect();
-                Damage { files: Vec::new(), metadata, more }
+                (Damage { files: Vec::new(), metadata, more }, 0)
             }
         }
     }
+}
+
+/// What no file uses any more is no error: garbage collection takes it away.
+fn without(unused: u64, scrub: ScrubStatus) -> ScrubStatus {
+    ScrubStatus { unrepaired: scrub.unrepaired.saturating_sub(unused), ..scrub }
 }
 
 fn lost_text(damage: &Damage) -> String {

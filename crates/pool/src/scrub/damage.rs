@@ -1,6 +1,7 @@
 //! Which bytes of an object are lost when it cannot be repaired.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,7 @@ impl Core {
         }
         let ranges = vec![object_range(object.geometry, index, local)];
         let damage = Damage { object: object.path.clone(), version: object.version, ranges };
+        self.scrubs.has_lost.store(true, Ordering::Release);
         if self.scrubs.state.lock().note(damage) {
             tracing::error!(pool = %self.name, object = %object.path, "bytes are lost: more of its shards are damaged than redundancy can stand");
             self.event(EventKind::Errors, format!("bytes of {} are lost", object.path));

@@ -32,7 +32,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -79,6 +79,8 @@ pub struct Scrubs {
     turns: Vec<Turns>,
     /// Versions that are being repaired by the scrub, which counts for itself what it meets.
     in_repair: Mutex<BTreeSet<u64>>,
+    /// Bytes were lost since the counters were zero: not all was answered.
+    pub has_lost: AtomicBool,
     pub saving: Mutex<()>,
 }
 
@@ -114,6 +116,7 @@ impl Default for Scrubs {
             wanted: Notify::new(),
             turns: (0..=u8::MAX).map(|_| Turns::default()).collect(),
             in_repair: Mutex::default(),
+            has_lost: AtomicBool::new(false),
             saving: Mutex::default(),
         }
     }
@@ -137,7 +140,7 @@ pub async fn run(core: Arc<Core>) {
 
 impl Core {
     /// A scrub in the middle of an object stops here.
-    fn scrub_interrupted(&self) -> bool {
+    pub fn scrub_interrupted(&self) -> bool {
         self.scrubs.wish.load(Ordering::Acquire) != GO_ON || self.closed.load(Ordering::Acquire)
     }
 
@@ -147,6 +150,8 @@ impl Core {
         if after.is_empty() {
             let found = self.blocking(|core| core.scrub_records()).await.unwrap_or_default();
             self.scrubs.state.lock().add_records(found);
+            let _ = self.blocking(|core| core.bury_copies()).await;
+            self.graveyard.barrier().await;
         }
         let objects = stream::unfold(after, |after| async move {
             let object = self.next_object(&after)?;
@@ -251,7 +256,9 @@ impl Core {
 
     /// Takes over what the disks know of scrubs. Blocks.
     pub fn load_scrub(&self) {
-        *self.scrubs.state.lock() = State::read(&self.disks_readable());
+        let state = State::read(&self.disks_readable());
+        self.scrubs.has_lost.store(state.damage() != (Vec::new(), 0), Ordering::Release);
+        *self.scrubs.state.lock() = state;
     }
 
     /// Blocks.
@@ -267,6 +274,13 @@ impl Core {
     pub fn forget_old_damage(&self) {
         let is_current = |damage: &Damage| self.is_damaged_still(damage);
         self.scrubs.state.lock().retain_damage(is_current);
+    }
+
+    /// From now on only what is lost still counts. Called when the counters are set to zero.
+    pub fn forget_losses(&self) {
+        self.forget_old_damage();
+        let is_lost = self.scrubs.state.lock().damage() != (Vec::new(), 0);
+        self.scrubs.has_lost.store(is_lost, Ordering::Release);
     }
 
     fn scrub_refused(&self, why: &str) -> PoolError {

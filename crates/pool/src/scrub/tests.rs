@@ -130,6 +130,8 @@ async fn what_cannot_be_repaired_is_named_by_its_bytes_until_it_is_gone() {
     let store = pool.store();
     assert!(store.get_range(&Path::from("o5"), start..start + 1).await.is_err());
     assert_eq!(pool.damage(), (damage.clone(), 0), "whoever meets it makes it known");
+    let claim = |pool: &Pool| pool.status().status.contains("answered correctly");
+    assert!(!claim(&pool), "{:?}", pool.status());
     pool.repaired().await;
     let status = pool.scrub().await.unwrap();
     assert_eq!((status.unrepaired, status.errors), (1, 2));
@@ -142,6 +144,8 @@ async fn what_cannot_be_repaired_is_named_by_its_bytes_until_it_is_gone() {
     assert_eq!(pool.damage(), (damage, 0), "it is remembered");
     fill(&*pool.store()).await;
     assert_eq!(pool.damage(), (vec![], 0));
+    assert!(!claim(&pool), "what was not answered stays so: {:?}", pool.status());
+    pool.clear().await.unwrap();
     scrub_clean(&pool).await;
     pool.close().await.unwrap();
 }

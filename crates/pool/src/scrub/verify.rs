@@ -190,7 +190,7 @@ impl Core {
     }
 
     /// A range of a file past the kernel's cache, shorter where the file ends before.
-    fn read_stored(&self, file: &dyn DiskFile, range: Range<u64>) -> io::Result<Bytes> {
+    pub fn read_stored(&self, file: &dyn DiskFile, range: Range<u64>) -> io::Result<Bytes> {
         let aligned = range.start - range.start % DIRECT_ALIGN as u64..range.end.next_multiple_of(DIRECT_ALIGN as u64);
         let mut buffer = self.buffers.take((aligned.end - aligned.start) as usize);
         let count = file.read_direct_at(buffer.bytes_mut(), aligned.start)? as u64;
@@ -199,7 +199,7 @@ impl Core {
         Ok(buffer.freeze().slice(skip.min(count) as usize..(skip.min(count) + length) as usize))
     }
 
-    fn is_header_of(&self, object: &Object, index: u8, bytes: &[u8]) -> bool {
+    pub fn is_header_of(&self, object: &Object, index: u8, bytes: &[u8]) -> bool {
         Header::decode(bytes).is_some_and(|header| {
             header.pool == self.id
                 && header.version == object.version
@@ -221,25 +221,29 @@ impl Core {
         };
         let is_damaged = checks.iter().any(ShardCheck::is_damaged);
         // What was deleted in the middle of its check fails no disk.
-        if (!is_damaged && object.is_whole()) || object.is_dead() {
+        if (!is_damaged && object.is_spread()) || object.is_dead() {
             return done;
         }
         done.errors = checks.iter().map(|check| self.count_damage(object, check)).sum();
+        done.errors += object.crowded().len() as u64;
         self.scrubs.in_repair.lock().insert(object.version);
         let damaged: Vec<u8> = checks.iter().filter(|check| check.is_damaged()).map(|check| check.index).collect();
         let repaired = self.repair(object, &damaged);
-        done.repaired = *repaired.as_ref().unwrap_or(&0);
+        done.repaired = repaired.as_ref().map_or(0, |mended| mended.len() as u64);
         let shard_bytes =
             object.geometry.file_bytes(damaged.first().copied().unwrap_or(0), u64::from(object.header_bytes));
         done.repaired_bytes = done.repaired * shard_bytes;
         let all = repaired.is_ok() && done.repaired >= damaged.len() as u64;
         // A repair leaves out what is well again.
-        if !all && !damaged.iter().all(|index| self.verify_shard(object, *index)) && !object.is_dead() {
+        if !all && !damaged.iter().all(|index| self.is_well(object, *index)) && !object.is_dead() {
             done.is_unrepaired = true;
             let ranges = self.lost_ranges(object, &checks);
             let damage = Damage { object: object.path.clone(), version: object.version, ranges };
             done.damage = (!damage.ranges.is_empty()).then_some(damage);
+            self.scrubs.has_lost.fetch_or(done.damage.is_some(), Ordering::AcqRel);
         }
+        // There was no room for one of those that share a disk.
+        done.is_unrepaired |= !object.crowded().is_empty() && !object.is_dead();
         self.scrubs.in_repair.lock().remove(&object.version);
         done
     }

@@ -364,6 +364,7 @@ async fn a_shard_that_came_back_is_not_unlinked() {
         version: object.version,
         index,
         of: Some(object.path.clone()),
+        is_copy: false,
     });
     pool.core.graveyard.send(graves.collect());
     pool.core.graveyard.barrier().await;

@@ -6,7 +6,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
 use crate::testing::{Bench, noise};
-use crate::{CreateOptions, DiskState, Layout, Pool, PoolError, PoolState};
+use crate::{Change, CreateOptions, DiskState, Layout, Pool, PoolError, PoolState};
 
 const OBJECTS: u64 = 12;
 const OBJECT_BYTES: usize = 3 << 20;
@@ -62,6 +62,12 @@ fn spoil_labels(bench: &Bench, disk: usize) {
     }
 }
 
+fn remove_labels(bench: &Bench, disk: usize) {
+    for name in ["larder.label", "larder.label.2"] {
+        std::fs::remove_file(bench.disks[disk].join(name)).unwrap();
+    }
+}
+
 /// Each disk in turn, so that what was repaired of one is what the loss of the next is survived with.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_with_a_damaged_label_is_adopted_again() {
@@ -91,6 +97,73 @@ async fn a_disk_with_a_damaged_label_is_adopted_again() {
     let status = pool.status();
     assert!(status.notes.is_empty() && status.disks.iter().all(|disk| disk.checksum_errors == 0), "{status:?}");
     pool.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_without_labels_is_adopted_again_in_its_place() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool).await;
+    pool.close().await.unwrap();
+    drop(pool);
+    remove_labels(&bench, 1);
+    let pool = bench.open().await;
+    let notes = pool.status().notes.join("\n");
+    assert!(notes.contains("labels are gone") && notes.contains(bench.disks[1].to_str().unwrap()), "{notes}");
+    pool.repaired().await;
+    assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+    assert_eq!(pool.scrub().await.unwrap().errors, 0);
+    pool.close().await.unwrap();
+    drop(pool);
+    // In another place it is perhaps what is left of a disk that was taken out.
+    remove_labels(&bench, 1);
+    let elsewhere = bench.dir.path().join("elsewhere");
+    std::fs::rename(&bench.disks[1], &elsewhere).unwrap();
+    let mut options = bench.open_options();
+    options.disks.push(elsewhere);
+    let pool = Pool::open(options).await.unwrap();
+    assert_eq!(pool.status().disks[1].state, DiskState::Missing);
+    verify(&pool).await;
+    pool.close().await.unwrap();
+}
+
+/// Clear and online both take it back, and neither says so where it is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_loses_its_labels_while_serving_is_taken_back_when_asked_for() {
+    for online in [false, true] {
+        let bench = Bench::new(3);
+        let pool = bench.create(Layout::Raidz1).await;
+        fill(&pool).await;
+        let change = Change::Online { disk: bench.disks[1].display().to_string() };
+        remove_labels(&bench, 1);
+        pool.check().await.unwrap();
+        assert_eq!(pool.status().disks[1].state, DiskState::Removed);
+        if online {
+            pool.change(&change).await.unwrap();
+        } else {
+            pool.clear().await.unwrap();
+        }
+        pool.repaired().await;
+        assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+        verify(&pool).await;
+        // Nothing of the pool lies there any more.
+        std::fs::rename(&bench.disks[1], bench.dir.path().join("away")).unwrap();
+        std::fs::create_dir(&bench.disks[1]).unwrap();
+        pool.check().await.unwrap();
+        let refused = pool.change(&change).await.unwrap_err().to_string();
+        assert!(refused.contains("is not back") && refused.contains("labels are gone"), "{refused}");
+        assert!(pool.status().status.contains("labels are gone"), "{:?}", pool.status());
+        assert_eq!(pool.history().iter().filter(|event| event.text.contains("online")).count(), usize::from(online));
+        // What the status advises.
+        pool.change(&Change::Replace { old: bench.disks[1].display().to_string(), new: bench.disks[1].clone() })
+            .await
+            .unwrap();
+        pool.settled().await;
+        pool.repaired().await;
+        assert_eq!(pool.status().disks.len(), 3);
+        verify(&pool).await;
+        pool.close().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -225,7 +298,7 @@ async fn folders_that_vanish_are_noticed_by_a_check() {
     // Another directory in its place is not the disk.
     std::fs::create_dir(&bench.disks[0]).unwrap();
     std::fs::rename(&bench.disks[1], away(1)).unwrap();
-    std::fs::remove_dir_all(&bench.disks[2]).unwrap();
+    std::fs::rename(&bench.disks[2], away(2)).unwrap();
     pool.check().await.unwrap();
     let status = pool.status();
     assert_eq!(status.state, PoolState::Faulted, "{status:?}");
