@@ -172,7 +172,7 @@ impl Core {
             Change::Remove { disk } => self.examine_remove(self.named(disk)?),
             Change::Keep { disk } => {
                 let slot = self.named(disk)?;
-                let replaced = |id| self.members.iter().any(|member| member.replaces == Some(id));
+                let replaced = |id| self.members.iter().any(|member| member.replaces() == Some(id));
                 match self.member(slot) {
                     Some(member) if member.is_leaving() && !replaced(member.id) => unchanged(Some(slot)),
                     _ => Err(self.refused(format!("{disk} is not being removed: there is nothing to stop"))),
@@ -281,7 +281,7 @@ impl Core {
 
     fn examine_replace(self: &Arc<Self>, slot: u8, new: &Path) -> Result<Step, PoolError> {
         let old = self.member(slot).ok_or_else(|| self.refused("that disk has left the pool".into()))?;
-        if self.members.iter().any(|member| member.replaces == Some(old.id)) {
+        if self.members.iter().any(|member| member.replaces() == Some(old.id)) {
             let why = format!("{} is being replaced already", old.path.read().display());
             return Err(self.refused(why));
         }
@@ -407,7 +407,7 @@ impl Core {
     /// A disk whose successor is mounted in its place is not what the path means any more.
     fn is_replaced_at(&self, member: &MemberDisk) -> bool {
         let path = member.path.read().clone();
-        self.members.iter().any(|other| other.replaces == Some(member.id) && *other.path.read() == path)
+        self.members.iter().any(|other| other.replaces() == Some(member.id) && *other.path.read() == path)
     }
 
     fn paths(&self) -> String {
@@ -506,8 +506,8 @@ impl Core {
         let Candidate { disk, .. } = create::made(&*self.opener, candidate)?;
         let lock = disk.lock(&self.owner).map_err(PoolError::io("lock", &path))?;
         create::prepare(&*disk).map_err(PoolError::io("prepare", &path))?;
-        let mut member = MemberDisk::new(Uuid::new_v4(), absolute(&path));
-        member.replaces = replaces;
+        let member = MemberDisk::new(Uuid::new_v4(), absolute(&path));
+        member.set_replaces(replaces);
         member.in_sync.store(true, Ordering::Release);
         member.attach(disk.clone(), lock, absolute(&path));
         let entry = member.entry();

@@ -156,7 +156,7 @@ impl Core {
         let path = |member: &MemberDisk| member.path.read().display().to_string();
         let mut why: Vec<String> = Vec::new();
         for leaving in self.members.iter().filter(|member| member.is_leaving()) {
-            match self.members.iter().find(|member| member.replaces == Some(leaving.id)) {
+            match self.members.iter().find(|member| member.replaces() == Some(leaving.id)) {
                 Some(new) => why.push(format!("replacing {} with {}", path(leaving), path(new))),
                 None => why.push(format!("removing {}", path(leaving))),
             }
@@ -181,17 +181,9 @@ impl Core {
 
     /// Gives the place of disks that have long been out of use to spares. Returns when to look again.
     async fn replace_failed(self: &Arc<Self>) -> Option<Duration> {
-        if self.label().spares.is_empty() {
-            return None;
-        }
-        let out =
-            |member: &MemberDisk| !member.is_readable() && !member.is_leaving() && member.state() != DiskState::Offline;
         let mut next: Option<Duration> = None;
-        let waiting: Vec<(u8, Duration)> =
-            self.members.with_slots().filter(|(_, m)| out(m)).map(|(slot, m)| (slot, m.out_since())).collect();
-        for (slot, since) in waiting {
-            if since < SPARE_AFTER {
-                let left = SPARE_AFTER - since;
+        for (slot, left) in self.waiting_for_spares() {
+            if !left.is_zero() {
                 next = Some(next.map_or(left, |next| next.min(left)));
                 continue;
             }
@@ -202,6 +194,17 @@ impl Core {
             }
         }
         next
+    }
+
+    /// Disks whose place spares will take, and how long they have until then to come back.
+    pub fn waiting_for_spares(&self) -> Vec<(u8, Duration)> {
+        if self.label().spares.is_empty() {
+            return Vec::new();
+        }
+        let out =
+            |member: &MemberDisk| !member.is_readable() && !member.is_leaving() && member.state() != DiskState::Offline;
+        let left = |member: &MemberDisk| SPARE_AFTER.saturating_sub(member.out_since());
+        self.members.with_slots().filter(|(_, m)| out(m)).map(|(slot, m)| (slot, left(m))).collect()
     }
 
     // ---- one pass -----------------------------------------------------------------------------
@@ -335,7 +338,7 @@ impl Core {
     /// Where a shard of a disk that leaves goes: to the disk that takes its place, else to the roomiest.
     fn move_target(&self, object: &Object, slot: u8) -> Option<u8> {
         let id = self.member(slot).map(|member| member.id);
-        let successor = self.members.with_slots().find(|(_, m)| id.is_some() && m.replaces == id && m.takes_data());
+        let successor = self.members.with_slots().find(|(_, m)| id.is_some() && m.replaces() == id && m.takes_data());
         let need = shard_need(object);
         if let Some((new, _)) = successor {
             let roomy = self.rooms(crate::member::reserve_hard).iter().any(|(at, _, free)| *at == new && *free >= need);
@@ -493,6 +496,7 @@ impl Core {
         let path = member.path.read().clone();
         let io = member.io();
         member.retire();
+        self.members.end_replacements();
         self.files.clear();
         if !self.write_labels(|_| {}) {
             return false;

@@ -201,7 +201,7 @@ pub(crate) enum PoolCommand {
         /// POOL DISK...: the pool (left out: the only one) and the new disks
         #[arg(required = true, value_name = "POOL|DISK")]
         words: Vec<String>,
-        /// They wait until a disk of the pool has failed, and then take its place
+        /// They wait until a disk of the pool has been out of use for 5 minutes, and then take its place
         #[arg(long)]
         spare: bool,
         #[command(flatten)]

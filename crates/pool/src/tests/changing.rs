@@ -321,6 +321,88 @@ async fn a_spare_takes_the_place_of_a_disk_that_failed() {
     scrubbed(&pool).await;
 }
 
+/// The successor of a disk that has left is a disk like any other, and the advice on the next failure is the usual one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_was_taken_is_taken() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 8).await;
+    // What is being written there meanwhile would be in the way of a removal.
+    let lose = |disk: usize| std::fs::rename(&bench.disks[disk], bench.dir.path().join(format!("dead{disk}"))).unwrap();
+    let (one, spare) = (new_disk(&bench, "one"), new_disk(&bench, "spare"));
+    pool.change(&Change::Replace { old: text(&bench.disks[0]), new: one.clone() }).await.unwrap();
+    settled(&pool).await;
+    pool.change(&Change::Add { disks: vec![spare], spare: true }).await.unwrap();
+    lose(2);
+    pool.check().await.unwrap();
+    assert!(pool.core.blocking(|core| core.use_spare(2)).await.unwrap().unwrap());
+    pool.core.mover.wanted.notify_one();
+    settled(&pool).await;
+    assert!(pool.status().disks.iter().all(|disk| disk.replaces.is_none()), "{:?}", pool.status().disks);
+    assert!(pool.core.label().members.iter().all(|member| member.replaces.is_none()));
+    lose(1);
+    pool.check().await.unwrap();
+    let action = pool.status().action;
+    assert!(action.contains(&format!("larder pool replace tank {} NEW-DISK", bench.disks[1].display())), "{action}");
+    // A label of an earlier larder still says so.
+    let stale = pool.core.members.get(1).unwrap().entry().id;
+    pool.core.members.iter().next().unwrap().set_replaces(Some(uuid::Uuid::from_u128(stale.as_u128() ^ 1)));
+    pool.core.write_labels(|_| {});
+    pool.close().await.unwrap();
+    let pool = Pool::open(crate::OpenOptions { disks: vec![one], ..bench.open_options() }).await.unwrap();
+    assert!(pool.status().disks.iter().all(|disk| disk.replaces.is_none()), "{:?}", pool.status().disks);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_to_do_is_a_command_for_each_disk() {
+    let bench = Bench::new(6);
+    let pool = bench.create(Layout::Raidz2).await;
+    fill(&pool, 0, 4).await;
+    let away = |disk: usize| bench.dir.path().join(format!("away {disk}"));
+    let disks: Vec<String> = bench.disks.iter().map(|disk| text(disk)).collect();
+    for disk in [2, 4] {
+        std::fs::rename(&bench.disks[disk], away(disk)).unwrap();
+    }
+    pool.check().await.unwrap();
+    let action = pool.status().action;
+    for disk in [2, 4] {
+        let command = format!("larder pool replace tank {} NEW-DISK", disks[disk]);
+        assert!(action.lines().any(|line| line == command), "{action}");
+    }
+    let spare = new_disk(&bench, "the spare");
+    pool.change(&Change::Add { disks: vec![spare.clone()], spare: true }).await.unwrap();
+    let action = pool.status().action;
+    let says = format!("The spare {} takes the place of {} in 4:5", spare.display(), disks[2]);
+    assert!(action.contains(&says) && !action.contains(&format!("replace tank {}", disks[2])), "{action}");
+    assert!(action.lines().any(|line| line == format!("larder pool replace tank {} NEW-DISK", disks[4])), "{action}");
+    pool.change(&Change::Remove { disk: text(&spare) }).await.unwrap();
+    for disk in [2, 4] {
+        std::fs::rename(away(disk), &bench.disks[disk]).unwrap();
+    }
+    pool.check().await.unwrap();
+    pool.repaired().await;
+    for disk in [2, 4] {
+        pool.change(&Change::Offline { disk: disks[disk].clone() }).await.unwrap();
+    }
+    let status = pool.status();
+    assert_eq!(status.action, format!("larder pool online tank {}\nlarder pool online tank {}", disks[2], disks[4]));
+    assert!(status.status.contains(&format!("{} and {} were taken offline", disks[2], disks[4])), "{}", status.status);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_named() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Mirror2).await;
+    fill(&pool, 0, 4).await;
+    assert!(pool.status().disks.iter().all(|disk| !disk.full));
+    bench.faults(1).quota_bytes.store(1 << 20, SeqCst);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let status = pool.status();
+    assert!(status.disks[1].full && status.status.contains("disk1 is full"), "{status:?}");
+    assert!(status.action.contains("larder pool add tank NEW-DISK"), "{}", status.action);
+    assert_eq!(status.state, PoolState::Online);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_is_refused_and_changes_nothing() {
     let bench = Bench::new(3);
