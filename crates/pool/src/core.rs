@@ -492,6 +492,11 @@ impl Core {
         }
     }
 
+    /// Bytes of a copy of the journal.
+    pub fn journal_bytes(&self) -> u64 {
+        self.journal.get().and_then(Weak::upgrade).map_or(0, |journal| journal.copied_bytes())
+    }
+
     pub fn is_rebalancing(&self) -> bool {
         self.label.lock().rebalancing
     }

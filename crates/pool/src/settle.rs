@@ -140,7 +140,42 @@ enum Look {
 }
 
 /// Used and total bytes of each disk that takes data, kept up to date as shards are moved.
-struct Fill(Mutex<Vec<(u8, u64, u64)>>);
+pub struct Fill(Mutex<Vec<(u8, u64, u64)>>);
+
+impl Fill {
+    pub fn new(disks: Vec<(u8, u64, u64)>) -> Self {
+        Self(Mutex::new(disks))
+    }
+
+    /// The shards of an object that are better moved from a disk that is fuller than others to the emptiest, and where to.
+    /// Counts them as moved.
+    pub fn evener(&self, geometry: &Geometry, header_bytes: u64, placed: &[(u8, u8)]) -> Vec<(u8, u8)> {
+        let permille = |used: u64, total: u64| (u128::from(used) * 1000 / u128::from(total.max(1))) as u64;
+        let mut fill = self.0.lock();
+        let mut taken: Vec<u8> = placed.iter().map(|(_, slot)| *slot).collect();
+        let mut moves = Vec::new();
+        for (index, slot) in placed {
+            let bytes = geometry.file_bytes(*index, header_bytes);
+            let Some(own) = fill.iter().find(|(at, _, _)| at == slot).map(|(_, used, total)| permille(*used, *total))
+            else {
+                continue;
+            };
+            let after = |(_, used, total): &(u8, u64, u64)| permille(used + bytes, *total);
+            let emptiest = fill.iter().filter(|(at, _, _)| !taken.contains(at)).min_by_key(|disk| after(disk)).copied();
+            let Some((target, _, _)) = emptiest.filter(|disk| after(disk) + EVEN_PERMILLE < own) else { continue };
+            for (at, used, _) in fill.iter_mut() {
+                if *at == target {
+                    *used += bytes;
+                } else if at == slot {
+                    *used = used.saturating_sub(bytes);
+                }
+            }
+            taken.iter_mut().filter(|at| *at == slot).for_each(|at| *at = target);
+            moves.push((*index, target));
+        }
+        moves
+    }
+}
 
 impl Core {
     pub fn has_to_move(&self) -> bool {
@@ -218,12 +253,7 @@ impl Core {
             .away()
             .map(|away| format!("{} is away: what is not moving off a disk waits for it", away.path.read().display()));
         *self.mover.last_error.lock() = waiting.unwrap_or_default();
-        let fill = Arc::new(Fill(Mutex::new(
-            self.rooms(|_| 0)
-                .into_iter()
-                .map(|(slot, total, free)| (slot, total.saturating_sub(free), total))
-                .collect(),
-        )));
+        let fill = Arc::new(Fill::new(self.fill()));
         let clean = AtomicBool::new(true);
         let objects = futures::stream::unfold(String::new(), |after| async move {
             let object = self.next_object(&after).filter(|_| !self.closed.load(Ordering::Acquire))?;
@@ -356,36 +386,20 @@ impl Core {
         (object.geometry.k, object.geometry.m) != (k, m)
     }
 
-    /// Moves a shard from a disk that is fuller than others to the emptiest. Blocks.
+    /// Moves shards from disks that are fuller than others to the emptiest. Blocks.
     fn even_out(self: &Arc<Self>, object: &Arc<Object>, fill: &Fill) -> Result<(), PoolError> {
-        let permille = |used: u64, total: u64| (u128::from(used) * 1000 / u128::from(total.max(1))) as u64;
-        for (index, slot) in object.placed().collect::<Vec<_>>() {
-            let bytes = object.geometry.file_bytes(index, u64::from(object.header_bytes));
-            let taken: Vec<u8> = object.placed().map(|(_, taken)| taken).collect();
-            let target = {
-                let mut fill = fill.0.lock();
-                let Some(own) =
-                    fill.iter().find(|(at, _, _)| *at == slot).map(|(_, used, total)| permille(*used, *total))
-                else {
-                    continue;
-                };
-                let after = |(_, used, total): &(u8, u64, u64)| permille(used + bytes, *total);
-                let emptiest =
-                    fill.iter().filter(|(at, _, _)| !taken.contains(at)).min_by_key(|disk| after(disk)).copied();
-                let Some(target) = emptiest.filter(|disk| after(disk) + EVEN_PERMILLE < own) else { continue };
-                for (at, used, _) in fill.iter_mut() {
-                    if *at == target.0 {
-                        *used += bytes;
-                    } else if *at == slot {
-                        *used = used.saturating_sub(bytes);
-                    }
-                }
-                target.0
-            };
+        let placed: Vec<(u8, u8)> = object.placed().collect();
+        for (index, target) in fill.evener(&object.geometry, u64::from(object.header_bytes), &placed) {
             let _one = self.repairs.one(object.version);
             self.move_shard(object, index, target)?;
         }
         Ok(())
+    }
+
+    /// Slot, used and total bytes of the disks that take data.
+    pub fn fill(&self) -> Vec<(u8, u64, u64)> {
+        let rooms = self.rooms(|_| 0);
+        rooms.into_iter().map(|(slot, total, free)| (slot, total.saturating_sub(free), total)).collect()
     }
 
     // ---- writing anew -------------------------------------------------------------------------
@@ -514,30 +528,6 @@ impl Core {
 
     // ---- figures ------------------------------------------------------------------------------
 
-    /// Bytes to be written for every object to be in place.
-    pub fn bytes_out_of_place(&self, layout: Layout, width: u8) -> u64 {
-        let disks = self.members.iter().filter(|member| member.takes_data()).count();
-        let mut bytes = 0;
-        for object in self.index.read().objects.values() {
-            let (k, m) = shape_of(layout, width, object.geometry.size, disks);
-            if (object.geometry.k, object.geometry.m) != (k, m) {
-                let new = Geometry { k, m, ..object.geometry };
-                bytes += (0..new.shards()).map(|index| new.shard_bytes(index)).sum::<u64>();
-            }
-        }
-        bytes + self.bytes_uneven()
-    }
-
-    /// What the fuller disks hold above an even fill.
-    fn bytes_uneven(&self) -> u64 {
-        let rooms = self.rooms(|_| 0);
-        let (used, total) = rooms.iter().fold((0u128, 0u128), |(used, total), (_, all, free)| {
-            (used + u128::from(all - free.min(all)), total + u128::from(*all))
-        });
-        let even = |all: u64| (u128::from(all) * used / total.max(1)) as u64;
-        rooms.iter().map(|(_, all, free)| (all - free.min(all)).saturating_sub(even(*all))).sum()
-    }
-
     /// Bytes a second at which shards can be read just now; `None` when there is next to nothing to read. Blocks.
     pub fn read_rate(self: &Arc<Self>) -> Option<u64> {
         let (started, mut read, mut after) = (Instant::now(), 0, String::new());
@@ -555,7 +545,7 @@ impl Core {
 }
 
 /// `k` and `m` of an object of this size on so many disks.
-fn shape_of(layout: Layout, width: u8, size: u64, disks: usize) -> (u8, u8) {
+pub fn shape_of(layout: Layout, width: u8, size: u64, disks: usize) -> (u8, u8) {
     let width = if size <= MIRROR_BYTES_MAX { layout.failures() + 1 } else { width };
     layout.shape(width, disks)
 }

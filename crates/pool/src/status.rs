@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use larder_base::shell;
 use larder_base::units::Elapsed;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -325,13 +326,7 @@ fn all_are(paths: &[&Path]) -> String {
 
 /// One command for each of these disks, on a line of its own.
 fn each(disks: &[&Path], command: impl Fn(&str) -> String) -> String {
-    disks.iter().map(|disk| command(&shell_word(&disk.display().to_string()))).collect::<Vec<_>>().join("\n")
-}
-
-/// As it has to be typed.
-fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+:,@%=".contains(c);
-    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    disks.iter().map(|disk| command(&shell::word(disk))).collect::<Vec<_>>().join("\n")
 }
 
 fn disk_status(member: &MemberDisk, label: &Label, full: &[Uuid]) -> DiskStatus {
