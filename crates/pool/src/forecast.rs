@@ -40,8 +40,7 @@ impl Core {
     /// Bytes that will be written, the journal's copies included.
     pub fn forecast(&self, ahead: &Ahead) -> u64 {
         let course = self.course(ahead);
-        let index = self.index.read();
-        let objects: u64 = index.objects.values().map(|object| course.bytes_for(object)).sum();
+        let objects: u64 = self.index.read().objects.values().map(|object| course.bytes_for(object)).sum();
         let leaves =
             |id| self.members.with_slots().any(|(slot, member)| ahead.leaving == Some(slot) && member.id == id);
         let journal = if self.label().journal.into_iter().any(leaves) { self.journal_bytes() } else { 0 };
