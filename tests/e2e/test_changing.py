@@ -38,6 +38,12 @@ def settled(daemon, limit_s=120):
     raise AssertionError(f"not settled within {limit_s} s:\n{daemon.run('pool', 'status').stdout}")
 
 
+def folders(*paths):
+    for path in paths:
+        path.mkdir()
+    return list(paths)
+
+
 def scrub_finds_nothing(daemon):
     for result in json.loads(daemon.run("check", "--read-data", "--json", check=True).stdout):
         assert result["problems"] == [] and result["rebuilt"] == 0, result
@@ -53,9 +59,10 @@ def test_two_of_six_are_deleted_during_a_copy_and_replaced(folder, session_seed)
             pull(disk, None)
         copy.finish()
         copy.compare()
-        new = [folder / "new1", folder / "new2"]
+        new = folders(folder / "new1", folder / "new2")
         plan = planned(daemon, "replace", victims[0], new[0])
-        assert plan["before"]["failures_survived"] == 0 and plan["move_bytes"] > 1 << 20
+        assert (plan["before"]["failures_survived"], plan["after"]["failures_survived"]) == (0, 1), plan
+        assert plan["move_bytes"] > 1 << 20
         change(daemon, "replace", victims[0], new[0])
         change(daemon, "replace", victims[1], new[1])
         # A crash while both are rebuilt.
@@ -80,7 +87,7 @@ def test_growing_from_three_to_six_under_load_and_shrinking_again(folder, sessio
     daemon = make(folder, count=3).start()
     try:
         copy = Copy(daemon, session_seed).start()
-        new = [folder / f"disk{n}" for n in (4, 5, 6)]
+        new = folders(*(folder / f"disk{n}" for n in (4, 5, 6)))
         plan = planned(daemon, "add", *new)
         assert (plan["before"]["width"], plan["after"]["width"]) == (3, 6) and plan["move_bytes"] == 0
         change(daemon, "add", *new)
@@ -164,9 +171,13 @@ def test_offline_online_and_what_is_refused(folder, session_seed):
             (("add", one), "belongs to pool"),
             (("rebalance",), "not usable"),
             (("rebalance", "no-such-pool"), "no-such-pool"),
+            (("add", folder / "typo"), "mkdir"),
+            (("replace", one, folder / "typo"), "mkdir"),
+            (("remove", two), "needs 3 disks"),
         ):
             done = change(daemon, *words, check=False)
             assert done.returncode == 1 and says in done.stderr, (words, done.stderr)
+        assert not (folder / "typo").exists()
         assert not (folder / "new").exists() or not list((folder / "new").iterdir())
         change(daemon, "online", one)
         settled(daemon)
@@ -185,6 +196,7 @@ def test_without_a_daemon(folder):
             nfs.write_all(nfs.create(nfs.root, "photo").handle, b"only copy" * 100_000)
         assert daemon.stop() == 0
         at = ("--data", daemon.data)
+        folders(folder / "third", folder / "new")
         run(*at, "pool", "add", "tank", folder / "third", check=True)
         run(*at, "pool", "remove", "tank", daemon.disks[1], check=True)
         run(*at, "pool", "replace", "tank", daemon.disks[0], folder / "new", check=True)

@@ -161,6 +161,11 @@ def test_what_is_no_empty_disk_is_refused(folder, loops):
 def test_check_tells_what_a_folder_lies_on(loops):
     loop = loops()
     assert loop.prepare("--yes").returncode == 0
+    gone = run("disk", "check", loop.mount / "typo")
+    assert gone.returncode == 4 and "there is no folder" in gone.stdout and "mkdir" in gone.stdout, gone.stdout
+    assert not list(loop.mount.iterdir()), "nothing is written beside a folder that does not exist"
+    for name in ("one", "two"):
+        (loop.mount / name).mkdir()
     done = run("disk", "check", loop.mount / "one", loop.mount / "two", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -170,13 +175,14 @@ def test_check_tells_what_a_folder_lies_on(loops):
     codes = {f["code"]: f["level"] for f in first["findings"]}
     assert codes["same-disk"] == "warning" and codes["loop"] == "warning" and codes["filesystem"] == "ok", codes
     assert first["flush"]["flushes"] > 0 and first["flush"]["per_s"] > 0
-    assert sorted(p.name for p in loop.mount.iterdir()) == [], "the flush test left something"
+    assert sorted(p.name for p in loop.mount.rglob("*")) == ["one", "two"], "the flush test left something"
     text = run("disk", "check", loop.mount, "--no-flush-test")
     assert text.returncode == 0 and "verdict: usable" in text.stdout and "flushes/s" not in text.stdout
     assert "action:" in text.stdout and "why:" in text.stdout
     # The device itself is in use.
     busy = run("disk", "check", loop.device)
-    assert busy.returncode == 4 and "is mounted at" in busy.stdout, busy.stdout + busy.stderr
+    assert busy.returncode == 4 and f"is mounted at {loop.mount}" in busy.stdout, busy.stdout + busy.stderr
+    assert "mounted at /\n" not in busy.stdout, busy.stdout
     call("mount", "-o", "remount,ro", loop.mount)
     assert run("disk", "check", loop.mount).returncode == 4
 
@@ -192,6 +198,20 @@ def test_check_refuses_memory_and_what_is_not_there(folder):
         call("umount", memory)
     done = run("disk", "check", "/dev/nothing", "--json")
     assert done.returncode == 4 and json.loads(done.stdout)["disks"][0]["findings"][0]["code"] == "missing"
+
+
+def test_check_names_the_pool_of_a_member_and_a_loop_by_itself(loops, folder):
+    loop = loops()
+    free = json.loads(run("disk", "check", loop.device, "--json").stdout)["disks"][0]
+    assert "in-use" not in [f["code"] for f in free["findings"]], free["findings"]
+    assert loop.prepare("--yes").returncode == 0
+    disks = [loop.mount / "larder", folder / "other"]
+    for disk in disks:
+        disk.mkdir()
+    assert run("pool", "create", "pantry", *disks, "--layout", "mirror").returncode == 0
+    for path in (disks[0], loop.device):
+        done = run("disk", "check", path, "--no-flush-test")
+        assert f"{disks[0]} is a disk of the pool 'pantry' already" in done.stdout, done.stdout
 
 
 def test_list_shows_disks_and_their_use(loops):

@@ -8,6 +8,7 @@ pub mod features;
 pub mod log;
 pub mod metrics;
 pub mod sheet;
+pub mod shell;
 pub mod units;
 
 pub use clock::{Clock, SystemClock, Timestamp};

@@ -26,6 +26,7 @@ use uuid::Uuid;
 use crate::core::Core;
 use crate::create::{self, Candidate, absolute};
 use crate::error::PoolError;
+use crate::forecast::Ahead;
 use crate::history::EventKind;
 use crate::label::{self, Spare};
 use crate::layout::{DISKS_MAX, Layout};
@@ -143,6 +144,11 @@ fn event_of(change: &Change, plan: &ChangePlan) -> (EventKind, String) {
     }
 }
 
+/// A disk that has no slot yet.
+pub struct DiskToCome {
+    pub room_bytes: u64,
+}
+
 /// A change that was found possible.
 struct Step {
     plan: ChangePlan,
@@ -172,7 +178,7 @@ impl Core {
             Change::Remove { disk } => self.examine_remove(self.named(disk)?),
             Change::Keep { disk } => {
                 let slot = self.named(disk)?;
-                let replaced = |id| self.members.iter().any(|member| member.replaces == Some(id));
+                let replaced = |id| self.members.iter().any(|member| member.replaces() == Some(id));
                 match self.member(slot) {
                     Some(member) if member.is_leaving() && !replaced(member.id) => unchanged(Some(slot)),
                     _ => Err(self.refused(format!("{disk} is not being removed: there is nothing to stop"))),
@@ -273,7 +279,9 @@ impl Core {
         let mut warnings = Vec::new();
         if !spare {
             rooms.extend(joining.iter().map(Candidate::room));
-            after = self.worth(before.layout, self.width_for(before.layout, rooms.len()), &rooms);
+            let width = self.width_for(before.layout, rooms.len());
+            after =
+                Worth { failures_survived: before.failures_survived, ..self.worth(before.layout, width, &rooms, None) };
             if self.index.read().bytes > 0 {
                 let name = &self.name;
                 warnings.push(format!("what is stored already stays where it is until: larder pool rebalance {name}"));
@@ -287,7 +295,7 @@ impl Core {
 
     fn examine_replace(self: &Arc<Self>, slot: u8, new: &Path) -> Result<Step, PoolError> {
         let old = self.member(slot).ok_or_else(|| self.refused("that disk has left the pool".into()))?;
-        if self.members.iter().any(|member| member.replaces == Some(old.id)) {
+        if self.members.iter().any(|member| member.replaces() == Some(old.id)) {
             let why = format!("{} is being replaced already", old.path.read().display());
             return Err(self.refused(why));
         }
@@ -299,11 +307,14 @@ impl Core {
         let before = self.worth_now();
         let mut rooms: Vec<u64> = self.rooms_of(|at, _| at != slot);
         rooms.extend(joining.iter().map(Candidate::room));
-        let mut after = self.worth(before.layout, before.width, &rooms);
-        after.failures_survived = after.failures_survived.max(before.failures_survived);
-        let move_bytes = self.bytes_of(slot);
+        let after = self.worth(before.layout, before.width, &rooms, Some(slot));
+        let move_bytes = self.forecast(&Ahead {
+            successor: joining.first().map(|candidate| DiskToCome { room_bytes: candidate.room() }),
+            ..self.ahead(&after, Some(slot))
+        });
         let mut warnings = Vec::new();
-        if joining.iter().any(|candidate| candidate.room() < move_bytes) {
+        let used = self.used_bytes().get(usize::from(slot)).copied().unwrap_or(0);
+        if joining.iter().any(|candidate| candidate.room() < used) {
             warnings.push("the new disk is smaller than what lies on the old: the rest goes to the others".to_owned());
         }
         self.check_fits(&after)?;
@@ -315,20 +326,32 @@ impl Core {
         let before = self.worth_now();
         let rooms = self.rooms_of(|at, member| at != slot && !member.is_leaving());
         let path = self.path_of(slot);
-        let need = usize::from(self.layout().failures()) + 1;
+        let layout = self.layout();
+        // With a disk that is lost anyway redundancy counts for more than that the layout makes sense: as many copies are
+        // as safe as parity, and what is lost cannot be gone over to another layout.
+        let is_lost = self.member(slot).is_some_and(|member| !member.is_readable());
+        let need = if is_lost { usize::from(layout.failures()) + 1 } else { layout.disks_min() };
+        let instead =
+            self.layout_instead().map(|layout| format!("larder pool rebalance {} --layout {layout}", self.name));
         if rooms.len() < need {
+            let first = instead.map(|command| format!(", or go over to another layout first: {command}"));
             let why = format!(
-                "{} needs {need} disks, and without {path} there are {}: replace it instead, or go over to another layout first (pool rebalance --layout)",
-                self.layout(),
-                rooms.len()
+                "{layout} needs {need} disks, and without {path} there are {}: replace it instead{}",
+                rooms.len(),
+                first.unwrap_or_default()
             );
             return Err(self.refused(why));
         }
-        let after = self.worth(before.layout, self.width_for(before.layout, rooms.len()), &rooms);
+        let mut warnings = Vec::new();
+        if rooms.len() < layout.disks_min() {
+            let (need, then) =
+                (layout.disks_min(), instead.map(|command| format!(", or: {command}")).unwrap_or_default());
+            warnings.push(format!("{layout} makes sense from {need} disks on: afterwards add one{then}"));
+        }
+        let after = self.worth(before.layout, self.width_for(before.layout, rooms.len()), &rooms, Some(slot));
         self.check_fits(&after)?;
-        let move_bytes = self.bytes_of(slot);
-        let plan =
-            ChangePlan { before, after, move_bytes, seconds: self.seconds_for(move_bytes), warnings: Vec::new() };
+        let move_bytes = self.forecast(&self.ahead(&after, Some(slot)));
+        let plan = ChangePlan { before, after, move_bytes, seconds: self.seconds_for(move_bytes), warnings };
         Ok(Step { plan, slot: Some(slot), joining: Vec::new() })
     }
 
@@ -346,15 +369,37 @@ impl Core {
             Some(width) => create::check_width(layout, rooms.len(), width)?,
         };
         if rooms.len() < layout.disks_min() {
-            let (layout, need, have) = (layout.to_string(), layout.disks_min(), rooms.len());
-            return Err(PoolError::TooFewDisks { layout, need, have });
+            let (need, have) = (layout.disks_min(), rooms.len());
+            if let Some(instead) = self.layout_instead().filter(|_| layout == before.layout) {
+                let name = &self.name;
+                let why = format!(
+                    "{layout} needs at least {need} disks, and there are {have}: add one, or: larder pool rebalance {name} --layout {instead}"
+                );
+                return Err(self.refused(why));
+            }
+            return Err(PoolError::TooFewDisks { layout: layout.to_string(), need, have });
         }
-        let after = self.worth(layout, width, &rooms);
+        let after = self.worth(layout, width, &rooms, None);
         self.check_fits(&after)?;
-        let move_bytes = self.bytes_out_of_place(layout, width);
+        let move_bytes = self.forecast(&Ahead { rebalancing: true, ..self.ahead(&after, None) });
         let plan =
             ChangePlan { before, after, move_bytes, seconds: self.seconds_for(move_bytes), warnings: Vec::new() };
         Ok(Step { plan, slot: None, joining: Vec::new() })
+    }
+
+    /// A layout that survives as much, or nearly so, on fewer disks.
+    fn layout_instead(&self) -> Option<Layout> {
+        match self.layout() {
+            Layout::Raidz1 => Some(Layout::Mirror2),
+            Layout::Raidz2 => Some(Layout::Mirror3),
+            Layout::Raidz3 => Some(Layout::Raidz2),
+            Layout::Stripe | Layout::Mirror2 | Layout::Mirror3 => None,
+        }
+    }
+
+    fn ahead(&self, after: &Worth, leaving: Option<u8>) -> Ahead {
+        let (layout, width) = (after.layout, after.width);
+        Ahead { layout, width, leaving, successor: None, rebalancing: self.is_rebalancing() }
     }
 
     fn refused(&self, why: String) -> PoolError {
@@ -378,6 +423,10 @@ impl Core {
     /// New disks: empty directories that are none of the pool's.
     fn candidates(&self, disks: &[PathBuf]) -> Result<Vec<Candidate>, PoolError> {
         let found = create::candidates(&*self.opener, disks)?;
+        // A pool that is made may make its folders; here a mistyped path would be a member on the system's disk.
+        if let Some(missing) = found.iter().find(|candidate| candidate.is_yet_to_be_made) {
+            return Err(PoolError::NoFolder(missing.path.clone()));
+        }
         for (candidate, path) in found.iter().zip(disks) {
             let same = |member: &&MemberDisk| {
                 member.io().and_then(|io| io.identity()).ok().is_some_and(|id| candidate.identity() == Some(id))
@@ -413,7 +462,7 @@ impl Core {
     /// A disk whose successor is mounted in its place is not what the path means any more.
     fn is_replaced_at(&self, member: &MemberDisk) -> bool {
         let path = member.path.read().clone();
-        self.members.iter().any(|other| other.replaces == Some(member.id) && *other.path.read() == path)
+        self.members.iter().any(|other| other.replaces() == Some(member.id) && *other.path.read() == path)
     }
 
     fn paths(&self) -> String {
@@ -437,12 +486,17 @@ impl Core {
     }
 
     fn worth_now(&self) -> Worth {
-        self.worth(self.layout(), self.width(), &self.staying_rooms())
+        let out = self.members.iter().filter(|member| !(member.is_readable() && member.is_in_sync())).count();
+        let failures_survived = self.failures().saturating_sub(out as u8);
+        Worth { failures_survived, ..self.worth(self.layout(), self.width(), &self.staying_rooms(), None) }
     }
 
-    fn worth(&self, layout: Layout, width: u8, rooms: &[u64]) -> Worth {
-        let serves = |member: &&MemberDisk| member.is_leaving() || (member.is_readable() && member.is_in_sync());
-        let out = self.members.iter().filter(|member| !serves(member)).count();
+    /// When everything has moved, without the disks that leave: those that are leaving already, and `gone`.
+    fn worth(&self, layout: Layout, width: u8, rooms: &[u64], gone: Option<u8>) -> Worth {
+        let lacks = |(slot, member): &(u8, &MemberDisk)| {
+            gone != Some(*slot) && !member.is_leaving() && !(member.is_readable() && member.is_in_sync())
+        };
+        let out = self.members.with_slots().filter(lacks).count();
         Worth {
             layout,
             width,
@@ -481,18 +535,6 @@ impl Core {
         used
     }
 
-    /// What has to be written elsewhere when this disk leaves.
-    fn bytes_of(&self, slot: u8) -> u64 {
-        let gone = self.member(slot).is_none_or(|member| !member.is_readable());
-        let index = self.index.read();
-        let of = |object: &Arc<crate::index::Object>| -> u64 {
-            let concerned = |at: &u8| object.slot(*at) == Some(slot) || (gone && object.slot(*at).is_none());
-            let bytes = |at| object.geometry.file_bytes(at, u64::from(object.header_bytes));
-            (0..object.geometry.shards()).filter(concerned).map(bytes).sum()
-        };
-        index.objects.values().map(of).sum()
-    }
-
     fn seconds_for(self: &Arc<Self>, move_bytes: u64) -> Option<u64> {
         let rate = if move_bytes > 0 { self.read_rate() } else { None };
         rate.map(|rate| move_bytes.div_ceil(rate.max(1)).max(1))
@@ -508,12 +550,11 @@ impl Core {
 
     /// Takes a new disk in (C1).
     fn join(&self, candidate: Candidate, replaces: Option<Uuid>) -> Result<(), PoolError> {
-        let path = candidate.path.clone();
-        let Candidate { disk, .. } = create::made(&*self.opener, candidate)?;
+        let Candidate { path, disk, .. } = candidate;
         let lock = disk.lock(&self.owner).map_err(PoolError::io("lock", &path))?;
         create::prepare(&*disk).map_err(PoolError::io("prepare", &path))?;
-        let mut member = MemberDisk::new(Uuid::new_v4(), absolute(&path));
-        member.replaces = replaces;
+        let member = MemberDisk::new(Uuid::new_v4(), absolute(&path));
+        member.set_replaces(replaces);
         member.in_sync.store(true, Ordering::Release);
         member.attach(disk.clone(), lock, absolute(&path));
         let entry = member.entry();
@@ -542,8 +583,7 @@ impl Core {
 
     fn keep_spares(&self, joining: Vec<Candidate>) -> Result<(), PoolError> {
         for candidate in joining {
-            let path = candidate.path.clone();
-            let Candidate { disk, .. } = create::made(&*self.opener, candidate)?;
+            let Candidate { path, disk, .. } = candidate;
             let spare = Spare { id: Uuid::new_v4(), path: absolute(&path) };
             self.write_first_label(&*disk, spare.id, |label| label.spares.push(spare.clone()))
                 .map_err(PoolError::io("write the label of", &path))?;

@@ -271,6 +271,13 @@ impl Core {
         (self.index.read().bytes + available, available)
     }
 
+    /// Disks without room for data of users.
+    pub fn full_disks(&self) -> Vec<Uuid> {
+        let rooms = self.rooms(reserve_soft);
+        let full = rooms.iter().filter(|(_, _, free)| *free == 0);
+        full.filter_map(|(slot, _, _)| Some(self.member(*slot)?.id)).collect()
+    }
+
     /// Some disk has so little room that whoever deletes waits for what becomes free.
     pub fn is_tight(&self) -> bool {
         self.rooms(reserve_soft).iter().any(|(_, total, free)| *free < total / 8)
@@ -506,6 +513,11 @@ impl Core {
         if let Some(journal) = self.journal.get().and_then(Weak::upgrade) {
             journal.refresh_copies();
         }
+    }
+
+    /// Bytes of a copy of the journal.
+    pub fn journal_bytes(&self) -> u64 {
+        self.journal.get().and_then(Weak::upgrade).map_or(0, |journal| journal.copied_bytes())
     }
 
     pub fn is_rebalancing(&self) -> bool {

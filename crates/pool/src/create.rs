@@ -75,6 +75,8 @@ pub struct PlannedDisk {
 pub struct Candidate {
     pub path: PathBuf,
     pub disk: Arc<dyn DiskIo>,
+    /// The directory does not exist.
+    pub is_yet_to_be_made: bool,
     space: DiskSpace,
 }
 
@@ -89,7 +91,7 @@ impl Candidate {
     }
 }
 
-/// Directories that may join a pool: empty, large enough, each given once. One that does not exist would be made.
+/// Directories that may join a pool: empty, large enough, each given once.
 pub fn candidates(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Result<Vec<Candidate>, PoolError> {
     check_same_path(paths)?;
     let found: Vec<Candidate> = paths.iter().map(|path| candidate(opener, path, false)).collect::<Result<_, _>>()?;
@@ -98,15 +100,10 @@ pub fn candidates(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Result<Vec<Cand
     Ok(found)
 }
 
-/// The directory itself, made if it did not exist.
-pub fn made(opener: &dyn DiskOpener, planned: Candidate) -> Result<Candidate, PoolError> {
-    candidate(opener, &planned.path, true)
-}
-
 /// A directory whatever it holds.
 pub fn of_disk(path: &Path, disk: Arc<dyn DiskIo>) -> Result<Candidate, PoolError> {
     let space = disk.space().map_err(PoolError::io("ask the size of", path))?;
-    Ok(Candidate { path: path.to_owned(), disk, space })
+    Ok(Candidate { path: path.to_owned(), disk, is_yet_to_be_made: false, space })
 }
 
 impl Pool {
@@ -176,7 +173,8 @@ fn check_same_path(paths: &[PathBuf]) -> Result<(), PoolError> {
 }
 
 fn candidate(opener: &dyn DiskOpener, path: &Path, make: bool) -> Result<Candidate, PoolError> {
-    let open = || match opener.open_disk(path) {
+    let mut is_yet_to_be_made = false;
+    let mut open = || match opener.open_disk(path) {
         Err(error) if make && error.kind() == std::io::ErrorKind::NotFound => {
             opener.make_directory(path)?;
             opener.open_disk(path)
@@ -184,6 +182,7 @@ fn candidate(opener: &dyn DiskOpener, path: &Path, make: bool) -> Result<Candida
         // A plan changes nothing: it looks at the filesystem that the directory would be on.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let parent = path.ancestors().skip(1).find(|parent| parent.is_dir()).ok_or(error)?;
+            is_yet_to_be_made = true;
             opener.open_disk(parent).map(|disk| Arc::new(NotYet(disk)) as Arc<dyn DiskIo>)
         }
         other => other,
@@ -193,7 +192,7 @@ fn candidate(opener: &dyn DiskOpener, path: &Path, make: bool) -> Result<Candida
     if space.free_bytes < DISK_BYTES_MIN {
         return Err(PoolError::TooSmall { path: path.to_owned(), room: space.free_bytes, need: DISK_BYTES_MIN });
     }
-    Ok(Candidate { path: path.to_owned(), disk, space })
+    Ok(Candidate { path: path.to_owned(), disk, is_yet_to_be_made, space })
 }
 
 fn check_identities(candidates: &[Candidate]) -> Result<(), PoolError> {

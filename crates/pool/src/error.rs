@@ -25,6 +25,11 @@ pub enum PoolError {
     AlreadyLabelled { path: PathBuf, pool: String },
     #[error("{path} has too little room: {room}, at least {need} needed", room = ByteSize(*.room), need = ByteSize(*.need))]
     TooSmall { path: PathBuf, room: u64, need: u64 },
+    #[error(
+        "there is no folder {0}: make it where the new disk is mounted ({make}), or give another; a mistyped path would be a member on whatever disk it lies on",
+        make = format_args!("mkdir {}", larder_base::shell::word(.0))
+    )]
+    NoFolder(PathBuf),
     #[error("cannot {what} {path}: check that the disk is connected, mounted and writable")]
     Io { what: &'static str, path: PathBuf, source: io::Error },
     #[error("pool '{pool}' is in use by {holder} (lock on {path}): stop it first, or run the command there")]

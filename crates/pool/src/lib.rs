@@ -26,6 +26,7 @@ mod create;
 pub mod disk;
 mod error;
 pub mod filedisk;
+mod forecast;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod geometry;

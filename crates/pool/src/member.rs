@@ -101,7 +101,7 @@ pub struct MemberDisk {
     /// Nothing new is put on it, and what lies on it moves to others.
     pub leaving: AtomicBool,
     /// The disk whose place it takes, until that one has left.
-    pub replaces: Option<Uuid>,
+    replaces: Mutex<Option<Uuid>>,
     /// It has left; only its slot remains.
     retired: AtomicBool,
     pub read_errors: AtomicU64,
@@ -132,7 +132,7 @@ impl MemberDisk {
             in_sync: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
-            replaces: None,
+            replaces: Mutex::default(),
             retired: AtomicBool::new(false),
             read_errors: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
@@ -149,7 +149,7 @@ impl MemberDisk {
 
     /// A disk as the label has it, not attached yet.
     pub fn of_entry(entry: &label::Member) -> Self {
-        let new = Self { replaces: entry.replaces, ..Self::new(entry.id, entry.path.clone()) };
+        let new = Self { replaces: Mutex::new(entry.replaces), ..Self::new(entry.id, entry.path.clone()) };
         new.leaving.store(entry.leaving, Ordering::Release);
         if entry.offline {
             new.set_state(DiskState::Offline);
@@ -166,7 +166,7 @@ impl MemberDisk {
             suspect: self.is_suspect(),
             leaving: self.is_leaving(),
             offline: self.state() == DiskState::Offline,
-            replaces: self.replaces,
+            replaces: self.replaces(),
         }
     }
 
@@ -201,6 +201,14 @@ impl MemberDisk {
 
     pub fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Acquire)
+    }
+
+    pub fn replaces(&self) -> Option<Uuid> {
+        *self.replaces.lock()
+    }
+
+    pub fn set_replaces(&self, disk: Option<Uuid>) {
+        *self.replaces.lock() = disk;
     }
 
     /// Whether new data may be put on it.

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use crate::index::NO_SLOT;
 use crate::member::MemberDisk;
@@ -33,6 +34,9 @@ impl Members {
         for member in members {
             let _ = new.push(member);
         }
+        new.go_on_replacing();
+        // A label may say so of a disk that has left long ago.
+        new.end_replacements();
         new
     }
 
@@ -56,6 +60,20 @@ impl Members {
 
     pub fn iter(&self) -> impl Iterator<Item = &MemberDisk> {
         self.with_slots().map(|(_, member)| member)
+    }
+
+    /// A disk whose successor has joined leaves, also where it was cut short between the two labels that say so.
+    fn go_on_replacing(&self) {
+        let replaced: Vec<Uuid> = self.iter().filter_map(MemberDisk::replaces).collect();
+        let left_behind = self.iter().filter(|member| replaced.contains(&member.id));
+        left_behind.for_each(|member| member.leaving.store(true, Ordering::Release));
+    }
+
+    /// Whoever takes the place of a disk that has left has taken it.
+    pub fn end_replacements(&self) {
+        let known: Vec<Uuid> = self.iter().map(|member| member.id).collect();
+        let done = |member: &&MemberDisk| member.replaces().is_some_and(|of| !known.contains(&of));
+        self.iter().filter(done).for_each(|member| member.set_replaces(None));
     }
 
     pub fn len(&self) -> usize {

@@ -141,7 +141,42 @@ enum Look {
 }
 
 /// Used and total bytes of each disk that takes data, kept up to date as shards are moved.
-struct Fill(Mutex<Vec<(u8, u64, u64)>>);
+pub struct Fill(Mutex<Vec<(u8, u64, u64)>>);
+
+impl Fill {
+    pub fn new(disks: Vec<(u8, u64, u64)>) -> Self {
+        Self(Mutex::new(disks))
+    }
+
+    /// The shards of an object that are better moved from a disk that is fuller than others to the emptiest, and where to.
+    /// Counts them as moved.
+    pub fn evener(&self, geometry: &Geometry, header_bytes: u64, placed: &[(u8, u8)]) -> Vec<(u8, u8)> {
+        let permille = |used: u64, total: u64| (u128::from(used) * 1000 / u128::from(total.max(1))) as u64;
+        let mut fill = self.0.lock();
+        let mut taken: Vec<u8> = placed.iter().map(|(_, slot)| *slot).collect();
+        let mut moves = Vec::new();
+        for (index, slot) in placed {
+            let bytes = geometry.file_bytes(*index, header_bytes);
+            let Some(own) = fill.iter().find(|(at, _, _)| at == slot).map(|(_, used, total)| permille(*used, *total))
+            else {
+                continue;
+            };
+            let after = |(_, used, total): &(u8, u64, u64)| permille(used + bytes, *total);
+            let emptiest = fill.iter().filter(|(at, _, _)| !taken.contains(at)).min_by_key(|disk| after(disk)).copied();
+            let Some((target, _, _)) = emptiest.filter(|disk| after(disk) + EVEN_PERMILLE < own) else { continue };
+            for (at, used, _) in fill.iter_mut() {
+                if *at == target {
+                    *used += bytes;
+                } else if at == slot {
+                    *used = used.saturating_sub(bytes);
+                }
+            }
+            taken.iter_mut().filter(|at| *at == slot).for_each(|at| *at = target);
+            moves.push((*index, target));
+        }
+        moves
+    }
+}
 
 impl Core {
     pub fn has_to_move(&self) -> bool {
@@ -157,7 +192,7 @@ impl Core {
         let path = |member: &MemberDisk| member.path.read().display().to_string();
         let mut why: Vec<String> = Vec::new();
         for leaving in self.members.iter().filter(|member| member.is_leaving()) {
-            match self.members.iter().find(|member| member.replaces == Some(leaving.id)) {
+            match self.members.iter().find(|member| member.replaces() == Some(leaving.id)) {
                 Some(new) => why.push(format!("replacing {} with {}", path(leaving), path(new))),
                 None => why.push(format!("removing {}", path(leaving))),
             }
@@ -182,17 +217,9 @@ impl Core {
 
     /// Gives the place of disks that have long been out of use to spares. Returns when to look again.
     async fn replace_failed(self: &Arc<Self>) -> Option<Duration> {
-        if self.label().spares.is_empty() {
-            return None;
-        }
-        let out =
-            |member: &MemberDisk| !member.is_readable() && !member.is_leaving() && member.state() != DiskState::Offline;
         let mut next: Option<Duration> = None;
-        let waiting: Vec<(u8, Duration)> =
-            self.members.with_slots().filter(|(_, m)| out(m)).map(|(slot, m)| (slot, m.out_since())).collect();
-        for (slot, since) in waiting {
-            if since < SPARE_AFTER {
-                let left = SPARE_AFTER - since;
+        for (slot, left) in self.waiting_for_spares() {
+            if !left.is_zero() {
                 next = Some(next.map_or(left, |next| next.min(left)));
                 continue;
             }
@@ -203,6 +230,17 @@ impl Core {
             }
         }
         next
+    }
+
+    /// Disks whose place spares will take, and how long they have until then to come back.
+    pub fn waiting_for_spares(&self) -> Vec<(u8, Duration)> {
+        if self.label().spares.is_empty() {
+            return Vec::new();
+        }
+        let out =
+            |member: &MemberDisk| !member.is_readable() && !member.is_leaving() && member.state() != DiskState::Offline;
+        let left = |member: &MemberDisk| SPARE_AFTER.saturating_sub(member.out_since());
+        self.members.with_slots().filter(|(_, m)| out(m)).map(|(slot, m)| (slot, left(m))).collect()
     }
 
     // ---- one pass -----------------------------------------------------------------------------
@@ -216,12 +254,7 @@ impl Core {
             .away()
             .map(|away| format!("{} is away: what is not moving off a disk waits for it", away.path.read().display()));
         *self.mover.last_error.lock() = waiting.unwrap_or_default();
-        let fill = Arc::new(Fill(Mutex::new(
-            self.rooms(|_| 0)
-                .into_iter()
-                .map(|(slot, total, free)| (slot, total.saturating_sub(free), total))
-                .collect(),
-        )));
+        let fill = Arc::new(Fill::new(self.fill()));
         let clean = AtomicBool::new(true);
         let objects = futures::stream::unfold(String::new(), |after| async move {
             let object = self.next_object(&after).filter(|_| !self.closed.load(Ordering::Acquire))?;
@@ -339,7 +372,7 @@ impl Core {
     /// Where a shard of a disk that leaves goes: to the disk that takes its place, else to the roomiest.
     fn move_target(&self, object: &Object, slot: u8) -> Option<u8> {
         let id = self.member(slot).map(|member| member.id);
-        let successor = self.members.with_slots().find(|(_, m)| id.is_some() && m.replaces == id && m.takes_data());
+        let successor = self.members.with_slots().find(|(_, m)| id.is_some() && m.replaces() == id && m.takes_data());
         let need = shard_need(object);
         if let Some((new, _)) = successor {
             let roomy = self.rooms(crate::member::reserve_hard).iter().any(|(at, _, free)| *at == new && *free >= need);
@@ -357,36 +390,20 @@ impl Core {
         (object.geometry.k, object.geometry.m) != (k, m)
     }
 
-    /// Moves a shard from a disk that is fuller than others to the emptiest. Blocks.
+    /// Moves shards from disks that are fuller than others to the emptiest. Blocks.
     fn even_out(self: &Arc<Self>, object: &Arc<Object>, fill: &Fill) -> Result<(), PoolError> {
-        let permille = |used: u64, total: u64| (u128::from(used) * 1000 / u128::from(total.max(1))) as u64;
-        for (index, slot) in object.placed().collect::<Vec<_>>() {
-            let bytes = object.geometry.file_bytes(index, u64::from(object.header_bytes));
-            let taken: Vec<u8> = object.placed().map(|(_, taken)| taken).collect();
-            let target = {
-                let mut fill = fill.0.lock();
-                let Some(own) =
-                    fill.iter().find(|(at, _, _)| *at == slot).map(|(_, used, total)| permille(*used, *total))
-                else {
-                    continue;
-                };
-                let after = |(_, used, total): &(u8, u64, u64)| permille(used + bytes, *total);
-                let emptiest =
-                    fill.iter().filter(|(at, _, _)| !taken.contains(at)).min_by_key(|disk| after(disk)).copied();
-                let Some(target) = emptiest.filter(|disk| after(disk) + EVEN_PERMILLE < own) else { continue };
-                for (at, used, _) in fill.iter_mut() {
-                    if *at == target.0 {
-                        *used += bytes;
-                    } else if *at == slot {
-                        *used = used.saturating_sub(bytes);
-                    }
-                }
-                target.0
-            };
+        let placed: Vec<(u8, u8)> = object.placed().collect();
+        for (index, target) in fill.evener(&object.geometry, u64::from(object.header_bytes), &placed) {
             let _one = self.repairs.one(object.version);
             self.move_shard(object, index, target)?;
         }
         Ok(())
+    }
+
+    /// Slot, used and total bytes of the disks that take data.
+    pub fn fill(&self) -> Vec<(u8, u64, u64)> {
+        let rooms = self.rooms(|_| 0);
+        rooms.into_iter().map(|(slot, total, free)| (slot, total.saturating_sub(free), total)).collect()
     }
 
     // ---- writing anew -------------------------------------------------------------------------
@@ -497,6 +514,7 @@ impl Core {
         let path = member.path.read().clone();
         let io = member.io();
         member.retire();
+        self.members.end_replacements();
         self.files.clear();
         if !self.write_labels(|_| {}) {
             return false;
@@ -513,30 +531,6 @@ impl Core {
     }
 
     // ---- figures ------------------------------------------------------------------------------
-
-    /// Bytes to be written for every object to be in place.
-    pub fn bytes_out_of_place(&self, layout: Layout, width: u8) -> u64 {
-        let disks = self.members.iter().filter(|member| member.takes_data()).count();
-        let mut bytes = 0;
-        for object in self.index.read().objects.values() {
-            let (k, m) = shape_of(layout, width, object.geometry.size, disks);
-            if (object.geometry.k, object.geometry.m) != (k, m) {
-                let new = Geometry { k, m, ..object.geometry };
-                bytes += (0..new.shards()).map(|index| new.shard_bytes(index)).sum::<u64>();
-            }
-        }
-        bytes + self.bytes_uneven()
-    }
-
-    /// What the fuller disks hold above an even fill.
-    fn bytes_uneven(&self) -> u64 {
-        let rooms = self.rooms(|_| 0);
-        let (used, total) = rooms.iter().fold((0u128, 0u128), |(used, total), (_, all, free)| {
-            (used + u128::from(all - free.min(all)), total + u128::from(*all))
-        });
-        let even = |all: u64| (u128::from(all) * used / total.max(1)) as u64;
-        rooms.iter().map(|(_, all, free)| (all - free.min(all)).saturating_sub(even(*all))).sum()
-    }
 
     /// Bytes a second at which shards can be read just now; `None` when there is next to nothing to read. Blocks.
     pub fn read_rate(self: &Arc<Self>) -> Option<u64> {
@@ -555,7 +549,7 @@ impl Core {
 }
 
 /// `k` and `m` of an object of this size on so many disks.
-fn shape_of(layout: Layout, width: u8, size: u64, disks: usize) -> (u8, u8) {
+pub fn shape_of(layout: Layout, width: u8, size: u64, disks: usize) -> (u8, u8) {
     let width = if size <= MIRROR_BYTES_MAX { layout.failures() + 1 } else { width };
     layout.shape(width, disks)
 }

@@ -1,8 +1,11 @@
 //! What a pool says about itself, and what pools lie on a set of directories.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use larder_base::shell;
+use larder_base::units::Elapsed;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -98,7 +101,8 @@ impl Pool {
     pub fn status(&self) -> PoolStatus {
         let core = &self.core;
         let label = core.label();
-        let disks: Vec<DiskStatus> = core.members.iter().map(|member| disk_status(member, &label)).collect();
+        let full = core.full_disks();
+        let disks: Vec<DiskStatus> = core.members.iter().map(|member| disk_status(member, &label, &full)).collect();
         let (state, status, action) = self.verdict(&disks);
         let (total_bytes, available_bytes) = core.space();
         let (objects, stored_bytes) = {
@@ -139,21 +143,28 @@ impl Pool {
     /// The worst there is to say, in one sentence, and the remedy.
     fn verdict(&self, disks: &[DiskStatus]) -> (PoolState, String, String) {
         let core = &self.core;
-        let names = |wanted: &dyn Fn(&DiskStatus) -> bool| {
-            let found: Vec<String> =
-                disks.iter().filter(|disk| wanted(disk)).map(|disk| disk.path.display().to_string()).collect();
-            (found.len(), found.join(", "))
+        let of = |wanted: &dyn Fn(&DiskStatus) -> bool| -> Vec<&Path> {
+            disks.iter().filter(|disk| wanted(disk)).map(|disk| disk.path.as_path()).collect()
         };
         let unreadable =
             |disk: &DiskStatus| matches!(disk.state, DiskState::Faulted | DiskState::Removed | DiskState::Missing);
         let clear = format!("larder pool clear {}", core.name);
-        let (gone, gone_names) = names(&unreadable);
-        let (lost, _) = names(&|disk| unreadable(disk) || disk.state == DiskState::Offline);
-        if lost > usize::from(core.failures()) {
-            let status = format!("{gone} disks are not usable ({gone_names}): data that lies on them cannot be read.");
-            return (PoolState::Faulted, status, format!("Reconnect them, then run: {clear}"));
+        let online = |disks: &[&Path]| each(disks, |disk| format!("larder pool online {} {disk}", core.name));
+        let gone = of(&unreadable);
+        let offline = of(&|disk| disk.state == DiskState::Offline);
+        if gone.len() + offline.len() > usize::from(core.failures()) {
+            let lost = [&gone[..], &offline[..]].concat();
+            let status = format!("{} not usable: data that lies there cannot be read.", all_are(&lost));
+            let mut actions = Vec::new();
+            if !offline.is_empty() {
+                actions.push(format!("Bring back what was taken offline:\n{}", online(&offline)));
+            }
+            if !gone.is_empty() {
+                actions.push(format!("Reconnect {}, then run: {clear}", list(&gone)));
+            }
+            return (PoolState::Faulted, status, actions.join("\n"));
         }
-        if gone > 0 {
+        if !gone.is_empty() {
             let states: Vec<String> = disks
                 .iter()
                 .filter(|disk| unreadable(disk))
@@ -167,32 +178,31 @@ impl Pool {
                 })
                 .collect();
             let status = format!("{}. The pool serves everything with reduced redundancy.", states.join("; "));
-            let replace = format!("larder pool replace {} {gone_names} NEW-DISK", core.name);
-            let action = match disks.iter().any(|disk| disk.replaces.is_some()) {
-                true => "Wait until its place is taken.".to_owned(),
-                false => format!("Check cable and mount of {gone_names}, then run: {clear}; or: {replace}"),
-            };
-            return (PoolState::Degraded, status, action);
+            return (PoolState::Degraded, status, self.action_for_gone(disks, &unreadable));
         }
-        let (offline, offline_names) = names(&|disk| disk.state == DiskState::Offline);
-        if offline > 0 {
-            let status =
-                format!("{offline_names} was taken offline. The pool serves everything with reduced redundancy.");
-            let action = format!("larder pool online {} {offline_names}", core.name);
-            return (PoolState::Degraded, status, action);
+        if !offline.is_empty() {
+            let was = if offline.len() == 1 { "was" } else { "were" };
+            let names = list(&offline);
+            let status = format!("{names} {was} taken offline. The pool serves everything with reduced redundancy.");
+            return (PoolState::Degraded, status, online(&offline));
         }
-        let (read_only, read_only_names) = names(&|disk| disk.state == DiskState::ReadOnly);
-        if read_only > 0 {
-            let state = if read_only == disks.len() { PoolState::Faulted } else { PoolState::Degraded };
-            let status = format!("{read_only_names} refuses writes; new data goes to the other disks.");
-            let action = format!("mount -o remount,rw {read_only_names} && {clear}");
-            return (state, status, action);
+        let read_only = of(&|disk| disk.state == DiskState::ReadOnly);
+        if !read_only.is_empty() {
+            let state = if read_only.len() == disks.len() { PoolState::Faulted } else { PoolState::Degraded };
+            let refuse = if read_only.len() == 1 { "refuses" } else { "refuse" };
+            let status = format!("{} {refuse} writes; new data goes to the other disks.", list(&read_only));
+            let remount = each(&read_only, |disk| format!("mount -o remount,rw \"$(stat -c %m {disk})\""));
+            return (state, status, format!("{remount}\n{clear}"));
         }
-        let (resilvering, resilvering_names) = names(&|disk| disk.state == DiskState::Resilvering);
-        if resilvering > 0 {
-            let status = format!("{resilvering_names} is being brought up to date.");
+        let resilvering = of(&|disk| disk.state == DiskState::Resilvering);
+        if !resilvering.is_empty() {
+            let status = format!("{} being brought up to date.", all_are(&resilvering));
             return (PoolState::Degraded, status, "Wait for it to finish.".to_owned());
         }
+        let names = |wanted: &dyn Fn(&DiskStatus) -> bool| {
+            let found = of(wanted);
+            (found.len(), list(&found))
+        };
         let (bad, bad_names) = names(&|disk| disk.checksum_errors + disk.read_errors + disk.write_errors > 0);
         if bad > 0 {
             let status = match core.scrubs.has_lost.load(Ordering::Acquire) {
@@ -204,10 +214,58 @@ impl Pool {
             let action = format!("Check the disk (smartctl -a); if it is well run: {clear}");
             return (PoolState::Online, status, action);
         }
+        let full = of(&|disk| disk.full);
+        if !full.is_empty() {
+            let name = &core.name;
+            let status = match full.len() == disks.len() {
+                true => "All disks are full: nothing new can be stored.".to_owned(),
+                false => format!("{} full: new data goes to the other disks, while they have room.", all_are(&full)),
+            };
+            let action =
+                format!("Delete something; or: larder pool add {name} NEW-DISK && larder pool rebalance {name}");
+            return (PoolState::Online, status, action);
+        }
         if let Some(moving) = core.moving() {
             return (PoolState::Online, format!("{}; everything is served meanwhile.", moving.why), String::new());
         }
         (PoolState::Online, "All disks are well.".to_owned(), String::new())
+    }
+
+    /// What to do about disks that are out of use. Nothing where their place is being taken.
+    fn action_for_gone(&self, disks: &[DiskStatus], unreadable: &dyn Fn(&DiskStatus) -> bool) -> String {
+        let core = &self.core;
+        let staying: Vec<&DiskStatus> = disks.iter().filter(|disk| unreadable(disk) && !disk.leaving).collect();
+        if staying.is_empty() {
+            let gone = disks.iter().filter(|disk| unreadable(disk)).count();
+            let places = if gone == 1 { "its place is taken" } else { "their places are taken" };
+            return format!("Wait until {places}.");
+        }
+        let paths: Vec<&Path> = staying.iter().map(|disk| disk.path.as_path()).collect();
+        let check = format!("Check cable and mount of {}, then run: larder pool clear {}", list(&paths), core.name);
+        let waiting: Vec<(Uuid, Duration)> = core
+            .waiting_for_spares()
+            .into_iter()
+            .filter(|(_, left)| !left.is_zero())
+            .filter_map(|(slot, left)| Some((core.member(slot)?.id, left)))
+            .collect();
+        let mut actions = vec![check];
+        for ((id, left), spare) in waiting.iter().zip(core.label().spares) {
+            let Some(disk) = staying.iter().find(|disk| disk.id == *id) else { continue };
+            let (path, spare) = (disk.path.display(), spare.path.display());
+            let left = Elapsed(left.as_secs());
+            actions.push(format!("The spare {spare} takes the place of {path} in {left} minutes, unless it is back."));
+        }
+        let without_spare: Vec<&Path> = staying
+            .iter()
+            .filter(|disk| !waiting.iter().take(actions.len() - 1).any(|(id, _)| *id == disk.id))
+            .map(|disk| disk.path.as_path())
+            .collect();
+        if !without_spare.is_empty() {
+            let replace = each(&without_spare, |disk| format!("larder pool replace {} {disk} NEW-DISK", core.name));
+            let places = if without_spare.len() == 1 { "a new disk in its place" } else { "new disks in their places" };
+            actions.push(format!("Or put {places}:\n{replace}"));
+        }
+        actions.join("\n")
     }
 
     /// The pools that lie on these directories. Changes nothing, needs no lock.
@@ -258,7 +316,25 @@ fn found(disks: &[&Labelled]) -> Option<FoundPool> {
     })
 }
 
-fn disk_status(member: &MemberDisk, label: &Label) -> DiskStatus {
+fn list(paths: &[&Path]) -> String {
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    match names.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+fn all_are(paths: &[&Path]) -> String {
+    format!("{} {}", list(paths), if paths.len() == 1 { "is" } else { "are" })
+}
+
+/// One command for each of these disks, on a line of its own.
+fn each(disks: &[&Path], command: impl Fn(&str) -> String) -> String {
+    disks.iter().map(|disk| command(&shell::word(disk))).collect::<Vec<_>>().join("\n")
+}
+
+fn disk_status(member: &MemberDisk, label: &Label, full: &[Uuid]) -> DiskStatus {
     let space = member.space();
     DiskStatus {
         path: member.path.read().clone(),
@@ -271,9 +347,9 @@ fn disk_status(member: &MemberDisk, label: &Label) -> DiskStatus {
         used_bytes: space.total_bytes.saturating_sub(space.free_bytes),
         free_bytes: space.free_bytes,
         journal: label.journal.contains(&member.id),
-        full: member.is_full(),
+        full: full.contains(&member.id),
         leaving: member.is_leaving(),
-        replaces: member.replaces,
+        replaces: member.replaces(),
         last_error: member.last_error.lock().clone(),
     }
 }

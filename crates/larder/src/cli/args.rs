@@ -197,17 +197,19 @@ pub(crate) enum PoolCommand {
         words: Vec<String>,
     },
     /// Take new disks in: empty folders, or disks mounted there
+    #[command(override_usage = "larder pool add [OPTIONS] [POOL] DISK...")]
     Add {
         /// POOL DISK...: the pool (left out: the only one) and the new disks
         #[arg(required = true, value_name = "POOL|DISK")]
         words: Vec<String>,
-        /// They wait until a disk of the pool has failed, and then take its place
+        /// They wait until a disk of the pool has been out of use for 5 minutes, and then take its place
         #[arg(long)]
         spare: bool,
         #[command(flatten)]
         how: ChangeHow,
     },
     /// Put a new disk in the place of another, which may be gone
+    #[command(override_usage = "larder pool replace [OPTIONS] [POOL] OLD [NEW]")]
     Replace {
         /// POOL OLD NEW: the pool (left out: the only one), a disk of it, and an empty folder. With OLD alone: an empty disk is
         /// mounted where the old one was
@@ -217,6 +219,7 @@ pub(crate) enum PoolCommand {
         how: ChangeHow,
     },
     /// Empty a disk and take it out of the pool
+    #[command(override_usage = "larder pool remove [OPTIONS] [POOL] DISK")]
     Remove {
         /// POOL DISK: the pool (left out: the only one) and the disk
         #[arg(required = true, value_name = "POOL|DISK", num_args = 1..=2)]
@@ -228,12 +231,16 @@ pub(crate) enum PoolCommand {
         how: ChangeHow,
     },
     /// Do not use a disk until told otherwise; it may be unmounted
+    #[command(override_usage = "larder pool offline [OPTIONS] [POOL] DISK")]
     Offline {
+        /// The pool (left out: the only one) and one disk of it
         #[arg(required = true, value_name = "POOL|DISK", num_args = 1..=2)]
         words: Vec<String>,
     },
     /// Use a disk again; it is brought up to date
+    #[command(override_usage = "larder pool online [OPTIONS] [POOL] DISK")]
     Online {
+        /// The pool (left out: the only one) and one disk of it
         #[arg(required = true, value_name = "POOL|DISK", num_args = 1..=2)]
         words: Vec<String>,
     },

@@ -14,7 +14,7 @@ pub(crate) fn pool_failure(error: &PoolError) -> Failure {
     let kind = match error {
         PoolError::Locked { .. } | PoolError::InUse { .. } => FailureKind::Busy,
         PoolError::NotEmpty { .. } | PoolError::AlreadyLabelled { .. } => FailureKind::Exists,
-        PoolError::NoPool(_) => FailureKind::NotFound,
+        PoolError::NoPool(_) | PoolError::NoFolder(_) => FailureKind::NotFound,
         PoolError::BadName(_)
         | PoolError::TooFewDisks { .. }
         | PoolError::TooManyDisks { .. }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use larder_base::shell::word;
+
 use super::flush::measure_flushes;
 use super::report::{CheckReport, DeviceReport, DiskReport, Finding, Level, Space, Unknown};
 use super::rules;
@@ -17,11 +19,13 @@ pub struct CheckOptions {
     /// Writes a file of 1 MiB for two seconds.
     pub flush_test: bool,
     pub smart: bool,
+    /// The pool that a folder is a disk of: labels are not ours to read.
+    pub pool_of: fn(&Path) -> Option<String>,
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        Self { members: Vec::new(), flush_test: true, smart: true }
+        Self { members: Vec::new(), flush_test: true, smart: true, pool_of: |_| None }
     }
 }
 
@@ -77,7 +81,7 @@ impl Checker<'_> {
                 self.ask_smart(&mut report, at);
             }
         }
-        if self.options.flush_test && !report.is_device {
+        if self.options.flush_test && !report.is_device && !self.is_absent(given) {
             self.test_flush(&mut report);
         }
         let found = self.findings(&report);
@@ -111,6 +115,9 @@ impl Checker<'_> {
                 report.space = self.space(&real);
                 let below = self.machine.below_mount(&mount);
                 report.mount = Some(mount);
+                if self.is_absent(given) {
+                    report.findings.push(absent(given));
+                }
                 below
             }
             Target::Nothing(why) => {
@@ -146,6 +153,11 @@ impl Checker<'_> {
             Some(mount) => Target::Folder { mount: mount.clone(), real },
             None => Target::Nothing("no mounted filesystem holds it".to_owned()),
         }
+    }
+
+    /// A recorded machine has no folders.
+    fn is_absent(&self, given: &Path) -> bool {
+        self.machine.is_live() && !given.exists()
     }
 
     /// Of a recorded machine there are no numbers.
@@ -206,6 +218,16 @@ impl Checker<'_> {
 
     fn findings(&self, report: &DiskReport) -> Vec<Finding> {
         let mut found = Vec::new();
+        // What lies below a loop device or a volume is in use by that, which is nobody's concern; whether it itself is, is.
+        let is_layered = !report.layers.is_empty();
+        let whole: Vec<BlockDevice> = match (report.is_device, is_layered) {
+            (false, _) => Vec::new(),
+            (true, false) => report.devices.iter().map(|entry| entry.device.clone()).collect(),
+            (true, true) => {
+                let name = self.machine.device_name(&report.given);
+                name.and_then(|name| BlockDevice::read(self.machine, &name)).into_iter().collect()
+            }
+        };
         found.extend(report.mount.iter().flat_map(rules::filesystem::mount));
         found.extend(report.space.iter().flat_map(rules::filesystem::space));
         found.extend(rules::filesystem::layers(&report.layers, report.devices.len()));
@@ -213,18 +235,40 @@ impl Checker<'_> {
             found.extend(rules::device::device(device, smart.as_ref()));
             found.extend(smart.iter().flat_map(|smart| rules::health::health(device, smart)));
             found.extend(rules::flush::protected(device, smart.as_ref()));
-            if report.is_device {
-                found.extend(self.in_use(device));
-            }
             if self.system.contains(&device.name) {
-                found.push(system_disk(device, report.is_device));
+                found.push(system_disk(device, report.is_device && !is_layered));
             }
         }
+        for device in &whole {
+            found.extend(self.in_use(device));
+        }
+        found.extend(self.member_of(&report.given, &whole));
         if let Some(rate) = &report.flush {
             let disks: Vec<&BlockDevice> = report.devices.iter().map(|d| &d.device).collect();
             found.extend(rules::flush::flush(rate, &disks, &report.layers));
         }
         found
+    }
+
+    /// The pool that the folder, or one on a filesystem of these devices, belongs to.
+    fn member_of(&self, given: &Path, devices: &[BlockDevice]) -> Option<Finding> {
+        if !self.machine.is_live() {
+            return None;
+        }
+        let mounts = self.machine.mounts();
+        let numbers = devices.iter().flat_map(|device| device.numbers(self.machine));
+        let points: Vec<PathBuf> =
+            numbers.flat_map(|number| mounts.of_number(&number)).map(|mount| mount.point.clone()).collect();
+        let folders = points.iter().flat_map(|point| [point.clone(), point.join("larder")]);
+        let mut folders = std::iter::once(given.to_owned()).filter(|_| devices.is_empty()).chain(folders);
+        folders.find_map(|folder| {
+            let pool = (self.options.pool_of)(&folder)?;
+            let what = format!("{} is a disk of the pool '{pool}' already", folder.display());
+            Some(
+                Finding::new(Level::Note, "member", what, "a disk belongs to one pool, once")
+                    .action(format!("see how it is: larder pool status {}", word(&folder))),
+            )
+        })
     }
 
     fn in_use(&self, device: &BlockDevice) -> Vec<Finding> {
@@ -234,6 +278,13 @@ impl Checker<'_> {
         });
         busy.collect()
     }
+}
+
+fn absent(given: &Path) -> Finding {
+    let shown = given.display();
+    let why = "what is said here is true of the folder above it; where a disk is not mounted that is another disk";
+    Finding::new(Level::Refuse, "missing", format!("there is no folder {shown}"), why)
+        .action(format!("see that the disk is mounted, then: mkdir {}", word(given)))
 }
 
 /// What only the disk itself knows.

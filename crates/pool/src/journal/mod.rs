@@ -303,6 +303,11 @@ impl Shared {
         let _ = wait.recv_timeout(COPIES_WAIT_MAX);
     }
 
+    /// Bytes that a further copy would have.
+    pub fn copied_bytes(&self) -> u64 {
+        self.state.lock().segments.copied_bytes()
+    }
+
     /// Takes `pending` into the queue; `false` when the queue is full.
     fn enqueue(&self, pending: &mut Option<Pending>) -> Result<bool, LogError> {
         let mut state = self.state.lock();

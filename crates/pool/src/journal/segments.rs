@@ -184,6 +184,11 @@ impl Segments {
         (0..).find(|file| !taken(file)).unwrap_or(0)
     }
 
+    /// Bytes that a further copy would have.
+    pub fn copied_bytes(&self) -> u64 {
+        self.used.values().map(|segment| segment.bytes).sum()
+    }
+
     /// Bytes in segments that are in use, and how many of them may be.
     pub fn usage(&self) -> (u64, u64) {
         let used = self.used.values().filter(|s| s.live > 0).map(|s| s.bytes).sum();

@@ -596,3 +596,20 @@ async fn tombstones_that_were_found_are_swept_when_they_are_in_the_way() {
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     assert_eq!(log.replay(crate::tombstones::STREAM, 0).await.unwrap().len(), 0);
 }
+
+/// An open file outlives its folder: what is written there from then on nobody would find.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_whose_folder_is_removed_is_made_anew() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    append(&pool, "a", 1..=10).await;
+    std::fs::remove_dir_all(bench.disks[0].join("journal")).unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    append(&pool, "a", 11..=20).await;
+    let status = pool.status();
+    assert!(status.disks[0].write_errors == 1 && status.disks[0].last_error.contains("journal"), "{status:?}");
+    drop(pool);
+    std::fs::remove_dir_all(bench.disks[1].join("journal")).unwrap();
+    let pool = bench.open().await;
+    expect(&pool, "a", 1..=20).await;
+}

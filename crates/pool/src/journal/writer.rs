@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use larder_base::checksum::checksum_slices;
@@ -25,6 +25,8 @@ use crate::work::{Started, Work};
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 /// Zeros written at a time.
 const ZEROS_BYTES: usize = 1 << 20;
+/// How often it is looked whether the copies still have names: a file that is open outlives its folder.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A batch takes no more records once it has this many bytes.
 const BATCH_BYTES: u64 = 4 << 20;
 
@@ -39,6 +41,8 @@ pub struct Writer {
     preparing: Option<Started>,
     sequence_next: u64,
     batch_next: u64,
+    /// When the copies were looked for by name.
+    looked: Instant,
 }
 
 struct Current {
@@ -163,6 +167,7 @@ impl Writer {
             preparing: None,
             sequence_next: sequence_last + 1,
             batch_next: batch_last + 1,
+            looked: Instant::now(),
         };
         let is_copy = |slot: &u8| {
             let is_writable = writer.core.member(*slot).is_some_and(|member| member.is_writable());
@@ -335,6 +340,7 @@ impl Writer {
         if need > room {
             self.begin_segment(shared, need)?;
         }
+        self.look_for_copies(shared)?;
         let payloads: Vec<&[Bytes]> = batch.iter().map(|pending| pending.payload.as_slice()).collect();
         self.append(shared, records, &payloads, Vec::new())
     }
@@ -416,6 +422,27 @@ impl Writer {
         let failures: Vec<(u8, io::Error)> =
             self.copies.iter().zip(results).filter_map(|(copy, result)| Some((copy.slot, result.err()?))).collect();
         if failures.is_empty() { Ok(()) } else { self.replace_copies(shared, failures) }
+    }
+
+    /// A copy without a name would be written, and found by nobody: another is made before more is promised. Where none has
+    /// a name there is nothing to make it of; what is in memory reaches the objects all the same.
+    fn look_for_copies(&mut self, shared: &Shared) -> Result<(), LogError> {
+        let Some(current) = &self.current else { return Ok(()) };
+        if self.looked.elapsed() < LOOK_EVERY {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        let name = file_name(current.file);
+        let is_gone = |copy: &&Copy| {
+            let io = self.core.member(copy.slot).and_then(|member| member.io().ok());
+            io.is_some_and(|io| io.open(&name, false).is_err_and(|error| error.kind() == io::ErrorKind::NotFound))
+        };
+        let why = || io::Error::new(io::ErrorKind::NotFound, "its journal is gone: somebody has removed the files");
+        let gone: Vec<(u8, io::Error)> = self.copies.iter().filter(is_gone).map(|copy| (copy.slot, why())).collect();
+        if gone.is_empty() || gone.len() == self.copies.len() {
+            return Ok(());
+        }
+        self.replace_copies(shared, gone)
     }
 
     /// For each copy, the filesystem that it shares with another: their device would do one flush after the other, so the

@@ -1,5 +1,6 @@
 //! Adding, replacing and removing disks, other layouts; each with a crash or a failure in the middle.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -90,7 +91,7 @@ async fn a_pool_grows_and_objects_use_the_wider_stripes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_is_removed_and_is_an_empty_folder_again() {
-    for (layout, disks) in [(Layout::Mirror2, 3), (Layout::Raidz1, 4), (Layout::Raidz1, 3), (Layout::Stripe, 3)] {
+    for (layout, disks) in [(Layout::Mirror2, 3), (Layout::Raidz1, 4), (Layout::Raidz1, 5), (Layout::Stripe, 3)] {
         let bench = Bench::new(disks);
         let pool = bench.create(layout).await;
         fill(&pool, 0, 12).await;
@@ -323,6 +324,88 @@ async fn a_spare_takes_the_place_of_a_disk_that_failed() {
     scrubbed(&pool).await;
 }
 
+/// The successor of a disk that has left is a disk like any other, and the advice on the next failure is the usual one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_was_taken_is_taken() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 8).await;
+    // What is being written there meanwhile would be in the way of a removal.
+    let lose = |disk: usize| std::fs::rename(&bench.disks[disk], bench.dir.path().join(format!("dead{disk}"))).unwrap();
+    let (one, spare) = (new_disk(&bench, "one"), new_disk(&bench, "spare"));
+    pool.change(&Change::Replace { old: text(&bench.disks[0]), new: one.clone() }).await.unwrap();
+    settled(&pool).await;
+    pool.change(&Change::Add { disks: vec![spare], spare: true }).await.unwrap();
+    lose(2);
+    pool.check().await.unwrap();
+    assert!(pool.core.blocking(|core| core.use_spare(2)).await.unwrap().unwrap());
+    pool.core.mover.wanted.notify_one();
+    settled(&pool).await;
+    assert!(pool.status().disks.iter().all(|disk| disk.replaces.is_none()), "{:?}", pool.status().disks);
+    assert!(pool.core.label().members.iter().all(|member| member.replaces.is_none()));
+    lose(1);
+    pool.check().await.unwrap();
+    let action = pool.status().action;
+    assert!(action.contains(&format!("larder pool replace tank {} NEW-DISK", bench.disks[1].display())), "{action}");
+    // A label of an earlier larder still says so.
+    let stale = pool.core.members.get(1).unwrap().entry().id;
+    pool.core.members.iter().next().unwrap().set_replaces(Some(uuid::Uuid::from_u128(stale.as_u128() ^ 1)));
+    pool.core.write_labels(|_| {});
+    pool.close().await.unwrap();
+    let pool = Pool::open(crate::OpenOptions { disks: vec![one], ..bench.open_options() }).await.unwrap();
+    assert!(pool.status().disks.iter().all(|disk| disk.replaces.is_none()), "{:?}", pool.status().disks);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_to_do_is_a_command_for_each_disk() {
+    let bench = Bench::new(6);
+    let pool = bench.create(Layout::Raidz2).await;
+    fill(&pool, 0, 4).await;
+    let away = |disk: usize| bench.dir.path().join(format!("away {disk}"));
+    let disks: Vec<String> = bench.disks.iter().map(|disk| text(disk)).collect();
+    for disk in [2, 4] {
+        std::fs::rename(&bench.disks[disk], away(disk)).unwrap();
+    }
+    pool.check().await.unwrap();
+    let action = pool.status().action;
+    for disk in [2, 4] {
+        let command = format!("larder pool replace tank {} NEW-DISK", disks[disk]);
+        assert!(action.lines().any(|line| line == command), "{action}");
+    }
+    let spare = new_disk(&bench, "the spare");
+    pool.change(&Change::Add { disks: vec![spare.clone()], spare: true }).await.unwrap();
+    let action = pool.status().action;
+    let says = format!("The spare {} takes the place of {} in 4:5", spare.display(), disks[2]);
+    assert!(action.contains(&says) && !action.contains(&format!("replace tank {}", disks[2])), "{action}");
+    assert!(action.lines().any(|line| line == format!("larder pool replace tank {} NEW-DISK", disks[4])), "{action}");
+    pool.change(&Change::Remove { disk: text(&spare) }).await.unwrap();
+    for disk in [2, 4] {
+        std::fs::rename(away(disk), &bench.disks[disk]).unwrap();
+    }
+    pool.check().await.unwrap();
+    pool.repaired().await;
+    for disk in [2, 4] {
+        pool.change(&Change::Offline { disk: disks[disk].clone() }).await.unwrap();
+    }
+    let status = pool.status();
+    assert_eq!(status.action, format!("larder pool online tank {}\nlarder pool online tank {}", disks[2], disks[4]));
+    assert!(status.status.contains(&format!("{} and {} were taken offline", disks[2], disks[4])), "{}", status.status);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_named() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Mirror2).await;
+    fill(&pool, 0, 4).await;
+    assert!(pool.status().disks.iter().all(|disk| !disk.full));
+    bench.faults(1).quota_bytes.store(1 << 20, SeqCst);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let status = pool.status();
+    assert!(status.disks[1].full && status.status.contains("disk1 is full"), "{status:?}");
+    assert!(status.action.contains("larder pool add tank NEW-DISK"), "{}", status.action);
+    assert_eq!(status.state, PoolState::Online);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_is_refused_and_changes_nothing() {
     let bench = Bench::new(3);
@@ -339,16 +422,147 @@ async fn what_cannot_be_is_refused_and_changes_nothing() {
         (Change::Rebalance { layout: Some(Layout::Raidz3), width: None }, "at least 5 disks"),
         (Change::Rebalance { layout: None, width: Some(9) }, "width 9"),
         (Change::Keep { disk: text(&own) }, "not being removed"),
+        (Change::Remove { disk: text(&own) }, "needs 3 disks"),
     ];
     for (change, says) in cases {
         for error in [pool.plan_change(&change).await.unwrap_err(), pool.change(&change).await.unwrap_err()] {
             assert!(error.to_string().contains(says), "{change:?}: {error}");
         }
     }
-    pool.change(&Change::Remove { disk: text(&own) }).await.unwrap();
-    let error = pool.change(&Change::Remove { disk: text(&bench.disks[1]) }).await.unwrap_err().to_string();
-    assert!(error.contains("needs 2 disks"), "{error}");
     assert_eq!(pool.core.label().members.len(), label.members.len());
+}
+
+/// Somebody mistypes where a disk is mounted, and the folder would lie on the system's disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_does_not_exist_is_not_made_a_member() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    let typo = bench.dir.path().join("typo");
+    let old = text(&bench.disks[0]);
+    for change in [
+        Change::Add { disks: vec![typo.clone()], spare: false },
+        Change::Add { disks: vec![new_disk(&bench, "there"), typo.clone()], spare: true },
+        Change::Replace { old, new: typo.clone() },
+    ] {
+        for error in [pool.plan_change(&change).await.unwrap_err(), pool.change(&change).await.unwrap_err()] {
+            let error = error.to_string();
+            assert!(error.contains(&format!("mkdir {}", typo.display())), "{change:?}: {error}");
+        }
+        assert!(!typo.exists(), "{change:?}");
+    }
+    assert!(pool.status().spares.is_empty() && pool.status().disks.len() == 3);
+}
+
+/// What the layout needs stays, unless the disk is lost anyway: then as many copies as it survives failures, and one.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_disk_is_removed_that_the_layout_needs_unless_it_is_lost() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 8).await;
+    let remove = |disk: usize| Change::Remove { disk: text(&bench.disks[disk]) };
+    let error = pool.change(&remove(2)).await.unwrap_err().to_string();
+    assert!(error.contains("needs 3 disks") && error.contains("rebalance tank --layout mirror"), "{error}");
+    std::fs::rename(&bench.disks[2], bench.dir.path().join("dead")).unwrap();
+    pool.check().await.unwrap();
+    let plan = pool.change(&remove(2)).await.unwrap();
+    assert_eq!((plan.before.failures_survived, plan.after.failures_survived, plan.after.disks), (0, 1, 2));
+    assert!(plan.warnings.iter().any(|text| text.contains("--layout mirror")), "{:?}", plan.warnings);
+    settled(&pool).await;
+    assert_eq!(pool.status().state, PoolState::Online);
+    scrubbed(&pool).await;
+    let error = pool.change(&Change::Rebalance { layout: None, width: None }).await.unwrap_err().to_string();
+    assert!(error.contains("--layout mirror"), "{error}");
+    pool.change(&Change::Rebalance { layout: Some(Layout::Mirror2), width: None }).await.unwrap();
+    settled(&pool).await;
+    let error = pool.change(&remove(1)).await.unwrap_err().to_string();
+    assert!(error.contains("needs 2 disks"), "{error}");
+    verify(&pool, 0, 8).await;
+}
+
+fn written_bytes(pool: &Pool) -> HashMap<uuid::Uuid, u64> {
+    pool.core.members.iter().map(|member| (member.id, member.counts.written_bytes.get())).collect()
+}
+
+/// Makes a change and holds what was said of its bytes beside what the disks then wrote.
+async fn foretold(pool: &Pool, what: &str, change: Change) -> crate::ChangePlan {
+    let plan = pool.plan_change(&change).await.unwrap();
+    let before = written_bytes(pool);
+    pool.change(&change).await.unwrap();
+    settled(pool).await;
+    pool.repaired().await;
+    let after = written_bytes(pool).into_iter();
+    let written: u64 = after.map(|(id, bytes)| bytes - before.get(&id).copied().unwrap_or(0)).sum();
+    // Labels, the history and a segment of the journal are nobody's concern.
+    let slack = plan.move_bytes / 6 + (1 << 20);
+    assert!(written.abs_diff(plan.move_bytes) < slack, "{what}: {} said, {written} written", plan.move_bytes);
+    plan
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dry_run_says_will_be_written_is_written() {
+    let survived = |plan: &crate::ChangePlan| (plan.before.failures_survived, plan.after.failures_survived);
+    // As many disks as objects are wide: all is written anew, narrower.
+    let bench = Bench::new(6);
+    let pool = bench.create(Layout::Raidz3).await;
+    fill(&pool, 0, 12).await;
+    let plan = foretold(&pool, "raidz3", Change::Remove { disk: text(&bench.disks[0]) }).await;
+    assert!(plan.move_bytes > 30 << 20 && survived(&plan) == (3, 3), "{plan:?}");
+    // Only what lies on the disk.
+    let bench = Bench::new(4);
+    let pool = bench.create(Layout::Mirror2).await;
+    fill(&pool, 0, 16).await;
+    let plan = foretold(&pool, "mirror", Change::Remove { disk: text(&bench.disks[3]) }).await;
+    assert!(plan.move_bytes < 30 << 20 && survived(&plan) == (1, 1), "{plan:?}");
+    // Another disk, whether the old one is there or not, and with a second one away.
+    let lose = |bench: &Bench, disk: usize| {
+        let away = bench.dir.path().join(format!("away{disk}"));
+        std::fs::rename(&bench.disks[disk], away).unwrap();
+    };
+    for lost in 0..3 {
+        let bench = Bench::new(6);
+        let pool = bench.create(Layout::Raidz2).await;
+        fill(&pool, 0, 12).await;
+        (0..lost).for_each(|disk| lose(&bench, disk));
+        pool.check().await.unwrap();
+        let change = Change::Replace { old: text(&bench.disks[0]), new: new_disk(&bench, "new") };
+        let plan = foretold(&pool, &format!("{lost} lost"), change).await;
+        let others = (lost as u8).saturating_sub(1);
+        assert_eq!(survived(&plan), (2 - lost as u8, 2 - others), "{lost} lost");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebalance_says_what_it_will_move() {
+    use crate::disk::DiskOpener;
+    let rebalance = Change::Rebalance { layout: None, width: None };
+    // Files of others fill a disk: nothing of ours is better elsewhere.
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 8).await;
+    let fill_up = async |bench: &Bench| {
+        let others = bench.opener.open_disk(&bench.disks[0]).unwrap().create("photos").unwrap();
+        others.write_at(&mut [std::io::IoSlice::new(b"x")], 600 << 20).unwrap();
+        // What was seen of the room a moment ago counts.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    };
+    fill_up(&bench).await;
+    let plan = foretold(&pool, "files of others", rebalance.clone()).await;
+    assert!(plan.move_bytes < 1 << 20, "small objects on two of three disks: {plan:?}");
+    // Here it is, but only what there is.
+    let bench = Bench::new(4);
+    let pool = bench.create(Layout::Mirror2).await;
+    fill(&pool, 0, 16).await;
+    fill_up(&bench).await;
+    let plan = foretold(&pool, "files of others beside ours", rebalance.clone()).await;
+    assert!((1..30 << 20).contains(&plan.move_bytes), "{plan:?}");
+    // Wider objects.
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 16).await;
+    let new: Vec<PathBuf> = (3..6).map(|i| new_disk(&bench, &format!("disk{i}"))).collect();
+    pool.change(&Change::Add { disks: new, spare: false }).await.unwrap();
+    foretold(&pool, "wider", rebalance).await;
+    foretold(&pool, "raidz2", Change::Rebalance { layout: Some(Layout::Raidz2), width: None }).await;
 }
 
 /// A shard leaves a disk and is back before the file that it left is unlinked.

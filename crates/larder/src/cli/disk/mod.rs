@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use larder_api::{Failure, FailureKind};
 use larder_measure::Machine;
 use larder_measure::disk::{CheckOptions, Level, Listed, Prepare, PrepareError, PrepareOptions, check, list};
+use larder_pool::Pool;
 use serde::Serialize;
 
 use super::args::Global;
@@ -118,7 +119,8 @@ pub(super) fn run(global: &Global, command: DiskCommand) -> Result<Outcome, Fail
             let place = |path: &PathBuf| if machine.is_live() { absolute(path) } else { Ok(path.clone()) };
             let paths = paths.iter().map(place).collect::<Result<Vec<_>, _>>()?;
             let members = members.iter().map(place).collect::<Result<Vec<_>, _>>()?;
-            let report = check(&machine, &paths, &CheckOptions { members, flush_test: !no_flush_test, smart: true });
+            let report =
+                check(&machine, &paths, &CheckOptions { members, flush_test: !no_flush_test, smart: true, pool_of });
             global.out().answer(&report, |report| text::report(report, out::colour()))?;
             Ok(if report.verdict == Level::Refuse { Outcome::Problems } else { Outcome::Done })
         }
@@ -126,11 +128,16 @@ pub(super) fn run(global: &Global, command: DiskCommand) -> Result<Outcome, Fail
     }
 }
 
+/// The pool that a folder is a disk of.
+fn pool_of(folder: &Path) -> Option<String> {
+    Pool::scan(&[folder.to_owned()]).into_iter().map(|pool| pool.name).next()
+}
+
 /// Says on standard error what `disk check` would warn of before a pool is built on these disks. Nothing is written, and
 /// nothing refused: a pool in three folders of one disk is fine for trying out.
 pub(super) fn warn_of(disks: &[PathBuf], members: &[PathBuf]) {
     let there: Vec<PathBuf> = disks.iter().filter(|disk| disk.exists()).cloned().collect();
-    let options = CheckOptions { members: members.to_vec(), flush_test: false, smart: true };
+    let options = CheckOptions { members: members.to_vec(), flush_test: false, ..CheckOptions::default() };
     for line in text::warnings(&check(&Machine::this(), &there, &options)) {
         eprintln!("warning: {line}");
     }

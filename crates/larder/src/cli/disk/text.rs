@@ -133,9 +133,10 @@ pub(super) fn plan(plan: &Prepare) -> String {
 
 pub(super) fn prepared(done: &Prepared) -> String {
     let (device, at, fstab) = (done.device.display(), done.mount.display(), done.fstab.display());
+    let folder = larder_base::shell::word(&done.mount.join("larder"));
     let kept = done.fstab_backup.as_ref().map(|b| format!(" (before: {})", b.display())).unwrap_or_default();
     format!(
-        "{device} is XFS '{}' now, mounted at {at}, and at every start by {fstab}{kept}\nnext: larder disk check {at}/larder",
+        "{device} is XFS '{}' now, mounted at {at}, and at every start by {fstab}{kept}\nnext: mkdir {folder} && larder disk check {folder}",
         done.label
     )
 }

@@ -70,7 +70,7 @@ impl Reading {
         let kept = names.iter().filter(|name| !name.starts_with("loop") && !name.starts_with("nbd"));
         let paths: Vec<std::path::PathBuf> =
             kept.map(|name| std::path::Path::new("/dev").join(name.replace('!', "/"))).collect();
-        let checked = CheckOptions { members: Vec::new(), flush_test: false, smart: options.smart };
+        let checked = CheckOptions { flush_test: false, smart: options.smart, ..CheckOptions::default() };
         let disks = check(machine, &paths, &checked).disks;
         let shingled = |d: &DiskReport| d.findings.iter().any(|f| f.code == "smr");
         let devices = disks.iter().flat_map(|d| d.devices.iter().map(move |one| (one, shingled(d))));
