@@ -56,7 +56,7 @@ fn names(d: &Described) -> Result<()> {
         }
     }
     for name in d.measured.iter().filter_map(|m| m.how.client.as_ref()) {
-        if !d.clients.is_empty() && !d.clients.iter().any(|c| c.name == *name) {
+        if !d.clients.iter().any(|c| c.name == *name) {
             return Err(BadDescription::Missing { kind: "client", name: name.clone() });
         }
     }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::limits::{DiskKind, Duplex, Wire};
+use super::stages::Stage;
 use crate::machine::Arrangement;
 
 mod check;
@@ -230,6 +231,8 @@ pub(super) struct Client {
     pub(super) memory_bytes: Option<u64>,
     /// Its own card, where that is not the network's.
     pub(super) network: Option<(String, f64)>,
+    /// Of what type that card is.
+    pub(super) wire: Option<Wire>,
     pub(super) disk_read: Option<f64>,
     pub(super) disk_write: Option<f64>,
 }
@@ -374,6 +377,11 @@ impl Described {
     pub(super) fn shape(&self, measured: &Measured) -> Shape {
         let own = Shape { layout: self.layout, groups: self.groups, copies: self.copies };
         measured.how.shape.unwrap_or(own)
+    }
+
+    /// Whether a stage is work that is described, at either end.
+    pub(super) fn is_work(&self, stage: &Stage) -> bool {
+        self.work.iter().any(|work| stage.name.starts_with(&work.name))
     }
 
     pub fn parse(text: &str) -> Result<Self, BadDescription> {
