@@ -142,9 +142,8 @@ fn concerned(cause: &Cause) -> &'static [&'static str] {
             StageKind::Client => &[],
         },
         Cause::Suspected(suspicion) => match suspicion.code {
-            "retransmits" | "one-direction" | "one-of-a-bond" | "rung-below" | "wifi" | "client-wifi" | "other-end" => {
-                NETWORK
-            }
+            "retransmits" | "duplex-mismatch" | "one-direction" | "one-of-a-bond" | "rung-below" | "wifi"
+            | "client-wifi" | "other-end" => NETWORK,
             "one-core-irq"
             | "core-nearly-full"
             | "one-thread"

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::describe::{Described, Layout, Measured, Path, is_bond};
 use super::limits::{DiskKind, Duplex, Wire};
-use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, count, layout, one_disk, used};
+use super::misleading::misleading;
+use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, count, layout, used};
 use super::words::{bytes_words, client_processor, processor, rate_words};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,6 +36,7 @@ const PATTERNS: &[Pattern] = &[
     Pattern { code: "client-wifi", test: client_air },
     Pattern { code: "client-differs", test: client_differs },
     Pattern { code: "host-steals", test: host_steals },
+    Pattern { code: "duplex-mismatch", test: duplex_mismatch },
     Pattern { code: "retransmits", test: retransmits },
     Pattern { code: "one-direction", test: one_direction },
     Pattern { code: "one-core-irq", test: interrupts },
@@ -59,6 +61,11 @@ const AIR_SHARE: f64 = 0.3;
 const MUCH: f64 = 1.5;
 /// Directions that differ so much have not the same limit.
 const DIRECTIONS: f64 = 5.0;
+/// Interrupts that take so much of a core leave little for the rest.
+pub(super) const IRQ_PERCENT: f64 = 70.0;
+/// A standard's rate is reached so nearly by a wire alone, and by a share over it.
+const RUNG_ALONE: f64 = 0.85;
+const RUNG_SHARED: f64 = 0.90;
 
 pub(super) fn suspect(described: &Described, measured: &Measured, stages: &[Stage]) -> Option<Suspicion> {
     let case = Case { described, measured, stages };
@@ -85,7 +92,7 @@ pub(super) fn better_client<'a>(described: &'a Described, measured: &Measured) -
             && m.disks == measured.disks
             && m.how.elsewhere == measured.how.elsewhere
             && m.rate >= measured.rate * MUCH
-            && super::misleading::misleading(described, m).is_none()
+            && misleading(described, m).is_none()
     };
     described.measured.iter().filter(other).max_by(|a, b| a.rate.total_cmp(&b.rate))
 }
@@ -152,6 +159,21 @@ fn other_way<'a>(case: &Case<'a>) -> Option<&'a Measured> {
     opposite(case.described, case.measured).filter(|_| over_network(case))
 }
 
+/// At 100 Mbit/s one end may be set to full duplex while the other found nobody to negotiate with and took half: it
+/// then drops what arrives while it sends (IEEE 802.3, 28.2.3.1). A gigabit is always negotiated.
+fn duplex_mismatch(case: &Case) -> Option<(String, String)> {
+    let other = other_way(case).filter(|_| case.measured.path == Path::Net)?;
+    let lower = Wire::named("100 Mbit")?;
+    let wire = case.described.network.as_ref()?.wire.as_ref().filter(|w| w.name.contains("Ethernet"))?;
+    let at_lower = other.rate <= lower.line && other.rate >= lower.practical * 0.5;
+    (at_lower && wire.practical >= lower.practical).then_some(())?;
+    let why = format!(
+        "the other direction gives {}, so the wire runs at 100 Mbit/s, where one end can be at half duplex and the other at full: the one drops what arrives while it sends",
+        bytes_words(other.rate)
+    );
+    said("a duplex mismatch", why)
+}
+
 /// What a link negotiates holds for both directions: where only one is slow, it is something else.
 fn one_direction(case: &Case) -> Option<(String, String)> {
     let other = other_way(case).filter(|_| case.measured.path == Path::Net)?;
@@ -165,7 +187,7 @@ fn one_direction(case: &Case) -> Option<(String, String)> {
 }
 
 fn interrupts(case: &Case) -> Option<(String, String)> {
-    let irq = case.measured.how.irq_percent.filter(|i| *i >= 70.0)?;
+    let irq = case.measured.how.irq_percent.filter(|i| *i >= IRQ_PERCENT)?;
     said(
         "the core that handles interrupts",
         format!("they took {irq:.0} % of its time, and one card's queue is one core's"),
@@ -187,7 +209,16 @@ fn one_of_a_bond(case: &Case) -> Option<(String, String)> {
 
 /// A rate that is just what the next lower standard carries.
 fn rung_below(case: &Case) -> Option<(String, String)> {
-    let fits = |wire: &Wire| (wire.practical * 0.80..=wire.line).contains(&case.measured.bytes_per_s());
+    let rate = case.measured.bytes_per_s();
+    let near = if case.measured.path == Path::Share { RUNG_SHARED } else { RUNG_ALONE };
+    // Negotiation holds for all that passes: whoever was faster shows that it is not this.
+    let passed = |lower: &Wire| {
+        let client = |m: &Measured| m.how.client == case.measured.how.client;
+        let over =
+            |m: &&Measured| matches!(m.path, Path::Share | Path::Net) && client(m) && m.bytes_per_s() > lower.line;
+        case.described.measured.iter().filter(over).any(|m| misleading(case.described, m).is_none())
+    };
+    let fits = |wire: &Wire| rate >= wire.practical * near && rate <= wire.line && !passed(wire);
     let why = |have: &Wire, lower: &Wire| {
         let (rate, most) = (bytes_words(case.measured.bytes_per_s()), bytes_words(lower.practical));
         format!(
@@ -204,7 +235,10 @@ fn rung_below(case: &Case) -> Option<(String, String)> {
     let disks = used(case.described, case.measured);
     let [(disk, 1)] = disks.as_slice() else { return None };
     let wire = disk.connection.as_ref().filter(|_| !over_network(case) && !case.measured.what.is_random())?;
-    let lower = wire.rungs_below().into_iter().find(fits)?;
+    let fits = |w: &Wire| rate >= w.practical * RUNG_ALONE && rate <= w.line;
+    // A rate that is usual of such a disk needs no worse wire.
+    let unusual = disk.kind.is_none_or(|kind| rate < kind.physical().usual(case.measured.what).0);
+    let lower = wire.rungs_below().into_iter().find(|w| unusual && fits(w))?;
     said(&format!("a connection that runs at {}", lower.name), why(wire, &lower))
 }
 
@@ -249,14 +283,12 @@ fn shared(case: &Case) -> Option<(String, String)> {
         return None;
     }
     let all = case.stages.iter().find(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual)?;
-    let each = disks.iter().filter_map(|(disk, _)| one_disk(case.described, disk, case.measured)).map(|o| o.high);
-    let one = each.reduce(f64::min)?;
-    (case.measured.rate < all.capacity * PROOF_SHARE).then_some(())?;
+    // Where data lies unevenly on unequal disks that alone may explain it.
+    (case.measured.rate < all.capacity_low * PROOF_SHARE).then_some(())?;
     let part = case.measured.rate / all.capacity * 100.0;
-    let times = case.measured.rate / one;
-    let why = format!(
-        "{n} disks give {times:.1} times what one gives, {part:.0} % of their sum, so they wait for something they share"
-    );
+    let most = rate_words(all.capacity, case.measured.what);
+    let why =
+        format!("the {n} disks could give {most} and give {part:.0} % of that, so they wait for something they share");
     let common = case.described.links.iter().filter(|link| disks.iter().all(|(disk, _)| disk.via.contains(&link.name)));
     match common.min_by(|a, b| a.read.total_cmp(&b.read)) {
         Some(link) => said(&format!("{} and the controller behind it", link.name), why),
@@ -272,14 +304,13 @@ fn disks_wait(case: &Case) -> Option<(String, String)> {
     if case.measured.path == Path::Net {
         return None;
     }
+    let given = case.stages.iter().any(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual);
+    let though = if given { ", though they are described as faster" } else { "" };
     if let Some(busy) = how.disk_busy_percent.filter(|b| *b >= 90.0) {
-        return said(
-            "the disks",
-            format!("they were busy {busy:.0} % of the time, though they are described as faster"),
-        );
+        return said("the disks", format!("they were busy {busy:.0} % of the time{though}"));
     }
     let wait = how.iowait_percent.filter(|w| *w >= 25.0)?;
-    said("the disks", format!("cores waited for them {wait:.0} % of the time, though they are described as faster"))
+    said("the disks", format!("cores waited for them {wait:.0} % of the time{though}"))
 }
 
 fn nearly_full(case: &Case) -> Option<(String, String)> {
