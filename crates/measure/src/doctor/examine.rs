@@ -60,6 +60,10 @@ fn of_bench(bench: &BenchResult) -> Vec<String> {
     if bench.runs.iter().any(|r| r.samples.throttled > 0) {
         remarks.push("the processor was throttled during the bench: heat or a weak power supply".to_owned());
     }
+    let mut shared: Vec<String> = bench.runs.iter().filter_map(from_bench::same_disk).map(str::to_owned).collect();
+    shared.sort();
+    shared.dedup();
+    remarks.extend(shared.into_iter().take(8));
     let knees = bench.runs.iter().filter_map(|r| Some((r, r.repeats.iter().find_map(|p| p.knee)?)));
     remarks.extend(knees.take(8).map(|(run, knee)| {
         format!(
@@ -149,6 +153,7 @@ fn concerned(cause: &Cause) -> &'static [&'static str] {
             | "one-thread"
             | "processor-elsewhere"
             | "host-steals"
+            | "throttled"
             | "cpu-quota" => PROCESSOR,
             _ => STORAGE,
         },
