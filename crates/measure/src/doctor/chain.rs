@@ -31,6 +31,7 @@ pub(super) fn chain(reading: &Reading) -> Described {
         copies: shape.copies,
         record_bytes: None,
         compression_ratio: 1.0,
+        degraded: false,
         links: links.into_values().collect(),
         disks,
         network,

@@ -8,7 +8,7 @@ use super::misleading::{from_memory, misleading};
 use super::questions::{Question, questions};
 use super::remarks::remarks;
 use super::stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, stages};
-use super::suspects::{IRQ_PERCENT, Suspicion, suspect};
+use super::suspects::{IRQ_PERCENT, Suspicion, THROTTLED_PERCENT, suspect};
 use super::words::{client_processor, path_words, processor, rate_words};
 
 /// A core this busy has no more to give.
@@ -195,10 +195,11 @@ fn past_memory(described: &Described, measured: &Measured, stages: &[Stage]) -> 
 }
 
 /// Suspicions of what comes after the disks.
-const AFTER_DISKS: [&str; 11] = [
+const AFTER_DISKS: [&str; 12] = [
     "one-of-a-bond",
     "cpu-quota",
     "host-steals",
+    "throttled",
     "duplex-mismatch",
     "client-wifi",
     "retransmits",
@@ -328,6 +329,10 @@ fn work_words(described: &Described, measured: &Measured, kind: StageKind, stage
     let mut words = String::new();
     if let Some(irq) = measured.how.irq_percent.filter(|irq| kind == StageKind::Processor && *irq >= IRQ_PERCENT) {
         words.push_str(&format!(", and interrupts took {irq:.0} % of the busiest one's time"));
+    }
+    let throttled = measured.how.throttled_percent.filter(|t| kind == StageKind::Processor && *t >= THROTTLED_PERCENT);
+    if let Some(time) = throttled {
+        words.push_str(&format!(", and heat or a weak power supply held the clock down {time:.0} % of the time"));
     }
     for work in stages.iter().filter(|s| s.kind == kind && described.is_work(s)) {
         let part = measured.rate / work.capacity * 100.0;

@@ -33,6 +33,7 @@ struct Pattern {
 
 const PATTERNS: &[Pattern] = &[
     Pattern { code: "cpu-quota", test: quota },
+    Pattern { code: "throttled", test: throttled },
     Pattern { code: "client-wifi", test: client_air },
     Pattern { code: "client-differs", test: client_differs },
     Pattern { code: "host-steals", test: host_steals },
@@ -44,6 +45,7 @@ const PATTERNS: &[Pattern] = &[
     Pattern { code: "rung-below", test: rung_below },
     Pattern { code: "smr", test: shingled },
     Pattern { code: "qlc", test: four_bits },
+    Pattern { code: "degraded", test: degraded },
     Pattern { code: "shared-link", test: shared },
     Pattern { code: "disks-wait", test: disks_wait },
     Pattern { code: "core-nearly-full", test: nearly_full },
@@ -124,6 +126,27 @@ fn client_air(case: &Case) -> Option<(String, String)> {
 fn quota(case: &Case) -> Option<(String, String)> {
     let why = case.measured.how.quota.as_ref()?;
     said("the part of the processor that a control group allows", why.clone())
+}
+
+/// Percent of the time that are felt.
+pub(super) const THROTTLED_PERCENT: f64 = 10.0;
+
+fn throttled(case: &Case) -> Option<(String, String)> {
+    let time = case.measured.how.throttled_percent.filter(|t| *t >= THROTTLED_PERCENT)?;
+    let what = format!("{}, which was throttled", processor(case.measured));
+    said(&what, format!("heat or a weak power supply held its clock down {time:.0} % of the time"))
+}
+
+/// Rebuilding, and what is computed anew from the disks that are left, takes from everybody.
+fn degraded(case: &Case) -> Option<(String, String)> {
+    let below = matches!(case.measured.path, Path::Local | Path::Share) && case.measured.how.elsewhere.is_none();
+    let lowest = case.stages.iter().find(|s| s.basis != Basis::Usual || s.kind == StageKind::Disks)?;
+    let disks = matches!(lowest.kind, StageKind::Disks | StageKind::Link | StageKind::Storage);
+    (case.described.degraded && below && disks).then_some(())?;
+    said(
+        "the degraded pool",
+        "what the missing disk had is computed from all others, and a rebuild takes the disks' time",
+    )
 }
 
 fn host_steals(case: &Case) -> Option<(String, String)> {

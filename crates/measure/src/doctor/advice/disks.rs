@@ -44,6 +44,7 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
             measured,
         ));
     }
+    all.extend(rebuilt(described, measured));
     let used = used(described, measured);
     let slow = slowest(described, measured, &used);
     let replaced = slow.and_then(|slow| as_fast_as_others(described, measured, &used, slow));
@@ -180,6 +181,14 @@ pub(super) fn other_kind(described: &Described, measured: &Measured, kind: Optio
         }
     );
     Some(candidate(what, Means::Purchase, how, after, measured))
+}
+
+/// What was measured of the pool was measured without the disk.
+pub(super) fn rebuilt(described: &Described, measured: &Measured) -> Option<Candidate> {
+    let after = Described { degraded: false, ..forget(described, STORAGE) };
+    let how = "put a disk in its place (zpool replace, mdadm --add, larder pool disk replace), and wait until it is rebuilt: zpool status or /proc/mdstat say how long";
+    let one = candidate("the missing disk replaced and rebuilt", Means::Change, how, after, measured);
+    described.degraded.then_some(one)
 }
 
 pub(super) fn of_kind(described: &Described, kind: DiskKind) -> Option<DiskKind> {

@@ -3,7 +3,7 @@
 use super::{Candidate, Means, candidate, forget_busy};
 use crate::doctor::describe::{Described, Measured, Path, Side};
 use crate::doctor::stages::{Stage, StageKind};
-use crate::doctor::suspects::IRQ_PERCENT;
+use crate::doctor::suspects::{IRQ_PERCENT, THROTTLED_PERCENT};
 
 const SERVER: &[Side] = &[Side::Server];
 const CLIENT: &[Side] = &[Side::Client];
@@ -27,6 +27,7 @@ pub(super) fn at_processor(described: &Described, measured: &Measured) -> Vec<Ca
         }
     }
     let idle = !all.is_empty();
+    all.extend(not_throttled(described, measured));
     let mut faster = faster_core(described, measured);
     faster.what =
         if idle { "a faster core, or less work for it" } else { "a faster processor, or less work for it" }.into();
@@ -48,6 +49,19 @@ pub(super) fn interrupts_spread(described: &Described, measured: &Measured) -> C
     one.at_most = spread_over(measured, &measured.cores_percent).unwrap_or(f64::INFINITY);
     one.relieves = SERVER;
     one
+}
+
+/// A clock that is held down is about half of what it could be.
+const THROTTLED_CLOCK: f64 = 0.5;
+
+pub(super) fn not_throttled(described: &Described, measured: &Measured) -> Option<Candidate> {
+    let time = measured.how.throttled_percent.filter(|t| *t >= THROTTLED_PERCENT)? / 100.0;
+    let how = "a heat sink, a fan, dust out of it; on a Pi its own power supply; vcgencmd get_throttled, or larder doctor, says which";
+    let after = forget_busy(described, Side::Server);
+    let mut one = candidate("a processor that is not throttled", Means::Change, how, after, measured);
+    one.at_most = measured.rate / (1.0 - time.min(1.0) * (1.0 - THROTTLED_CLOCK));
+    one.relieves = SERVER;
+    Some(one)
 }
 
 /// All work on it gets faster by as much: ciphers, compressors and the rest.

@@ -1,9 +1,9 @@
 //! Against what is only likely: the first thing to try.
 
 use super::client::{at_client, cable_instead_of_air};
-use super::disks::{disks, of_kind, other_kind};
+use super::disks::{disks, of_kind, other_kind, rebuilt};
 use super::network::faster_networks;
-use super::processor::{at_processor, interrupts_spread};
+use super::processor::{at_processor, interrupts_spread, not_throttled};
 use super::{Candidate, Means, at_stage, candidate, forget};
 use crate::doctor::describe::{Described, Measured, Path, Side};
 use crate::doctor::diagnose::{Finding, explain};
@@ -71,6 +71,8 @@ pub(super) fn suspected(
             (one.at_most, one.relieves) = (measured.rate / (1.0 - taken), &[Side::Server]);
             vec![one]
         }
+        "throttled" => not_throttled(described, measured).into_iter().collect(),
+        "degraded" => rebuilt(described, measured).into_iter().collect(),
         "disks-wait" => disks(described, measured),
         "rung-below" => {
             let after = forget(described, &[Path::Net]);

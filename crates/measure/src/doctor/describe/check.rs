@@ -78,6 +78,11 @@ fn layout(d: &Described) -> Result<()> {
             "the layout needs at least {needed} disks and there are {disks}: which layout is it, or which disk is missing?"
         ));
     }
+    if d.degraded && matches!(d.layout, Layout::Stripe | Layout::Linear) {
+        return senseless(
+            "degraded, and a layout without copies or parity: what was on the missing disk is lost. Which layout is it?",
+        );
+    }
     if !d.compression_ratio.is_finite() || !(1.0..=100.0).contains(&d.compression_ratio) {
         return senseless(format!(
             "compression_ratio = {}: how many bytes of data are one byte on the disks? 1 is none, 1.5 is usual",
@@ -101,6 +106,7 @@ fn measured(d: &Described, m: &Measured) -> Result<()> {
         ("iowait", m.how.iowait_percent),
         ("irq", m.how.irq_percent),
         ("steal", m.how.steal_percent),
+        ("throttled", m.how.throttled_percent),
         ("retransmits", m.how.retransmits_percent),
         ("disk_busy", m.how.disk_busy_percent),
     ];

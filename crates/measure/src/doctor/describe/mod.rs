@@ -159,6 +159,8 @@ pub struct Described {
     pub(super) record_bytes: Option<u64>,
     /// Bytes of data for each byte on the disks.
     pub(super) compression_ratio: f64,
+    /// A disk of the pool is missing, or being rebuilt.
+    pub(super) degraded: bool,
     pub(super) links: Vec<Link>,
     pub(super) disks: Vec<Disk>,
     pub(super) network: Option<Network>,
@@ -333,6 +335,9 @@ pub struct How {
     /// Percent of the segments that TCP sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits_percent: Option<f64>,
+    /// Percent of the time in which heat or a weak power supply held the clock down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttled_percent: Option<f64>,
     /// A process that does this work and what holds it back, by a control group's quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<String>,

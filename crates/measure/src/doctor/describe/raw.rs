@@ -25,6 +25,8 @@ pub(super) struct Raw {
     record: Option<String>,
     compression_ratio: Option<f64>,
     #[serde(default)]
+    degraded: bool,
+    #[serde(default)]
     link: Vec<RawLink>,
     #[serde(default)]
     disk: Vec<RawDisk>,
@@ -146,6 +148,7 @@ struct RawMeasured {
     iowait: Option<f64>,
     irq: Option<f64>,
     steal: Option<f64>,
+    throttled: Option<f64>,
     retransmits: Option<f64>,
     disk_busy: Option<f64>,
 }
@@ -161,6 +164,7 @@ pub(super) fn described(raw: Raw) -> Result<Described> {
         copies: raw.copies,
         record_bytes: optional(&raw.record, size)?,
         compression_ratio: raw.compression_ratio.unwrap_or(1.0),
+        degraded: raw.degraded,
         links: raw.link.into_iter().map(link).collect::<Result<_>>()?,
         disks: raw.disk.into_iter().map(disk).collect::<Result<_>>()?,
         network: raw.network.map(network).transpose()?,
@@ -348,6 +352,7 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             irq_percent: raw.irq,
             steal_percent: raw.steal,
             retransmits_percent: raw.retransmits,
+            throttled_percent: raw.throttled,
             quota: None,
             disk_busy_percent: raw.disk_busy,
         },

@@ -279,7 +279,15 @@ fn together(
         Some(Layout::Raid5 | Layout::Raid6) if random => (sum, "the disks together"),
         Some(layout) => (data(layout) * slowest, "the disks without parity, as fast as the slowest of them"),
     };
-    Some((capacity * ratio, how))
+    let (left, how) = match layout(described, measured, used).filter(|_| described.degraded) {
+        Some(Layout::Mirror) if !writes => ((n - 1.0) / n, "the disks that are left of the mirrors"),
+        // What the missing disk had is read from all others: of n disks n-1 do for each n reads n-1 more.
+        Some(Layout::Raid5 | Layout::Raid6) if random && !writes => {
+            (0.5, "the disks, which are all read for what was on the missing one")
+        }
+        _ => (1.0, how),
+    };
+    Some((capacity * ratio * left, how))
 }
 
 /// The most of which each byte reaches as many different disks as there are copies, placed as well as can be: with as

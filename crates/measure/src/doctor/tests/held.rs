@@ -347,6 +347,50 @@ const BOXES: &[Box] = &[
         fix: "TLC disks instead of QLC",
         at_most: 800.0,
     },
+    // A clock that is held down fills a core early.
+    Box {
+        text: r#"
+            disk = [{ name = "d", kind = "nvme", read = "3GB/s" }]
+            network = { name = "2.5 GbE" }
+            measured = [{ path = "share", what = "read", rate = "100MB/s", cores = [99, 98, 97, 99], throttled = 60 }]"#,
+        cause: "4 of 4 cores",
+        says: "heat or a weak power supply held the clock down 60 %",
+        fix: "a faster processor",
+        at_most: 294.0,
+    },
+    Box {
+        text: r#"
+            disk = [{ name = "d", kind = "nvme", read = "3GB/s" }]
+            network = { name = "2.5 GbE" }
+            measured = [{ path = "share", what = "read", rate = "120MB/s", cores = [80, 40], throttled = 60 }]"#,
+        cause: "throttled: the processor, which was throttled",
+        says: "60 % of the time",
+        fix: "a processor that is not throttled",
+        at_most: 172.0,
+    },
+    // Without one of five each second read is one of all others.
+    Box {
+        text: r#"
+            layout = "raid5"
+            degraded = true
+            disk = [{ name = "d", kind = "hdd", count = 5, random_read = 200 }]
+            measured = [{ path = "local", what = "random-read", iops = 470, depth = 32 }]"#,
+        cause: "the disks, which are all read for what was on the missing one",
+        says: "94 % of the 500",
+        fix: "SSDs instead of hard disks",
+        at_most: 100e3,
+    },
+    Box {
+        text: r#"
+            layout = "raidz2"
+            degraded = true
+            disk = [{ name = "d", kind = "hdd", count = 6, read = "200MB/s" }]
+            measured = [{ path = "local", what = "read", rate = "310MB/s" }]"#,
+        cause: "degraded: the degraded pool",
+        says: "a rebuild takes the disks' time",
+        fix: "the missing disk replaced and rebuilt",
+        at_most: 800.0,
+    },
 ];
 
 #[test]

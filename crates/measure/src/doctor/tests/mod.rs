@@ -139,6 +139,7 @@ fn descriptions_that_make_no_sense_are_refused() {
         ),
         (format!("{disk}colour = 1"), "unknown field"),
         (format!("{disk}count = 0"), "how many of it are in the box?"),
+        (format!("degraded = true\n{disk}"), "what was on the missing disk is lost"),
         (format!("layout = \"mirror\"\n{disk}"), "a mirror of 2 copies on 1 disks"),
         (format!("memory = \"8\"\n{disk}"), "'8' is not a size"),
         (format!("{disk}random_read = nan"), "how many operations does it do"),
