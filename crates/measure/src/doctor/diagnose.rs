@@ -8,7 +8,7 @@ use super::misleading::{from_memory, misleading};
 use super::questions::{Question, questions};
 use super::remarks::remarks;
 use super::stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, stages};
-use super::suspects::{IRQ_PERCENT, Suspicion, THROTTLED_PERCENT, suspect};
+use super::suspects::{IRQ_PERCENT, STEAL_PERCENT, Suspicion, THROTTLED_PERCENT, suspect};
 use super::words::{client_processor, path_words, processor, rate_words};
 
 /// A core this busy has no more to give.
@@ -281,11 +281,12 @@ fn sentence(described: &Described, measured: &Measured, cause: &Cause, stages: &
             let alike =
                 alike.filter(|s| s.kind != stage.kind && s.kind != StageKind::Storage && s.basis != Basis::Usual);
             let alike = alike.map(|s| format!(", and {} allows hardly more", s.name)).unwrap_or_default();
-            let cores = if matches!(stage.kind, StageKind::Processor | StageKind::Client) {
-                String::new()
-            } else {
-                no_more_to_give(measured)
-            };
+            let itself = |name: String| stage.name.starts_with(&name);
+            let of_cores = described.is_work(stage)
+                || itself(processor(measured))
+                || itself(client_processor(measured))
+                || matches!(stage.kind, StageKind::Processor | StageKind::Client);
+            let cores = if of_cores { String::new() } else { no_more_to_give(measured) };
             format!(
                 "{doing} ({rate}) is capped by {}: {percent:.0} % of the {most} that it allows{alike}{cores}",
                 stage.name
@@ -329,6 +330,9 @@ fn work_words(described: &Described, measured: &Measured, kind: StageKind, stage
     let mut words = String::new();
     if let Some(irq) = measured.how.irq_percent.filter(|irq| kind == StageKind::Processor && *irq >= IRQ_PERCENT) {
         words.push_str(&format!(", and interrupts took {irq:.0} % of the busiest one's time"));
+    }
+    if let Some(steal) = measured.how.steal_percent.filter(|s| kind == StageKind::Processor && *s >= STEAL_PERCENT) {
+        words.push_str(&format!(", and the host took {steal:.0} % of its time for others"));
     }
     let throttled = measured.how.throttled_percent.filter(|t| kind == StageKind::Processor && *t >= THROTTLED_PERCENT);
     if let Some(time) = throttled {

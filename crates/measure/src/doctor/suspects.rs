@@ -65,9 +65,14 @@ const MUCH: f64 = 1.5;
 const DIRECTIONS: f64 = 5.0;
 /// Interrupts that take so much of a core leave little for the rest.
 pub(super) const IRQ_PERCENT: f64 = 70.0;
-/// A standard's rate is reached so nearly by a wire alone, and by a share over it.
-const RUNG_ALONE: f64 = 0.85;
-const RUNG_SHARED: f64 = 0.90;
+/// From here on losses are felt.
+const LOSSES_PERCENT: f64 = 0.5;
+/// A standard's rate is reached so nearly by a wire alone, by a share over it, and by a disk.
+const RUNG_ALONE: f64 = 0.92;
+const RUNG_SHARED: f64 = 0.88;
+const RUNG_DISK: f64 = 0.85;
+/// Seldom negotiated, and many other things give such rates: only what is quite at it is it.
+const RUNG_SELDOM: f64 = 0.94;
 
 pub(super) fn suspect(described: &Described, measured: &Measured, stages: &[Stage]) -> Option<Suspicion> {
     let case = Case { described, measured, stages };
@@ -129,6 +134,7 @@ fn quota(case: &Case) -> Option<(String, String)> {
 }
 
 /// Percent of the time that are felt.
+pub(super) const STEAL_PERCENT: f64 = 15.0;
 pub(super) const THROTTLED_PERCENT: f64 = 10.0;
 
 fn throttled(case: &Case) -> Option<(String, String)> {
@@ -150,12 +156,12 @@ fn degraded(case: &Case) -> Option<(String, String)> {
 }
 
 fn host_steals(case: &Case) -> Option<(String, String)> {
-    let steal = case.measured.how.steal_percent.filter(|s| *s >= 15.0)?;
+    let steal = case.measured.how.steal_percent.filter(|s| *s >= STEAL_PERCENT)?;
     said("the virtual machine's host", format!("it took {steal:.0} % of the processor's time for others"))
 }
 
 fn retransmits(case: &Case) -> Option<(String, String)> {
-    let again = case.measured.how.retransmits_percent.filter(|r| over_network(case) && *r >= 0.5)?;
+    let again = case.measured.how.retransmits_percent.filter(|r| over_network(case) && *r >= LOSSES_PERCENT)?;
     let cause = match other_way(case) {
         Some(other) => format!(
             "the other direction gives {}, so the cable is good: look for another MTU at one end, and a port or card that drops what it takes in",
@@ -185,7 +191,8 @@ fn other_way<'a>(case: &Case<'a>) -> Option<&'a Measured> {
 /// At 100 Mbit/s one end may be set to full duplex while the other found nobody to negotiate with and took half: it
 /// then drops what arrives while it sends (IEEE 802.3, 28.2.3.1). A gigabit is always negotiated.
 fn duplex_mismatch(case: &Case) -> Option<(String, String)> {
-    let other = other_way(case).filter(|_| case.measured.path == Path::Net)?;
+    let alone = other_way(case).filter(|_| case.measured.path == Path::Net);
+    let other = alone.or_else(|| other_share(case))?;
     let lower = Wire::named("100 Mbit")?;
     let wire = case.described.network.as_ref()?.wire.as_ref().filter(|w| w.name.contains("Ethernet"))?;
     let at_lower = other.rate <= lower.line && other.rate >= lower.practical * 0.5;
@@ -195,6 +202,19 @@ fn duplex_mismatch(case: &Case) -> Option<(String, String)> {
         bytes_words(other.rate)
     );
     said("a duplex mismatch", why)
+}
+
+/// A share in the other direction, where segments of the slow one were lost.
+fn other_share<'a>(case: &Case<'a>) -> Option<&'a Measured> {
+    let lossy = case.measured.how.retransmits_percent.is_some_and(|r| r >= LOSSES_PERCENT);
+    let other = |m: &&Measured| {
+        m.path == Path::Share
+            && m.what.writes() != case.measured.what.writes()
+            && m.how.client == case.measured.how.client
+            && m.bytes_per_s() >= case.measured.bytes_per_s() * DIRECTIONS
+            && misleading(case.described, m).is_none()
+    };
+    case.described.measured.iter().filter(|_| lossy && case.measured.path == Path::Share).find(other)
 }
 
 /// What a link negotiates holds for both directions: where only one is slow, it is something else.
@@ -241,7 +261,11 @@ fn rung_below(case: &Case) -> Option<(String, String)> {
             |m: &&Measured| matches!(m.path, Path::Share | Path::Net) && client(m) && m.bytes_per_s() > lower.line;
         case.described.measured.iter().filter(over).any(|m| misleading(case.described, m).is_none())
     };
-    let fits = |wire: &Wire| rate >= wire.practical * near && rate <= wire.line && !passed(wire);
+    let seldom = |wire: &Wire| wire.name.starts_with("2.5") || wire.name.starts_with("5 ");
+    let fits = |wire: &Wire| {
+        let near = if seldom(wire) { RUNG_SELDOM } else { near };
+        rate >= wire.practical * near && rate <= wire.line && !passed(wire)
+    };
     let why = |have: &Wire, lower: &Wire| {
         let (rate, most) = (bytes_words(case.measured.bytes_per_s()), bytes_words(lower.practical));
         format!(
@@ -258,7 +282,7 @@ fn rung_below(case: &Case) -> Option<(String, String)> {
     let disks = used(case.described, case.measured);
     let [(disk, 1)] = disks.as_slice() else { return None };
     let wire = disk.connection.as_ref().filter(|_| !over_network(case) && !case.measured.what.is_random())?;
-    let fits = |w: &Wire| rate >= w.practical * RUNG_ALONE && rate <= w.line;
+    let fits = |w: &Wire| rate >= w.practical * RUNG_DISK && rate <= w.line;
     // A rate that is usual of such a disk needs no worse wire.
     let unusual = disk.kind.is_none_or(|kind| rate < kind.physical().usual(case.measured.what).0);
     let lower = wire.rungs_below().into_iter().find(|w| unusual && fits(w))?;

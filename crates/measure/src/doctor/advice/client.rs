@@ -1,10 +1,11 @@
 //! What helps at the other end: its card, its disk, its processor.
 
 use super::processor::{less_work, spread_over};
-use super::{Candidate, Means, candidate, forget, forget_busy};
+use super::{Candidate, GAIN_MIN, Means, candidate, forget, forget_busy};
 use crate::doctor::describe::{Client, Described, Measured, Path, Side};
-use crate::doctor::limits::{DiskKind, Wire};
+use crate::doctor::limits::{DiskKind, Physical, Wire};
 use crate::doctor::stages::{Stage, StageKind, client_of, stages};
+use crate::doctor::words::bytes_words;
 
 const CLIENT: &[Side] = &[Side::Client];
 
@@ -48,16 +49,15 @@ pub(super) fn at_client_stage(described: &Described, measured: &Measured, stage:
         return another_card(described, measured, client);
     }
     let mut after = described.clone();
-    let usual = DiskKind::SataSsd.physical();
+    let sata = DiskKind::SataSsd.physical();
+    let better = |usual: &Physical| usual.usual_read.0.min(usual.usual_write.0) > stage.capacity * GAIN_MIN;
+    let (usual, name) = if better(sata) { (sata, "an SSD") } else { (DiskKind::Nvme.physical(), "an NVMe disk") };
     for of in after.clients.iter_mut().filter(|c| c.name == client.name) {
         (of.disk_read, of.disk_write) = (Some(usual.usual_read.0), Some(usual.usual_write.0));
     }
-    let how = format!(
-        "there: copy to or from an SSD; an ordinary SATA one reads {} MB/s and writes {}",
-        usual.usual_read.0 / 1e6,
-        usual.usual_write.0 / 1e6
-    );
-    vec![candidate(format!("an SSD in {}", client.name), Means::Purchase, how, after, measured)]
+    let (reads, writes) = (bytes_words(usual.usual_read.0), bytes_words(usual.usual_write.0));
+    let how = format!("there: copy to or from {name}; an ordinary one reads {reads} and writes {writes}");
+    vec![candidate(format!("{name} in {}", client.name), Means::Purchase, how, after, measured)]
 }
 
 /// A cable where there is none, else the next rungs.

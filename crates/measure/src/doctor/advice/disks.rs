@@ -124,9 +124,11 @@ pub(super) fn storage_below(described: &Described, measured: &Measured, findings
 fn in_proportion(described: &Described, measured: &Measured, candidate: Candidate) -> Candidate {
     let disks =
         |d: &Described, m: &Measured| stages(d, m).into_iter().find(|s| s.kind == StageKind::Disks).map(|s| s.capacity);
+    let number = |d: &Described, m: &Measured| f64::from(count(&used(d, m)).max(1));
     let at_most = match (disks(described, measured), disks(&candidate.after, &candidate.measured)) {
         (Some(before), Some(after)) => measured.rate * after / before,
-        _ => candidate.at_most,
+        // Of disks of which nothing is known only their number is.
+        _ => measured.rate * number(&candidate.after, &candidate.measured) / number(described, measured),
     };
     Candidate { at_most, ..candidate }
 }
@@ -186,7 +188,7 @@ pub(super) fn other_kind(described: &Described, measured: &Measured, kind: Optio
 /// What was measured of the pool was measured without the disk.
 pub(super) fn rebuilt(described: &Described, measured: &Measured) -> Option<Candidate> {
     let after = Described { degraded: false, ..forget(described, STORAGE) };
-    let how = "put a disk in its place (zpool replace, mdadm --add, larder pool disk replace), and wait until it is rebuilt: zpool status or /proc/mdstat say how long";
+    let how = "put a disk in its place (zpool replace, mdadm --add, larder pool replace), and wait until it is rebuilt: zpool status or /proc/mdstat say how long";
     let one = candidate("the missing disk replaced and rebuilt", Means::Change, how, after, measured);
     described.degraded.then_some(one)
 }

@@ -2,7 +2,7 @@
 
 use super::{Candidate, Means, STORAGE, candidate};
 use crate::doctor::describe::{Described, Disk, Measured, Path};
-use crate::doctor::stages::{Stage, figure_of_wire, used, without_wire};
+use crate::doctor::stages::{Stage, figure_of_link, figure_of_wire, used, without_wire};
 
 /// The box without what was measured through such disks, or such a network.
 fn forget_through(described: &Described, disk: impl Fn(&Disk) -> bool, network: bool) -> Described {
@@ -33,6 +33,9 @@ pub(super) fn links(described: &Described, measured: &Measured, stage: &Stage) -
     let network = described.network.as_ref().is_some_and(|n| n.via.contains(&bare));
     let mut after = forget_through(described, |disk| disk.via.contains(&bare), network);
     after.links.retain(|l| l.name != bare);
+    for disk in after.disks.iter_mut().filter(|disk| figure_of_link(disk, link, measured)) {
+        own_rate(disk, measured);
+    }
     let how = match &link.wire {
         Some(wire) if wire.name.starts_with("USB 2") => "a USB 3 port and cable, or SATA",
         Some(wire) if wire.name.starts_with("PCIe") => "a slot with more lanes or of a newer generation",
@@ -49,10 +52,8 @@ pub(super) fn connections(described: &Described, measured: &Measured) -> Vec<Can
     let name = slow.name.clone();
     let mut after = forget_through(described, |disk| disk.name == name, false);
     for disk in after.disks.iter_mut().filter(|d| d.name == name) {
-        // A figure of the old wire says nothing of the disk on a new one.
         if figure_of_wire(described, slow, measured) {
-            let rate = Some(without_wire(slow, measured.what));
-            if measured.what.writes() { disk.write = rate } else { disk.read = rate }
+            own_rate(disk, measured);
         }
         disk.connection = None;
     }
@@ -65,4 +66,13 @@ pub(super) fn connections(described: &Described, measured: &Measured) -> Vec<Can
         _ => "a newer port, controller or cable",
     };
     vec![candidate(format!("'{name}' on a faster connection than {}", wire.name), Means::Change, how, after, measured)]
+}
+
+/// A figure of the old wire says nothing of the disk on a new one.
+fn own_rate(disk: &mut Disk, measured: &Measured) {
+    let rate = Some(without_wire(disk, measured.what));
+    match measured.what.writes() {
+        true => disk.write = rate,
+        false => disk.read = rate,
+    }
 }

@@ -27,6 +27,8 @@ use network::{faster_networks, wire_below, with_network};
 use processor::{at_processor, faster_core, less_work};
 use suspected::suspected;
 
+/// Below that much of what a core does may be other things, and what it could do is a guess.
+const CORE_IDLE_PERCENT: f64 = 20.0;
 /// A core that is busier has little to spare.
 const CORE_BUSY_PERCENT: f64 = 85.0;
 
@@ -153,7 +155,7 @@ fn spare(measured: &Measured, relieved: &[Side]) -> Vec<(f64, String)> {
     let client = (Side::Client, client_processor(measured), &measured.how.client_cores);
     let ends = [server, client].into_iter().filter(|(side, ..)| !relieved.contains(side));
     let spare = |(_, name, cores): (Side, String, &Vec<f64>)| {
-        let busiest = cores.iter().copied().reduce(f64::max).filter(|busiest| *busiest > 0.0)?;
+        let busiest = cores.iter().copied().reduce(f64::max).filter(|busiest| *busiest >= CORE_IDLE_PERCENT)?;
         let why = format!("{name}, of which one core was busy {busiest:.0} % already");
         Some((measured.rate * 100.0 / busiest.min(100.0), why))
     };

@@ -3,7 +3,7 @@
 use super::{Candidate, Means, candidate, forget_busy};
 use crate::doctor::describe::{Described, Measured, Path, Side};
 use crate::doctor::stages::{Stage, StageKind};
-use crate::doctor::suspects::{IRQ_PERCENT, THROTTLED_PERCENT};
+use crate::doctor::suspects::{IRQ_PERCENT, STEAL_PERCENT, THROTTLED_PERCENT};
 
 const SERVER: &[Side] = &[Side::Server];
 const CLIENT: &[Side] = &[Side::Client];
@@ -28,6 +28,7 @@ pub(super) fn at_processor(described: &Described, measured: &Measured) -> Vec<Ca
     }
     let idle = !all.is_empty();
     all.extend(not_throttled(described, measured));
+    all.extend(measured.how.steal_percent.filter(|s| *s >= STEAL_PERCENT).map(|_| calmer_host(described, measured)));
     let mut faster = faster_core(described, measured);
     faster.what =
         if idle { "a faster core, or less work for it" } else { "a faster processor, or less work for it" }.into();
@@ -62,6 +63,15 @@ pub(super) fn not_throttled(described: &Described, measured: &Measured) -> Optio
     one.at_most = measured.rate / (1.0 - time.min(1.0) * (1.0 - THROTTLED_CLOCK));
     one.relieves = SERVER;
     Some(one)
+}
+
+pub(super) fn calmer_host(described: &Described, measured: &Measured) -> Candidate {
+    let taken = measured.how.steal_percent.unwrap_or_default().clamp(0.0, 99.0) / 100.0;
+    let how = "at the host: fewer guests, cores pinned or reserved for this one (virsh vcpupin, Proxmox CPU units), or a larger plan";
+    let after = forget_busy(described, Side::Server);
+    let mut one = candidate("a host that takes nothing", Means::Change, how, after, measured);
+    (one.at_most, one.relieves) = (measured.rate / (1.0 - taken), SERVER);
+    one
 }
 
 /// All work on it gets faster by as much: ciphers, compressors and the rest.

@@ -3,7 +3,7 @@
 use super::client::{at_client, cable_instead_of_air};
 use super::disks::{disks, of_kind, other_kind, rebuilt};
 use super::network::faster_networks;
-use super::processor::{at_processor, interrupts_spread, not_throttled};
+use super::processor::{at_processor, calmer_host, interrupts_spread, not_throttled};
 use super::{Candidate, Means, at_stage, candidate, forget};
 use crate::doctor::describe::{Described, Measured, Path, Side};
 use crate::doctor::diagnose::{Finding, explain};
@@ -64,13 +64,7 @@ pub(super) fn suspected(
             one.at_most = opposite(described, measured).map_or(f64::INFINITY, |other| other.rate);
             vec![one]
         }
-        "host-steals" => {
-            let taken = measured.how.steal_percent.unwrap_or_default().clamp(0.0, 99.0) / 100.0;
-            let how = "at the host: fewer guests, cores pinned or reserved for this one (virsh vcpupin, Proxmox CPU units), or a larger plan";
-            let mut one = candidate("a host that takes nothing", Means::Change, how, described.clone(), measured);
-            (one.at_most, one.relieves) = (measured.rate / (1.0 - taken), &[Side::Server]);
-            vec![one]
-        }
+        "host-steals" => vec![calmer_host(described, measured)],
         "throttled" => not_throttled(described, measured).into_iter().collect(),
         "degraded" => rebuilt(described, measured).into_iter().collect(),
         "disks-wait" => disks(described, measured),

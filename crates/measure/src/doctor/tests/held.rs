@@ -391,6 +391,61 @@ const BOXES: &[Box] = &[
         fix: "the missing disk replaced and rebuilt",
         at_most: 800.0,
     },
+    // The figure of the disk is its hub's.
+    Box {
+        text: r#"
+            disk = [{ name = "d", kind = "hdd", read = "36MB/s", via = ["hub"] }]
+            link = [{ name = "hub", type = "USB 2.0" }]
+            network = { name = "gigabit" }
+            measured = [{ path = "share", what = "read", rate = "34MB/s" }]"#,
+        cause: "hub",
+        says: "94 % of the 36 MB/s",
+        fix: "without the limit of hub",
+        at_most: 80.0,
+    },
+    Box {
+        text: r#"
+            disk = [{ name = "d", kind = "nvme", read = "3GB/s" }]
+            network = { name = "10 GbE" }
+            client = [{ name = "mac", disk_write = "300MB/s" }]
+            measured = [{ path = "share", what = "read", rate = "290MB/s" }]"#,
+        cause: "the disk of mac",
+        says: "97 % of the 300 MB/s",
+        fix: "an NVMe disk in mac",
+        at_most: 800.0,
+    },
+    // Of disks of which nothing is known another one is one more.
+    Box {
+        text: r#"
+            disk = [{ name = "d", count = 2 }]
+            network = { name = "gigabit" }
+            measured = [{ path = "share", what = "read", rate = "30MB/s", iowait = 85 }]"#,
+        cause: "disks-wait: the disks",
+        says: "cores waited for them 85 % of the time",
+        fix: "one disk more",
+        at_most: 45.0,
+    },
+    Box {
+        text: r#"
+            disk = [{ name = "d", kind = "nvme", read = "3GB/s", write = "2GB/s" }]
+            network = { name = "100 Mbit" }
+            measured = [{ path = "share", what = "read", rate = "11.2MB/s" },
+                        { path = "share", what = "write", rate = "0.4MB/s", retransmits = 8 }]"#,
+        cause: "duplex-mismatch: a duplex mismatch",
+        says: "the other direction gives 11 MB/s",
+        fix: "both ends at full duplex",
+        at_most: 294.0,
+    },
+    Box {
+        text: r#"
+            disk = [{ name = "d", kind = "hdd", read = "180MB/s" }]
+            network = { name = "gigabit" }
+            measured = [{ path = "share", what = "read", rate = "60MB/s", steal = 35, cores = [99, 98] }]"#,
+        cause: "2 of 2 cores",
+        says: "the host took 35 % of its time for others",
+        fix: "a faster processor",
+        at_most: 117.0,
+    },
 ];
 
 #[test]
