@@ -149,10 +149,7 @@ fn degraded(case: &Case) -> Option<(String, String)> {
     let lowest = case.stages.iter().find(|s| s.basis != Basis::Usual || s.kind == StageKind::Disks)?;
     let disks = matches!(lowest.kind, StageKind::Disks | StageKind::Link | StageKind::Storage);
     (case.described.degraded && below && disks).then_some(())?;
-    said(
-        "the degraded pool",
-        "what the missing disk had is computed from all others, and a rebuild takes the disks' time",
-    )
+    said("the degraded pool", "what the missing disk had comes from the others, and a rebuild takes the disks' time")
 }
 
 fn host_steals(case: &Case) -> Option<(String, String)> {
@@ -281,7 +278,9 @@ fn rung_below(case: &Case) -> Option<(String, String)> {
     }
     let disks = used(case.described, case.measured);
     let [(disk, 1)] = disks.as_slice() else { return None };
-    let wire = disk.connection.as_ref().filter(|_| !over_network(case) && !case.measured.what.is_random())?;
+    // Through a share only where the machine itself did not show more.
+    let below = case.measured.path != Path::Net && !case.stages.iter().any(|s| s.kind == StageKind::Storage);
+    let wire = disk.connection.as_ref().filter(|_| below && !case.measured.what.is_random())?;
     let fits = |w: &Wire| rate >= w.practical * RUNG_DISK && rate <= w.line;
     // A rate that is usual of such a disk needs no worse wire.
     let unusual = disk.kind.is_none_or(|kind| rate < kind.physical().usual(case.measured.what).0);

@@ -17,7 +17,9 @@ pub(super) fn at_client(described: &Described, measured: &Measured) -> Vec<Candi
     all.extend(work.map(|stage| less_work(described, measured, &stage)));
     if let Some(at_most) = spread_over(measured, &measured.how.client_cores) {
         let how = match measured.path {
-            Path::Net => "iperf3 -P 4: several connections have several cores",
+            Path::Net => {
+                "several connections have several cores: iperf3 -P 4, mount -o nconnect=4 ... (NFS), multichannel (SMB)"
+            }
             _ => {
                 "there: mount -o nconnect=4 ... (NFS), multichannel (SMB), several files at once: rclone copy --transfers=8, robocopy /MT:8"
             }

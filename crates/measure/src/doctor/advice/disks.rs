@@ -2,7 +2,7 @@
 
 use larder_base::units::ByteSize;
 
-use super::{Candidate, GAIN_MIN, Means, STORAGE, candidate, candidates, forget};
+use super::{Candidate, GAIN_MIN, Means, STORAGE, candidate, candidates, forget, forget_together};
 use crate::doctor::describe::{Described, Disk, Layout, Measured, What};
 use crate::doctor::diagnose::Finding;
 use crate::doctor::limits::DiskKind;
@@ -17,7 +17,7 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
     let random = measured.what.is_random();
     let layout = described.shape(measured).layout;
     if random && layout.parity() > 0 {
-        let mut after = forget(described, STORAGE);
+        let mut after = forget_together(described);
         (after.layout, after.copies, after.groups) = (Layout::Mirror, 2, 1);
         let how = "make the pool anew as mirrors of two: each pair answers by itself, for half of the room";
         let mut mirrored = measured.clone();
@@ -31,7 +31,7 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
     if let (true, Some(record), Some(block)) = (random, described.record_bytes, measured.block_bytes())
         && record > block
     {
-        let mut after = forget(described, STORAGE);
+        let mut after = forget_together(described);
         after.record_bytes = Some(block.max(RECORD_BYTES_MIN));
         let size = ByteSize(block.max(RECORD_BYTES_MIN));
         let how =
@@ -53,7 +53,7 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
     let kind = slow.map_or_else(|| described.disks.iter().find_map(|d| d.kind), |slow| slow.disk.kind);
     all.extend(other_kind(described, measured, kind));
     if layout == Layout::Linear && count(&used) > 1 && !random {
-        let mut after = forget(described, STORAGE);
+        let mut after = forget_together(described);
         (after.layout, after.groups) = (Layout::Stripe, 1);
         let mut striped = measured.clone();
         striped.how.shape = None;
@@ -62,7 +62,7 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
     }
     // More of the slow ones, or beside them, is less than having none of them.
     if measured.disks.is_empty() && layout != Layout::Linear && !unequal {
-        let mut after = forget(described, STORAGE);
+        let mut after = forget_together(described);
         if let Some(disk) = after.disks.last_mut() {
             disk.count += 1;
             let how = format!("buy another '{}'", disk.name);
@@ -187,7 +187,7 @@ pub(super) fn other_kind(described: &Described, measured: &Measured, kind: Optio
 
 /// What was measured of the pool was measured without the disk.
 pub(super) fn rebuilt(described: &Described, measured: &Measured) -> Option<Candidate> {
-    let after = Described { degraded: false, ..forget(described, STORAGE) };
+    let after = Described { degraded: false, ..forget_together(described) };
     let how = "put a disk in its place (zpool replace, mdadm --add, larder pool replace), and wait until it is rebuilt: zpool status or /proc/mdstat say how long";
     let one = candidate("the missing disk replaced and rebuilt", Means::Change, how, after, measured);
     described.degraded.then_some(one)

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::describe::{Described, Measured, Path, Side, What};
 use super::diagnose::{Cause, Finding, explain, foremost};
-use super::stages::{Stage, StageKind, stages};
+use super::stages::{Stage, StageKind, stages, used};
 use super::words::{bytes_words, client_processor, path_words, processor, rate_words};
 
 mod client;
@@ -214,6 +214,17 @@ fn forget_busy(described: &Described, side: Side) -> Described {
 fn forget(described: &Described, paths: &[Path]) -> Described {
     let mut after = described.clone();
     after.measured.retain(|m| !paths.contains(&m.path));
+    after
+}
+
+/// The same, but with what was measured of single disks: of those only their number or layout changes.
+fn forget_together(described: &Described) -> Described {
+    let alone = |m: &Measured| match used(described, m).as_slice() {
+        [(disk, 1)] if STORAGE.contains(&m.path) => Some(Measured { disks: vec![(disk.name.clone(), 1)], ..m.clone() }),
+        _ => None,
+    };
+    let mut after = forget(described, STORAGE);
+    after.measured.extend(described.measured.iter().filter_map(alone));
     after
 }
 

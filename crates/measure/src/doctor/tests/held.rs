@@ -446,6 +446,28 @@ const BOXES: &[Box] = &[
         fix: "a faster processor",
         at_most: 117.0,
     },
+    // A third disk as fast as the one that was measured.
+    Box {
+        text: r#"
+            disk = [{ name = "d", kind = "hdd", count = 2 }]
+            measured = [{ path = "disks", what = "read", disks = [["d", 1]], rate = "180MB/s" },
+                        { path = "local", what = "read", rate = "355MB/s" }]"#,
+        cause: "the disks, as fast as the slowest of them",
+        says: "99 % of the 360 MB/s",
+        fix: "one disk more",
+        at_most: 535.0,
+    },
+    // No hard disk is so slow in a USB 3 port, but any is in a USB 2 one.
+    Box {
+        text: r#"
+            disk = [{ name = "d", kind = "hdd", connection = "USB 3.0" }]
+            network = { name = "gigabit" }
+            measured = [{ path = "share", what = "read", rate = "38MB/s" }]"#,
+        cause: "rung-below: a connection that runs at USB 2.0",
+        says: "USB 3 is described",
+        fix: "the full speed of what is there",
+        at_most: 117.0,
+    },
 ];
 
 #[test]
