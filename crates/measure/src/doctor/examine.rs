@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::advice::{ADVICE_MAX, Advice, Means};
+use super::advice::{ADVICE_MAX, Advice, Means, spare};
 use super::chain::chain;
-use super::describe::{BadDescription, Described};
+use super::describe::{BadDescription, Described, Side};
 use super::diagnose::{Cause, Diagnosis, Finding, diagnose, foremost};
 use super::findings::{Notice, notices};
 use super::from_bench;
@@ -95,21 +95,23 @@ fn on_paper(diagnosis: &mut Diagnosis, notices: &[Notice]) {
     diagnosis.verdict = format!("{sentence}{}; to know, measure: larder bench all", paper.trim_end_matches('.'));
 }
 
+/// Codes of notices that concern a processor.
+const PROCESSOR: &[&str] = &[
+    "governor",
+    "ondemand-io",
+    "clock-capped",
+    "irq-one-core",
+    "rps-off",
+    "offload-off",
+    "no-aes",
+    "throttled",
+    "hog",
+    "stolen",
+    "cpu-quota",
+];
+
 /// Codes of notices that concern a cause.
 fn concerned(cause: &Cause) -> &'static [&'static str] {
-    const PROCESSOR: &[&str] = &[
-        "governor",
-        "ondemand-io",
-        "clock-capped",
-        "irq-one-core",
-        "rps-off",
-        "offload-off",
-        "no-aes",
-        "throttled",
-        "hog",
-        "stolen",
-        "cpu-quota",
-    ];
     const NETWORK: &[&str] = &[
         "nic-slow",
         "half-duplex",
@@ -188,7 +190,10 @@ fn advice(finding: &Finding, notice: &Notice) -> Option<Advice> {
     let least =
         if let Cause::Stage(stage) = &finding.cause { stage.capacity.max(measured.rate) } else { measured.rate };
     let limit = finding.stages.iter().find(|s| s.capacity > least);
-    let most = limit.map_or(f64::INFINITY, |s| s.capacity);
+    // Nor more than the busiest core can take, unless it is what gets relief.
+    let relieved: &[Side] = if PROCESSOR.contains(&notice.code) { &[Side::Server, Side::Client] } else { &[] };
+    let cores = spare(measured, relieved).into_iter().map(|(most, _)| most).fold(f64::INFINITY, f64::min);
+    let most = limit.map_or(f64::INFINITY, |s| s.capacity).min(cores);
     let after = (measured.rate * (1.0 + gain.percent / 100.0)).min(most);
     (after > measured.rate * 1.01).then_some(())?;
     let percent = (after / measured.rate - 1.0) * 100.0;

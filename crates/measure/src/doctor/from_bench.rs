@@ -27,7 +27,7 @@ const CORE_FULL_PERCENT: f64 = 95.0;
 
 /// `reading` and `machine`: of the box, where this is the box.
 pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine: &Machine) -> Described {
-    let mut described = reading.map_or_else(|| nothing(result), chain);
+    let mut described = Described { of_bench: true, ..reading.map_or_else(|| nothing(result), chain) };
     if !result.machine.host.is_empty() {
         described.name.clone_from(&result.machine.host);
     }
@@ -62,6 +62,7 @@ fn nothing(result: &BenchResult) -> Described {
         record_bytes: None,
         compression_ratio: 1.0,
         degraded: false,
+        of_bench: true,
         links: Vec::new(),
         disks: Vec::new(),
         network: None,

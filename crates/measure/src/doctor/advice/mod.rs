@@ -150,7 +150,7 @@ fn weigh(finding: &Finding, candidate: &Candidate) -> Option<Advice> {
 
 /// What the busiest core at each end had to spare: more bytes are more work, and the core that has most of it is full
 /// first.
-fn spare(measured: &Measured, relieved: &[Side]) -> Vec<(f64, String)> {
+pub(super) fn spare(measured: &Measured, relieved: &[Side]) -> Vec<(f64, String)> {
     let server = (Side::Server, processor(measured), &measured.cores_percent);
     let client = (Side::Client, client_processor(measured), &measured.how.client_cores);
     let ends = [server, client].into_iter().filter(|(side, ..)| !relieved.contains(side));

@@ -165,6 +165,8 @@ pub struct Described {
     pub(super) disks: Vec<Disk>,
     pub(super) network: Option<Network>,
     pub(super) upgrades: Vec<Network>,
+    /// Whether a bench measured all of it: each figure is of one moment, and disks of virtual machines vary.
+    pub(super) of_bench: bool,
     pub(super) clients: Vec<Client>,
     pub(super) work: Vec<Work>,
     pub measured: Vec<Measured>,

@@ -165,6 +165,7 @@ pub(super) fn described(raw: Raw) -> Result<Described> {
         record_bytes: optional(&raw.record, size)?,
         compression_ratio: raw.compression_ratio.unwrap_or(1.0),
         degraded: raw.degraded,
+        of_bench: false,
         links: raw.link.into_iter().map(link).collect::<Result<_>>()?,
         disks: raw.disk.into_iter().map(disk).collect::<Result<_>>()?,
         network: raw.network.map(network).transpose()?,

@@ -327,3 +327,12 @@ fn two_folders_of_one_disk_are_one_disk() {
     let both = latency(run(Layer::Disks, "x, y", Kind::RandomRead, 72_000.0), 0.44);
     assert!(diagnosed(vec![both]).questions.is_empty());
 }
+
+/// A bench's figures are of moments: what a disk gave in one a pool may exceed in the next, but not by so much.
+#[test]
+fn a_pool_may_exceed_what_its_disk_gave_before_by_a_little() {
+    for (pool, questions) in [(150e6, 0), (300e6, 1)] {
+        let runs = vec![run(Layer::Disk, "vda", Kind::Read, 100e6), run(Layer::Pool, "vda", Kind::Read, pool)];
+        assert_eq!(diagnosed(runs).questions.len(), questions, "{pool}");
+    }
+}
