@@ -31,6 +31,8 @@ pub(super) fn chain(reading: &Reading) -> Described {
         copies: shape.copies,
         record_bytes: None,
         compression_ratio: 1.0,
+        degraded: false,
+        of_bench: false,
         links: links.into_values().collect(),
         disks,
         network,
@@ -82,8 +84,10 @@ fn own_wire(drive: &Drive) -> Option<Wire> {
         }
         Bus::Usb => {
             let hop = drive.hops.first().filter(|h| h.kind == HopKind::Usb)?;
-            let bulk_only = drive.usb_driver == Some(UsbDriver::BulkOnly) && hop.now == "USB 2.0";
-            Wire::named(if bulk_only { "USB 2.0 BOT" } else { &hop.now })
+            match drive.usb_driver {
+                Some(UsbDriver::BulkOnly) => Wire::named(&format!("{} BOT", hop.now)),
+                _ => Wire::named(&hop.now),
+            }
         }
         Bus::Nvme => Wire::named(&drive.hops.first().filter(|h| h.kind == HopKind::Pcie)?.now),
         _ => None,

@@ -8,7 +8,7 @@ use super::misleading::{from_memory, misleading};
 use super::questions::{Question, questions};
 use super::remarks::remarks;
 use super::stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, stages};
-use super::suspects::{Suspicion, suspect};
+use super::suspects::{IRQ_PERCENT, STEAL_PERCENT, Suspicion, THROTTLED_PERCENT, suspect};
 use super::words::{client_processor, path_words, processor, rate_words};
 
 /// A core this busy has no more to give.
@@ -195,10 +195,12 @@ fn past_memory(described: &Described, measured: &Measured, stages: &[Stage]) -> 
 }
 
 /// Suspicions of what comes after the disks.
-const AFTER_DISKS: [&str; 10] = [
+const AFTER_DISKS: [&str; 12] = [
     "one-of-a-bond",
     "cpu-quota",
     "host-steals",
+    "throttled",
+    "duplex-mismatch",
     "client-wifi",
     "retransmits",
     "one-direction",
@@ -234,6 +236,15 @@ fn cause(described: &Described, measured: &Measured, stages: &[Stage]) -> (Cause
     if let Some(suspicion) = suspect(described, measured, stages).filter(|_| held_back) {
         return (Cause::Suspected(suspicion), Confidence::Likely);
     }
+    // A core that is full, and most of it with work that has a name: that name says more.
+    let named = |kind: StageKind| {
+        let work = stages.iter().find(|s| s.kind == kind && described.is_work(s))?;
+        (measured.rate >= work.capacity * PROOF_SHARE).then(|| (Cause::Stage(work.clone()), Confidence::Certain))
+    };
+    let at_end = [(here, StageKind::Processor), (there, StageKind::Client)];
+    if let Some(found) = at_end.into_iter().filter(|(full, _)| *full > 0).find_map(|(_, kind)| named(kind)) {
+        return found;
+    }
     if here > 0 {
         return (Cause::Processor { full: here, watched: measured.cores_percent.len() }, Confidence::Certain);
     }
@@ -258,7 +269,8 @@ fn sentence(described: &Described, measured: &Measured, cause: &Cause, stages: &
         Cause::Stage(stage) if stage.capacity_low < stage.capacity * PROOF_SHARE => {
             let (low, high) =
                 (rate_words(stage.capacity_low, measured.what), rate_words(stage.capacity, measured.what));
-            format!("{doing} ({rate}) is most likely capped by {}: {low} to {high} are usual", stage.name)
+            let range = if stage.basis == Basis::Usual { "usual" } else { "possible, by where the data lies" };
+            format!("{doing} ({rate}) is most likely capped by {}: {low} to {high} are {range}", stage.name)
         }
         Cause::Stage(stage) => {
             let percent = measured.rate / stage.capacity * 100.0;
@@ -269,13 +281,26 @@ fn sentence(described: &Described, measured: &Measured, cause: &Cause, stages: &
             let alike =
                 alike.filter(|s| s.kind != stage.kind && s.kind != StageKind::Storage && s.basis != Basis::Usual);
             let alike = alike.map(|s| format!(", and {} allows hardly more", s.name)).unwrap_or_default();
-            format!("{doing} ({rate}) is capped by {}: {percent:.0} % of the {most} that it allows{alike}", stage.name)
+            let itself = |name: String| stage.name.starts_with(&name);
+            let of_cores = described.is_work(stage)
+                || itself(processor(measured))
+                || itself(client_processor(measured))
+                || matches!(stage.kind, StageKind::Processor | StageKind::Client);
+            let cores = if of_cores { String::new() } else { no_more_to_give(measured) };
+            format!(
+                "{doing} ({rate}) is capped by {}: {percent:.0} % of the {most} that it allows{alike}{cores}",
+                stage.name
+            )
         }
         Cause::Processor { full, watched } => {
-            format!("{doing} ({rate}) is capped by {}: {}", processor(measured), cores_words(*full, *watched))
+            let cores = cores_words(*full, *watched);
+            let parts = work_words(described, measured, StageKind::Processor, stages);
+            format!("{doing} ({rate}) is capped by {}: {cores}{parts}", processor(measured))
         }
         Cause::Client { full, watched } => {
-            format!("{doing} ({rate}) is capped by {}: {}", client_processor(measured), cores_words(*full, *watched))
+            let cores = cores_words(*full, *watched);
+            let parts = work_words(described, measured, StageKind::Client, stages);
+            format!("{doing} ({rate}) is capped by {}: {cores}{parts}", client_processor(measured))
         }
         Cause::Suspected(s) => format!("{doing} ({rate}) is most likely capped by {}: {}", s.what, s.why),
         Cause::Misleading(why) => format!("{doing} ({rate}) proves nothing: {why}"),
@@ -287,6 +312,37 @@ fn sentence(described: &Described, measured: &Measured, cause: &Cause, stages: &
             format!("{doing} ({rate}) is not explained by what is described{}; {look}", most.unwrap_or_default())
         }
     }
+}
+
+/// A wire or disk that is full beside a core that is full.
+fn no_more_to_give(measured: &Measured) -> String {
+    let ends =
+        [(processor(measured), &measured.cores_percent), (client_processor(measured), &measured.how.client_cores)];
+    let full = ends.into_iter().filter(|(_, cores)| full(cores) > 0);
+    let words = full.map(|(name, cores)| {
+        format!("; {name} has no more to give either: {}", cores_words(self::full(cores), cores.len()))
+    });
+    words.collect()
+}
+
+/// What is known of the work that fills the cores.
+fn work_words(described: &Described, measured: &Measured, kind: StageKind, stages: &[Stage]) -> String {
+    let mut words = String::new();
+    if let Some(irq) = measured.how.irq_percent.filter(|irq| kind == StageKind::Processor && *irq >= IRQ_PERCENT) {
+        words.push_str(&format!(", and interrupts took {irq:.0} % of the busiest one's time"));
+    }
+    if let Some(steal) = measured.how.steal_percent.filter(|s| kind == StageKind::Processor && *s >= STEAL_PERCENT) {
+        words.push_str(&format!(", and the host took {steal:.0} % of its time for others"));
+    }
+    let throttled = measured.how.throttled_percent.filter(|t| kind == StageKind::Processor && *t >= THROTTLED_PERCENT);
+    if let Some(time) = throttled {
+        words.push_str(&format!(", and heat or a weak power supply held the clock down {time:.0} % of the time"));
+    }
+    for work in stages.iter().filter(|s| s.kind == kind && described.is_work(s)) {
+        let part = measured.rate / work.capacity * 100.0;
+        words.push_str(&format!(", and {} has {part:.0} % of what it allows", work.name));
+    }
+    words
 }
 
 fn cores_words(full: usize, watched: usize) -> String {
@@ -314,6 +370,9 @@ fn missing(described: &Described, measured: &Measured, stages: &[Stage]) -> Stri
         wanted.push("watch the cores meanwhile");
     }
     if measured.path == Path::Share {
+        if !stages.iter().any(|s| s.kind == StageKind::Network && s.basis == Basis::Measured) {
+            wanted.push("measure the wire alone (iperf3)");
+        }
         wanted.push("look at the other end");
     }
     if wanted.is_empty() {

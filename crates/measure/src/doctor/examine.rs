@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::advice::{ADVICE_MAX, Advice, Means};
+use super::advice::{ADVICE_MAX, Advice, Means, spare};
 use super::chain::chain;
-use super::describe::{BadDescription, Described};
+use super::describe::{BadDescription, Described, Side};
 use super::diagnose::{Cause, Diagnosis, Finding, diagnose, foremost};
 use super::findings::{Notice, notices};
 use super::from_bench;
@@ -60,6 +60,10 @@ fn of_bench(bench: &BenchResult) -> Vec<String> {
     if bench.runs.iter().any(|r| r.samples.throttled > 0) {
         remarks.push("the processor was throttled during the bench: heat or a weak power supply".to_owned());
     }
+    let mut shared: Vec<String> = bench.runs.iter().filter_map(from_bench::same_disk).map(str::to_owned).collect();
+    shared.sort();
+    shared.dedup();
+    remarks.extend(shared.into_iter().take(8));
     let knees = bench.runs.iter().filter_map(|r| Some((r, r.repeats.iter().find_map(|p| p.knee)?)));
     remarks.extend(knees.take(8).map(|(run, knee)| {
         format!(
@@ -91,21 +95,23 @@ fn on_paper(diagnosis: &mut Diagnosis, notices: &[Notice]) {
     diagnosis.verdict = format!("{sentence}{}; to know, measure: larder bench all", paper.trim_end_matches('.'));
 }
 
+/// Codes of notices that concern a processor.
+const PROCESSOR: &[&str] = &[
+    "governor",
+    "ondemand-io",
+    "clock-capped",
+    "irq-one-core",
+    "rps-off",
+    "offload-off",
+    "no-aes",
+    "throttled",
+    "hog",
+    "stolen",
+    "cpu-quota",
+];
+
 /// Codes of notices that concern a cause.
 fn concerned(cause: &Cause) -> &'static [&'static str] {
-    const PROCESSOR: &[&str] = &[
-        "governor",
-        "ondemand-io",
-        "clock-capped",
-        "irq-one-core",
-        "rps-off",
-        "offload-off",
-        "no-aes",
-        "throttled",
-        "hog",
-        "stolen",
-        "cpu-quota",
-    ];
     const NETWORK: &[&str] = &[
         "nic-slow",
         "half-duplex",
@@ -142,14 +148,14 @@ fn concerned(cause: &Cause) -> &'static [&'static str] {
             StageKind::Client => &[],
         },
         Cause::Suspected(suspicion) => match suspicion.code {
-            "retransmits" | "one-direction" | "one-of-a-bond" | "rung-below" | "wifi" | "client-wifi" | "other-end" => {
-                NETWORK
-            }
+            "retransmits" | "duplex-mismatch" | "one-direction" | "one-of-a-bond" | "rung-below" | "wifi"
+            | "client-wifi" | "other-end" => NETWORK,
             "one-core-irq"
             | "core-nearly-full"
             | "one-thread"
             | "processor-elsewhere"
             | "host-steals"
+            | "throttled"
             | "cpu-quota" => PROCESSOR,
             _ => STORAGE,
         },
@@ -184,7 +190,10 @@ fn advice(finding: &Finding, notice: &Notice) -> Option<Advice> {
     let least =
         if let Cause::Stage(stage) = &finding.cause { stage.capacity.max(measured.rate) } else { measured.rate };
     let limit = finding.stages.iter().find(|s| s.capacity > least);
-    let most = limit.map_or(f64::INFINITY, |s| s.capacity);
+    // Nor more than the busiest core can take, unless it is what gets relief.
+    let relieved: &[Side] = if PROCESSOR.contains(&notice.code) { &[Side::Server, Side::Client] } else { &[] };
+    let cores = spare(measured, relieved).into_iter().map(|(most, _)| most).fold(f64::INFINITY, f64::min);
+    let most = limit.map_or(f64::INFINITY, |s| s.capacity).min(cores);
     let after = (measured.rate * (1.0 + gain.percent / 100.0)).min(most);
     (after > measured.rate * 1.01).then_some(())?;
     let percent = (after / measured.rate - 1.0) * 100.0;

@@ -27,7 +27,7 @@ const CORE_FULL_PERCENT: f64 = 95.0;
 
 /// `reading` and `machine`: of the box, where this is the box.
 pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine: &Machine) -> Described {
-    let mut described = reading.map_or_else(|| nothing(result), chain);
+    let mut described = Described { of_bench: true, ..reading.map_or_else(|| nothing(result), chain) };
     if !result.machine.host.is_empty() {
         described.name.clone_from(&result.machine.host);
     }
@@ -41,10 +41,11 @@ pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine
         described.memory_bytes = Some(far.machine.memory_bytes).filter(|bytes| *bytes > 0);
     }
     let runs = best_runs(&result.runs);
-    for run in &runs {
+    for run in runs.iter().filter(|run| same_disk(run).is_none()) {
         let found = measured(run, machine, &sides, &mut described);
         described.measured.extend(found);
     }
+    once_each(&mut described.measured);
     if described.network.is_none() {
         described.network = network_measured(&described.measured);
     }
@@ -60,6 +61,8 @@ fn nothing(result: &BenchResult) -> Described {
         copies: 2,
         record_bytes: None,
         compression_ratio: 1.0,
+        degraded: false,
+        of_bench: true,
         links: Vec::new(),
         disks: Vec::new(),
         network: None,
@@ -88,6 +91,28 @@ fn best_runs(runs: &[Run]) -> Vec<&Run> {
         }
     }
     best
+}
+
+/// Folders of one disk that were asked all at once say nothing of several disks: why, in the bench's words.
+pub(super) fn same_disk(run: &Run) -> Option<&str> {
+    run.notes.iter().find(|n| n.code == "same-disk" && n.misleading).map(|n| n.text.as_str())
+}
+
+/// Several folders of one disk are one disk by itself: the best of them says what it can do.
+fn once_each(all: &mut Vec<Measured>) {
+    let mut kept: Vec<Measured> = Vec::new();
+    for one in all.drain(..) {
+        let same = |m: &&mut Measured| {
+            let alike = m.what == one.what && m.disks == one.disks && m.how.doubt.is_some() == one.how.doubt.is_some();
+            one.path == Path::Disks && m.path == Path::Disks && alike
+        };
+        match kept.iter_mut().find(same) {
+            Some(known) if known.rate >= one.rate => {}
+            Some(known) => *known = one,
+            None => kept.push(one),
+        }
+    }
+    *all = kept;
 }
 
 /// Which end is the box. Whoever measures a share is its client, of the wire too; whoever measures disks and no share of
@@ -202,7 +227,7 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
         how: How {
             block_bytes: (load.block_bytes > 0 && path != Path::Net).then_some(load.block_bytes),
             in_flight: (load.depth > 0 && (what.is_random() || cat))
-                .then(|| f64::from(load.depth) * f64::from(load.jobs.max(1))),
+                .then(|| f64::from(load.depth) * f64::from(load.jobs.max(1)) * at_once(run)),
             latency_s: latency.reduce(f64::max).filter(|_| what.is_random()),
             sync: false,
             caches: (load.caches == Warm && !honest).then_some(Caching::Warm),
@@ -216,12 +241,21 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
             iowait_percent: mean(|c| &c.iowait),
             irq_percent: server.and_then(|s| s.cores.iter().map(|c| mean_of([&c.irq].into_iter())).reduce(f64::max)),
             quota: quota(run),
+            throttled_percent: None,
             steal_percent: mean(|c| &c.steal),
             retransmits_percent: retransmits(run, path),
             disk_busy_percent: server
                 .and_then(|s| s.disks.iter().map(|d| mean_of([&d.busy].into_iter())).reduce(f64::max)),
         },
     })
+}
+
+/// Each of several folders has the whole depth.
+fn at_once(run: &Run) -> f64 {
+    match run.layer {
+        Layer::Disks => run.subject.split(", ").count() as f64,
+        _ => 1.0,
+    }
 }
 
 /// Of a pool: what the bench made, or what its folder lies on. A larder reads small pieces from single disks and

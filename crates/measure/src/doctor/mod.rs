@@ -9,8 +9,9 @@
 //!     only one is busy, not all of them.
 //! B3. One that does neither is not explained, and is called so: the description lacks a stage, or the other end is
 //!     slow.
-//! B4. What would help is what the next stage allows, never more. A stage that a byte passes twice counts twice: a
-//!     network card behind the same link as the disks halves it.
+//! B4. What would help is what the next stage allows, never more, and no more than the busiest core has to spare, unless
+//!     it is the core that gets relief. A half-duplex stage that a byte passes twice counts twice: a network card behind
+//!     the same link as the disks halves it.
 //! B5. A measurement that could not have measured what it says (a file that fits into memory) is named, and proves
 //!     nothing.
 //! B6. What contradicts itself or physics gets a question back. While there is one, nothing is concluded.

@@ -3,12 +3,13 @@
 //! Nothing here is about taste: each rule is a bound that physics or a standard sets, and the question names both
 //! figures and what they may have been meant to be.
 
+use larder_base::units::ByteSize;
 use serde::Serialize;
 
-use super::describe::{Described, Disk, Measured, Path, is_bond};
+use super::describe::{Described, Disk, Measured, Path, RANDOM_BLOCK_BYTES, What, is_bond};
 use super::limits::{Physical, Wire};
 use super::misleading::misleading;
-use super::stages::{Basis, StageKind, allows_at_most, comparable, stages, used};
+use super::stages::{Basis, SIDE_BY_SIDE, StageKind, allows_at_most, comparable, stages, used};
 use super::words::{bytes_words, path_words, rate_words};
 
 /// Figures are rounded, and practical limits are practical.
@@ -17,6 +18,10 @@ const SLACK: f64 = 1.10;
 const SLACK_WIRE: f64 = 1.05;
 /// Caches smooth small differences between two layers.
 const SLACK_LAYERS: f64 = 1.15;
+/// Of disks that were measured one by one a pool gets a little more: it reads ahead, and their outer tracks.
+const SLACK_MEASURED: f64 = 1.25;
+/// And where nobody chose the figures that belong together.
+const SLACK_BENCH: f64 = 1.6;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Question {
@@ -31,8 +36,19 @@ pub struct Question {
 
 type Rule = fn(&Described) -> Vec<Question>;
 
-const RULES: &[Rule] =
-    &[disk_rates, disk_connections, caches, wires_named, networks_by_eight, beyond, physical, layers, in_flight];
+const RULES: &[Rule] = &[
+    disk_rates,
+    random_beyond_in_order,
+    disk_connections,
+    caches,
+    wires_named,
+    networks_by_eight,
+    beyond,
+    physical,
+    layers,
+    in_flight,
+    busy_and_waiting,
+];
 
 pub(super) fn questions(described: &Described) -> Vec<Question> {
     let mut all: Vec<Question> = RULES.iter().flat_map(|rule| rule(described)).collect();
@@ -86,6 +102,25 @@ fn disk_rates(described: &Described) -> Vec<Question> {
                     disk.name, physical.name, physical.why
                 ),
             ));
+        }
+    }
+    asked
+}
+
+/// Small pieces in any order are no more bytes than the same in order.
+fn random_beyond_in_order(described: &Described) -> Vec<Question> {
+    let mut asked = Vec::new();
+    for disk in &described.disks {
+        let (Some(read), Some(random)) = (disk.read, disk.random_read) else { continue };
+        let bytes = random * RANDOM_BLOCK_BYTES as f64;
+        if bytes > read * SLACK_MEASURED {
+            let text = format!(
+                "random_read of the disk '{}' is {random:.0} operations/s, which is {} in pieces of 4 KiB, and read is only {}: which of the two is of another disk, or of a cache?",
+                disk.name,
+                bytes_words(bytes),
+                bytes_words(read)
+            );
+            asked.push(ask("random-beyond-read", text));
         }
     }
     asked
@@ -186,12 +221,15 @@ fn beyond(described: &Described) -> Vec<Question> {
         if misleading(described, measured).is_some() {
             continue;
         }
+        let slack_measured = if described.of_bench { SLACK_BENCH } else { SLACK_MEASURED };
         let gathers = measured.what.writes() && (measured.what.is_random() || !measured.how.sync);
         let exceeded = stages(described, measured).into_iter().find(|stage| {
             let slack = match (stage.kind, stage.basis) {
                 // Writes are gathered by caches and filesystems: random ones become sequential ones.
                 (StageKind::Disks | StageKind::Latency, _) if gathers && measured.what.is_random() => return false,
                 (StageKind::Disks, Basis::Usual) => return false,
+                (StageKind::Disks, Basis::Measured) => slack_measured,
+                (StageKind::Storage, Basis::Measured) if stage.name.starts_with(SIDE_BY_SIDE) => slack_measured,
                 // What was measured below is held against this in `layers`.
                 (_, Basis::Measured) => return false,
                 (StageKind::Network | StageKind::Client, _) => SLACK_WIRE,
@@ -204,12 +242,16 @@ fn beyond(described: &Described) -> Vec<Question> {
         });
         let Some(stage) = exceeded else { continue };
         let (rate, most) = (rate_words(measured.rate, measured.what), rate_words(stage.capacity, measured.what));
-        let eighth = stage.kind == StageKind::Network && measured.rate / 8.0 <= stage.capacity * SLACK_WIRE;
+        let bytes = stage.kind == StageKind::Network && !measured.what.is_random();
+        let eighth = bytes && measured.rate / 8.0 <= stage.capacity * SLACK_WIRE;
         let hint = match stage.kind {
             StageKind::Network if eighth => format!(
                 "Do you mean {:.0} Mbit/s, is the network faster, or did the client's memory answer?",
                 measured.rate / 1e6
             ),
+            StageKind::Network if measured.what.is_random() => {
+                "Is the network faster, are blocks smaller (block =), or did the client's memory answer?".to_owned()
+            }
             StageKind::Network => "Is the network faster, or did the client's memory answer?".to_owned(),
             StageKind::Disks if stage.name.contains("RAIDZ") => {
                 "How large are its records (record =), or did memory answer?".to_owned()
@@ -218,7 +260,10 @@ fn beyond(described: &Described) -> Vec<Question> {
             StageKind::Link => "Is its limit higher, is what was measured behind it, or did memory answer?".to_owned(),
             StageKind::Latency => "Were more requests in flight, is each faster, or did a cache answer?".to_owned(),
             StageKind::Processor => "Is its rate per core higher, or does it run on more cores?".to_owned(),
-            StageKind::Client | StageKind::Storage => "Which of the two is right?".to_owned(),
+            StageKind::Storage => {
+                "Did memory answer, or were they measured differently (block, depth, file)?".to_owned()
+            }
+            StageKind::Client => "Which of the two is right?".to_owned(),
         };
         let allow = if stage.name.starts_with("the disks") { "allow" } else { "allows" };
         let text = format!("{} gave {rate}, and {} {allow} {most}. {hint}", path_words(measured), stage.name);
@@ -235,7 +280,23 @@ fn physical(described: &Described) -> Vec<Question> {
         let most = allows_at_most(&disks, m.what) * described.compression_ratio;
         let gathers = m.what.is_random() && m.what.writes();
         // A client that measures a share knows nothing of its disks.
-        if disks.is_empty() || misleading(described, m).is_some() || gathers || m.rate <= most * SLACK {
+        if disks.is_empty() || misleading(described, m).is_some() || gathers {
+            continue;
+        }
+        let bytes = most_bytes(&disks) * described.compression_ratio;
+        if m.what.is_random() && m.bytes_per_s() > bytes * SLACK {
+            let text = format!(
+                "{} gave {} of {} each, which is {}, and no disks of this kind and number give more than {}. Is the block right (block =), or did a cache answer?",
+                path_words(m),
+                rate_words(m.rate, m.what),
+                ByteSize(m.block_bytes().unwrap_or_default()),
+                bytes_words(m.bytes_per_s()),
+                bytes_words(bytes)
+            );
+            asked.push(Question { code: "beyond-disks", text, measured: Some(at) });
+            continue;
+        }
+        if m.rate <= most * SLACK {
             continue;
         }
         let text = format!(
@@ -247,6 +308,10 @@ fn physical(described: &Described) -> Vec<Question> {
         asked.push(Question { code: "beyond-disks", text, measured: Some(at) });
     }
     asked
+}
+
+fn most_bytes(disks: &[(&Disk, u32)]) -> f64 {
+    allows_at_most(disks, What::Read)
 }
 
 /// Nothing is faster through more layers.
@@ -289,6 +354,9 @@ fn in_flight(described: &Described) -> Vec<Question> {
     let mut asked = Vec::new();
     for (at, m) in described.measured.iter().enumerate() {
         let (Some(depth), Some(latency)) = (m.how.in_flight, m.how.latency_s) else { continue };
+        if m.how.doubt.is_some() {
+            continue;
+        }
         let per_s = match (m.what.is_random(), m.how.block_bytes) {
             (true, _) => m.rate,
             (false, Some(block)) => m.rate / block as f64,
@@ -302,6 +370,27 @@ fn in_flight(described: &Described) -> Vec<Question> {
                 latency * 1e3
             );
             asked.push(Question { code: "in-flight", text, measured: Some(at) });
+        }
+    }
+    asked
+}
+
+/// A core that waits for disks does nothing else meanwhile.
+fn busy_and_waiting(described: &Described) -> Vec<Question> {
+    let mut asked = Vec::new();
+    for (at, m) in described.measured.iter().enumerate() {
+        let Some(wait) = m.how.iowait_percent.filter(|_| !m.cores_percent.is_empty()) else { continue };
+        let mut cores = m.cores_percent.clone();
+        cores.sort_by(f64::total_cmp);
+        // The busiest may stand for a thread that moves from core to core.
+        let others = cores.len().saturating_sub(1).max(1);
+        let busy = cores.iter().take(others).sum::<f64>() / others as f64;
+        if busy + wait > 115.0 {
+            let text = format!(
+                "{}: cores were busy {busy:.0} % of the time and waited for disks {wait:.0} %, which is more than all of it. Is waiting counted as busy in cores =?",
+                path_words(m)
+            );
+            asked.push(Question { code: "busy-and-waiting", text, measured: Some(at) });
         }
     }
     asked

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::describe::{Described, Layout, Measured, Path, is_bond};
 use super::limits::{DiskKind, Duplex, Wire};
-use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, count, layout, one_disk, used};
+use super::misleading::misleading;
+use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, count, layout, used};
 use super::words::{bytes_words, client_processor, processor, rate_words};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,9 +33,11 @@ struct Pattern {
 
 const PATTERNS: &[Pattern] = &[
     Pattern { code: "cpu-quota", test: quota },
+    Pattern { code: "throttled", test: throttled },
     Pattern { code: "client-wifi", test: client_air },
     Pattern { code: "client-differs", test: client_differs },
     Pattern { code: "host-steals", test: host_steals },
+    Pattern { code: "duplex-mismatch", test: duplex_mismatch },
     Pattern { code: "retransmits", test: retransmits },
     Pattern { code: "one-direction", test: one_direction },
     Pattern { code: "one-core-irq", test: interrupts },
@@ -42,6 +45,7 @@ const PATTERNS: &[Pattern] = &[
     Pattern { code: "rung-below", test: rung_below },
     Pattern { code: "smr", test: shingled },
     Pattern { code: "qlc", test: four_bits },
+    Pattern { code: "degraded", test: degraded },
     Pattern { code: "shared-link", test: shared },
     Pattern { code: "disks-wait", test: disks_wait },
     Pattern { code: "core-nearly-full", test: nearly_full },
@@ -59,6 +63,16 @@ const AIR_SHARE: f64 = 0.3;
 const MUCH: f64 = 1.5;
 /// Directions that differ so much have not the same limit.
 const DIRECTIONS: f64 = 5.0;
+/// Interrupts that take so much of a core leave little for the rest.
+pub(super) const IRQ_PERCENT: f64 = 70.0;
+/// From here on losses are felt.
+const LOSSES_PERCENT: f64 = 0.5;
+/// A standard's rate is reached so nearly by a wire alone, by a share over it, and by a disk.
+const RUNG_ALONE: f64 = 0.92;
+const RUNG_SHARED: f64 = 0.88;
+const RUNG_DISK: f64 = 0.85;
+/// Seldom negotiated, and many other things give such rates: only what is quite at it is it.
+const RUNG_SELDOM: f64 = 0.94;
 
 pub(super) fn suspect(described: &Described, measured: &Measured, stages: &[Stage]) -> Option<Suspicion> {
     let case = Case { described, measured, stages };
@@ -85,7 +99,7 @@ pub(super) fn better_client<'a>(described: &'a Described, measured: &Measured) -
             && m.disks == measured.disks
             && m.how.elsewhere == measured.how.elsewhere
             && m.rate >= measured.rate * MUCH
-            && super::misleading::misleading(described, m).is_none()
+            && misleading(described, m).is_none()
     };
     described.measured.iter().filter(other).max_by(|a, b| a.rate.total_cmp(&b.rate))
 }
@@ -119,13 +133,32 @@ fn quota(case: &Case) -> Option<(String, String)> {
     said("the part of the processor that a control group allows", why.clone())
 }
 
+/// Percent of the time that are felt.
+pub(super) const STEAL_PERCENT: f64 = 15.0;
+pub(super) const THROTTLED_PERCENT: f64 = 10.0;
+
+fn throttled(case: &Case) -> Option<(String, String)> {
+    let time = case.measured.how.throttled_percent.filter(|t| *t >= THROTTLED_PERCENT)?;
+    let what = format!("{}, which was throttled", processor(case.measured));
+    said(&what, format!("heat or a weak power supply held its clock down {time:.0} % of the time"))
+}
+
+/// Rebuilding, and what is computed anew from the disks that are left, takes from everybody.
+fn degraded(case: &Case) -> Option<(String, String)> {
+    let below = matches!(case.measured.path, Path::Local | Path::Share) && case.measured.how.elsewhere.is_none();
+    let lowest = case.stages.iter().find(|s| s.basis != Basis::Usual || s.kind == StageKind::Disks)?;
+    let disks = matches!(lowest.kind, StageKind::Disks | StageKind::Link | StageKind::Storage);
+    (case.described.degraded && below && disks).then_some(())?;
+    said("the degraded pool", "what the missing disk had comes from the others, and a rebuild takes the disks' time")
+}
+
 fn host_steals(case: &Case) -> Option<(String, String)> {
-    let steal = case.measured.how.steal_percent.filter(|s| *s >= 15.0)?;
+    let steal = case.measured.how.steal_percent.filter(|s| *s >= STEAL_PERCENT)?;
     said("the virtual machine's host", format!("it took {steal:.0} % of the processor's time for others"))
 }
 
 fn retransmits(case: &Case) -> Option<(String, String)> {
-    let again = case.measured.how.retransmits_percent.filter(|r| over_network(case) && *r >= 0.5)?;
+    let again = case.measured.how.retransmits_percent.filter(|r| over_network(case) && *r >= LOSSES_PERCENT)?;
     let cause = match other_way(case) {
         Some(other) => format!(
             "the other direction gives {}, so the cable is good: look for another MTU at one end, and a port or card that drops what it takes in",
@@ -152,6 +185,35 @@ fn other_way<'a>(case: &Case<'a>) -> Option<&'a Measured> {
     opposite(case.described, case.measured).filter(|_| over_network(case))
 }
 
+/// At 100 Mbit/s one end may be set to full duplex while the other found nobody to negotiate with and took half: it
+/// then drops what arrives while it sends (IEEE 802.3, 28.2.3.1). A gigabit is always negotiated.
+fn duplex_mismatch(case: &Case) -> Option<(String, String)> {
+    let alone = other_way(case).filter(|_| case.measured.path == Path::Net);
+    let other = alone.or_else(|| other_share(case))?;
+    let lower = Wire::named("100 Mbit")?;
+    let wire = case.described.network.as_ref()?.wire.as_ref().filter(|w| w.name.contains("Ethernet"))?;
+    let at_lower = other.rate <= lower.line && other.rate >= lower.practical * 0.5;
+    (at_lower && wire.practical >= lower.practical).then_some(())?;
+    let why = format!(
+        "the other direction gives {}, so the wire runs at 100 Mbit/s, where one end can be at half duplex and the other at full: the one drops what arrives while it sends",
+        bytes_words(other.rate)
+    );
+    said("a duplex mismatch", why)
+}
+
+/// A share in the other direction, where segments of the slow one were lost.
+fn other_share<'a>(case: &Case<'a>) -> Option<&'a Measured> {
+    let lossy = case.measured.how.retransmits_percent.is_some_and(|r| r >= LOSSES_PERCENT);
+    let other = |m: &&Measured| {
+        m.path == Path::Share
+            && m.what.writes() != case.measured.what.writes()
+            && m.how.client == case.measured.how.client
+            && m.bytes_per_s() >= case.measured.bytes_per_s() * DIRECTIONS
+            && misleading(case.described, m).is_none()
+    };
+    case.described.measured.iter().filter(|_| lossy && case.measured.path == Path::Share).find(other)
+}
+
 /// What a link negotiates holds for both directions: where only one is slow, it is something else.
 fn one_direction(case: &Case) -> Option<(String, String)> {
     let other = other_way(case).filter(|_| case.measured.path == Path::Net)?;
@@ -165,7 +227,7 @@ fn one_direction(case: &Case) -> Option<(String, String)> {
 }
 
 fn interrupts(case: &Case) -> Option<(String, String)> {
-    let irq = case.measured.how.irq_percent.filter(|i| *i >= 70.0)?;
+    let irq = case.measured.how.irq_percent.filter(|i| *i >= IRQ_PERCENT)?;
     said(
         "the core that handles interrupts",
         format!("they took {irq:.0} % of its time, and one card's queue is one core's"),
@@ -187,7 +249,20 @@ fn one_of_a_bond(case: &Case) -> Option<(String, String)> {
 
 /// A rate that is just what the next lower standard carries.
 fn rung_below(case: &Case) -> Option<(String, String)> {
-    let fits = |wire: &Wire| (wire.practical * 0.80..=wire.line).contains(&case.measured.bytes_per_s());
+    let rate = case.measured.bytes_per_s();
+    let near = if case.measured.path == Path::Share { RUNG_SHARED } else { RUNG_ALONE };
+    // Negotiation holds for all that passes: whoever was faster shows that it is not this.
+    let passed = |lower: &Wire| {
+        let client = |m: &Measured| m.how.client == case.measured.how.client;
+        let over =
+            |m: &&Measured| matches!(m.path, Path::Share | Path::Net) && client(m) && m.bytes_per_s() > lower.line;
+        case.described.measured.iter().filter(over).any(|m| misleading(case.described, m).is_none())
+    };
+    let seldom = |wire: &Wire| wire.name.starts_with("2.5") || wire.name.starts_with("5 ");
+    let fits = |wire: &Wire| {
+        let near = if seldom(wire) { RUNG_SELDOM } else { near };
+        rate >= wire.practical * near && rate <= wire.line && !passed(wire)
+    };
     let why = |have: &Wire, lower: &Wire| {
         let (rate, most) = (bytes_words(case.measured.bytes_per_s()), bytes_words(lower.practical));
         format!(
@@ -203,8 +278,13 @@ fn rung_below(case: &Case) -> Option<(String, String)> {
     }
     let disks = used(case.described, case.measured);
     let [(disk, 1)] = disks.as_slice() else { return None };
-    let wire = disk.connection.as_ref().filter(|_| !over_network(case) && !case.measured.what.is_random())?;
-    let lower = wire.rungs_below().into_iter().find(fits)?;
+    // Through a share only where the machine itself did not show more.
+    let below = case.measured.path != Path::Net && !case.stages.iter().any(|s| s.kind == StageKind::Storage);
+    let wire = disk.connection.as_ref().filter(|_| below && !case.measured.what.is_random())?;
+    let fits = |w: &Wire| rate >= w.practical * RUNG_DISK && rate <= w.line;
+    // A rate that is usual of such a disk needs no worse wire.
+    let unusual = disk.kind.is_none_or(|kind| rate < kind.physical().usual(case.measured.what).0);
+    let lower = wire.rungs_below().into_iter().find(|w| unusual && fits(w))?;
     said(&format!("a connection that runs at {}", lower.name), why(wire, &lower))
 }
 
@@ -249,14 +329,12 @@ fn shared(case: &Case) -> Option<(String, String)> {
         return None;
     }
     let all = case.stages.iter().find(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual)?;
-    let each = disks.iter().filter_map(|(disk, _)| one_disk(case.described, disk, case.measured)).map(|o| o.high);
-    let one = each.reduce(f64::min)?;
-    (case.measured.rate < all.capacity * PROOF_SHARE).then_some(())?;
+    // Where data lies unevenly on unequal disks that alone may explain it.
+    (case.measured.rate < all.capacity_low * PROOF_SHARE).then_some(())?;
     let part = case.measured.rate / all.capacity * 100.0;
-    let times = case.measured.rate / one;
-    let why = format!(
-        "{n} disks give {times:.1} times what one gives, {part:.0} % of their sum, so they wait for something they share"
-    );
+    let most = rate_words(all.capacity, case.measured.what);
+    let why =
+        format!("the {n} disks could give {most} and give {part:.0} % of that, so they wait for something they share");
     let common = case.described.links.iter().filter(|link| disks.iter().all(|(disk, _)| disk.via.contains(&link.name)));
     match common.min_by(|a, b| a.read.total_cmp(&b.read)) {
         Some(link) => said(&format!("{} and the controller behind it", link.name), why),
@@ -272,14 +350,13 @@ fn disks_wait(case: &Case) -> Option<(String, String)> {
     if case.measured.path == Path::Net {
         return None;
     }
+    let given = case.stages.iter().any(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual);
+    let though = if given { ", though they are described as faster" } else { "" };
     if let Some(busy) = how.disk_busy_percent.filter(|b| *b >= 90.0) {
-        return said(
-            "the disks",
-            format!("they were busy {busy:.0} % of the time, though they are described as faster"),
-        );
+        return said("the disks", format!("they were busy {busy:.0} % of the time{though}"));
     }
     let wait = how.iowait_percent.filter(|w| *w >= 25.0)?;
-    said("the disks", format!("cores waited for them {wait:.0} % of the time, though they are described as faster"))
+    said("the disks", format!("cores waited for them {wait:.0} % of the time{though}"))
 }
 
 fn nearly_full(case: &Case) -> Option<(String, String)> {

@@ -2,11 +2,11 @@
 
 use larder_base::units::ByteSize;
 
-use super::{Candidate, GAIN_MIN, Means, STORAGE, candidate, candidates, forget};
+use super::{Candidate, GAIN_MIN, Means, STORAGE, candidate, candidates, forget, forget_together};
 use crate::doctor::describe::{Described, Disk, Layout, Measured, What};
 use crate::doctor::diagnose::Finding;
 use crate::doctor::limits::DiskKind;
-use crate::doctor::stages::{StageKind, stages};
+use crate::doctor::stages::{Slowest, StageKind, count, slowest, stages, through_wire, used};
 use crate::doctor::words::{bytes_words, rate_words};
 
 /// Smaller ones cost more in metadata and parity than they gain.
@@ -17,7 +17,7 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
     let random = measured.what.is_random();
     let layout = described.shape(measured).layout;
     if random && layout.parity() > 0 {
-        let mut after = forget(described, STORAGE);
+        let mut after = forget_together(described);
         (after.layout, after.copies, after.groups) = (Layout::Mirror, 2, 1);
         let how = "make the pool anew as mirrors of two: each pair answers by itself, for half of the room";
         let mut mirrored = measured.clone();
@@ -31,7 +31,7 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
     if let (true, Some(record), Some(block)) = (random, described.record_bytes, measured.block_bytes())
         && record > block
     {
-        let mut after = forget(described, STORAGE);
+        let mut after = forget_together(described);
         after.record_bytes = Some(block.max(RECORD_BYTES_MIN));
         let size = ByteSize(block.max(RECORD_BYTES_MIN));
         let how =
@@ -44,29 +44,25 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
             measured,
         ));
     }
-    let rates: Vec<f64> = described.disks.iter().filter_map(|d| d.rate(measured.what)).collect();
-    if let Some(slowest) = rates.iter().copied().reduce(f64::min)
-        && let Some(next) = rates.iter().copied().filter(|r| *r > slowest * GAIN_MIN).reduce(f64::min)
-    {
-        let mut after = forget(described, STORAGE);
-        let mut names = Vec::new();
-        for disk in after.disks.iter_mut().filter(|d| d.rate(measured.what).is_some_and(|r| r < slowest * 1.01)) {
-            names.push(format!("'{}'", disk.name));
-            set(disk, measured.what, next);
-            disk.connection = None;
-        }
-        let how = "another slot if its connection is slower than the others', otherwise another disk";
-        all.push(candidate(
-            format!("{} as fast as the others", names.join(" and ")),
-            Means::Purchase,
-            how,
-            after,
-            measured,
-        ));
+    all.extend(rebuilt(described, measured));
+    let used = used(described, measured);
+    let slow = slowest(described, measured, &used);
+    let replaced = slow.and_then(|slow| as_fast_as_others(described, measured, &used, slow));
+    let unequal = replaced.is_some();
+    all.extend(replaced);
+    let kind = slow.map_or_else(|| described.disks.iter().find_map(|d| d.kind), |slow| slow.disk.kind);
+    all.extend(other_kind(described, measured, kind));
+    if layout == Layout::Linear && count(&used) > 1 && !random {
+        let mut after = forget_together(described);
+        (after.layout, after.groups) = (Layout::Stripe, 1);
+        let mut striped = measured.clone();
+        striped.how.shape = None;
+        let how = "make the pool anew as a stripe, or as a mirror or with parity: a file then lies on several disks";
+        all.push(candidate("a stripe instead of one disk after the other", Means::Change, how, after, &striped));
     }
-    all.extend(other_kind(described, measured));
-    if measured.disks.is_empty() && layout != Layout::Linear {
-        let mut after = forget(described, STORAGE);
+    // More of the slow ones, or beside them, is less than having none of them.
+    if measured.disks.is_empty() && layout != Layout::Linear && !unequal {
+        let mut after = forget_together(described);
         if let Some(disk) = after.disks.last_mut() {
             disk.count += 1;
             let how = format!("buy another '{}'", disk.name);
@@ -78,6 +74,36 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
         }
     }
     all
+}
+
+/// The slowest disks replaced by such as the next faster ones.
+fn as_fast_as_others(
+    described: &Described,
+    measured: &Measured,
+    used: &[(&Disk, u32)],
+    slow: Slowest,
+) -> Option<Candidate> {
+    let rate = |disk: &Disk| through_wire(described, disk, measured);
+    let faster = used.iter().filter_map(|(disk, _)| Some((*disk, rate(disk)?)));
+    let (like, next) = faster.filter(|(_, r)| *r > slow.rate * GAIN_MIN).min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let mut after = forget(described, STORAGE);
+    let mut names = Vec::new();
+    for disk in after.disks.iter_mut().filter(|d| used.iter().any(|(u, _)| u.name == d.name)) {
+        let Some(own) = described.disks.iter().find(|d| d.name == disk.name).and_then(rate) else { continue };
+        let replaced = own < slow.rate * 1.01;
+        if replaced {
+            names.push(format!("'{}'", disk.name));
+            *disk = Disk { name: disk.name.clone(), count: disk.count, via: disk.via.clone(), ..like.clone() };
+        }
+        // With what was measured of each by itself, which is forgotten.
+        set(disk, measured.what, if replaced { next } else { own });
+        disk.cache_bytes = None;
+    }
+    let how = match slow.disk.kind == like.kind {
+        true => "another slot if its connection is slower than the others', otherwise another disk".to_owned(),
+        false => format!("buy another '{}' in its place", like.name),
+    };
+    Some(candidate(format!("{} as fast as the others", names.join(" and ")), Means::Purchase, how, after, measured))
 }
 
 fn kibibytes(bytes: u64) -> String {
@@ -98,9 +124,11 @@ pub(super) fn storage_below(described: &Described, measured: &Measured, findings
 fn in_proportion(described: &Described, measured: &Measured, candidate: Candidate) -> Candidate {
     let disks =
         |d: &Described, m: &Measured| stages(d, m).into_iter().find(|s| s.kind == StageKind::Disks).map(|s| s.capacity);
+    let number = |d: &Described, m: &Measured| f64::from(count(&used(d, m)).max(1));
     let at_most = match (disks(described, measured), disks(&candidate.after, &candidate.measured)) {
         (Some(before), Some(after)) => measured.rate * after / before,
-        _ => candidate.at_most,
+        // Of disks of which nothing is known only their number is.
+        _ => measured.rate * number(&candidate.after, &candidate.measured) / number(described, measured),
     };
     Candidate { at_most, ..candidate }
 }
@@ -115,9 +143,13 @@ fn set(disk: &mut Disk, what: What, rate: f64) {
 }
 
 /// A kind of disk that does not have this limit; it counts with the lower end of what is usual.
-pub(super) fn other_kind(described: &Described, measured: &Measured) -> Option<Candidate> {
-    let kind = described.disks.iter().find_map(|d| d.kind)?;
+pub(super) fn other_kind(described: &Described, measured: &Measured, kind: Option<DiskKind>) -> Option<Candidate> {
+    let kind = kind.or_else(|| so_slow_that_it_turns(described, measured))?;
+    let lanes = |d: &Disk| d.connection.as_ref().is_some_and(|wire| wire.name.starts_with("PCIe"));
+    let beyond_sata = |d: &Disk| d.read.is_some_and(|read| read > DiskKind::SataSsd.physical().most_bytes_per_s);
+    let in_lanes = described.disks.iter().any(|d| d.kind == Some(kind) && (lanes(d) || beyond_sata(d)));
     let (better, what) = match (kind, measured.what) {
+        (DiskKind::Qlc, What::Write) if in_lanes => (DiskKind::Nvme, "TLC disks instead of QLC"),
         (DiskKind::Qlc, What::Write) => (DiskKind::SataSsd, "TLC disks instead of QLC"),
         (DiskKind::Smr, What::Write) => (DiskKind::Hdd, "conventional (CMR) disks instead of shingled ones"),
         (DiskKind::Hdd | DiskKind::Smr, What::RandomRead | What::RandomWrite) => {
@@ -132,12 +164,12 @@ pub(super) fn other_kind(described: &Described, measured: &Measured) -> Option<C
     let usual = better.physical();
     let (read, write) = (usual.usual_read.0, usual.usual_write.0);
     let mut after = forget(described, STORAGE);
-    for disk in after.disks.iter_mut().filter(|d| d.kind == Some(kind)) {
+    for disk in after.disks.iter_mut().filter(|d| d.kind.unwrap_or(kind) == kind) {
         disk.kind = Some(better);
         (disk.read, disk.write) = (Some(read), Some(write));
         (disk.random_read, disk.random_write) = (Some(usual.usual_random_read.0), Some(usual.usual_random_write.0));
         (disk.cache_bytes, disk.latency_s, disk.flush_s) = (None, None, None);
-        disk.connection = disk.connection.take().filter(|_| better != DiskKind::Nvme);
+        disk.connection = disk.connection.take().filter(|_| better != DiskKind::Nvme || in_lanes);
     }
     let how = format!(
         "buy {}s; an ordinary one does at least {}",
@@ -151,4 +183,25 @@ pub(super) fn other_kind(described: &Described, measured: &Measured) -> Option<C
         }
     );
     Some(candidate(what, Means::Purchase, how, after, measured))
+}
+
+/// What was measured of the pool was measured without the disk.
+pub(super) fn rebuilt(described: &Described, measured: &Measured) -> Option<Candidate> {
+    let after = Described { degraded: false, ..forget_together(described) };
+    let how = "put a disk in its place (zpool replace, mdadm --add, larder pool replace), and wait until it is rebuilt: zpool status or /proc/mdstat say how long";
+    let one = candidate("the missing disk replaced and rebuilt", Means::Change, how, after, measured);
+    described.degraded.then_some(one)
+}
+
+pub(super) fn of_kind(described: &Described, kind: DiskKind) -> Option<DiskKind> {
+    described.disks.iter().find_map(|d| d.kind.filter(|k| *k == kind))
+}
+
+/// Where nobody said what the disks are: only what turns, or a card, is so slow at random.
+fn so_slow_that_it_turns(described: &Described, measured: &Measured) -> Option<DiskKind> {
+    let used = used(described, measured);
+    let unknown = !used.is_empty() && used.iter().all(|(disk, _)| disk.kind.is_none());
+    let each = measured.rate / f64::from(count(&used).max(1));
+    let slow = measured.what.is_random() && each <= DiskKind::Hdd.physical().most_random_per_s;
+    (unknown && slow).then_some(DiskKind::Hdd)
 }

@@ -1,19 +1,24 @@
 //! Less waiting for each request, or more of them at once.
 
 use super::links::connections;
-use super::{Candidate, Means, STORAGE, candidate, forget};
+use super::{Candidate, Means, STORAGE, candidate};
 use crate::doctor::describe::{Described, Disk, Measured, Network, Path};
+use crate::doctor::limits::BOT;
 
 pub(super) fn latency(described: &Described, measured: &Measured) -> Vec<Candidate> {
     let mut all = Vec::new();
     if measured.how.sync && measured.what.writes() {
-        let mut after = forget(described, STORAGE);
+        // What did not wait for flushes is as it was.
+        let mut after = described.clone();
+        after.measured.retain(|m| !(STORAGE.contains(&m.path) && m.how.sync));
         // A capacitor lets a disk answer from its memory.
         after.disks.iter_mut().filter(|d| d.flush_s.is_some_and(|s| s > 50e-6)).for_each(|d| d.flush_s = Some(50e-6));
         let how = "an SSD with capacitors (data centre models), for all or for the log alone";
         all.push(candidate("a disk with power-loss protection", Means::Purchase, how, after, measured));
     }
-    let several = measured.how.in_flight.is_some();
+    let bulk_only = |d: &Disk| d.connection.as_ref().is_some_and(|w| w.name.ends_with(BOT));
+    // More at once are no more at a bridge that has one under way.
+    let several = measured.how.in_flight.is_some() && !described.disks.iter().any(bulk_only);
     let mut more = measured.clone();
     more.how.in_flight = more.how.in_flight.map(|n| n * 8.0);
     let smb =
@@ -36,7 +41,6 @@ pub(super) fn latency(described: &Described, measured: &Measured) -> Vec<Candida
         let how = "sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216' net.ipv4.tcp_wmem='4096 16384 16777216'";
         all.push(candidate("larger TCP windows", Means::Command, how, after, measured));
     }
-    let bulk_only = |d: &Disk| d.connection.as_ref().is_some_and(|w| w.name.contains("BOT"));
     if described.disks.iter().any(bulk_only) {
         all.extend(connections(described, measured));
     }

@@ -1,8 +1,19 @@
 //! Another way between disks, network card and processor.
 
-use super::{Candidate, Means, STORAGE, candidate, forget};
-use crate::doctor::describe::{Described, Measured};
-use crate::doctor::stages::Stage;
+use super::{Candidate, Means, STORAGE, candidate};
+use crate::doctor::describe::{Described, Disk, Measured, Path};
+use crate::doctor::stages::{Stage, figure_of_link, figure_of_wire, used, without_wire};
+
+/// The box without what was measured through such disks, or such a network.
+fn forget_through(described: &Described, disk: impl Fn(&Disk) -> bool, network: bool) -> Described {
+    let passes = |m: &Measured| match m.path {
+        Path::Net => network,
+        path => STORAGE.contains(&path) && used(described, m).iter().any(|(d, _)| disk(d)),
+    };
+    let mut after = described.clone();
+    after.measured.retain(|m| !passes(m));
+    after
+}
 
 pub(super) fn links(described: &Described, measured: &Measured, stage: &Stage) -> Vec<Candidate> {
     let bare = stage.name.trim_end_matches(", which disks and network share").to_owned();
@@ -19,8 +30,12 @@ pub(super) fn links(described: &Described, measured: &Measured, stage: &Stage) -
             measured,
         ));
     }
-    let mut after = forget(described, STORAGE);
+    let network = described.network.as_ref().is_some_and(|n| n.via.contains(&bare));
+    let mut after = forget_through(described, |disk| disk.via.contains(&bare), network);
     after.links.retain(|l| l.name != bare);
+    for disk in after.disks.iter_mut().filter(|disk| figure_of_link(disk, link, measured)) {
+        own_rate(disk, measured);
+    }
     let how = match &link.wire {
         Some(wire) if wire.name.starts_with("USB 2") => "a USB 3 port and cable, or SATA",
         Some(wire) if wire.name.starts_with("PCIe") => "a slot with more lanes or of a newer generation",
@@ -34,11 +49,16 @@ pub(super) fn links(described: &Described, measured: &Measured, stage: &Stage) -
 pub(super) fn connections(described: &Described, measured: &Measured) -> Vec<Candidate> {
     let wired = described.disks.iter().filter_map(|d| Some((d, d.connection.as_ref()?)));
     let Some((slow, wire)) = wired.min_by(|a, b| a.1.practical.total_cmp(&b.1.practical)) else { return Vec::new() };
-    let mut after = forget(described, STORAGE);
     let name = slow.name.clone();
-    after.disks.iter_mut().filter(|d| d.name == name).for_each(|disk| disk.connection = None);
+    let mut after = forget_through(described, |disk| disk.name == name, false);
+    for disk in after.disks.iter_mut().filter(|d| d.name == name) {
+        if figure_of_wire(described, slow, measured) {
+            own_rate(disk, measured);
+        }
+        disk.connection = None;
+    }
     let how = match wire.name.as_str() {
-        "USB 2.0 with BOT" => "a bridge that speaks UAS, in a USB 3 port",
+        name if name.ends_with("with BOT") => "a bridge (enclosure) that speaks UAS, in a USB 3 port, or SATA",
         name if name.starts_with("USB") => "a USB 3 port and cable, or SATA",
         name if name.starts_with("PCIe") => {
             "a slot with more lanes or of a newer generation; larder doctor shows which slots negotiate what"
@@ -46,4 +66,13 @@ pub(super) fn connections(described: &Described, measured: &Measured) -> Vec<Can
         _ => "a newer port, controller or cable",
     };
     vec![candidate(format!("'{name}' on a faster connection than {}", wire.name), Means::Change, how, after, measured)]
+}
+
+/// A figure of the old wire says nothing of the disk on a new one.
+fn own_rate(disk: &mut Disk, measured: &Measured) {
+    let rate = Some(without_wire(disk, measured.what));
+    match measured.what.writes() {
+        true => disk.write = rate,
+        false => disk.read = rate,
+    }
 }

@@ -2,15 +2,16 @@
 //!
 //! Every candidate is a change of the description: the stages of the changed box say what would be the limit then. So
 //! no fix promises more than the next stage allows. Each file has candidates against limits of one kind: `network.rs`,
-//! `links.rs`, `disks.rs`, `latency.rs`, `processor.rs`, and `suspected.rs` against what is only likely.
+//! `links.rs`, `disks.rs`, `latency.rs`, `processor.rs`, `client.rs`, and `suspected.rs` against what is only likely.
 
 use serde::Serialize;
 
-use super::describe::{Described, Measured, Path, What};
-use super::diagnose::{Cause, Finding, foremost};
-use super::stages::{Stage, StageKind, stages};
-use super::words::{bytes_words, path_words, rate_words};
+use super::describe::{Described, Measured, Path, Side, What};
+use super::diagnose::{Cause, Finding, explain, foremost};
+use super::stages::{Stage, StageKind, stages, used};
+use super::words::{bytes_words, client_processor, path_words, processor, rate_words};
 
+mod client;
 mod disks;
 mod latency;
 mod links;
@@ -18,12 +19,18 @@ mod network;
 mod processor;
 mod suspected;
 
+use client::{at_client, at_client_stage};
 use disks::{disks, storage_below};
 use latency::latency;
 use links::links;
 use network::{faster_networks, wire_below, with_network};
-use processor::{at_client, at_processor, less_work};
+use processor::{at_processor, faster_core, less_work};
 use suspected::suspected;
+
+/// Below that much of what a core does may be other things, and what it could do is a guess.
+const CORE_IDLE_PERCENT: f64 = 20.0;
+/// A core that is busier has little to spare.
+const CORE_BUSY_PERCENT: f64 = 85.0;
 
 /// A gain below this is not worth money.
 const GAIN_MIN: f64 = 1.05;
@@ -69,6 +76,8 @@ struct Candidate {
     measured: Measured,
     /// A bound of its own, beside the stages.
     at_most: f64,
+    /// Whose cores then have other work to do: what they had to spare says nothing of it.
+    relieves: &'static [Side],
 }
 
 pub(super) fn help(described: &Described, findings: &[Finding]) -> Vec<Advice> {
@@ -106,13 +115,13 @@ fn drop_dearer(advice: &mut Vec<Advice>) {
 
 fn weigh(finding: &Finding, candidate: &Candidate) -> Option<Advice> {
     let measured = &finding.measured;
-    let next = stages(&candidate.after, &candidate.measured);
-    let next = next.first();
-    let after = next.map_or(f64::INFINITY, |s| s.capacity).min(candidate.at_most);
+    let next = stages(&candidate.after, &candidate.measured).into_iter().map(|s| (s.capacity, s.name));
+    let (capacity, name) = next.chain(spare(measured, candidate.relieves)).min_by(|a, b| a.0.total_cmp(&b.0)).unzip();
+    let after = capacity.unwrap_or(f64::INFINITY).min(candidate.at_most);
     if !after.is_finite() || after < measured.rate * GAIN_MIN {
         return None;
     }
-    let then = next.filter(|s| s.capacity <= candidate.at_most).map(|s| format!("; then the limit is {}", s.name));
+    let then = name.filter(|_| capacity <= Some(candidate.at_most)).map(|name| format!("; then the limit is {name}"));
     let bytes = measured.bytes_per_s() / measured.rate;
     let gain_mb_per_s = (after - measured.rate) * bytes / 1e6;
     let gain_percent = (after / measured.rate - 1.0) * 100.0;
@@ -139,12 +148,26 @@ fn weigh(finding: &Finding, candidate: &Candidate) -> Option<Advice> {
     })
 }
 
+/// What the busiest core at each end had to spare: more bytes are more work, and the core that has most of it is full
+/// first.
+pub(super) fn spare(measured: &Measured, relieved: &[Side]) -> Vec<(f64, String)> {
+    let server = (Side::Server, processor(measured), &measured.cores_percent);
+    let client = (Side::Client, client_processor(measured), &measured.how.client_cores);
+    let ends = [server, client].into_iter().filter(|(side, ..)| !relieved.contains(side));
+    let spare = |(_, name, cores): (Side, String, &Vec<f64>)| {
+        let busiest = cores.iter().copied().reduce(f64::max).filter(|busiest| *busiest >= CORE_IDLE_PERCENT)?;
+        let why = format!("{name}, of which one core was busy {busiest:.0} % already");
+        Some((measured.rate * 100.0 / busiest.min(100.0), why))
+    };
+    ends.filter_map(spare).collect()
+}
+
 fn candidates(described: &Described, finding: &Finding, findings: &[Finding]) -> Vec<Candidate> {
     let measured = &finding.measured;
     let mut all = match &finding.cause {
         Cause::Stage(stage) => at_stage(described, measured, stage, findings),
         Cause::Processor { .. } => at_processor(described, measured),
-        Cause::Client { .. } => vec![at_client(described, measured)],
+        Cause::Client { .. } => at_client(described, measured),
         Cause::Suspected(suspicion) => suspected(described, measured, suspicion.code, findings),
         Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => Vec::new(),
     };
@@ -162,18 +185,46 @@ fn at_stage(described: &Described, measured: &Measured, stage: &Stage, findings:
         StageKind::Link => links(described, measured, stage),
         StageKind::Disks => disks(described, measured),
         StageKind::Latency => latency(described, measured),
-        StageKind::Processor => vec![less_work(described, measured, stage)],
-        StageKind::Client => vec![at_client(described, measured)],
+        StageKind::Processor => vec![less_work(described, measured, stage), faster_core(described, measured)],
+        StageKind::Client => at_client_stage(described, measured, stage),
         StageKind::Storage => storage_below(described, measured, findings),
     }
 }
 
 const STORAGE: &[Path] = &[Path::Disks, Path::Local];
 
+/// The box without what was measured further down and was the processor's limit there too.
+fn forget_busy(described: &Described, side: Side) -> Described {
+    let busy = |m: &Measured| {
+        let cores = if side == Side::Server { &m.cores_percent } else { &m.how.client_cores };
+        let proven = match explain(described, m, None).cause {
+            Cause::Processor { .. } => side == Side::Server,
+            Cause::Client { .. } => side == Side::Client,
+            Cause::Stage(stage) => described.work.iter().any(|w| w.at == side && stage.name.starts_with(&w.name)),
+            _ => false,
+        };
+        proven || cores.iter().any(|busy| *busy >= CORE_BUSY_PERCENT)
+    };
+    let mut after = described.clone();
+    after.measured.retain(|m| m.path == Path::Share || !busy(m));
+    after
+}
+
 /// The box without what was measured at or below a path: after a change that says nothing any more.
 fn forget(described: &Described, paths: &[Path]) -> Described {
     let mut after = described.clone();
     after.measured.retain(|m| !paths.contains(&m.path));
+    after
+}
+
+/// The same, but with what was measured of single disks: of those only their number or layout changes.
+fn forget_together(described: &Described) -> Described {
+    let alone = |m: &Measured| match used(described, m).as_slice() {
+        [(disk, 1)] if STORAGE.contains(&m.path) => Some(Measured { disks: vec![(disk.name.clone(), 1)], ..m.clone() }),
+        _ => None,
+    };
+    let mut after = forget(described, STORAGE);
+    after.measured.extend(described.measured.iter().filter_map(alone));
     after
 }
 
@@ -184,5 +235,13 @@ fn candidate(
     after: Described,
     measured: &Measured,
 ) -> Candidate {
-    Candidate { what: what.into(), means, how: how.into(), after, measured: measured.clone(), at_most: f64::INFINITY }
+    Candidate {
+        what: what.into(),
+        means,
+        how: how.into(),
+        after,
+        measured: measured.clone(),
+        at_most: f64::INFINITY,
+        relieves: &[],
+    }
 }

@@ -1,11 +1,13 @@
 //! Against what is only likely: the first thing to try.
 
-use super::disks::other_kind;
+use super::client::{at_client, cable_instead_of_air};
+use super::disks::{disks, of_kind, other_kind, rebuilt};
 use super::network::faster_networks;
-use super::processor::{at_client, at_processor};
+use super::processor::{at_processor, calmer_host, interrupts_spread, not_throttled};
 use super::{Candidate, Means, at_stage, candidate, forget};
-use crate::doctor::describe::{Described, Measured, Path};
+use crate::doctor::describe::{Described, Measured, Path, Side};
 use crate::doctor::diagnose::{Finding, explain};
+use crate::doctor::limits::DiskKind;
 use crate::doctor::suspects::{better_client, opposite};
 
 pub(super) fn suspected(
@@ -26,14 +28,17 @@ pub(super) fn suspected(
                 described.clone(),
                 measured,
             );
-            one.at_most = better.rate;
+            (one.at_most, one.relieves) = (better.rate, &[Side::Server, Side::Client]);
             vec![one]
         }
-        "retransmits" => as_is(
-            "a wire without losses",
-            Means::Change,
-            "another cable and switch port; then: ethtool -S IFACE | grep -i err, nstat TcpRetransSegs",
-        ),
+        "retransmits" => {
+            let how = "another cable and switch port; then: ethtool -S IFACE | grep -i err, nstat TcpRetransSegs";
+            let after = forget(described, &[Path::Net]);
+            let mut one = candidate("a wire without losses", Means::Change, how, after, measured);
+            // What the other direction gives the same cable can.
+            one.at_most = opposite(described, measured).map_or(f64::INFINITY, |other| other.rate);
+            vec![one]
+        }
         "one-direction" => {
             let mut one = candidate(
                 "both directions as fast as the better one",
@@ -50,27 +55,32 @@ pub(super) fn suspected(
             Means::Command,
             "SMB multichannel, or mount -o nconnect=4 with a bond that hashes ports: ip link set bond0 type bond xmit_hash_policy layer3+4; several clients fill it, too",
         ),
-        "client-wifi" => {
-            let mut after = described.clone();
-            after.clients.iter_mut().for_each(|client| client.network = None);
-            let how = "a cable to the client, or a station of a newer Wi-Fi in the same room";
-            vec![candidate("a wire instead of Wi-Fi at the client", Means::Change, how, after, measured)]
+        "client-wifi" => vec![cable_instead_of_air(described, measured)],
+        "one-core-irq" => vec![interrupts_spread(described, measured)],
+        "duplex-mismatch" => {
+            let how = "the same at both ends, best negotiated: ethtool -s IFACE autoneg on, and no fixed speed at the switch's port; ethtool -S IFACE | grep -iE 'coll|fcs|crc' counts what it costs";
+            let mut one =
+                candidate("both ends at full duplex", Means::Command, how, forget(described, &[Path::Net]), measured);
+            one.at_most = opposite(described, measured).map_or(f64::INFINITY, |other| other.rate);
+            vec![one]
         }
-        "one-core-irq" => {
-            as_is("interrupts spread over the cores", Means::Command, "larder doctor --fix (IRQ affinity, RPS)")
-        }
+        "host-steals" => vec![calmer_host(described, measured)],
+        "throttled" => not_throttled(described, measured).into_iter().collect(),
+        "degraded" => rebuilt(described, measured).into_iter().collect(),
+        "disks-wait" => disks(described, measured),
         "rung-below" => {
             let after = forget(described, &[Path::Net]);
             vec![candidate(
                 "the full speed of what is there",
                 Means::Change,
-                "another cable and port; then: ethtool IFACE, lsusb -t, dmesg | grep -i speed",
+                "another cable and port; then: ethtool IFACE, lsusb -t, dmesg | grep -iE 'speed|link up'",
                 after,
                 measured,
             )]
         }
-        "qlc" | "smr" => other_kind(described, measured).into_iter().collect(),
-        "client-core-nearly-full" => vec![at_client(described, measured)],
+        "qlc" => other_kind(described, measured, of_kind(described, DiskKind::Qlc)).into_iter().collect(),
+        "smr" => other_kind(described, measured, of_kind(described, DiskKind::Smr)).into_iter().collect(),
+        "client-core-nearly-full" => at_client(described, measured),
         "core-nearly-full" | "one-thread" | "processor-elsewhere" => at_processor(described, measured),
         "one-at-a-time" => {
             let mut more = measured.clone();

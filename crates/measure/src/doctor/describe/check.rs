@@ -56,7 +56,7 @@ fn names(d: &Described) -> Result<()> {
         }
     }
     for name in d.measured.iter().filter_map(|m| m.how.client.as_ref()) {
-        if !d.clients.is_empty() && !d.clients.iter().any(|c| c.name == *name) {
+        if !d.clients.iter().any(|c| c.name == *name) {
             return Err(BadDescription::Missing { kind: "client", name: name.clone() });
         }
     }
@@ -77,6 +77,11 @@ fn layout(d: &Described) -> Result<()> {
         return senseless(format!(
             "the layout needs at least {needed} disks and there are {disks}: which layout is it, or which disk is missing?"
         ));
+    }
+    if d.degraded && matches!(d.layout, Layout::Stripe | Layout::Linear) {
+        return senseless(
+            "degraded, and a layout without copies or parity: what was on the missing disk is lost. Which layout is it?",
+        );
     }
     if !d.compression_ratio.is_finite() || !(1.0..=100.0).contains(&d.compression_ratio) {
         return senseless(format!(
@@ -101,6 +106,7 @@ fn measured(d: &Described, m: &Measured) -> Result<()> {
         ("iowait", m.how.iowait_percent),
         ("irq", m.how.irq_percent),
         ("steal", m.how.steal_percent),
+        ("throttled", m.how.throttled_percent),
         ("retransmits", m.how.retransmits_percent),
         ("disk_busy", m.how.disk_busy_percent),
     ];

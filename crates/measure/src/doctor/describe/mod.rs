@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::limits::{DiskKind, Duplex, Wire};
+use super::stages::Stage;
 use crate::machine::Arrangement;
 
 mod check;
@@ -158,10 +159,14 @@ pub struct Described {
     pub(super) record_bytes: Option<u64>,
     /// Bytes of data for each byte on the disks.
     pub(super) compression_ratio: f64,
+    /// A disk of the pool is missing, or being rebuilt.
+    pub(super) degraded: bool,
     pub(super) links: Vec<Link>,
     pub(super) disks: Vec<Disk>,
     pub(super) network: Option<Network>,
     pub(super) upgrades: Vec<Network>,
+    /// Whether a bench measured all of it: each figure is of one moment, and disks of virtual machines vary.
+    pub(super) of_bench: bool,
     pub(super) clients: Vec<Client>,
     pub(super) work: Vec<Work>,
     pub measured: Vec<Measured>,
@@ -230,6 +235,8 @@ pub(super) struct Client {
     pub(super) memory_bytes: Option<u64>,
     /// Its own card, where that is not the network's.
     pub(super) network: Option<(String, f64)>,
+    /// Of what type that card is.
+    pub(super) wire: Option<Wire>,
     pub(super) disk_read: Option<f64>,
     pub(super) disk_write: Option<f64>,
 }
@@ -330,6 +337,9 @@ pub struct How {
     /// Percent of the segments that TCP sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits_percent: Option<f64>,
+    /// Percent of the time in which heat or a weak power supply held the clock down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttled_percent: Option<f64>,
     /// A process that does this work and what holds it back, by a control group's quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<String>,
@@ -374,6 +384,11 @@ impl Described {
     pub(super) fn shape(&self, measured: &Measured) -> Shape {
         let own = Shape { layout: self.layout, groups: self.groups, copies: self.copies };
         measured.how.shape.unwrap_or(own)
+    }
+
+    /// Whether a stage is work that is described, at either end.
+    pub(super) fn is_work(&self, stage: &Stage) -> bool {
+        self.work.iter().any(|work| stage.name.starts_with(&work.name))
     }
 
     pub fn parse(text: &str) -> Result<Self, BadDescription> {

@@ -25,6 +25,8 @@ pub(super) struct Raw {
     record: Option<String>,
     compression_ratio: Option<f64>,
     #[serde(default)]
+    degraded: bool,
+    #[serde(default)]
     link: Vec<RawLink>,
     #[serde(default)]
     disk: Vec<RawDisk>,
@@ -146,6 +148,7 @@ struct RawMeasured {
     iowait: Option<f64>,
     irq: Option<f64>,
     steal: Option<f64>,
+    throttled: Option<f64>,
     retransmits: Option<f64>,
     disk_busy: Option<f64>,
 }
@@ -161,6 +164,8 @@ pub(super) fn described(raw: Raw) -> Result<Described> {
         copies: raw.copies,
         record_bytes: optional(&raw.record, size)?,
         compression_ratio: raw.compression_ratio.unwrap_or(1.0),
+        degraded: raw.degraded,
+        of_bench: false,
         links: raw.link.into_iter().map(link).collect::<Result<_>>()?,
         disks: raw.disk.into_iter().map(disk).collect::<Result<_>>()?,
         network: raw.network.map(network).transpose()?,
@@ -183,8 +188,16 @@ fn wire(kind: &Option<String>) -> Result<Option<Wire>> {
     optional(kind, |text| Wire::named(text).ok_or_else(|| BadDescription::Wire(text.to_owned())))
 }
 
+/// Of a type, or of what something is called. Several cables together are none of the wires that their name has.
+fn by_name(wire: Option<Wire>, name: &str) -> Option<Wire> {
+    wire.or_else(|| Wire::named(name).filter(|_| !is_bond(name)))
+}
+
 fn link(raw: RawLink) -> Result<Link> {
     let wire = wire(&raw.kind)?;
+    let called = by_name(wire.clone(), &raw.name);
+    let unsaid = raw.limit.is_none() && raw.limit_read.is_none() && raw.limit_write.is_none();
+    let wire = wire.or(called.clone().filter(|_| unsaid));
     let both = optional(&raw.limit, rate)?.or(wire.as_ref().map(|w| w.practical));
     let (read, write) = (optional(&raw.limit_read, rate)?.or(both), optional(&raw.limit_write, rate)?.or(both));
     let (Some(read), Some(write)) = (read, write) else {
@@ -193,8 +206,8 @@ fn link(raw: RawLink) -> Result<Link> {
             raw.name
         ));
     };
-    // A figure alone says nothing of directions: it is what all that passes has together.
-    let duplex = raw.duplex.unwrap_or(wire.as_ref().map_or(Duplex::Half, |w| w.duplex));
+    // A figure alone says nothing of directions: it is what all that passes has together. A name may say more.
+    let duplex = raw.duplex.unwrap_or(called.as_ref().map_or(Duplex::Half, |w| w.duplex));
     Ok(Link { name: raw.name, read, write, wire, duplex, via: raw.via })
 }
 
@@ -228,7 +241,7 @@ fn disk(raw: RawDisk) -> Result<Disk> {
 }
 
 fn network(raw: RawNetwork) -> Result<Network> {
-    let wire = wire(&raw.kind)?;
+    let wire = by_name(wire(&raw.kind)?, &raw.name);
     let Some(bytes_per_s) = optional(&raw.limit, rate)?.or(wire.as_ref().map(|w| w.practical)) else {
         return senseless(format!(
             "how fast is the network '{}'? Give limit = as iperf3 measures it, or type = (such as \"2.5 GbE\")",
@@ -242,8 +255,7 @@ fn network(raw: RawNetwork) -> Result<Network> {
         ));
     }
     Ok(Network {
-        // Several cables together are none of the wires that their name has.
-        wire: wire.or_else(|| Wire::named(&raw.name).filter(|_| !is_bond(&raw.name))),
+        wire,
         name: raw.name,
         bytes_per_s,
         round_trip_s: optional(&raw.round_trip, seconds)?,
@@ -266,8 +278,9 @@ pub(super) fn client_alone(text: &str) -> Result<Client> {
 fn client(raw: RawClient) -> Result<Client> {
     let wire = wire(&raw.kind)?;
     let own = optional(&raw.limit, rate)?.or(wire.as_ref().map(|w| w.practical));
-    let kind = wire.map_or("network card".to_owned(), |w| w.name);
+    let kind = wire.as_ref().map_or("network card".to_owned(), |w| w.name.clone());
     Ok(Client {
+        wire,
         network: own.map(|bytes| (format!("the {kind} of {}", raw.name), bytes)),
         memory_bytes: optional(&raw.memory, size)?,
         disk_read: optional(&raw.disk_read, rate)?,
@@ -340,6 +353,7 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             irq_percent: raw.irq,
             steal_percent: raw.steal,
             retransmits_percent: raw.retransmits,
+            throttled_percent: raw.throttled,
             quota: None,
             disk_busy_percent: raw.disk_busy,
         },

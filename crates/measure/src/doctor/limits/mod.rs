@@ -7,4 +7,4 @@ mod disks;
 mod wires;
 
 pub(crate) use disks::{DiskKind, Physical};
-pub(crate) use wires::{Duplex, Wire};
+pub(crate) use wires::{BOT, Duplex, Wire};

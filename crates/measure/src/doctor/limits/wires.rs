@@ -73,9 +73,28 @@ const AIR: &str =
 
 use Duplex::{Full, Half};
 
+/// How a wire's name ends on which disks are asked one thing at a time.
+pub(crate) const BOT: &str = "with BOT";
+const USB3_BOT: &str =
+    "5 Gbit/s after 8b/10b (USB 3.2, 6.3), and Bulk-Only Transport sends one command at a time: the line waits between";
+
 /// Longer names come first: the first that a text contains is meant.
 const WIRES: &[Named] = &[
-    wire(&["usb2.0bot", "usb2bot"], "USB 2.0 with BOT", (53.2e6, 35e6), Half, USB2_BOT),
+    wire(&["usb2.0bot", "usb2bot", "usb2.0withbot", "usb2withbot"], "USB 2.0 with BOT", (53.2e6, 35e6), Half, USB2_BOT),
+    wire(
+        &["usb3.0bot", "usb3bot", "usb3.1gen1bot", "usb3.2gen1bot", "usb5gbot", "usb3.0withbot", "usb3withbot"],
+        "USB 3 with BOT",
+        (500e6, 330e6),
+        Full,
+        USB3_BOT,
+    ),
+    wire(
+        &["usb3.1bot", "usb3.2bot", "usb3.1gen2bot", "usb3.2gen2bot", "usb10gbot"],
+        "USB 3.2 Gen 2 with BOT",
+        (1.212e9, 500e6),
+        Full,
+        USB3_BOT,
+    ),
     wire(&["usb3.2gen2x2", "usb20g"], "USB 3.2 Gen 2x2", (2.424e9, 2.0e9), Full, USB32),
     wire(&["usb3.2gen2", "usb3.1gen2", "usb10g"], "USB 3.2 Gen 2", (1.212e9, 1.05e9), Full, USB31),
     wire(
@@ -165,7 +184,7 @@ impl Wire {
             "gigabit Ethernet" => &["100 Mbit"],
             "2.5 gigabit Ethernet" | "5 gigabit Ethernet" => &["gigabit", "100 Mbit"],
             "10 gigabit Ethernet" | "25 gigabit Ethernet" => &["5gbe", "2.5gbe", "gigabit", "100 Mbit"],
-            "USB 3" | "USB 3.2 Gen 2" | "USB 3.2 Gen 2x2" | "USB4" => &["USB 2.0"],
+            name if name.starts_with("USB 3") || name == "USB4" => &["USB 2.0"],
             "SATA 6 Gbit/s" => &["SATA 3G", "SATA 1.5G"],
             "SATA 3 Gbit/s" => &["SATA 1.5G"],
             _ => &[],
@@ -228,6 +247,8 @@ mod tests {
             ("PCIe4x2", "PCIe 4.0 x2", 3.5446e9),
             ("USB 2.0", "USB 2.0", 40e6),
             ("usb 2.0 bot", "USB 2.0 with BOT", 35e6),
+            ("USB 3.0 BOT", "USB 3 with BOT", 330e6),
+            ("USB 3.2 Gen 2 BOT", "USB 3.2 Gen 2 with BOT", 500e6),
             ("USB 3.0", "USB 3", 440e6),
             ("USB 3.1 Gen 1", "USB 3", 440e6),
             ("usb 3.2 gen 2", "USB 3.2 Gen 2", 1.05e9),

@@ -4,6 +4,9 @@ use super::{Basis, Stage, StageKind, amplified, count, used};
 use crate::doctor::describe::{Described, Measured, Path};
 use crate::doctor::misleading::misleading;
 
+/// How the stage of disks that were measured together begins.
+pub(in crate::doctor) const SIDE_BY_SIDE: &str = "the disks as measured side by side";
+
 pub(super) fn below(described: &Described, measured: &Measured) -> Vec<Stage> {
     let best = |path: Path| {
         let candidates = described.measured.iter().filter(|m| m.path == path && m.what == measured.what);
@@ -21,7 +24,7 @@ pub(super) fn below(described: &Described, measured: &Measured) -> Vec<Stage> {
     });
     if let Some((_, rate)) = disks {
         let rate = rate / amplified(described, measured, &used(described, measured));
-        stages.push(Stage::new(StageKind::Storage, "the disks as measured side by side", rate, Basis::Measured));
+        stages.push(Stage::new(StageKind::Storage, SIDE_BY_SIDE, rate, Basis::Measured));
     }
     let wire = described.measured.iter().filter(|m| m.path == Path::Net && m.what.writes() == measured.what.writes());
     let wire = wire.filter(|m| !m.what.is_random() && same_client(m, measured));

@@ -2,9 +2,12 @@
 
 use larder_base::units::ByteSize;
 
-use super::{Basis, FULL_SHARE, Stage, StageKind, asked_as_hard, count, layout};
+use super::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, asked_as_hard, count, layout};
 use crate::doctor::describe::{Described, Disk, Layout, Measured, Path, RANDOM_BLOCK_BYTES, What};
 use crate::doctor::limits::{DiskKind, Physical};
+
+/// Figures so near to each other are of equal disks.
+const ALIKE: f64 = 1.05;
 
 /// A range of one disk, and how it is known.
 #[derive(Clone, Copy)]
@@ -17,15 +20,25 @@ pub(in crate::doctor) struct One {
 /// A disk by itself: as given, as measured alone, or what is usual of its kind.
 pub(in crate::doctor) fn one_disk(described: &Described, disk: &Disk, measured: &Measured) -> Option<One> {
     let what = measured.what;
+    let single = |m: &Measured| match m.path {
+        Path::Disks => matches!(super::used(described, m).as_slice(), [(only, 1)] if only.name == disk.name),
+        Path::Local => m.disks == [(disk.name.clone(), 1)],
+        Path::Net | Path::Share => false,
+    };
+    // Of two measurements of one disk by itself the lower is no limit of the higher.
+    let same = |m: &Measured| m.path == measured.path && single(measured) && m.rate < measured.rate;
     let alone = |m: &&Measured| {
-        let single = matches!(m.path, Path::Disks | Path::Local) && m.disks == [(disk.name.clone(), 1)];
-        single && m.what == what && *m != measured && asked_as_hard(described, m, measured)
+        single(m) && m.what == what && *m != measured && !same(m) && asked_as_hard(described, m, measured)
     };
     let alone = described.measured.iter().filter(alone).map(|m| m.rate).reduce(f64::max);
+    // What a shared link let through says less of the disk than its own figure.
+    let links = described.links.iter().filter(|link| disk.via.contains(&link.name));
+    let link = links.map(|link| if what.writes() { link.write } else { link.read }).reduce(f64::min);
+    let held = |alone: &f64| link.is_some_and(|most| alone * bytes_each(measured) >= most * PROOF_SHARE);
     if let Some(rate) = disk.rate(what) {
-        let rate = knee(described, disk, measured, rate);
+        let rate = knee(described, disk, measured, rate).min(bandwidth(disk, measured));
         // What it did here counts more than what it could do.
-        return Some(match alone.filter(|alone| *alone < rate * FULL_SHARE) {
+        return Some(match alone.filter(|alone| *alone < rate * FULL_SHARE && !held(alone)) {
             Some(alone) => One { low: alone, high: alone, basis: Basis::Measured },
             None => One { low: rate, high: rate, basis: Basis::Given },
         });
@@ -33,14 +46,24 @@ pub(in crate::doctor) fn one_disk(described: &Described, disk: &Disk, measured: 
     if let Some(rate) = alone {
         return Some(One { low: rate, high: rate, basis: Basis::Measured });
     }
-    let usual = disk.kind?.physical();
-    let (low, high) = match what {
-        What::Read => usual.usual_read,
-        What::Write => usual.usual_write,
-        What::RandomRead => usual.usual_random_read,
-        What::RandomWrite => usual.usual_random_write,
+    let (low, high) = disk.kind?.physical().usual(what);
+    let most = disk.kind?.physical().most_bytes_per_s / bytes_each(measured);
+    Some(One { low: low.min(most), high: high.min(most), basis: Basis::Usual })
+}
+
+/// However many operations a disk does, their bytes are no more than what it gives in order.
+fn bandwidth(disk: &Disk, measured: &Measured) -> f64 {
+    let in_order = match measured.what {
+        What::RandomRead => disk.read.or(disk.kind.map(|kind| kind.physical().most_bytes_per_s)),
+        // What a cache takes fast is taken fast in any order.
+        What::RandomWrite => {
+            let given = disk.write.map(|write| write.max(disk.write_cached.unwrap_or(0.0)));
+            let cached = disk.kind.is_none_or(DiskKind::has_fast_cache) && disk.write_cached.is_none();
+            given.filter(|_| !cached).or(disk.kind.map(|kind| kind.physical().most_bytes_per_s))
+        }
+        What::Read | What::Write => None,
     };
-    Some(One { low, high, basis: Basis::Usual })
+    in_order.map_or(f64::INFINITY, |bytes| bytes / bytes_each(measured))
 }
 
 /// A disk with a fast cache writes the beginning of a file faster than its rest.
@@ -78,23 +101,16 @@ pub(super) fn disks(described: &Described, measured: &Measured, used: &[(&Disk, 
     let high: Vec<(f64, u32)> = each.iter().map(|(d, one, n)| (one.high.min(wire(d)), *n)).collect();
     let low: Vec<(f64, u32)> = each.iter().map(|(d, one, n)| (one.low.min(wire(d)), *n)).collect();
     let (capacity, how) = together(described, measured, used, &high)?;
-    let (mut capacity_low, _) = together(described, measured, used, &low)?;
-    if layout(described, measured, used) == Some(Layout::Mirror) && measured.what == What::Read {
-        // One reader of one file may be sent to one of the copies only.
-        capacity_low /= f64::from(described.shape(measured).copies);
-    }
-    if layout(described, measured, used) == Some(Layout::Linear) {
-        // Nobody says on which disk the file lies.
-        capacity_low = low.iter().map(|(rate, _)| *rate).fold(capacity_low, f64::min);
-    }
-    let rate = |(disk, one, _): &(&Disk, One, u32)| one.high.min(wire(disk));
-    let slowest = each.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))).map(|(disk, ..)| *disk);
-    let least = each.iter().map(rate).fold(f64::MAX, f64::min);
-    let unequal = each.iter().any(|one| rate(one) > least * 1.05);
-    let name = match slowest.filter(|_| unequal && how.contains("slowest")) {
-        Some(disk) => format!("{how} ('{}')", disk.name),
+    let (low_at_best, _) = together(described, measured, used, &low)?;
+    let capacity_low = unlucky(described, measured, used, &low).map_or(low_at_best, |low| low.min(low_at_best));
+    let slowest = slowest(described, measured, used);
+    let apart = layout(described, measured, used).is_some_and(|layout| layout != Layout::Linear);
+    let name = match slowest.filter(|s| s.unequal && (apart || how.contains("slowest"))) {
+        Some(slowest) if how.contains("slowest") => format!("{how} ('{}')", slowest.disk.name),
+        Some(slowest) => format!("{how}; '{}' is the slowest", slowest.disk.name),
         None => how.to_owned(),
     };
+    let slowest = slowest.map(|s| s.disk);
     let mut stage = Stage::new(StageKind::Disks, name, capacity, basis);
     stage.capacity_low = capacity_low;
     if basis == Basis::Usual {
@@ -103,6 +119,32 @@ pub(super) fn disks(described: &Described, measured: &Measured, used: &[(&Disk, 
         stage.why = Some(kind.physical().why.to_owned());
     }
     Some(stage)
+}
+
+/// Of the disks that take part, each with what its wire lets through.
+#[derive(Clone, Copy)]
+pub(in crate::doctor) struct Slowest<'a> {
+    pub(in crate::doctor) disk: &'a Disk,
+    pub(in crate::doctor) rate: f64,
+    /// Others are faster.
+    pub(in crate::doctor) unequal: bool,
+}
+
+pub(in crate::doctor) fn slowest<'a>(
+    described: &Described,
+    measured: &Measured,
+    used: &[(&'a Disk, u32)],
+) -> Option<Slowest<'a>> {
+    let rates: Vec<(&Disk, f64)> =
+        used.iter().filter_map(|(disk, _)| Some((*disk, through_wire(described, disk, measured)?))).collect();
+    let (disk, rate) = *rates.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(Slowest { disk, rate, unequal: rates.iter().any(|(_, other)| *other > rate * ALIKE) })
+}
+
+/// One disk by itself, with its own wire.
+pub(in crate::doctor) fn through_wire(described: &Described, disk: &Disk, measured: &Measured) -> Option<f64> {
+    let wire = disk.connection.as_ref().map_or(f64::INFINITY, |wire| wire.practical / bytes_each(measured));
+    Some(one_disk(described, disk, measured)?.high.min(wire))
 }
 
 /// A record has one checksum: it is read whole, and written anew whole, for whatever small part of it is asked for.
@@ -142,12 +184,20 @@ pub(super) fn connections(described: &Described, measured: &Measured, used: &[(&
     let block = bytes_each(measured);
     // A disk whose wire is not given counts with what it can itself.
     let each = |disk: &Disk| match &disk.connection {
+        Some(wire) if figure_of_wire(described, disk, measured) => {
+            one_disk(described, disk, measured).map(|one| one.high.min(wire.practical / block))
+        }
         Some(wire) => Some(wire.practical / block),
         None => one_disk(described, disk, measured).map(|one| one.high),
     };
     let rates: Vec<(f64, u32)> = used.iter().map(|(d, n)| Some((each(d)?, *n))).collect::<Option<_>>()?;
     let wired = used.iter().filter_map(|(disk, _)| Some((*disk, disk.connection.as_ref()?)));
     let (disk, wire) = wired.min_by(|a, b| a.1.practical.total_cmp(&b.1.practical))?;
+    // What waits for a disk without a wire does not wait for the others' wires.
+    let unwired = used.iter().filter(|(disk, _)| disk.connection.is_none());
+    if unwired.filter_map(|(disk, _)| each(disk)).any(|rate| rate <= wire.practical / block) {
+        return None;
+    }
     let (capacity, _) = together(described, measured, used, &rates)?;
     let name = match used.len() {
         1 => format!("the {} connection of each disk", wire.name),
@@ -155,6 +205,19 @@ pub(super) fn connections(described: &Described, measured: &Measured, used: &[(&
     };
     let name = if count(used) == 1 { format!("the {} connection of the disk", wire.name) } else { name };
     Some(Stage::new(StageKind::Link, name, capacity, Basis::Derived).why(wire.why))
+}
+
+/// Whether a disk's figure was measured through its wire: it is what the wire carries, and any such disk does more.
+pub(in crate::doctor) fn figure_of_wire(described: &Described, disk: &Disk, measured: &Measured) -> bool {
+    let Some(wire) = disk.connection.as_ref().filter(|_| !measured.what.is_random()) else { return false };
+    let least = without_wire(disk, measured.what);
+    let figure = one_disk(described, disk, measured).filter(|one| one.basis != Basis::Usual).map(|one| one.high);
+    figure.is_some_and(|rate| rate >= wire.practical * PROOF_SHARE && rate <= wire.line && least > wire.line)
+}
+
+/// What the least of its kind gives when no wire holds it back; of an unknown kind a hard disk's, which is the slowest.
+pub(in crate::doctor) fn without_wire(disk: &Disk, what: What) -> f64 {
+    disk.kind.unwrap_or(DiskKind::Hdd).physical().usual(what).0
 }
 
 /// Bytes of what is counted: of an operation, or one.
@@ -193,7 +256,8 @@ fn together(
         Some(Layout::Stripe) if random => (sum, "the disks together"),
         Some(Layout::Stripe) => (n * slowest, "the disks, as fast as the slowest of them"),
         Some(Layout::Mirror) if writes => {
-            (sum / f64::from(shape.copies), "the disks, each byte written as often as there are copies")
+            let all = copies_at_most(rates, shape.copies);
+            (all, "the disks, each byte written as often as there are copies")
         }
         Some(Layout::Mirror) => (sum, "the disks together"),
         Some(layout) if layout.is_raidz() && random => {
@@ -215,7 +279,44 @@ fn together(
         Some(Layout::Raid5 | Layout::Raid6) if random => (sum, "the disks together"),
         Some(layout) => (data(layout) * slowest, "the disks without parity, as fast as the slowest of them"),
     };
-    Some((capacity * ratio, how))
+    let (left, how) = match layout(described, measured, used).filter(|_| described.degraded) {
+        Some(Layout::Mirror) if !writes => ((n - 1.0) / n, "the disks that are left of the mirrors"),
+        // What the missing disk had is read from all others: of n disks n-1 do for each n reads n-1 more.
+        Some(Layout::Raid5 | Layout::Raid6) if random && !writes => {
+            (0.5, "the disks, which are all read for what was on the missing one")
+        }
+        _ => (1.0, how),
+    };
+    Some((capacity * ratio * left, how))
+}
+
+/// The most of which each byte reaches as many different disks as there are copies, placed as well as can be: with as
+/// many disks as copies the slowest one's rate, and no disk takes more than all that is written.
+fn copies_at_most(rates: &[(f64, u32)], copies: u32) -> f64 {
+    let mut each: Vec<f64> = rates.iter().flat_map(|(rate, n)| std::iter::repeat_n(*rate, *n as usize)).collect();
+    each.sort_by(|a, b| b.total_cmp(a));
+    // The fastest k of them hold one copy of everything each; the others share the rest.
+    let others = |k: u32| each.iter().skip(k as usize).sum::<f64>() / f64::from(copies - k);
+    (0..copies.max(1)).map(others).fold(f64::INFINITY, f64::min)
+}
+
+/// Where it depends on where data lies, or on who is asked: the least.
+fn unlucky(described: &Described, measured: &Measured, used: &[(&Disk, u32)], rates: &[(f64, u32)]) -> Option<f64> {
+    let slowest = rates.iter().map(|(rate, _)| *rate).reduce(f64::min)?;
+    let (n, writes) = (f64::from(count(used)), measured.what.writes());
+    let shape = described.shape(measured);
+    let ratio = if measured.what.is_random() { 1.0 } else { described.compression_ratio };
+    match layout(described, measured, used)? {
+        Layout::Linear => Some(slowest * ratio),
+        // Pairs that have the same share of every byte wait for the slowest pair.
+        Layout::Mirror if writes => Some(n * slowest / f64::from(shape.copies) * ratio),
+        // One reader of one file may be sent to one of the copies only.
+        Layout::Mirror if measured.what == What::Read => Some(n * slowest / f64::from(shape.copies) * ratio),
+        // What lies on all alike queues up at the slowest.
+        Layout::Stripe | Layout::Mirror => Some(n * slowest * ratio),
+        Layout::Raid5 | Layout::Raid6 if measured.what == What::RandomRead => Some(n * slowest),
+        _ => None,
+    }
 }
 
 /// How many disks of a RAIDZ group hold a part of one record, in sectors of 4 KiB.

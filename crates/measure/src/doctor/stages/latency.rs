@@ -2,6 +2,27 @@
 
 use super::{Basis, Stage, StageKind};
 use crate::doctor::describe::{Described, Disk, Measured, Path, What};
+use crate::doctor::limits::BOT;
+
+/// What flash behind a bridge answers when it is asked one thing at a time: each waits for command, data and status.
+const BULK_ONLY_RANDOM: (f64, f64) = (1500.0, 10e3);
+
+/// A bridge that speaks Bulk-Only Transport gives its disk the next command when the last is done (USB Mass Storage
+/// Class, Bulk-Only Transport 1.0, 5.3).
+pub(super) fn bulk_only(measured: &Measured, used: &[(&Disk, u32)]) -> Option<Stage> {
+    let bridged = |disk: &Disk| disk.connection.as_ref().is_some_and(|w| w.name.ends_with(BOT));
+    let turns = |disk: &Disk| disk.kind.is_none_or(|kind| kind.turns());
+    let timed =
+        |disk: &Disk| disk.latency_s.is_some() || disk.rate(measured.what).is_some_and(|r| r < BULK_ONLY_RANDOM.1);
+    let bound = measured.what.is_random() && used.iter().any(|(d, _)| bridged(d) && !turns(d) && !timed(d));
+    bound.then_some(())?;
+    let all = f64::from(super::count(used));
+    let why = "Bulk-Only Transport has one command under way, whatever the depth";
+    let mut stage =
+        Stage::new(StageKind::Latency, "one command at a time (BOT)", BULK_ONLY_RANDOM.1 * all, Basis::Usual).why(why);
+    stage.capacity_low = BULK_ONLY_RANDOM.0 * all;
+    Some(stage)
+}
 
 /// How many are in flight divided by how long one takes is how many are done each second (J. D. C. Little, 1961).
 pub(super) fn latency(described: &Described, measured: &Measured, used: &[(&Disk, u32)]) -> Option<Stage> {
@@ -11,7 +32,7 @@ pub(super) fn latency(described: &Described, measured: &Measured, used: &[(&Disk
         true => 1.0,
         false => measured.how.block_bytes? as f64,
     };
-    let bulk_only = used.iter().any(|(d, _)| d.connection.as_ref().is_some_and(|w| w.name.contains("BOT")));
+    let bulk_only = used.iter().any(|(d, _)| d.connection.as_ref().is_some_and(|w| w.name.ends_with(BOT)));
     if bulk_only && measured.path != Path::Net {
         in_flight = in_flight.min(f64::from(super::count(used)));
     }

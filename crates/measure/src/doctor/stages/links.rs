@@ -1,8 +1,11 @@
 //! Links that several things share: how much of a byte crosses each, in which direction.
 
-use super::{Basis, Stage, StageKind, amplified, count};
+use super::{Basis, PROOF_SHARE, Stage, StageKind, amplified, count, without_wire};
 use crate::doctor::describe::{Described, Disk, Link, Measured, Path};
 use crate::doctor::limits::Duplex;
+
+/// What a link is said to carry is rounded.
+const SLACK: f64 = 1.10;
 
 /// The part of the disks behind it, with copies and parity, and the network card behind the same link (B4): in the same
 /// lane for a half-duplex link, in the opposite one for a full-duplex link, because what comes from disks goes to
@@ -38,4 +41,24 @@ pub(super) fn links(described: &Described, measured: &Measured, used: &[(&Disk, 
         Some(stage)
     };
     described.links.iter().filter_map(crossing).collect()
+}
+
+/// A single disk's figure that is what its link carries, where any such disk does more, was measured through that link:
+/// it is the link's.
+pub(super) fn name_link(described: &Described, measured: &Measured, disk: &Disk, stages: &mut [Stage]) {
+    let figure = stages.iter().find(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual).map(|s| s.capacity);
+    let Some(figure) = figure else { return };
+    for link in described.links.iter().filter(|link| figure_of_link(disk, link, measured)) {
+        if let Some(stage) = stages.iter_mut().find(|s| s.kind == StageKind::Link && s.name == link.name) {
+            stage.capacity = stage.capacity.min(figure);
+            stage.capacity_low = stage.capacity_low.min(figure);
+        }
+    }
+}
+
+pub(in crate::doctor) fn figure_of_link(disk: &Disk, link: &Link, measured: &Measured) -> bool {
+    let most = if measured.what.writes() { link.write } else { link.read };
+    let through = disk.via.contains(&link.name) && !measured.what.is_random();
+    let near = |rate: f64| rate >= most * PROOF_SHARE && rate <= most * SLACK;
+    through && disk.rate(measured.what).is_some_and(near) && without_wire(disk, measured.what) > most * SLACK
 }

@@ -14,8 +14,9 @@ mod latency;
 mod links;
 mod network;
 
-pub(super) use below::{asked_as_hard, comparable};
-pub(super) use disks::{allows_at_most, one_disk};
+pub(super) use below::{SIDE_BY_SIDE, asked_as_hard, comparable};
+pub(super) use disks::{Slowest, allows_at_most, figure_of_wire, slowest, through_wire, without_wire};
+pub(super) use links::figure_of_link;
 pub(super) use network::client_of;
 
 /// So close to a capacity a measurement is at its end: protocols and gaps take the rest.
@@ -97,8 +98,14 @@ pub(super) fn stages(described: &Described, measured: &Measured) -> Vec<Stage> {
     stages.extend(links::links(described, measured, &used));
     stages.extend(network::network(described, measured));
     stages.extend(latency::latency(described, measured, &used));
+    if measured.path != Path::Net {
+        stages.extend(latency::bulk_only(measured, &used));
+    }
     stages.extend(below::below(described, measured));
     stages.retain(|s| s.capacity.is_finite() && s.capacity > 0.0);
+    if let [(disk, 1)] = used.as_slice() {
+        links::name_link(described, measured, disk, &mut stages);
+    }
     // Of two alike the wire is named: it can be changed.
     let rank = |s: &Stage| u8::from(s.kind == StageKind::Disks);
     stages.sort_by(|a, b| a.capacity.total_cmp(&b.capacity).then(rank(a).cmp(&rank(b))));

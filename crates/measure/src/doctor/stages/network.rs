@@ -3,6 +3,9 @@
 use super::{Basis, Stage, StageKind};
 use crate::doctor::describe::{Client, Described, Measured, Path, What};
 
+/// Two figures of one standard, one from its name and one measured, are so near to each other.
+const SAME_WIRE: f64 = 0.95;
+
 pub(super) fn network(described: &Described, measured: &Measured) -> Vec<Stage> {
     let Some(network) = described.network.as_ref().filter(|_| matches!(measured.path, Path::Share | Path::Net)) else {
         return Vec::new();
@@ -20,7 +23,7 @@ pub(super) fn network(described: &Described, measured: &Measured) -> Vec<Stage> 
         );
     }
     if let Some(client) = client_of(described, measured) {
-        stages.extend(at_client(client, measured));
+        stages.extend(at_client(described, client, measured));
     }
     stages
 }
@@ -34,9 +37,11 @@ pub(in crate::doctor) fn client_of<'a>(described: &'a Described, measured: &Meas
     }
 }
 
-fn at_client(client: &Client, measured: &Measured) -> Vec<Stage> {
+fn at_client(described: &Described, client: &Client, measured: &Measured) -> Vec<Stage> {
     let mut stages = Vec::new();
-    if let Some((name, bytes)) = &client.network {
+    // A card like the box's is the same wire.
+    let narrower = |bytes: f64| described.network.as_ref().is_none_or(|n| bytes < n.bytes_per_s * SAME_WIRE);
+    if let Some((name, bytes)) = client.network.as_ref().filter(|(_, bytes)| narrower(*bytes)) {
         stages.push(Stage::new(StageKind::Client, name.clone(), *bytes, Basis::Given).per(measured));
     }
     let disk = match measured.what {

@@ -301,3 +301,38 @@ fn doubts_of_the_bench_keep_their_words() {
     let found = diagnosed(vec![short]);
     assert!(matches!(&found.findings[0].cause, Cause::Misleading(why) if why == "too short for more"), "{found:#?}");
 }
+
+/// Two folders of one disk: what was asked of both at once is no contradiction, and no second disk.
+#[test]
+fn two_folders_of_one_disk_are_one_disk() {
+    let latency = |mut run: Run, ms: f64| {
+        run.repeats[0].latency = Some(Latency { mean_us: ms * 1e3, ..Latency::default() });
+        run
+    };
+    let mut both = latency(run(Layer::Disks, "vda, vda", Kind::RandomRead, 145_280.0), 0.44);
+    let text = "/a and /b lie on the same disk (vda): all at once, they share it".to_owned();
+    both.notes = vec![Note { code: "same-disk".into(), text: text.clone(), misleading: true }];
+    let runs = vec![
+        latency(run(Layer::Disk, "vda", Kind::RandomRead, 92_000.0), 0.17),
+        latency(run(Layer::Disk, "/dev/vda", Kind::RandomRead, 145_000.0), 0.11),
+        both,
+    ];
+    let found = diagnosed(runs);
+    assert!(found.questions.is_empty(), "{:#?}", found.questions);
+    assert_eq!(found.remarks.iter().filter(|r| **r == text).count(), 1, "{:?}", found.remarks);
+    let titles: Vec<&str> = found.findings.iter().map(|f| f.title.as_str()).collect();
+    assert_eq!(titles, ["random reading vda by itself"]);
+    assert_eq!(found.findings[0].measured.rate, 145_000.0);
+    // Several disks have the depth each.
+    let both = latency(run(Layer::Disks, "x, y", Kind::RandomRead, 72_000.0), 0.44);
+    assert!(diagnosed(vec![both]).questions.is_empty());
+}
+
+/// A bench's figures are of moments: what a disk gave in one a pool may exceed in the next, but not by so much.
+#[test]
+fn a_pool_may_exceed_what_its_disk_gave_before_by_a_little() {
+    for (pool, questions) in [(150e6, 0), (300e6, 1)] {
+        let runs = vec![run(Layer::Disk, "vda", Kind::Read, 100e6), run(Layer::Pool, "vda", Kind::Read, pool)];
+        assert_eq!(diagnosed(runs).questions.len(), questions, "{pool}");
+    }
+}

@@ -73,3 +73,52 @@ fn little_s_law_is_a_law() {
     let text = disk("nvme", "") + &measured("disks", "random-read", "iops = 100000\ndepth = 4\nlatency = \"1ms\"");
     check(&text, "in-flight", &["100 in flight", "there were 4"]);
 }
+
+#[test]
+fn a_pool_beyond_its_measured_disks_is_asked_about() {
+    let ssd = "name = \"x\"\ndisk = [{ name = \"D\", kind = \"sata-ssd\", count = 2 }]\n";
+    let one = measured("disks", "read", "disks = [[\"D\", 1]]\nrate = \"250MB/s\"");
+    let both = measured("disks", "read", "rate = \"490MB/s\"");
+    let pool = measured("local", "read", "rate = \"900MB/s\"");
+    check(&format!("{ssd}{one}{both}{pool}"), "beyond-stage", &["900 MB/s", "490 MB/s", "memory"]);
+    check(&format!("{ssd}{one}{pool}"), "beyond-stage", &["900 MB/s", "500 MB/s"]);
+    check(&format!("{ssd}{both}{pool}"), "beyond-stage", &["900 MB/s", "490 MB/s"]);
+    let one_hdd = disk("hdd", "") + &measured("disks", "read", "rate = \"100MB/s\"");
+    check(
+        &(one_hdd.clone() + &measured("local", "read", "rate = \"180MB/s\"")),
+        "beyond-stage",
+        &["180 MB/s", "100 MB/s"],
+    );
+    // A little more is read-ahead.
+    let text = one_hdd + &measured("local", "read", "rate = \"112MB/s\"");
+    assert!(diagnosis(&text).questions.is_empty());
+}
+
+#[test]
+fn operations_are_bytes_too() {
+    for block in ["64KiB", "4TiB"] {
+        let iops = measured("local", "random-read", &format!("iops = 90000\nblock = \"{block}\"\ndepth = 32"));
+        check(&(disk("sata-ssd", "") + &iops), "beyond-disks", &["90.0k operations/s", "600 MB/s"]);
+    }
+    check(
+        &disk("sata-ssd", "read = \"100MB/s\"\nrandom_read = 90000"),
+        "random-beyond-read",
+        &["369 MB/s", "100 MB/s"],
+    );
+    let given = disk("nvme", "read = \"500MB/s\"\nrandom_read = 100000");
+    let large = measured("local", "random-read", "iops = 20000\nblock = \"64KiB\"");
+    check(&(given + &large), "beyond-stage", &["20.0k operations/s", "7.6k"]);
+    check(&disk("hdd", "read = \"500MB/s\"\nconnection = \"SATA 1.5G\""), "disk-too-fast", &["500 MB/s", "330 MB/s"]);
+    // Bits are not guessed from operations.
+    let share = measured("share", "random-read", "iops = 45000\nblock = \"16KiB\"");
+    let nvme = disk("nvme", "");
+    check(&format!("{nvme}{GIGABIT}{share}"), "beyond-stage", &["45.0k operations/s", "are blocks smaller"]);
+}
+
+#[test]
+fn a_core_does_not_work_and_wait() {
+    let both = measured("local", "read", "rate = \"100MB/s\"\ncores = [100, 100]\niowait = 100");
+    check(&format!("{HDD}{both}"), "busy-and-waiting", &["100 %", "waited"]);
+    let one = measured("local", "read", "rate = \"100MB/s\"\ncores = [95, 40]\niowait = 40");
+    assert!(diagnosis(&format!("{HDD}{one}")).questions.is_empty());
+}

@@ -4,6 +4,7 @@ use super::*;
 
 mod bench;
 mod contradictions;
+mod held;
 mod machine;
 mod unseen;
 
@@ -55,9 +56,17 @@ fn a_faster_card_on_the_same_lane_helps_reading_only_so_far() {
     let found = pi();
     let card: Vec<&Advice> = found.advice.iter().filter(|a| a.what.contains("2.5 GbE")).collect();
     assert_eq!(card.len(), 1, "{card:#?}");
-    // Every byte passes the lane twice: 450 / 2, although the card could 294 and the disks 2240.
-    assert_eq!((card[0].of, card[0].rate_after), (What::Read, 225e6));
-    assert!(card[0].sentence.contains("which disks and network share"), "{}", card[0].sentence);
+    // The lane has each direction to itself and the card could 294, but half of a core was busy at 108.
+    assert_eq!((card[0].of, card[0].rate_after), (What::Read, 216e6));
+    assert!(card[0].sentence.contains("one core was busy 50 % already"), "{}", card[0].sentence);
+    // A lane that carries one direction at a time is halved.
+    let half = include_str!("../../../fixtures/boxes/pi.toml")
+        .replace("limit = \"450MB/s\"", "limit = \"450MB/s\"\nduplex = \"half\"")
+        .replace("cores = [50, 10, 5, 5]", "cores = [10, 10, 5, 5]");
+    let found = diagnosis(&half);
+    let card = found.advice.iter().find(|a| a.what.contains("2.5 GbE")).unwrap();
+    assert_eq!(card.rate_after, 225e6);
+    assert!(card.sentence.contains("which disks and network share"), "{}", card.sentence);
 }
 
 #[test]
@@ -130,6 +139,7 @@ fn descriptions_that_make_no_sense_are_refused() {
         ),
         (format!("{disk}colour = 1"), "unknown field"),
         (format!("{disk}count = 0"), "how many of it are in the box?"),
+        (format!("degraded = true\n{disk}"), "what was on the missing disk is lost"),
         (format!("layout = \"mirror\"\n{disk}"), "a mirror of 2 copies on 1 disks"),
         (format!("memory = \"8\"\n{disk}"), "'8' is not a size"),
         (format!("{disk}random_read = nan"), "how many operations does it do"),
@@ -140,6 +150,12 @@ fn descriptions_that_make_no_sense_are_refused() {
             "which of the two was measured?",
         ),
         (format!("{disk}[network]\nname = \"n\"\nlimit = \"1Gbps\"\nwindow = \"64KiB\""), "needs round_trip ="),
+        (
+            format!(
+                "{disk}[network]\nname = \"gigabit\"\n[[measured]]\npath = \"share\"\nwhat = \"read\"\nrate = \"1MB/s\"\nclient = \"bob\""
+            ),
+            "no client 'bob'",
+        ),
     ] {
         let error = Described::parse(&text).unwrap_err().to_string();
         assert!(error.contains(message), "{text}\n{error}");
