@@ -115,8 +115,7 @@ impl Drive {
 
 fn way(machine: &Machine, device: &BlockDevice) -> Vec<Hop> {
     // A multipath NVMe namespace hangs below a virtual subsystem; its function knows the way.
-    let function = device.pcie.as_ref().map(|p| Path::new("/sys/bus/pci/devices").join(&p.address));
-    let sys = function.and_then(|f| machine.real(f));
+    let sys = device.pcie.as_ref().map(|link| link.sys.clone());
     let sys = sys.or_else(|| machine.real(Path::new("/sys/class/block").join(&device.name)));
     sys.map(|sys| hops(machine, &sys)).unwrap_or_default()
 }
