@@ -37,6 +37,9 @@ pub struct Below {
     pub devices: Vec<String>,
     /// What was passed on the way down, from the top: `dm-0 (LVM vg-data)`, `md127 (raid5)`.
     pub layers: Vec<String>,
+    /// Kernel names of what was passed: loop devices, md, dm.
+    #[serde(skip)]
+    pub passed: Vec<String>,
     /// Of the uppermost layer that has several disks, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrangement: Option<Arrangement>,
@@ -185,6 +188,7 @@ impl Machine {
         }
         if let Some(file) = self.read(sys.join("loop/backing_file")) {
             below.layers.push(format!("{name} (the file {file})"));
+            below.passed.push(name.to_owned());
             if self.flag(sys.join("loop/dio")) == Some(false) && !below.buffered.iter().any(|known| known == name) {
                 below.buffered.push(name.to_owned());
             }
@@ -199,6 +203,7 @@ impl Machine {
             return;
         }
         below.layers.push(self.layer_title(name, &sys));
+        below.passed.push(name.to_owned());
         if below.arrangement.is_none() {
             below.arrangement = self.md_arrangement(&sys);
         }
