@@ -139,8 +139,10 @@ pub(in crate::doctor) fn gigabits(text: &str) -> Option<f64> {
     text.split(' ').next()?.parse().ok()
 }
 
+/// A folder of a filesystem that is mounted elsewhere as a whole (a bind mount) is nothing of its own.
 fn mounts(machine: &Machine, device: &BlockDevice) -> Vec<(String, String, Vec<String>)> {
     let mounts = machine.mounts();
     let mine = mounts.all().iter().filter(|m| machine.below_mount(m).devices.contains(&device.name));
+    let mine = mine.filter(|m| !m.part || mounts.of_number(&m.number).iter().all(|other| other.part));
     mine.take(16).map(|m| (m.point.display().to_string(), m.filesystem.clone(), m.options.clone())).collect()
 }
