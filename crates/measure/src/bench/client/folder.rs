@@ -148,7 +148,7 @@ impl<T: Target + 'static> Client<T> {
     }
 
     /// The files of a sequential write exist and are empty before its clock begins. Uploads make their own, and those
-    /// of the last one go first: nothing is replaced.
+    /// of the last one go first: nothing is replaced but what was uploaded in the same repeat.
     fn truncate(&mut self, layout: &Layout, control: &Control) -> Outcome<()> {
         if let Some(files) = &mut self.files {
             files.complete = false;
