@@ -112,6 +112,18 @@ fn what_is_made_of_disks_is_not_a_disk_beside_them() {
 }
 
 #[test]
+fn a_bind_mount_is_not_named_beside_its_filesystem() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/nvme-desktop.txt"));
+    fixture.write(
+        "/proc/self/mountinfo",
+        "40 25 259:5 / /mnt/fast rw - xfs /dev/nvme1n1 rw,discard\n46 25 259:5 /ns /run/netns rw - xfs /dev/nvme1n1 rw,discard\n",
+    );
+    let found = notices(&read(&fixture));
+    let named: Vec<&str> = found.iter().filter(|n| n.code == "mount-discard").map(|n| n.what.as_str()).collect();
+    assert_eq!(named, ["/mnt/fast is mounted with discard"]);
+}
+
+#[test]
 fn two_paths_that_multipathd_put_together_are_one_disk() {
     let text = include_str!("../../../fixtures/smr-disks.txt");
     let said = |fixture: &Fixture| {
