@@ -40,7 +40,7 @@ fn main() -> Result<(), Failure> {
         compressible: false,
         synced: true,
     };
-    let mut limits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::from_secs(10) };
+    let mut limits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::from_secs(10), again: false };
     let (mut repeats, mut wait, mut options) = (1, false, ClientOptions::default());
     while let (Some(key), Some(value)) = (args.next(), args.next()) {
         match key.as_str() {

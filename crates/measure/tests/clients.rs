@@ -15,8 +15,9 @@ use larder_measure::bench::client::{ClientError, ClientOptions, RunLimits, Share
 use larder_measure::bench::result::{Caches, Kind, Repeat, Workload};
 use servers::Server;
 
-const LIMITS: RunLimits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::from_secs(30) };
-const SHORT: RunLimits = RunLimits { warm_up: Duration::from_millis(100), measure_max: Duration::from_millis(400) };
+const LIMITS: RunLimits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::from_secs(30), again: false };
+const SHORT: RunLimits =
+    RunLimits { warm_up: Duration::from_millis(100), measure_max: Duration::from_millis(400), again: false };
 const MIB: u64 = 1 << 20;
 
 fn workload(kind: Kind, block_bytes: u64, data_bytes: u64, files: u64) -> Workload {
@@ -69,6 +70,16 @@ fn cut_short(client: &mut dyn ShareClient) {
     run(client, &workload(Kind::Read, MIB, 12 * MIB, 2), &LIMITS);
 }
 
+/// Little data lasts as long as is wanted, and is whole afterwards.
+fn over_again(client: &mut dyn ShareClient) {
+    let limits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::from_secs(1), again: true };
+    for kind in [Kind::Write, Kind::Read, Kind::Cat] {
+        let repeat = run(client, &workload(kind, MIB, 2 * MIB, 2), &limits);
+        assert!(repeat.seconds >= 1.0 && repeat.bytes > 2 * MIB, "{kind:?}: {repeat:?}");
+    }
+    run(client, &workload(Kind::Read, MIB, 2 * MIB, 2), &LIMITS);
+}
+
 fn random(client: &mut dyn ShareClient, writes: bool) {
     let kinds: &[Kind] =
         if writes { &[Kind::RandomWrite, Kind::RandomMixed, Kind::RandomRead] } else { &[Kind::RandomRead] };
@@ -117,8 +128,7 @@ fn stops(client: &mut dyn ShareClient) {
             Instant::now()
         }
     });
-    let outcome =
-        client.run(&wanted, &RunLimits { warm_up: Duration::ZERO, measure_max: Duration::from_secs(60) }, &control);
+    let outcome = client.run(&wanted, &RunLimits { measure_max: Duration::from_secs(60), ..LIMITS }, &control);
     let ended = Instant::now();
     let late = ended.duration_since(stopper.join().unwrap());
     assert!(matches!(outcome, Err(ClientError::Stopped)), "{outcome:?}");
@@ -132,6 +142,7 @@ fn conform(server: &Server, url: &str) {
     let writes_at_random = client.access() != "webdav";
     sequential(&mut *client);
     cut_short(&mut *client);
+    over_again(&mut *client);
     random(&mut *client, writes_at_random);
     many_files(&mut *client);
     stops(&mut *client);

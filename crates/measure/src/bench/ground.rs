@@ -7,9 +7,8 @@ use larder_base::units::ByteSize;
 use super::error::BenchError;
 use super::result::{Caches, Note};
 use crate::Machine;
+use crate::machine::MEMORY_FILESYSTEMS;
 
-/// Filesystems that are memory.
-const MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 /// Filesystems of another machine: what is in its memory is not known here.
 const NETWORK: [&str; 14] = [
     "nfs",
@@ -43,6 +42,8 @@ pub(super) struct Ground {
     pub(super) options: Vec<String>,
     pub(super) devices: Vec<String>,
     pub(super) layers: Vec<String>,
+    /// Loop devices below, whose files are read through this machine's memory.
+    pub(super) buffered: Vec<String>,
     pub(super) total_bytes: u64,
     pub(super) free_bytes: u64,
 }
@@ -60,7 +61,7 @@ impl Ground {
         let mount = mounts.of(&real);
         let mount =
             mount.ok_or_else(|| BenchError::invalid(format!("nobody knows what {show} is mounted from"), ""))?;
-        if MEMORY.contains(&mount.filesystem.as_str()) {
+        if MEMORY_FILESYSTEMS.contains(&mount.filesystem.as_str()) {
             let what =
                 format!("{show} is on {}, which is memory: its figures would say nothing of a disk", mount.filesystem);
             return Err(BenchError::invalid(what, "give a folder on a disk"));
@@ -71,6 +72,10 @@ impl Ground {
         }
         let stat = rustix::fs::statvfs(&real).map_err(|e| BenchError::at("look at", folder, e.into()))?;
         let below = machine.below_mount(mount);
+        if let Some(memory) = below.memory.first() {
+            let what = format!("{show} lies on {memory}, which is memory: its figures would say nothing of a disk");
+            return Err(BenchError::invalid(what, "give a folder on a disk"));
+        }
         Ok(Self {
             folder: real,
             filesystem: mount.filesystem.clone(),
@@ -78,6 +83,7 @@ impl Ground {
             options: mount.options.clone(),
             devices: below.devices,
             layers: below.layers,
+            buffered: below.buffered,
             total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
             free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
         })
@@ -164,9 +170,13 @@ impl Ground {
             );
             return (Caches::Warm, note("memory-measured", text + "; measure with --size or --preset thorough", true));
         }
+        if let Some(note) = buffered(&show.to_string(), &self.buffered, data_bytes, memory_bytes) {
+            return (Caches::Warm, Some(note));
+        }
         let one_by_one = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"].contains(&self.filesystem.as_str());
         match () {
-            () if direct => (Caches::Bypassed, None),
+            () if direct && self.buffered.is_empty() => (Caches::Bypassed, None),
+            () if direct => (Caches::TooSmall, None),
             () if root => {
                 let text = format!(
                     "{show} ({}) does not take direct I/O: caches were dropped before each repeat",
@@ -215,6 +225,18 @@ impl Ground {
     }
 }
 
+/// A loop device without direct I/O takes direct I/O, and then reads its file as everybody does: through the page cache.
+/// Dropping that helps until the second time over the data.
+pub(super) fn buffered(show: &str, loops: &[String], data_bytes: u64, memory_bytes: u64) -> Option<Note> {
+    let first = loops.first().filter(|_| data_bytes < memory_bytes.saturating_mul(2))?;
+    let text = format!(
+        "{show} lies on {first}, which goes to its file through this machine's memory (/sys/block/{first}/loop/dio is 0), and {} is less than twice that memory: memory was measured. Let it pass that by with losetup --direct-io=on /dev/{first}, or measure with --size {}G",
+        ByteSize(data_bytes),
+        memory_bytes.saturating_mul(2).div_ceil(1 << 30)
+    );
+    Some(Note { code: "memory-measured".to_owned(), text, misleading: true })
+}
+
 /// A mount of ours is of `POOL/VOLUME`. The kernel keeps the `.larder` of its kind only where `fusermount3` made it.
 pub(super) fn is_larder(filesystem: &str, source: &str) -> bool {
     let name = |text: &str| !text.is_empty() && !text.contains(['/', ':', '@', ' ']);
@@ -234,6 +256,7 @@ mod tests {
             options: Vec::new(),
             devices: Vec::new(),
             layers: Vec::new(),
+            buffered: Vec::new(),
             total_bytes: total_gib << 30,
             free_bytes: free_gib << 30,
         }
@@ -292,5 +315,16 @@ mod tests {
         check("zfs", true, true, 1, Caches::Warm, "memory-measured");
         check("zfs", true, true, 16, Caches::Bypassed, "");
         check("nfs4", true, true, 1, Caches::Unknown, "server-memory");
+        let looped = |data_gib: u64| {
+            let ground = Ground { buffered: vec!["loop1".into()], ..ground("ext4", 1, 1) };
+            ground.caches(true, true, data_gib << 30, 8 << 30)
+        };
+        let (caches, note) = looped(1);
+        let note = note.unwrap();
+        assert!(
+            caches == Caches::Warm && note.misleading && note.text.contains("--direct-io=on /dev/loop1"),
+            "{note:?}"
+        );
+        assert_eq!(looped(16), (Caches::TooSmall, None));
     }
 }

@@ -277,6 +277,7 @@ impl Plan {
         RunLimits {
             warm_up: Duration::from_secs_f64(self.warm_up_s.clamp(0.0, 3600.0)),
             measure_max: Duration::from_secs_f64(self.measure_s.clamp(1.0, 86_400.0)),
+            again: true,
         }
     }
 

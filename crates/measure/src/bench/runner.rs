@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use larder_base::units::ByteSize;
+
 use super::client::RunLimits;
 use super::control::Control;
 use super::ends::{Ends, Seen};
@@ -22,6 +24,8 @@ use crate::Machine;
 const SPREAD_MAX: f64 = 0.25;
 /// What is left of a repeat without warming up, or after a knee.
 const COUNTED_S_MIN: f64 = 1.0;
+/// Seconds of a repeat that are enough.
+const SECONDS_ADVISED: u32 = 5;
 /// Percent of all cores that the host of a virtual machine took away.
 const STEAL_PERCENT_MAX: f64 = 3.0;
 /// TCP segments sent again, of all of them.
@@ -275,6 +279,9 @@ impl<'a> Runner<'a> {
             far_samples: seen.far,
             notes: spec.notes.clone(),
         };
+        if let Some(far) = self.far_machine.as_ref().filter(|_| spec.far && spec.layer == Layer::Share) {
+            know_memory(&mut run, &far.name, far.machine.memory_bytes);
+        }
         let found = after(&run, spec.limits.measure_max);
         run.notes.extend(found);
         run
@@ -322,10 +329,8 @@ pub fn title(workload: &Workload) -> String {
 
 /// What a run says about itself once it is over.
 fn after(run: &Run, planned: Duration) -> Vec<Note> {
-    [short(run, planned), uneven(run), knee(run), throttled(&run.samples), stolen(&run.samples), sent_again(run)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let told = [read_again(run), short(run, planned), uneven(run), knee(run), throttled(&run.samples)];
+    told.into_iter().chain([stolen(&run.samples), sent_again(run)]).flatten().collect()
 }
 
 fn note(code: &str, misleading: bool, text: String) -> Option<Note> {
@@ -344,12 +349,61 @@ fn short(run: &Run, planned: Duration) -> Option<Note> {
             | Kind::CopyTreeIn
             | Kind::CopyTreeOut
     );
-    let text = format!(
-        "a repeat took less than {} s: too short for more than a glance. Measure longer, with --seconds or --size",
-        if shortest < COUNTED_S_MIN { COUNTED_S_MIN } else { MEASURE_S_MIN }
-    );
-    let long = shortest >= COUNTED_S_MIN && planned.as_secs_f64() >= MEASURE_S_MIN;
+    let (brief, hurried) = (shortest < COUNTED_S_MIN, planned.as_secs_f64() < MEASURE_S_MIN);
+    let least_s = if brief { COUNTED_S_MIN } else { MEASURE_S_MIN };
+    // Where the data ended before the time, more time changes nothing.
+    let way_out = match brief && !hurried && run.workload.data_bytes > 0 {
+        true => format!("More data takes longer: --size {}M", enough_mib(&run.workload, shortest)),
+        false => format!("Measure longer, with --seconds {}", SECONDS_ADVISED),
+    };
+    let text = format!("a repeat took less than {least_s} s: too short for more than a glance. {way_out}");
+    let long = !brief && !hurried;
     if counted || long { None } else { note("too-short", true, text) }
+}
+
+/// Data that keeps a repeat busy for long enough, going by one that took `seconds`.
+fn enough_mib(workload: &Workload, seconds: f64) -> u64 {
+    let factor = (MEASURE_S_MIN / seconds.max(1e-3)).ceil() as u64;
+    (workload.data_bytes >> 20).max(1).saturating_mul(factor.max(2)).next_power_of_two()
+}
+
+/// By URL nothing is known of the server's caches, and what was read before is in them if they are large enough.
+fn read_again(run: &Run) -> Option<Note> {
+    let read = matches!(run.workload.kind, Kind::Read | Kind::Cat);
+    let by_url = read && run.layer == Layer::Share && run.access != "mount" && run.workload.caches == Caches::Unknown;
+    let most = run.repeats.iter().map(|r| r.bytes as f64 / run.workload.data_bytes.max(1) as f64).fold(0.0, f64::max);
+    let text = format!(
+        "the {} were read up to {most:.1} times in a repeat, so that it lasts: what the wire, both processors and the protocol carry. Of the server's disks it tells only if that is more than twice its memory",
+        ByteSize(run.workload.data_bytes)
+    );
+    if by_url && most > 1.0 { note("read-again", false, text) } else { None }
+}
+
+/// Where the other end has said how much memory it has, it is known whether the data was in it.
+fn know_memory(run: &mut Run, name: &str, memory_bytes: u64) {
+    use Kind::*;
+    let kind = run.workload.kind;
+    let reads = matches!(kind, Read | Cat | RandomRead | RandomMixed | ReadFiles | StatFiles | CopyTreeOut);
+    if !reads || run.workload.caches != Caches::Unknown || memory_bytes == 0 {
+        return;
+    }
+    let enough = memory_bytes.saturating_mul(2);
+    run.notes.retain(|note| note.code != "server-memory");
+    if run.workload.data_bytes >= enough {
+        run.workload.caches = Caches::TooSmall;
+        return;
+    }
+    run.workload.caches = Caches::Warm;
+    // How many requests a second come from memory is nobody's disk. A stream is still what wire and processors carry.
+    let misleading = matches!(kind, RandomRead | RandomMixed);
+    let proves = if misleading { "" } else { " It is what the wire, both processors and the protocol carry." };
+    let text = format!(
+        "{name} has {} of memory and had the {} in it: its disks were not asked.{proves} Those show with --size {}G",
+        ByteSize(memory_bytes),
+        ByteSize(run.workload.data_bytes),
+        enough.div_ceil(1 << 30)
+    );
+    run.notes.extend(note("server-memory", misleading, text));
 }
 
 fn uneven(run: &Run) -> Option<Note> {

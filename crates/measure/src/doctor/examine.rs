@@ -6,7 +6,7 @@ use super::advice::{ADVICE_MAX, Advice, Means, spare};
 use super::chain::chain;
 use super::describe::{BadDescription, Described, Side};
 use super::diagnose::{Cause, Diagnosis, Finding, diagnose, foremost};
-use super::findings::{Notice, notices};
+use super::findings::{FAILING, Notice, notices};
 use super::from_bench;
 use super::reading::Reading;
 use super::stages::StageKind;
@@ -86,7 +86,12 @@ fn on_paper(diagnosis: &mut Diagnosis, notices: &[Notice]) {
     let first = notices.first().map(|n| n.what.as_str()).unwrap_or_default();
     let paper =
         diagnosis.verdict.split_once("On paper ").map(|(_, rest)| format!(". On paper {rest}")).unwrap_or_default();
+    let failing = notices.first().filter(|n| n.code == FAILING);
     let sentence = match (warnings, notices.len()) {
+        (1, _) if failing.is_some() => format!("{first}: see to that before anything else"),
+        (n, _) if failing.is_some() => {
+            format!("{first}: see to that before anything else, then to {} more warnings", n - 1)
+        }
         (0, 0) => "nothing stands out".to_owned(),
         (0, _) => format!("nothing is wrong, and some could be better, first: {first}"),
         (1, _) => format!("one thing is slower than it could be: {first}"),

@@ -206,6 +206,7 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
     // Of memory the workload says so itself, and better.
     let doubt = run.notes.iter().find(|n| n.misleading && (run.workload.caches != Warm || what.writes()));
     let load = &run.workload;
+    let by_url = path == Path::Share && run.access != "mount";
     // What was flushed, passed the caches or was larger than them is honest, and says so itself.
     let honest = matches!(load.caches, Bypassed | Dropped | TooSmall) || (what.writes() && load.synced);
     // Cores that were full while the load itself hardly ran were full of somebody else's work.
@@ -230,7 +231,8 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
                 .then(|| f64::from(load.depth) * f64::from(load.jobs.max(1)) * at_once(run)),
             latency_s: latency.reduce(f64::max).filter(|_| what.is_random()),
             sync: false,
-            caches: (load.caches == Warm && !honest).then_some(Caching::Warm),
+            // What a server had in its memory came over the wire all the same: the file's size says what it proves.
+            caches: (load.caches == Warm && !honest && !by_url).then_some(Caching::Warm),
             doubt: doubt.map(|note| note.text.clone()),
             past_client: run.access != "mount",
             client: None,

@@ -10,6 +10,15 @@ use super::mounts::Mount;
 /// LVM on LUKS on md on partitions are four; a loop file on top of all that doubles it.
 const DEPTH_MAX: usize = 12;
 
+/// Filesystems that are memory.
+pub(crate) const MEMORY_FILESYSTEMS: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
+
+/// zram, and the kernel's RAM disks.
+fn is_memory(device: &str) -> bool {
+    let numbered = |kind| device.strip_prefix(kind).is_some_and(|n| n.parse::<u32>().is_ok());
+    numbered("zram") || numbered("ram")
+}
+
 /// How one piece of data lies on several disks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Arrangement {
@@ -28,9 +37,18 @@ pub struct Below {
     pub devices: Vec<String>,
     /// What was passed on the way down, from the top: `dm-0 (LVM vg-data)`, `md127 (raid5)`.
     pub layers: Vec<String>,
+    /// Kernel names of what was passed: loop devices, md, dm.
+    #[serde(skip)]
+    pub passed: Vec<String>,
     /// Of the uppermost layer that has several disks, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrangement: Option<Arrangement>,
+    /// What is itself memory: `zram0`, `the file /tmp/x.img on tmpfs`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<String>,
+    /// Loop devices that read and write their file through this machine's memory, whoever asks for direct I/O.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub buffered: Vec<String>,
     /// Why it could not be followed, where it could not.
     pub unknown: Vec<String>,
 }
@@ -170,16 +188,22 @@ impl Machine {
         }
         if let Some(file) = self.read(sys.join("loop/backing_file")) {
             below.layers.push(format!("{name} (the file {file})"));
+            below.passed.push(name.to_owned());
+            if self.flag(sys.join("loop/dio")) == Some(false) && !below.buffered.iter().any(|known| known == name) {
+                below.buffered.push(name.to_owned());
+            }
             return self.descend_file(Path::new(&file), below, depth + 1);
         }
         let slaves = self.list(sys.join("slaves"));
         if slaves.is_empty() {
             if !below.devices.iter().any(|d| d == name) {
                 below.devices.push(name.to_owned());
+                below.memory.extend(is_memory(name).then(|| name.to_owned()));
             }
             return;
         }
         below.layers.push(self.layer_title(name, &sys));
+        below.passed.push(name.to_owned());
         if below.arrangement.is_none() {
             below.arrangement = self.md_arrangement(&sys);
         }
@@ -190,7 +214,11 @@ impl Machine {
 
     fn descend_file(&self, file: &Path, below: &mut Below, depth: usize) {
         let mounts = self.mounts();
-        let number = mounts.of(file).map(|mount| mount.number.clone());
+        let mount = mounts.of(file);
+        if let Some(mount) = mount.filter(|mount| MEMORY_FILESYSTEMS.contains(&mount.filesystem.as_str())) {
+            return below.memory.push(format!("the file {} on {}", file.display(), mount.filesystem));
+        }
+        let number = mount.map(|mount| mount.number.clone());
         match number.and_then(|number| self.name_of_number(&number)) {
             Some(name) => self.descend(&name, below, depth),
             None => below.unknown.push(format!("which disk the file {} lies on", file.display())),
@@ -218,5 +246,38 @@ impl Machine {
         }
         let absolute = std::path::absolute(path).ok()?;
         absolute.ancestors().find_map(|dir| dir.canonicalize().ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::fixture::Fixture;
+
+    /// A filesystem on a loop device over a file: on a disk, and in memory.
+    fn looped(dio: &str, filesystem: &str) -> Below {
+        let fixture = Fixture::new(&format!(
+            "@loop = /sys/devices/virtual/block/loop1\n\
+             @sda = /sys/devices/pci0000:00/block/sda\n\
+             /sys/class/block/loop1 -> /sys/devices/virtual/block/loop1\n\
+             /sys/class/block/sda -> /sys/devices/pci0000:00/block/sda\n\
+             /sys/dev/block/8:0 -> /sys/devices/pci0000:00/block/sda\n\
+             @loop/size = 2048\n@loop/dev = 7:1\n@loop/loop/backing_file = /srv/x.img\n@loop/loop/dio = {dio}\n\
+             @sda/size = 2048\n@sda/dev = 8:0\n\
+             /proc/self/mountinfo = 30 1 8:0 / /srv rw - {filesystem} /dev/sda rw\n"
+        ));
+        fixture.machine.below_device("loop1")
+    }
+
+    #[test]
+    fn a_loop_device_may_read_through_memory() {
+        let below = looped("0", "ext4");
+        assert_eq!(
+            (below.buffered, below.devices, below.memory),
+            (vec!["loop1".to_owned()], vec!["sda".to_owned()], vec![])
+        );
+        assert_eq!(looped("1", "ext4").buffered, [""; 0]);
+        assert_eq!(looped("0", "tmpfs").memory, ["the file /srv/x.img on tmpfs"]);
+        assert!(is_memory("zram0") && is_memory("ram12") && !is_memory("rambus") && !is_memory("sda"));
     }
 }

@@ -1,6 +1,6 @@
 //! The wires to a disk: USB bridges, SATA ports, PCIe lanes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -94,6 +94,9 @@ pub struct PcieLink {
     pub width_lanes: u64,
     pub speed_max: String,
     pub width_lanes_max: u64,
+    /// The function, in the device tree.
+    #[serde(skip)]
+    pub(crate) sys: PathBuf,
 }
 
 impl PcieLink {
@@ -110,6 +113,7 @@ impl PcieLink {
             width_lanes: machine.number(function.join("current_link_width"))?,
             speed_max: machine.read(function.join("max_link_speed"))?,
             width_lanes_max: machine.number(function.join("max_link_width"))?,
+            sys: function,
         })
     }
 
@@ -120,7 +124,7 @@ impl PcieLink {
 }
 
 /// A multipath namespace hangs below a virtual subsystem, which links to its controllers.
-fn subsystem_function(machine: &Machine, sys: &Path) -> Option<std::path::PathBuf> {
+fn subsystem_function(machine: &Machine, sys: &Path) -> Option<PathBuf> {
     let subsystem = sys.parent()?;
     let controllers = machine.list(subsystem);
     let controller =

@@ -20,6 +20,7 @@ mod tool;
 mod zfs;
 
 pub use block::{BlockDevice, Bus, Curtain, Medium, Serial, WriteCache, whole_devices};
+pub(crate) use layers::MEMORY_FILESYSTEMS;
 pub use layers::{Arrangement, Below};
 pub use links::{PcieLink, SataPort, UsbBridge, UsbDriver};
 pub use mounts::{Mount, Mounts};

@@ -9,6 +9,8 @@ pub struct Mount {
     /// `8:1`; filesystems without a device of their own have major 0.
     pub number: String,
     pub point: PathBuf,
+    /// Not the filesystem as a whole: a bind mount, a subvolume.
+    pub part: bool,
     pub filesystem: String,
     /// What was mounted: `/dev/sda1`, `server:/export`, `tank/data`.
     pub source: String,
@@ -50,7 +52,7 @@ impl Mounts {
 fn parse_line(line: &str) -> Option<Mount> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(2);
-    let (number, _root, point, own) = (before.next()?, before.next()?, before.next()?, before.next()?);
+    let (number, root, point, own) = (before.next()?, before.next()?, before.next()?, before.next()?);
     let mut after = after.split(' ');
     let (filesystem, source, its) = (after.next()?, after.next()?, after.next().unwrap_or_default());
     let mut options: Vec<String> = Vec::new();
@@ -62,6 +64,7 @@ fn parse_line(line: &str) -> Option<Mount> {
     Some(Mount {
         number: number.to_owned(),
         point: PathBuf::from(unescaped(point)),
+        part: root != "/",
         filesystem: filesystem.to_owned(),
         source: unescaped(source),
         options,

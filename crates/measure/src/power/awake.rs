@@ -234,14 +234,15 @@ pub fn moved_bytes(machine: &Machine) -> u64 {
     whole_devices(machine).iter().filter(|name| real(name)).filter_map(moved).sum()
 }
 
-/// The disks on which a process has files open.
+/// The disks on which a process has files open, and what of md, dm and loop devices lies between.
 fn disks_of(machine: &Machine, pid: u32) -> BTreeSet<String> {
     let dir = Path::new("/proc").join(pid.to_string()).join("fd");
     let mounts: Mounts = machine.mounts();
     let files = machine.list(&dir).into_iter().take(FILES_MAX).filter_map(|fd| machine.link_target(dir.join(fd)));
     let numbers: BTreeMap<String, _> =
         files.filter_map(|file| mounts.of(&file).map(|mount| (mount.number.clone(), mount.clone()))).collect();
-    numbers.values().flat_map(|mount| machine.below_mount(mount).devices).collect()
+    let below = numbers.values().map(|mount| machine.below_mount(mount));
+    below.flat_map(|below| below.devices.into_iter().chain(below.passed)).collect()
 }
 
 /// proc_pid_stat(5), field 22: the 20th behind the name, which may hold blanks and brackets.
@@ -371,6 +372,32 @@ mod tests {
             report.unknown,
             ["whether 1 processes did I/O: they are other users' (run it as root), or have just ended"]
         );
+    }
+
+    /// A program on a loop device keeps that awake, and the disk that its file lies on.
+    #[test]
+    fn who_works_on_a_loop_device_is_named_there_too() {
+        let loops = "@loop = /sys/devices/virtual/block/loop1\n@loop/dev = 7:1\n@loop/size = 2048\n\
+            @loop/loop/backing_file = /mnt/b/x.img\n/sys/class/block/loop1 -> @loop\n/sys/dev/block/7:1 -> @loop\n\
+            /proc/100/fd/3 -> /mnt/x/file\n";
+        let mount = "44 25 7:1 / /mnt/x rw - xfs /dev/loop1 rw\n>>\n/proc/swaps";
+        let machine = MACHINE.replacen(">>\n/proc/swaps", mount, 1);
+        let stats = |n: u32| {
+            format!("   8 16 sdb {n} 0 800 0 {n} 0 400 0 0 0 0 0 0 0 0 0 0\n   7 1 loop1 {n} 0 8 0 {n} 0 4 0 0 0 0\n")
+        };
+        let fixture = Fixture::new(&format!(
+            "{machine}\n{loops}/proc/100/comm = python\n/proc/100/io = write_bytes: 0\n/proc/self/x = 1\n/proc/diskstats <<\n{}>>\n",
+            stats(1)
+        ));
+        let first = Snapshot::take(&fixture.machine, 999);
+        fixture.write("/proc/diskstats", &stats(9));
+        fixture.write("/proc/100/io", "write_bytes: 4096\n");
+        let second = Snapshot::take(&fixture.machine, 999);
+        let report = Activity { before: &first, after: &second, seconds: 1.0 }.report(&fixture.machine);
+        for name in ["loop1", "sdb"] {
+            let disk = report.disks.iter().find(|d| d.name == name).unwrap();
+            assert_eq!(disk.suspects, ["python (100)"], "{name}");
+        }
     }
 
     /// Kernel threads change their names all the time; a pid is given anew when its process has ended.

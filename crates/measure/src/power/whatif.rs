@@ -25,8 +25,11 @@ pub struct Choice {
     pub job_wh: f64,
     /// And of waiting idle for the slowest.
     pub total_wh: f64,
-    pub cost: f64,
-    pub cost_per_year: f64,
+    /// Where somebody has said what a kWh costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_per_year: Option<f64>,
     /// Where the size of the job is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<f64>,
@@ -36,7 +39,8 @@ pub struct Choice {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WhatIf {
-    pub currency: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub currency: Option<String>,
     pub idle_watts: f64,
     pub per_year: f64,
     /// The cheapest first.
@@ -48,43 +52,47 @@ pub struct WhatIf {
     pub cheapest_start: Option<String>,
 }
 
-/// Which setting costs least, for a job of `bytes` (if known) that is run `per_year` times. `None`: no settings.
+/// Which setting costs least, for a job of `bytes` (if known) that is run `per_year` times. `None`: no settings. Energy
+/// has no need of a tariff.
 pub fn what_if(
     settings: &[Setting],
     idle_watts: f64,
     bytes: Option<u64>,
     per_year: f64,
-    tariff: &Tariff,
+    tariff: Option<&Tariff>,
 ) -> Option<WhatIf> {
     let settings = settings.get(..settings.len().min(SETTINGS_MAX)).unwrap_or_default();
     let slowest = settings.iter().map(|s| s.seconds).fold(0.0, f64::max);
-    let (_, start) = tariff.cheapest();
+    let start = tariff.map_or(0, |tariff| tariff.cheapest().1);
     let mut choices: Vec<Choice> = settings
         .iter()
         .map(|setting| {
             let job_j = setting.watts * setting.seconds;
             let waiting_s = slowest - setting.seconds;
-            let job_cost = tariff.of_job(setting.watts, setting.seconds, start);
             let later = start.saturating_add((setting.seconds / 60.0) as u32);
-            let cost = job_cost + tariff.of_job(idle_watts, waiting_s, later);
+            let priced = |tariff: &Tariff| {
+                tariff.of_job(setting.watts, setting.seconds, start) + tariff.of_job(idle_watts, waiting_s, later)
+            };
+            let cost = tariff.map(priced);
             Choice {
                 setting: setting.clone(),
                 job_wh: job_j / 3600.0,
                 total_wh: (job_j + idle_watts * waiting_s) / 3600.0,
                 cost,
-                cost_per_year: cost * per_year,
+                cost_per_year: cost.map(|cost| cost * per_year),
                 bytes_per_s: bytes.map(|b| b as f64 / setting.seconds),
                 joules_per_gib: bytes.filter(|&b| b > 0).map(|b| job_j / (b as f64 / (1u64 << 30) as f64)),
             }
         })
         .collect();
     choices.sort_by(|a, b| a.total_wh.total_cmp(&b.total_wh));
-    let verdict = verdict(&choices, &tariff.currency, per_year)?;
-    let cheapest_start = (!tariff.windows.is_empty()).then(|| minute_name(start));
-    Some(WhatIf { currency: tariff.currency.clone(), idle_watts, per_year, choices, verdict, cheapest_start })
+    let currency = tariff.map(|tariff| tariff.currency.clone());
+    let verdict = verdict(&choices, currency.as_deref(), per_year)?;
+    let cheapest_start = tariff.filter(|tariff| !tariff.windows.is_empty()).map(|_| minute_name(start));
+    Some(WhatIf { currency, idle_watts, per_year, choices, verdict, cheapest_start })
 }
 
-fn verdict(choices: &[Choice], currency: &str, per_year: f64) -> Option<String> {
+fn verdict(choices: &[Choice], currency: Option<&str>, per_year: f64) -> Option<String> {
     let (best, rest) = choices.split_first()?;
     let name = &best.setting.name;
     let Some(worst) = rest.last() else {
@@ -92,13 +100,16 @@ fn verdict(choices: &[Choice], currency: &str, per_year: f64) -> Option<String> 
     };
     let saved = worst.total_wh - best.total_wh;
     let percent = saved / worst.total_wh.max(f64::MIN_POSITIVE) * 100.0;
-    let money = worst.cost_per_year - best.cost_per_year;
+    let money =
+        worst.cost_per_year.zip(best.cost_per_year).zip(currency).map_or(String::new(), |((worst, best), currency)| {
+            format!("; {:.2} {currency} a year at {per_year:.0} times", worst - best)
+        });
     let speed = match best.setting.seconds > worst.setting.seconds {
         true => "although it is slower",
         false => "and is not slower",
     };
     Some(format!(
-        "'{name}' costs least: {saved:.2} Wh ({percent:.1} %) less than '{}' each time, {speed}; {money:.2} {currency} a year at {per_year:.0} times",
+        "'{name}' costs least: {saved:.2} Wh ({percent:.1} %) less than '{}' each time, {speed}{money}",
         worst.setting.name
     ))
 }
@@ -137,7 +148,8 @@ mod tests {
     fn the_scrub_of_the_notes() {
         let bytes = (6.84 * (1u64 << 40) as f64) as u64;
         let tariff = Tariff::flat(0.39, "EUR");
-        let found = what_if(&settings(&["full=98W:10m", "saving=85W:11m"]), 34.0, Some(bytes), 12.0, &tariff).unwrap();
+        let found =
+            what_if(&settings(&["full=98W:10m", "saving=85W:11m"]), 34.0, Some(bytes), 12.0, Some(&tariff)).unwrap();
         let wh: Vec<String> =
             found.choices.iter().map(|c| format!("{} {:.2} {:.2}", c.setting.name, c.job_wh, c.total_wh)).collect();
         assert_eq!(wh, ["saving 15.58 15.58", "full 16.33 16.90"]);
@@ -145,18 +157,25 @@ mod tests {
         assert!((11.0..12.0).contains(&rate), "{rate} GiB/s");
         assert!((found.choices[0].joules_per_gib.unwrap() - 85.0 * 660.0 / (6.84 * 1024.0)).abs() < 1e-6);
         assert!(found.verdict.starts_with("'saving' costs least: 1.32 Wh"), "{}", found.verdict);
-        assert!((found.choices[0].cost - 15.5833 / 1000.0 * 0.39).abs() < 1e-6);
+        assert!((found.choices[0].cost.unwrap() - 15.5833 / 1000.0 * 0.39).abs() < 1e-6);
     }
 
     #[test]
     fn the_lower_power_is_not_always_the_cheaper() {
         let tariff = Tariff::flat(0.39, "EUR");
-        let found = what_if(&settings(&["slow=60:20m", "fast=90:10m"]), 30.0, None, 52.0, &tariff).unwrap();
+        let found = what_if(&settings(&["slow=60:20m", "fast=90:10m"]), 30.0, None, 52.0, Some(&tariff)).unwrap();
         // 60 W for 20 minutes are 20 Wh; 90 W for 10 and then 10 idle at 30 are 20 Wh as well, at 0 W idle only 15.
         assert_eq!(format!("{:.3} {:.3}", found.choices[0].total_wh, found.choices[1].total_wh), "20.000 20.000");
-        let found = what_if(&settings(&["slow=60:20m", "fast=90:10m"]), 5.0, None, 52.0, &tariff).unwrap();
+        let found = what_if(&settings(&["slow=60:20m", "fast=90:10m"]), 5.0, None, 52.0, Some(&tariff)).unwrap();
         assert_eq!(found.choices[0].setting.name, "fast");
-        assert!(what_if(&[], 5.0, None, 1.0, &tariff).is_none());
+        assert!(what_if(&[], 5.0, None, 1.0, Some(&tariff)).is_none());
+    }
+
+    #[test]
+    fn energy_needs_no_price() {
+        let found = what_if(&settings(&["full=98W:10m", "saving=85W:11m"]), 34.0, None, 12.0, None).unwrap();
+        assert!(found.choices.iter().all(|c| c.cost.is_none() && c.total_wh > 0.0));
+        assert!(found.verdict.ends_with("although it is slower"), "{}", found.verdict);
     }
 
     #[test]

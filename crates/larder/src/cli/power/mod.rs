@@ -155,6 +155,7 @@ pub(super) async fn run(global: &Global, command: PowerCommand) -> Result<(), Fa
         PowerCommand::Report { box_, usable, rate } => report(global, &config, &box_, usable, rate).await,
         PowerCommand::Compare { box_, other_idle, other_load, cost } => {
             let tariff = box_.tariff(&config)?;
+            check_order("the other box", other_idle, other_load.unwrap_or(other_idle))?;
             let (this, basis) = box_.profile(&config)?;
             let other = Profile {
                 idle_watts: other_idle,
@@ -166,9 +167,9 @@ pub(super) async fn run(global: &Global, command: PowerCommand) -> Result<(), Fa
             global.out().answer(&found, text::comparison)
         }
         PowerCommand::Whatif { settings, box_, size, per_year } => {
-            let tariff = box_.tariff(&config)?;
+            let tariff = box_.known_tariff(&config);
             let idle = box_.idle.or(config.idle_watts).unwrap_or(0.0);
-            let found = power::what_if(&settings, idle, size.map(|s| s.0), per_year, &tariff)
+            let found = power::what_if(&settings, idle, size.map(|s| s.0), per_year, tariff.as_ref())
                 .ok_or_else(|| Failure::invalid("there are no settings to compare"))?;
             global.out().answer(&Answer::new("settings as given".to_owned(), found), text::what_if)
         }
@@ -314,16 +315,33 @@ fn nothing_measures(readout: &Readout) -> Failure {
         .action("add a [[power.source]] (a plug with a meter, a UPS), or type them in: idle_watts = in [power], or --idle WATTS")
 }
 
+/// Nothing draws less for working.
+fn check_order(what: &str, idle_watts: f64, load_watts: f64) -> Result<(), Failure> {
+    match load_watts < idle_watts {
+        true => Err(Failure::invalid(format!(
+            "{what} draws {idle_watts} W idle and {load_watts} W under load: are they the other way round?"
+        ))
+        .action("give what it draws idle first, and no less under load")),
+        false => Ok(()),
+    }
+}
+
 impl BoxArgs {
     fn tariff(&self, config: &PowerConfig) -> Result<Tariff, Failure> {
+        self.known_tariff(config).ok_or_else(|| {
+            Failure::invalid("nobody has said what a kWh costs")
+                .action("add --price 0.39, or price = 0.39 in [power] of larder.toml")
+        })
+    }
+
+    fn known_tariff(&self, config: &PowerConfig) -> Option<Tariff> {
         let configured = config.tariff.clone();
         let currency = self.currency.clone().or(configured.as_ref().map(|t| t.currency.clone()));
         let currency = currency.unwrap_or_else(|| "EUR".to_owned());
         match (self.price, configured) {
-            (Some(price), _) => Ok(Tariff::flat(price, &currency)),
-            (None, Some(tariff)) => Ok(Tariff { currency, ..tariff }),
-            (None, None) => Err(Failure::invalid("nobody has said what a kWh costs")
-                .action("add --price 0.39, or price = 0.39 in [power] of larder.toml")),
+            (Some(price), _) => Some(Tariff::flat(price, &currency)),
+            (None, Some(tariff)) => Some(Tariff { currency, ..tariff }),
+            (None, None) => None,
         }
     }
 
@@ -333,6 +351,7 @@ impl BoxArgs {
         let load = self.load.or(config.load_watts);
         if let Some(idle_watts) = self.idle.or(config.idle_watts) {
             let load_watts = load.unwrap_or(idle_watts);
+            check_order("this box", idle_watts, load_watts)?;
             return Ok((
                 Profile { idle_watts, load_watts, load_hours_per_day, estimated: false },
                 "typed in".to_owned(),

@@ -25,6 +25,9 @@ fn header<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
+/// Less is no money.
+const CENT: f64 = 0.01;
+
 fn estimated(yes: bool) -> &'static str {
     if yes { " (estimated)" } else { "" }
 }
@@ -136,6 +139,7 @@ pub(super) fn comparison(answer: &Answer<Comparison>) -> String {
     let verdict = match c.payback_years {
         Some(years) if c.invested > 0.0 => format!("{} are paid back in {years:.1} years", money(c.invested)),
         Some(_) => format!("it saves {} a year", money(c.saved_per_year)),
+        None if c.saved_per_year.abs() < CENT / 2.0 => "both cost the same".to_owned(),
         None => format!("it never pays back: it costs {} a year more", money(-c.saved_per_year)),
     };
     format!("{}\nwatts of this box: {}\n{verdict}{}\n", table(&rows, &[1, 2, 3]), answer.basis, estimated(c.estimated))
@@ -144,6 +148,10 @@ pub(super) fn comparison(answer: &Answer<Comparison>) -> String {
 pub(super) fn what_if(answer: &Answer<WhatIf>) -> String {
     let found = &answer.found;
     let sized = found.choices.iter().any(|c| c.bytes_per_s.is_some());
+    let money = |value: Option<f64>, places: usize| {
+        let currency = found.currency.as_deref().unwrap_or_default();
+        value.map_or(String::new(), |value| format!("{value:.places$} {currency}"))
+    };
     let mut first = header(["SETTING", "POWER", "TIME", "JOB", "WITH IDLE", "ONCE", "A YEAR"]);
     if sized {
         first.extend(header(["RATE", "PER GiB"]));
@@ -157,8 +165,8 @@ pub(super) fn what_if(answer: &Answer<WhatIf>) -> String {
             format!("{:.1} min", s.seconds / 60.0),
             format!("{:.2} Wh", choice.job_wh),
             format!("{:.2} Wh", choice.total_wh),
-            format!("{:.4} {}", choice.cost, found.currency),
-            format!("{:.2} {}", choice.cost_per_year, found.currency),
+            money(choice.cost, 4),
+            money(choice.cost_per_year, 2),
         ]);
         if sized {
             cells.push(choice.bytes_per_s.map_or(String::new(), |rate| format!("{}/s", ByteSize(rate as u64))));
@@ -169,6 +177,9 @@ pub(super) fn what_if(answer: &Answer<WhatIf>) -> String {
     let mut text = format!("{}\n{}\n", table(&rows, &[1, 2, 3, 4, 5, 6, 7, 8]), found.verdict);
     if found.idle_watts == 0.0 {
         text.push_str("what the box draws while it waits is not counted: add --idle WATTS\n");
+    }
+    if found.currency.is_none() {
+        text.push_str("money is not counted: add --price, of a kWh\n");
     }
     text.extend(found.cheapest_start.iter().map(|at| format!("cheapest from {at} on\n")));
     text

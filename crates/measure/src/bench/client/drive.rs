@@ -45,6 +45,8 @@ pub(super) struct Job {
     pub folder: String,
     pub contents: Arc<Contents>,
     pub generation: u64,
+    /// See [`RunLimits::again`].
+    pub again: bool,
     pub connections: Option<u32>,
 }
 
@@ -98,6 +100,16 @@ impl Job {
         self.writes() && self.workload.synced
     }
 
+    /// Whether the end of the data is followed by its beginning.
+    fn goes_round(&self) -> bool {
+        self.again && matches!(self.workload.kind, Kind::Read | Kind::Cat | Kind::Write)
+    }
+
+    /// Whether everybody waits at the end of the data, until all of it is flushed (G3). An upload is so when it is answered.
+    pub fn waits_for_flush(&self, streams: bool) -> bool {
+        self.goes_round() && self.flushes() && !streams
+    }
+
     /// What is done once cannot be warmed up; and a flush is also that of whatever was written to warm up.
     fn can_warm_up(&self) -> bool {
         use Kind::*;
@@ -122,6 +134,13 @@ impl Cursor {
     pub fn has_more(&self) -> bool {
         self.next.load(Ordering::Relaxed) < self.limit.load(Ordering::Relaxed)
     }
+
+    /// By one more pass over its part of the data. Those who found nothing left have counted on.
+    fn extend(&self) {
+        let limit = self.limit.load(Ordering::Relaxed);
+        self.next.store(limit, Ordering::Relaxed);
+        self.limit.store(limit.saturating_add(self.units), Ordering::Relaxed);
+    }
 }
 
 /// On a cache line of its own: its thread writes it at every request.
@@ -137,6 +156,8 @@ pub(super) struct Counter {
 #[derive(Default)]
 struct Gate {
     ready: u64,
+    /// Threads that flushed all of this pass over the data.
+    flushed: u64,
     ended: u64,
     error: Option<ClientError>,
     last_end: Option<Instant>,
@@ -152,15 +173,16 @@ pub(super) struct Shared {
     start: tokio::sync::watch::Sender<bool>,
     /// Folders of a tree are made or listed before its files are touched.
     pub walked: tokio::sync::watch::Sender<bool>,
+    /// How many passes over the data were flushed, and whether another one follows.
+    passes: tokio::sync::watch::Sender<(u64, bool)>,
     pub counters: Vec<Counter>,
     pub cursors: Vec<Cursor>,
 }
 
 impl Shared {
-    fn new(job: Job, threads: u64, warm: bool) -> Self {
+    fn new(job: Job, threads: u64, endless: bool) -> Self {
         let parts = if job.layout.shape == Shape::Large && !job.is_random() { job.jobs() } else { 1 };
         let units = job.units();
-        let endless = warm || job.is_random();
         let cursor = |part: u64| {
             let (first, end) = (part * units / parts, (part + 1) * units / parts);
             let limit = if endless { u64::MAX } else { end - first };
@@ -172,6 +194,7 @@ impl Shared {
             changed: Condvar::new(),
             start: tokio::sync::watch::Sender::new(false),
             walked: tokio::sync::watch::Sender::new(false),
+            passes: tokio::sync::watch::Sender::new((0, true)),
             counters: (0..threads).map(|_| Counter::default()).collect(),
             cursors: (0..parts).map(cursor).filter(|c| c.units > 0).collect(),
             job,
@@ -205,6 +228,28 @@ impl Shared {
         let _ = start.wait_for(|go| *go).await;
     }
 
+    /// Whether all of it is written once more. Every thread asks when it has flushed, and waits for the others.
+    pub async fn writes_again(&self) -> bool {
+        let mut passes = self.passes.subscribe();
+        let passed = passes.borrow_and_update().0;
+        self.flushed();
+        // The sender is in `self`: it cannot be gone.
+        passes.wait_for(|(now, _)| *now > passed).await.is_ok_and(|next| next.1)
+    }
+
+    /// The last one of all begins the next pass: nobody takes anything meanwhile.
+    fn flushed(&self) {
+        let mut gate = self.gate();
+        gate.flushed += 1;
+        if gate.flushed < self.counters.len() as u64 {
+            return;
+        }
+        gate.flushed = 0;
+        let goes_on = self.phase() == Phase::Measure;
+        self.cursors.iter().filter(|_| goes_on).for_each(Cursor::extend);
+        self.passes.send_modify(|(passed, more)| (*passed, *more) = (*passed + 1, goes_on));
+    }
+
     /// Operations, bytes, and how many of the operations wrote.
     fn totals(&self) -> (u64, u64, u64) {
         let sum = |of: fn(&Counter) -> &AtomicU64| self.counters.iter().map(|c| of(c).load(Ordering::Relaxed)).sum();
@@ -219,9 +264,9 @@ impl Shared {
         (operations, bytes, writes)
     }
 
-    /// From now on everything is done once more, and counts.
+    /// From now on it counts, and what has an end is done once more.
     fn begin_measuring(&self) {
-        if !self.job.is_random() {
+        if !self.job.is_random() && !self.job.goes_round() {
             for cursor in &self.cursors {
                 let now = cursor.next.load(Ordering::Relaxed);
                 cursor.limit.store(now.saturating_add(cursor.units), Ordering::Relaxed);
@@ -267,7 +312,8 @@ pub(super) fn drive<T: Target>(target: &T, job: Job, limits: &RunLimits, control
         false if job.flushes() => (Duration::ZERO, limits.warm_up + limits.measure_max),
         false => (Duration::ZERO, limits.measure_max),
     };
-    let shared = Shared::new(job, threads, !warm_up.is_zero());
+    let endless = !warm_up.is_zero() || job.is_random() || (job.goes_round() && !job.waits_for_flush(T::STREAMS));
+    let shared = Shared::new(job, threads, endless);
     std::thread::scope(|scope| {
         for index in 0..threads {
             let shared = &shared;
@@ -376,7 +422,7 @@ impl Watch<'_> {
         let seconds = (now.at - last.at).as_secs_f64().max(1e-9);
         let job = &self.shared.job;
         let by_time = (now.at - from.at).as_secs_f64() / measure_max.as_secs_f64().max(1e-9);
-        let by_data = match job.is_random() {
+        let by_data = match job.is_random() || job.goes_round() {
             true => 0.0,
             false => (now.operations - from.operations) as f64 / job.units().max(1) as f64,
         };
@@ -430,6 +476,8 @@ impl Watch<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::super::share::{Entry, Identity, Share};
     use super::*;
     use crate::bench::result::Caches;
@@ -437,8 +485,12 @@ mod tests {
     const FLUSH: Duration = Duration::from_millis(250);
 
     /// A server that takes everything into its memory at once, and needs a while to bring it to its disks.
+    #[derive(Clone, Default)]
     struct Memory {
         taken: Arc<AtomicU64>,
+        /// Places that were written and not flushed, and how often one of them was written then.
+        dirty: Arc<Mutex<HashSet<(String, u64)>>>,
+        overwritten: Arc<AtomicU64>,
     }
 
     impl Target for Memory {
@@ -446,7 +498,7 @@ mod tests {
         const ACCESS: &'static str = "memory";
 
         async fn connect(&self, _: Option<&Workload>) -> Outcome<Self> {
-            Ok(Self { taken: self.taken.clone() })
+            Ok(self.clone())
         }
 
         fn describe(&self) -> String {
@@ -455,7 +507,7 @@ mod tests {
     }
 
     impl Share for Memory {
-        type File = ();
+        type File = String;
 
         async fn make_folder(&self, _: &str) -> Outcome<()> {
             Ok(())
@@ -477,58 +529,93 @@ mod tests {
             Ok(0)
         }
 
-        async fn create(&self, _: &str) -> Outcome<()> {
-            Ok(())
+        async fn create(&self, path: &str) -> Outcome<String> {
+            Ok(path.to_owned())
         }
 
-        async fn open(&self, _: &str, _: bool) -> Outcome<()> {
-            Ok(())
+        async fn open(&self, path: &str, _: bool) -> Outcome<String> {
+            Ok(path.to_owned())
         }
 
-        async fn read(&self, _: &(), _: u64, _: u64, _: Identity<'_>) -> Outcome<()> {
+        async fn read(&self, _: &String, _: u64, _: u64, _: Identity<'_>) -> Outcome<()> {
             tokio::task::yield_now().await;
             Ok(())
         }
 
-        async fn write(&self, _: &(), _: u64, len: u64, _: Identity<'_>) -> Outcome<()> {
+        async fn write(&self, file: &String, at: u64, len: u64, _: Identity<'_>) -> Outcome<()> {
             self.taken.fetch_add(len, Ordering::Relaxed);
+            let new = self.dirty.lock().unwrap().insert((file.clone(), at));
+            self.overwritten.fetch_add(u64::from(!new), Ordering::Relaxed);
             tokio::task::yield_now().await;
             Ok(())
         }
 
-        async fn flush(&self, _: &(), _: Identity<'_>) -> Outcome<()> {
+        async fn flush(&self, file: &String, _: Identity<'_>) -> Outcome<()> {
+            let flushed: Vec<_> = self.dirty.lock().unwrap().iter().filter(|(of, _)| of == file).cloned().collect();
             tokio::time::sleep(FLUSH).await;
+            let mut dirty = self.dirty.lock().unwrap();
+            dirty.retain(|place| !flushed.contains(place));
             Ok(())
         }
 
-        async fn close(&self, (): ()) -> Outcome<()> {
+        async fn close(&self, _: String) -> Outcome<()> {
             Ok(())
         }
+    }
+
+    const DATA_BYTES: u64 = 64 << 20;
+
+    fn driven(memory: &Memory, kind: Kind, block_bytes: u64, limits: &RunLimits) -> Repeat {
+        let workload = Workload {
+            kind,
+            block_bytes,
+            depth: 4,
+            jobs: 2,
+            data_bytes: DATA_BYTES,
+            files: 2,
+            caches: Caches::Unknown,
+            compressible: false,
+            synced: matches!(kind, Kind::Write | Kind::RandomWrite),
+        };
+        let layout = Layout::of(&workload, "memory").unwrap();
+        let contents = Arc::new(Contents::new(1, false, false));
+        let (folder, again) = (String::new(), limits.again);
+        let job = Job { workload, layout, folder, contents, generation: 1, again, connections: None };
+        drive(memory, job, limits, &Control::new(|_| {})).unwrap()
+    }
+
+    /// However fast a server is: what is over at once says nothing.
+    #[test]
+    fn sequential_access_lasts_as_long_as_is_wanted() {
+        let limits =
+            RunLimits { warm_up: Duration::from_millis(50), measure_max: Duration::from_millis(1200), again: true };
+        for kind in [Kind::Read, Kind::Cat, Kind::Write] {
+            let memory = Memory::default();
+            let found = driven(&memory, kind, 1 << 20, &limits);
+            assert!(found.seconds >= 1.2 && found.bytes > DATA_BYTES, "{kind:?}: {found:?}");
+            // Nobody writes for the second time what another one has not flushed yet.
+            assert_eq!(memory.overwritten.load(Ordering::Relaxed), 0, "{kind:?}");
+            assert!(kind != Kind::Write || found.bytes == memory.taken.load(Ordering::Relaxed), "{found:?}");
+            assert!(memory.dirty.lock().unwrap().is_empty(), "{kind:?}");
+        }
+        let once = driven(
+            &Memory::default(),
+            Kind::Read,
+            1 << 20,
+            &RunLimits { warm_up: Duration::ZERO, again: false, ..limits },
+        );
+        assert_eq!(once.bytes, DATA_BYTES);
     }
 
     #[test]
     fn what_was_written_counts_when_it_is_flushed() {
         let ms = Duration::from_millis;
         for (kind, warm_up) in [(Kind::Write, 0), (Kind::Write, 50), (Kind::RandomWrite, 50)] {
-            let taken = Arc::new(AtomicU64::new(0));
-            let workload = Workload {
-                kind,
-                block_bytes: 4096,
-                depth: 4,
-                jobs: 2,
-                data_bytes: 64 << 20,
-                files: 2,
-                caches: Caches::Unknown,
-                compressible: false,
-                synced: true,
-            };
-            let layout = Layout::of(&workload, "memory").unwrap();
-            let contents = Arc::new(Contents::new(1, false, false));
-            let job = Job { workload, layout, folder: String::new(), contents, generation: 1, connections: None };
-            let limits = RunLimits { warm_up: ms(warm_up), measure_max: ms(100) };
-            let found = drive(&Memory { taken: taken.clone() }, job, &limits, &Control::new(|_| {})).unwrap();
+            let memory = Memory::default();
+            let limits = RunLimits { warm_up: ms(warm_up), measure_max: ms(100), again: true };
+            let found = driven(&memory, kind, 4096, &limits);
             // Neither more nor less than what was flushed, and the flush of both files is in the time.
-            assert_eq!(found.bytes, taken.load(Ordering::Relaxed), "{kind:?}");
+            assert_eq!(found.bytes, memory.taken.load(Ordering::Relaxed), "{kind:?}");
             assert!(found.seconds >= 2.0 * FLUSH.as_secs_f64(), "{kind:?}: {found:?}");
             assert!((found.bytes_per_s - found.bytes as f64 / found.seconds).abs() < 1.0, "{kind:?}");
         }

@@ -148,7 +148,7 @@ impl<T: Target + 'static> Client<T> {
     }
 
     /// The files of a sequential write exist and are empty before its clock begins. Uploads make their own, and those
-    /// of the last one go first: nothing is replaced.
+    /// of the last one go first: nothing is replaced but what was uploaded in the same repeat.
     fn truncate(&mut self, layout: &Layout, control: &Control) -> Outcome<()> {
         if let Some(files) = &mut self.files {
             files.complete = false;
@@ -193,17 +193,17 @@ impl<T: Target + 'static> Client<T> {
             // Small files one by one would take hours on a disk: the folder is what has to be there, not its safety.
             synced: layout.shape == Shape::Large,
         };
-        let limits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::MAX };
-        self.target.drive(self.job(workload, layout, contents, 0), &limits, control)?;
+        let limits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::MAX, again: false };
+        self.target.drive(self.job(workload, layout, contents, 0, limits.again), &limits, control)?;
         if let Some(files) = &mut self.files {
             files.complete = true;
         }
         Ok(())
     }
 
-    fn job(&self, workload: Workload, layout: Layout, contents: Arc<Contents>, generation: u64) -> Job {
+    fn job(&self, workload: Workload, layout: Layout, contents: Arc<Contents>, generation: u64, again: bool) -> Job {
         let folder = format!("{}/", self.folder);
-        Job { workload, layout, folder, contents, generation, connections: self.connections }
+        Job { workload, layout, folder, contents, generation, again, connections: self.connections }
     }
 }
 
@@ -228,7 +228,7 @@ impl<T: Target + 'static> ShareClient for Client<T> {
         let contents = self.ready(workload, control)?;
         let layout = self.layout(workload)?;
         self.generation = (self.generation + 1) % GENERATIONS;
-        let job = self.job(workload.clone(), layout, contents, self.generation);
+        let job = self.job(workload.clone(), layout, contents, self.generation, limits.again);
         let outcome = self.target.drive(job, limits, control);
         if let Some(files) = &mut self.files {
             let all = outcome.as_ref().is_ok_and(|r| is_everything(workload, &layout, r));

@@ -12,6 +12,7 @@
 //! G2. Contents do not compress unless asked, no two blocks are alike, and what is read is compared with it.
 //! G3. The clock begins when every connection stands and every file is open. Where data has to be on disk it ends when
 //!     the server has said so.
+//!     What is written a second time was flushed before, or it would never get to a disk.
 //! G4. An error ends the repeat: a fast failure is no result.
 //! G5. Whatever comes from a server is bounded before it is believed.
 //! G6. All that was made lies in one folder, `.larder-bench-*`, which goes at the end; one that a killed bench of this
@@ -56,9 +57,9 @@ pub trait ShareClient: Send {
     fn prepare(&mut self, workload: &Workload, control: &Control) -> Result<(), ClientError>;
     /// One repeat.
     ///
-    /// Sequential workloads and those on many files end when all data went through once after warming up, or at
-    /// `measure_max`; random ones at `measure_max`. Making and deleting files and copying trees have no warm-up,
-    /// for nothing could be done twice. Stopped: [`ClientError::Stopped`], within a tenth of a second.
+    /// Random workloads end at `measure_max`, sequential ones too if they go over the data `again`; else, as those on many
+    /// files, when all of it went through once after warming up. Making and deleting files and copying trees have no
+    /// warm-up, for nothing could be done twice. Stopped: [`ClientError::Stopped`], within a tenth of a second.
     fn run(&mut self, workload: &Workload, limits: &RunLimits, control: &Control) -> Result<Repeat, ClientError>;
     /// Removes everything that was made. Also after an error, a stop, or nothing at all.
     fn clean_up(&mut self) -> Result<(), ClientError>;
@@ -68,6 +69,8 @@ pub trait ShareClient: Send {
 pub struct RunLimits {
     pub warm_up: Duration,
     pub measure_max: Duration,
+    /// Whether sequential reading and writing begin anew where the data ends, until `measure_max`.
+    pub again: bool,
 }
 
 /// What a URL does not say.

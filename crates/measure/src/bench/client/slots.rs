@@ -73,26 +73,31 @@ impl Worker<'_> {
         if self.index == 0 && job.layout.shape == Shape::Tree {
             self.walk(&share).await?;
         }
-        let slots: FuturesUnordered<_> = match streams {
-            true => {
-                (self.index..job.jobs()).step_by(threads as usize).map(|n| self.slot(&share, &files, n, true)).collect()
-            }
-            false => (self.index..job.slots())
-                .step_by(threads as usize)
-                .map(|n| self.slot(&share, &files, n, false))
-                .collect(),
-        };
-        slots.try_collect::<()>().await?;
-        if job.flushes() {
-            for (number, file) in (0..).zip(&files) {
-                share.flush(file, self.identity(number, 0)).await?;
+        let slots = if streams { job.jobs() } else { job.slots() };
+        let mut at;
+        loop {
+            let own = (self.index..slots).step_by(threads as usize);
+            let running: FuturesUnordered<_> = own.map(|n| self.slot(&share, &files, n, streams)).collect();
+            running.try_collect::<()>().await?;
+            self.flush(&share, &files).await?;
+            at = Instant::now();
+            if !job.waits_for_flush(streams) || !self.shared.writes_again().await {
+                break;
             }
         }
-        let at = Instant::now();
         for file in files {
             share.close(file).await?;
         }
         Ok(at)
+    }
+
+    async fn flush<S: Share>(&self, share: &S, files: &[S::File]) -> Outcome<()> {
+        if self.shared.job.flushes() {
+            for (number, file) in (0..).zip(files) {
+                share.flush(file, self.identity(number, 0)).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn open<S: Share>(&self, share: &S) -> Outcome<Vec<S::File>> {

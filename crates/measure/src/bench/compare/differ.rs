@@ -23,8 +23,19 @@ pub(super) fn results(a: &BenchResult, b: &BenchResult) -> Vec<Difference> {
         difference("larder", &a.larder, &b.larder, Mentioned),
         difference("preset", &a.preset, &b.preset, Mentioned),
         difference("interrupted", yes(a.interrupted), yes(b.interrupted), Mentioned),
+        difference("disturbed", &disturbances(a), &disturbances(b), Mentioned),
     ];
     found.into_iter().flatten().collect()
+}
+
+/// Notes of a bench about what was in its way all the time.
+const DISTURBANCES: [&str; 3] = ["machine-busy", "governor", "on-battery"];
+
+/// What disturbs a bench all the time its repeats agree on: only beside another bench does it show.
+pub(super) fn disturbances(result: &BenchResult) -> String {
+    let known = DISTURBANCES.iter().filter(|code| result.notes.iter().any(|note| note.code == **code));
+    let codes: Vec<&str> = known.copied().collect();
+    if codes.is_empty() { "no".to_owned() } else { codes.join(", ") }
 }
 
 /// Firmware takes a little of it, now more, now less.

@@ -37,6 +37,7 @@ pub use text::text;
 use serde::Serialize;
 
 use super::result::{BenchResult, Layer};
+use super::show::capital;
 
 pub const SCHEMA: &str = "larder-bench-comparison";
 pub const VERSION: u32 = 1;
@@ -151,6 +152,10 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    fn is_change(self) -> bool {
+        matches!(self, Self::Faster | Self::Slower)
+    }
+
     pub fn word(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -168,17 +173,33 @@ pub fn compare(a: &BenchResult, b: &BenchResult) -> Comparison {
     let matched = rows::matched(a, b);
     let mut rows: Vec<Row> = matched.pairs.iter().flat_map(|(a, b)| rows::rows(a, b, &differences)).collect();
     rows::judge(&mut rows);
+    let disturbed = disturbed(&differ::disturbances(a), &differ::disturbances(b));
+    if let Some(disturbed) = &disturbed {
+        rows.iter_mut().filter(|row| row.verdict.is_change()).for_each(|row| row.why += &format!("; {disturbed}"));
+    }
     Comparison {
         schema: SCHEMA.to_owned(),
         version: VERSION,
         a: side(a),
         b: side(b),
-        summary: summary(&rows, &differences),
+        summary: summary(&rows, &differences, disturbed.as_deref()),
         differences,
         rows,
         only_a: matched.only_a,
         only_b: matched.only_b,
     }
+}
+
+/// What was in the way of a whole bench may be all of a change.
+fn disturbed(a: &str, b: &str) -> Option<String> {
+    let which = match (a, b) {
+        ("no", "no") => return None,
+        (a, "no") => format!("A was disturbed ({a})"),
+        ("no", b) => format!("B was disturbed ({b})"),
+        (a, b) if a == b => format!("both were disturbed ({a})"),
+        (a, b) => format!("A was disturbed ({a}) and B ({b})"),
+    };
+    Some(format!("{which}, which may be all of it"))
 }
 
 fn side(result: &BenchResult) -> Side {
@@ -191,7 +212,7 @@ fn side(result: &BenchResult) -> Side {
     }
 }
 
-fn summary(rows: &[Row], differences: &[Difference]) -> String {
+fn summary(rows: &[Row], differences: &[Difference], disturbed: Option<&str>) -> String {
     let count = |verdict: Verdict| rows.iter().filter(|r| r.verdict == verdict).count();
     if rows.is_empty() {
         return "The two have no run in common.".to_owned();
@@ -205,6 +226,9 @@ fn summary(rows: &[Row], differences: &[Difference]) -> String {
     if !other.is_empty() {
         let list = other.join(", ");
         text.push_str(&format!(" Not the same box ({list}): this compares boxes, not a change to one of them."));
+    }
+    if let Some(disturbed) = disturbed.filter(|_| rows.iter().any(|row| row.verdict.is_change())) {
+        text.push_str(&format!(" {}: stop what disturbs, and measure both again.", capital(disturbed)));
     }
     text
 }

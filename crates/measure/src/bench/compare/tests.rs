@@ -52,6 +52,21 @@ fn what_is_clearly_faster_is_called_so() {
     assert!(verdicts(&back).iter().all(|v| *v == Verdict::Slower));
 }
 
+/// Repeats of one bench do not show what was in the way of all of them.
+#[test]
+fn what_disturbed_a_whole_bench_is_said_beside_a_change() {
+    let mut a = sample::box_d();
+    a.notes.push(Note { code: "machine-busy".into(), text: "busy".into(), misleading: false });
+    let found = compare(&a, &scaled(&a, |_, _| 0.86));
+    assert!(found.rows.iter().all(|r| r.why.ends_with("both were disturbed (machine-busy), which may be all of it")));
+    assert!(found.summary.contains("Both were disturbed (machine-busy)"), "{}", found.summary);
+    let mut calm = a.clone();
+    calm.notes.clear();
+    let found = compare(&calm, &scaled(&a, |_, _| 0.86));
+    assert!(found.summary.contains("B was disturbed"), "{}", found.summary);
+    assert!(!compare(&calm, &scaled(&calm, |_, _| 0.86)).summary.contains("disturbed"));
+}
+
 #[test]
 fn three_repeats_are_decided_by_their_spread_and_say_what_ranks_cannot() {
     let a = sample::box_a();

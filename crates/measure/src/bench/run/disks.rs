@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::super::error::BenchError;
-use super::super::ground::Ground;
+use super::super::ground::{Ground, buffered};
 use super::super::local::{LocalLoad, Place};
 use super::super::plan::Plan;
 use super::super::result::{Caches, Kind, Layer, Note, Run};
@@ -27,6 +27,11 @@ pub(super) struct Site {
 }
 
 impl Site {
+    /// What a reader of one kind of workload has to know.
+    fn notes_for(&self, kind: Kind) -> impl Iterator<Item = Note> {
+        self.notes.iter().filter(move |note| !only_writes(kind) || note.code != "memory-measured").cloned()
+    }
+
     fn can(&self, kind: Kind) -> bool {
         self.place.can(kind)
     }
@@ -47,15 +52,20 @@ impl Bench<'_> {
 
     pub(super) fn site(&self, target: &DiskTarget, plan: &Plan, sharers: u64) -> Result<Site, BenchError> {
         match target {
-            DiskTarget::Device(device) => Ok(Site {
-                subject: target.show(),
-                devices: vec![device.name.clone()],
-                data_bytes: plan.data_bytes.min(device.size_bytes) >> 20 << 20,
-                caches: Caches::Bypassed,
-                encryption: "none".to_owned(),
-                notes: device.notes(),
-                place: Place::Device(device.clone()),
-            }),
+            DiskTarget::Device(device) => {
+                let data_bytes = plan.data_bytes.min(device.size_bytes) >> 20 << 20;
+                let loops = self.machine.below_device(&device.name).buffered;
+                let warm = buffered(&target.show(), &loops, data_bytes, self.memory_bytes);
+                Ok(Site {
+                    subject: target.show(),
+                    devices: vec![device.name.clone()],
+                    data_bytes,
+                    caches: if warm.is_some() { Caches::Warm } else { Caches::Bypassed },
+                    encryption: "none".to_owned(),
+                    notes: device.notes().into_iter().chain(warm).collect(),
+                    place: Place::Device(device.clone()),
+                })
+            }
             DiskTarget::Folder(folder) => {
                 let ground = Ground::of(self.machine, folder)?;
                 let (data_bytes, less) = ground.room(plan.data_bytes, self.size_given(), sharers)?;
@@ -97,7 +107,7 @@ impl Bench<'_> {
                         workload,
                         limits: plan.limits(),
                         repeats: plan.repeats,
-                        notes: site.notes.clone(),
+                        notes: site.notes_for(shape.kind).collect(),
                         far: false,
                     },
                 )?;
@@ -128,7 +138,7 @@ impl Bench<'_> {
                     workload,
                     limits: plan.limits(),
                     repeats: plan.repeats,
-                    notes: sites.iter().flat_map(|site| site.notes.clone()).chain(same_disk(sites)).collect(),
+                    notes: sites.iter().flat_map(|site| site.notes_for(shape.kind)).chain(same_disk(sites)).collect(),
                     far: false,
                 },
             )?;
@@ -160,6 +170,11 @@ pub(super) fn emptied(runner: &Runner, sites: &[Site]) -> Result<(), BenchError>
 pub(super) fn caches_of(kind: Kind, caches: Caches) -> Caches {
     let blocks = matches!(kind, Kind::Read | Kind::Write | Kind::RandomRead | Kind::RandomWrite | Kind::RandomMixed);
     if !blocks && caches == Caches::Bypassed { Caches::Dropped } else { caches }
+}
+
+/// What is only written counts when it is flushed, whatever memory it goes through.
+pub(super) fn only_writes(kind: Kind) -> bool {
+    matches!(kind, Kind::Write | Kind::RandomWrite | Kind::CreateFiles | Kind::CopyTreeIn)
 }
 
 /// Does the sum of the disks hold when all are busy?

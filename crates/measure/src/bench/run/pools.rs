@@ -9,10 +9,10 @@ use super::super::ground::{Ground, is_larder};
 use super::super::local::{LocalLoad, Place};
 use super::super::plan::Plan;
 use super::super::pool::{PoolSpec, TemporaryPool};
-use super::super::result::{Caches, Kind, Layer, Note};
+use super::super::result::{Caches, Layer, Note};
 use super::super::runner::{Runner, Spec};
 use super::super::scratch::Scratch;
-use super::disks::same_filesystem;
+use super::disks::{only_writes, same_filesystem};
 use super::{Bench, PoolTarget, is_root};
 
 /// A daemon needs no more to be fast, and less data then shows its disks.
@@ -132,10 +132,6 @@ impl Bench<'_> {
         }
         Ok(())
     }
-}
-
-fn only_writes(kind: Kind) -> bool {
-    matches!(kind, Kind::Write | Kind::RandomWrite | Kind::CreateFiles | Kind::CopyTreeIn)
 }
 
 /// Dropping the kernel's caches leaves the daemon's own.

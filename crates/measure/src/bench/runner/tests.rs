@@ -65,7 +65,7 @@ fn measured(rates: &[f64]) -> (Result<(), BenchError>, Vec<Run>, Vec<Note>) {
     let folder = tempfile::tempdir().unwrap();
     let mut runner = Runner::new(&machine, &control, &Quiet, folder.path().to_owned(), None);
     let mut load = Told { rates: Mutex::new(rates.iter().rev().copied().collect()), prepared: 0 };
-    let limits = RunLimits { warm_up: Duration::from_secs(1), measure_max: Duration::from_secs(5) };
+    let limits = RunLimits { warm_up: Duration::from_secs(1), measure_max: Duration::from_secs(5), again: true };
     let spec = Spec {
         layer: Layer::Disk,
         subject: "/mnt/a".to_owned(),
@@ -122,6 +122,11 @@ fn a_run_says_what_is_odd_about_it() {
     };
     check("nothing", &|_| {}, None);
     check("short", &|r| r.repeats[0].seconds = 0.4, Some("too-short"));
+    let share = |r: &mut Run| {
+        (r.layer, r.access, r.workload.caches) = (Layer::Share, "nfs3".to_owned(), Caches::Unknown);
+        r.repeats[0].bytes = 3 << 30;
+    };
+    check("again", &share, Some("read-again"));
     check("uneven", &|r| r.repeats[0].bytes_per_s = 30.0, Some("uneven"));
     check("throttled", &|r| r.samples.throttled = 2, Some("throttled"));
     let stolen = |r: &mut Run| r.samples.cores = vec![CoreSeries { steal: vec![20.0, f64::NAN], ..Default::default() }];
@@ -132,6 +137,48 @@ fn a_run_says_what_is_odd_about_it() {
         &|r| (r.repeats[0].bytes, r.repeats[0].retransmits) = (1 << 30, Some(9000)),
         Some("retransmits"),
     );
+}
+
+#[test]
+fn advice_for_what_is_too_short_works() {
+    let check = |data_bytes: u64, seconds: f64, planned_s: u64, way_out: &str| {
+        let (_, runs, _) = measured(&[100.0]);
+        let mut run = runs[0].clone();
+        run.workload.data_bytes = data_bytes;
+        run.repeats[0].seconds = seconds;
+        let note = short(&run, Duration::from_secs(planned_s)).unwrap();
+        assert!(note.text.ends_with(way_out), "{}", note.text);
+    };
+    // The data was gone through in no time: more time gives none.
+    check(1 << 30, 0.5, 10, "--size 4096M");
+    check(1 << 30, 0.9, 5, "--size 4096M");
+    check(1 << 30, 1.5, 1, "--seconds 5");
+    check(1 << 30, 0.5, 1, "--seconds 5");
+    check(0, 0.5, 5, "--seconds 5");
+}
+
+#[test]
+fn the_other_ends_memory_is_held_against_the_data() {
+    let check = |kind, data_gib: u64, memory_gib: u64, caches, note: Option<bool>| {
+        let (_, runs, _) = measured(&[100.0]);
+        let mut run = runs[0].clone();
+        run.layer = Layer::Share;
+        run.workload = Workload { kind, data_bytes: data_gib << 30, caches: Caches::Unknown, ..run.workload };
+        let unknown = Note { code: "server-memory".to_owned(), text: "not known".to_owned(), misleading: false };
+        run.notes = vec![unknown.clone()];
+        know_memory(&mut run, "nas", memory_gib << 30);
+        let found = run.notes.first().filter(|found| **found != unknown).map(|found| found.misleading);
+        assert_eq!((run.workload.caches, found), (caches, note), "{kind:?} {data_gib} {memory_gib}: {:?}", run.notes);
+        run.notes.iter().filter(|n| **n != unknown).for_each(|n| {
+            assert!(n.text.starts_with("nas has 24.0 GiB of memory") && n.text.ends_with("--size 48G"), "{}", n.text);
+        });
+    };
+    check(Kind::RandomRead, 1, 24, Caches::Warm, Some(true));
+    // What the wire carries it carries, wherever it comes from.
+    check(Kind::Read, 1, 24, Caches::Warm, Some(false));
+    check(Kind::Read, 48, 24, Caches::TooSmall, None);
+    check(Kind::Write, 1, 24, Caches::Unknown, None);
+    check(Kind::RandomRead, 1, 0, Caches::Unknown, None);
 }
 
 #[test]

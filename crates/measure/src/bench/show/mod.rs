@@ -18,7 +18,7 @@ pub(crate) mod words;
 pub(crate) mod sample;
 
 pub(crate) use units::{ratio, size};
-pub(crate) use view::{runs, thinned};
+pub(crate) use view::{capital, runs, thinned};
 
 pub use html::{html, svg, svg_names};
 pub use text::text;

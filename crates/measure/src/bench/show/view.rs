@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{units, words};
-use crate::bench::result::{BenchResult, Kind, Layer, Note, Run, Saturation};
+use crate::bench::result::{BenchResult, Caches, Kind, Layer, Note, Run, Saturation};
 
 /// A result has hundreds of runs at most; whatever a file claims, no more are shown.
 pub(crate) const RUNS_MAX: usize = 600;
@@ -408,7 +408,9 @@ pub(crate) fn headline(result: &BenchResult) -> String {
     for (steps, verb) in [(&read, "reads"), (&write, "writes")] {
         let of_top = steps.iter().filter(|s| Some(rank(s.run.layer)) == best);
         if let Some(step) = of_top.max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s)) {
-            parts.push(format!("{verb} {}", units::rate(step.bytes_per_s)));
+            let warm = step.run.layer == Layer::Share && step.run.workload.caches == Caches::Warm;
+            let from = if warm { " from its server's memory" } else { "" };
+            parts.push(format!("{verb} {}{from}", units::rate(step.bytes_per_s)));
             tops.push(step.clone());
         }
     }
@@ -416,7 +418,8 @@ pub(crate) fn headline(result: &BenchResult) -> String {
     let Some(name) = tops.first().map(|s| s.name.clone()).or_else(|| only(result)) else {
         return "Nothing was measured that could be trusted: the notes say why.".to_owned();
     };
-    let mut text = format!("{}: {}.", capital(&name), parts.join(", "));
+    let said = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
+    let mut text = format!("{}{said}.", capital(&name));
     let narrow: Vec<String> = tops
         .iter()
         .filter_map(|s| narrowest(if s.run.workload.kind == Kind::Read { &read } else { &write }, s))

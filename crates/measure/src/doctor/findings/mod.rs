@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::reading::Reading;
-use crate::disk::Level;
+use crate::disk::{DiskReport, Level};
 
 mod network;
 mod processor;
@@ -106,14 +106,25 @@ struct Rule {
 
 const RULES: &[&[Rule]] = &[wires::RULES, storage::RULES, processor::RULES, network::RULES];
 
-/// The worst and then the most promising first.
+/// What comes before all that is merely slow.
+pub(super) const FAILING: &str = "failing";
+
+/// The worst and then the most promising first, each once.
 pub fn notices(reading: &Reading) -> Vec<Notice> {
     let mut all: Vec<Notice> =
         RULES.iter().flat_map(|rules| rules.iter()).flat_map(|rule| apply(rule, reading)).collect();
-    all.extend(of_disks(reading));
+    let checked = of_disks(reading, &all);
+    all.extend(checked);
     let gain = |n: &Notice| n.gain.map_or(0.0, |g| g.percent);
-    all.sort_by(|a, b| b.level.cmp(&a.level).then(gain(b).total_cmp(&gain(a))));
-    all
+    let rank = |n: &Notice| (n.code == FAILING, n.level);
+    all.sort_by(|a, b| rank(b).cmp(&rank(a)).then(gain(b).total_cmp(&gain(a))));
+    let mut once: Vec<Notice> = Vec::new();
+    for notice in all {
+        if !once.iter().any(|n| n.code == notice.code && n.what == notice.what) {
+            once.push(notice);
+        }
+    }
+    once
 }
 
 fn apply(rule: &Rule, reading: &Reading) -> Vec<Notice> {
@@ -131,19 +142,27 @@ fn apply(rule: &Rule, reading: &Reading) -> Vec<Notice> {
     .collect()
 }
 
-/// What `disk check` says of single disks, less what only matters to a pool that is to be made.
-fn of_disks(reading: &Reading) -> Vec<Notice> {
+/// What `disk check` says of single disks, less what only matters to a pool that is to be made, and what was `said`.
+fn of_disks(reading: &Reading, said: &[Notice]) -> Vec<Notice> {
     const OF_POOLS: [&str; 3] = ["in-use", "system-disk", "missing"];
-    const OF_WAYS: [&str; 4] = ["link-slow", "same-wire", "usb-bot", "usb-hub"];
-    let findings = reading.disks.iter().flat_map(|d| &d.findings);
-    let worth = findings.filter(|f| f.level > Level::Ok && !OF_POOLS.contains(&f.code));
-    // Links are said more precisely by the rules about the whole way.
-    let worth = worth.filter(|f| !OF_WAYS.contains(&f.code));
+    const SAID_BETTER: [&str; 5] = ["link-slow", "same-wire", "usb-bot", "usb-hub", "hot"];
+    let findings = reading.disks.iter().flat_map(|disk| disk.findings.iter().map(move |finding| (disk, finding)));
+    let worth = findings.filter(|(_, f)| f.level > Level::Ok && !OF_POOLS.contains(&f.code));
+    // Links and heat are said more precisely by the rules about the whole way.
+    let worth = worth.filter(|(_, f)| !SAID_BETTER.contains(&f.code));
+    let worth = worth.filter(|(disk, f)| f.code != "usb-slow" || !is_said(said, "usb-below-best", disk));
+    let mut pairs: Vec<(&str, Vec<&str>)> = Vec::new();
     worth
-        .map(|f| Notice {
+        .filter(|(_, f)| {
+            let pair = (f.code, drives_in(reading, &f.what));
+            let new = pair.1.len() < 2 || !pairs.contains(&pair);
+            pairs.push(pair);
+            new
+        })
+        .map(|(disk, f)| Notice {
             code: f.code,
             level: f.level.min(Level::Warning),
-            what: f.what.clone(),
+            what: with_subject(disk, &f.what),
             why: f.why.clone(),
             source: "larder disk check",
             gain: None,
@@ -151,4 +170,25 @@ fn of_disks(reading: &Reading) -> Vec<Notice> {
             changes: Vec::new(),
         })
         .collect()
+}
+
+fn title(disk: &DiskReport) -> String {
+    disk.devices.first().map_or_else(|| disk.given.display().to_string(), |one| one.device.title())
+}
+
+fn is_said(said: &[Notice], code: &str, disk: &DiskReport) -> bool {
+    said.iter().any(|n| n.code == code && n.what.starts_with(&title(disk)))
+}
+
+/// What is said of two disks is said of each in the face of the other.
+fn drives_in<'a>(reading: &'a Reading, text: &str) -> Vec<&'a str> {
+    let mut words = text.split(|c: char| !c.is_alphanumeric()).collect::<Vec<_>>();
+    words.sort_unstable();
+    let named = reading.drives.iter().filter(|d| words.binary_search(&d.name.as_str()).is_ok());
+    named.map(|d| d.name.as_str()).collect()
+}
+
+/// Beside its own disk a finding may say `it`; in a list of all of them nobody knows which.
+fn with_subject(disk: &DiskReport, what: &str) -> String {
+    what.strip_prefix("it ").map_or_else(|| what.to_owned(), |rest| format!("{} {rest}", title(disk)))
 }

@@ -3,6 +3,8 @@
 //!
 //! Facts only. What follows from them is in `findings/`.
 
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 
 use crate::Machine;
@@ -68,15 +70,16 @@ impl Reading {
     pub fn of(machine: &Machine, options: ReadOptions) -> Self {
         let names = whole_devices(machine);
         let kept = names.iter().filter(|name| !name.starts_with("loop") && !name.starts_with("nbd"));
-        let paths: Vec<std::path::PathBuf> =
-            kept.map(|name| std::path::Path::new("/dev").join(name.replace('!', "/"))).collect();
+        // md and dm are made of others: those are what has a way. Held against each other they would be no two disks.
+        let paths_twice = second_paths(machine, &names);
+        let kept = kept.filter(|name| !is_made_of_others(machine, name) && !paths_twice.contains(name));
+        let paths: Vec<PathBuf> = kept.map(|name| Path::new("/dev").join(name.replace('!', "/"))).collect();
         let checked = CheckOptions { flush_test: false, smart: options.smart, ..CheckOptions::default() };
         let disks = check(machine, &paths, &checked).disks;
         let shingled = |d: &DiskReport| d.findings.iter().any(|f| f.code == "smr");
         let devices = disks.iter().flat_map(|d| d.devices.iter().map(move |one| (one, shingled(d))));
         let mut drives: Vec<Drive> = devices.map(|(one, smr)| Drive::read(machine, one, smr)).collect();
         drives.dedup_by(|a, b| a.name == b.name);
-        // md and dm are made of others: those are what has a way.
         drives.retain(|d| d.bus != crate::machine::Bus::Virtual);
         Self {
             host: Host::read(machine),
@@ -94,6 +97,18 @@ impl Reading {
             disks,
         }
     }
+}
+
+fn is_made_of_others(machine: &Machine, name: &str) -> bool {
+    !machine.list(Path::new("/sys/class/block").join(name).join("slaves")).is_empty()
+}
+
+/// Of a disk on several paths the first stands for it, where multipathd has put them together.
+fn second_paths(machine: &Machine, names: &[String]) -> Vec<String> {
+    let sys = |name: &String| Path::new("/sys/class/block").join(name);
+    let multipath = |name: &&String| machine.read(sys(name).join("dm/uuid")).is_some_and(|id| id.starts_with("mpath-"));
+    let paths = names.iter().filter(multipath).map(|name| machine.list(sys(name).join("slaves")));
+    paths.flat_map(|paths| paths.into_iter().skip(1)).collect()
 }
 
 /// The chosen one of `a [b] c`; the only one where nothing is marked.

@@ -115,8 +115,7 @@ impl Drive {
 
 fn way(machine: &Machine, device: &BlockDevice) -> Vec<Hop> {
     // A multipath NVMe namespace hangs below a virtual subsystem; its function knows the way.
-    let function = device.pcie.as_ref().map(|p| Path::new("/sys/bus/pci/devices").join(&p.address));
-    let sys = function.and_then(|f| machine.real(f));
+    let sys = device.pcie.as_ref().map(|link| link.sys.clone());
     let sys = sys.or_else(|| machine.real(Path::new("/sys/class/block").join(&device.name)));
     sys.map(|sys| hops(machine, &sys)).unwrap_or_default()
 }
@@ -140,8 +139,10 @@ pub(in crate::doctor) fn gigabits(text: &str) -> Option<f64> {
     text.split(' ').next()?.parse().ok()
 }
 
+/// A folder of a filesystem that is mounted elsewhere as a whole (a bind mount) is nothing of its own.
 fn mounts(machine: &Machine, device: &BlockDevice) -> Vec<(String, String, Vec<String>)> {
     let mounts = machine.mounts();
     let mine = mounts.all().iter().filter(|m| machine.below_mount(m).devices.contains(&device.name));
+    let mine = mine.filter(|m| !m.part || mounts.of_number(&m.number).iter().all(|other| other.part));
     mine.take(16).map(|m| (m.point.display().to_string(), m.filesystem.clone(), m.options.clone())).collect()
 }

@@ -257,6 +257,16 @@ fn a_pool_counts_with_its_own_layout() {
     }
 }
 
+/// A bench that knows the other end's memory says so in its workload, and the wire is named all the same.
+#[test]
+fn a_server_that_is_known_to_have_it_in_memory_is_no_reason_to_name_nothing() {
+    let mut warm = run(Layer::Share, "nfs://nas/data", Kind::Read, 117e6);
+    (warm.access, warm.workload.caches) = ("nfs3".to_owned(), Caches::Warm);
+    let found = diagnosed(vec![run(Layer::Net, "nas", Kind::Receive, 117e6), warm]);
+    let share = found.findings.iter().find(|f| f.measured.path == Path::Share).unwrap();
+    assert!(!matches!(share.cause, Cause::Misleading(_)), "{:?}", share.cause);
+}
+
 /// A file that the server has in memory still had to come over the wire, and through its processor.
 #[test]
 fn what_memory_answered_says_nothing_of_disks_alone() {

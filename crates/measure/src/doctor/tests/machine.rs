@@ -55,6 +55,9 @@ fn a_pi_with_everything_wrong_is_told_so() {
     assert_eq!(files, [("/proc/irq/39/smp_affinity_list", "1"), ("/proc/irq/40/smp_affinity_list", "2")]);
     let buffers = of(&found, "tcp-buffers");
     assert_eq!(buffers.changes[0].value, "4096 32768 16777216");
+    // Once of each disk, by the rule that knows most.
+    let slow = found.iter().filter(|n| ["usb-slow", "usb-below-best"].contains(&n.code) && n.what.contains("(sdb)"));
+    assert_eq!(slow.count(), 1, "{found:#?}");
     let hub = "sdb, sdc share hub 1-1 (USB 2.0): at most 40 MB/s together";
     assert!(found.iter().any(|n| n.code == "shared-wire" && n.what == hub), "{found:#?}");
     assert!(found.iter().all(|n| !n.what.is_empty() && !n.why.is_empty()));
@@ -82,8 +85,67 @@ fn slots_and_cables_of_a_desktop_are_seen() {
             .all(|d| !found.iter().any(|n| n.code == "scheduler" && n.what.contains(&d.name)))
     );
     let examined = examine(&fixture.machine, reading, &Evidence::default()).unwrap();
-    assert!(examined.diagnosis.verdict.contains("slower than they could be"), "{}", examined.diagnosis.verdict);
+    assert!(examined.diagnosis.verdict.contains("more warnings"), "{}", examined.diagnosis.verdict);
     assert!(examined.diagnosis.verdict.contains("larder bench all"));
+}
+
+/// md RAID 1 of partitions of two SATA SSDs, and LVM on it, are two disks and not four.
+#[test]
+fn what_is_made_of_disks_is_not_a_disk_beside_them() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/nvme-desktop.txt"));
+    let reading = read(&fixture);
+    let names: Vec<&str> = reading.drives.iter().map(|d| d.name.as_str()).collect();
+    assert_eq!(names, ["nvme0n1", "nvme1n1", "nvme2n1", "sda", "sdb", "sdc", "sdd"]);
+    let found = notices(&reading);
+    assert!(found.iter().all(|n| n.code != "same-disk"), "{:?}", codes(&found));
+    for notice in &found {
+        let alike = found.iter().filter(|n| n.code == notice.code && n.what == notice.what).count();
+        assert!(alike == 1 && !notice.what.starts_with("it "), "{notice:?}");
+    }
+    let slow = found.iter().filter(|n| n.what.contains("3.0 Gbps")).count();
+    let hot = found.iter().filter(|n| n.what.contains("72")).count();
+    assert_eq!((slow, hot), (1, 1), "{found:#?}");
+    // Its namespace hangs below a virtual subsystem.
+    let multipath = &reading.drives[0];
+    let way: Vec<(&str, &str)> = multipath.hops.iter().map(|h| (h.address.as_str(), h.now.as_str())).collect();
+    assert_eq!(way, [("0000:01:00.0", "PCIe 4.0 x4")]);
+}
+
+#[test]
+fn a_bind_mount_is_not_named_beside_its_filesystem() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/nvme-desktop.txt"));
+    fixture.write(
+        "/proc/self/mountinfo",
+        "40 25 259:5 / /mnt/fast rw - xfs /dev/nvme1n1 rw,discard\n46 25 259:5 /ns /run/netns rw - xfs /dev/nvme1n1 rw,discard\n",
+    );
+    let found = notices(&read(&fixture));
+    let named: Vec<&str> = found.iter().filter(|n| n.code == "mount-discard").map(|n| n.what.as_str()).collect();
+    assert_eq!(named, ["/mnt/fast is mounted with discard"]);
+}
+
+#[test]
+fn two_paths_that_multipathd_put_together_are_one_disk() {
+    let text = include_str!("../../../fixtures/smr-disks.txt");
+    let said = |fixture: &Fixture| {
+        let reading = read(fixture);
+        let paths = reading.drives.iter().filter(|d| ["sde", "sdf"].contains(&d.name.as_str())).count();
+        (paths, notices(&reading).iter().filter(|n| n.code == "same-serial").count())
+    };
+    // Otherwise they are one disk on two paths, which is said once.
+    assert_eq!(said(&Fixture::new(text)), (2, 1));
+    let together = "\n@mpath = /sys/devices/virtual/block/dm-1\n@mpath/dev = 253:1\n@mpath/size = 7814037168\n\
+        @mpath/dm/uuid = mpath-35000cca25d000001\n@mpath/slaves/sde -> @sde\n@mpath/slaves/sdf -> @sdf\n\
+        /sys/class/block/dm-1 -> @mpath\n";
+    assert_eq!(said(&Fixture::new(&format!("{text}{together}"))), (1, 0));
+}
+
+#[test]
+fn a_disk_that_fails_comes_before_one_that_is_warm() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/smr-disks.txt"));
+    let examined = examine(&fixture.machine, read(&fixture), &Evidence::default()).unwrap();
+    let verdict = &examined.diagnosis.verdict;
+    assert!(verdict.contains("(sdd) says that it is failing (SMART): see to that before anything else"), "{verdict}");
+    assert_eq!(examined.notices.iter().filter(|n| n.what.contains("61")).count(), 1, "{:#?}", examined.notices);
 }
 
 #[test]

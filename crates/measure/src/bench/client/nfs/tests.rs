@@ -100,7 +100,7 @@ fn run(url: &str, kind: Kind) -> Result<u64, ClientError> {
         compressible: false,
         synced: true,
     };
-    let limits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::from_secs(20) };
+    let limits = RunLimits { warm_up: Duration::ZERO, measure_max: Duration::from_secs(20), again: false };
     let mut client = open(url, &ClientOptions::default())?;
     client.run(&workload, &limits, &Control::new(|_| ())).map(|repeat| repeat.bytes)
 }

@@ -56,6 +56,24 @@ fn the_pi_box_reads_as_its_builder_found() {
 }
 
 #[test]
+fn the_headline_says_what_there_is() {
+    let mut result = sample::box_a();
+    result.runs.retain(|run| run.layer == Layer::Disk);
+    result.runs.truncate(1);
+    result.runs[0].workload.kind = Kind::CreateFiles;
+    let said = view::headline(&result);
+    assert!(said.ends_with('.') && !said.contains(": ."), "{said}");
+    let mut share = sample::box_a();
+    share.runs.retain(|run| run.layer == Layer::Share && run.workload.kind == Kind::Read);
+    share.runs.iter_mut().for_each(|run| {
+        run.notes.clear();
+        run.workload.caches = crate::bench::result::Caches::Warm;
+    });
+    let said = view::headline(&share);
+    assert!(said.contains(" from its server's memory"), "{said}");
+}
+
+#[test]
 fn empty_and_hostile_results_are_shown() {
     let mut result = sample::box_a();
     result.runs.clear();
