@@ -135,6 +135,10 @@ def test_paying_back_what_was_bought():
     assert "paid back in 24.7 years" in power(*args, "--price", "0.39").stdout
     lost = power("compare", "--idle", "44", "--other-idle", "17", "--price", "0.39").stdout
     assert "never pays back" in lost
+    same = power("compare", "--idle", "17", "--other-idle", "17", "--price", "0.39").stdout
+    assert "both cost the same" in same and "-0.00" not in same
+    for turned in (("--idle", "26", "--load", "17", "--other-idle", "44"), ("--idle", "17", "--other-idle", "63", "--other-load", "44")):
+        assert "the other way round?" in power("compare", *turned, "--price", "0.39", code=1).stderr
 
 
 def test_which_power_state_costs_least():
@@ -144,6 +148,9 @@ def test_which_power_state_costs_least():
     assert f"{found['choices'][0]['job_wh']:.2f} {found['choices'][1]['job_wh']:.2f}" == "15.58 16.33"
     text = power(*args).stdout
     assert "'saving' costs least" in text and "GiB/s" in text
+    # Energy needs no price.
+    free = power(*args[:-2]).stdout
+    assert "'saving' costs least: 1.32 Wh" in free and "EUR" not in free and "add --price" in free
     assert power("whatif", "full=98W", "--price", "1", code=2).stderr.count("NAME=WATTS:TIME") == 1
 
 
