@@ -43,7 +43,7 @@ define install
 	fi
 endef
 
-# How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 60 by default.
+# How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 180 by default.
 SECONDS ?= 600
 
 .PHONY: help up build test unit e2e posix sim kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
