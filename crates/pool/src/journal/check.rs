@@ -46,8 +46,9 @@ pub fn check_copies(core: &Core, shared: &Shared) -> Records {
         let mut merged = replay::scan(core.id, &image);
         merged.merged.truncate(due.settled as usize);
         let differs = |copy: &[u8]| copy.get(..merged.merged.len()) != Some(merged.merged.as_slice());
-        let differing: Vec<u8> =
-            slots.iter().zip(&image.copies).filter(|(_, copy)| differs(copy)).map(|(slot, _)| *slot).collect();
+        let differing = slots.iter().zip(&image.copies).filter(|(_, copy)| differs(copy));
+        let differing: Vec<(u8, u64)> =
+            differing.map(|(slot, copy)| (*slot, bytes_differing(copy, &merged.merged))).collect();
         let is_there = |offset: &u64| merged.records.iter().any(|(_, location)| location.offset == *offset);
         if differing.is_empty() && due.live.iter().all(is_there) {
             continue;
@@ -67,10 +68,11 @@ pub fn check_copies(core: &Core, shared: &Shared) -> Records {
                 found.unrepaired += lost as u64;
                 continue;
             }
-            let heal = |slot: &u8| (*slot, writer::heal_copy(core, *slot, due.file, &merged.merged));
+            let heal =
+                |(slot, bytes): &(u8, u64)| (*slot, *bytes, writer::heal_copy(core, *slot, due.file, &merged.merged));
             differing.iter().map(heal).collect::<Vec<_>>()
         };
-        for (slot, result) in healed {
+        for (slot, bytes, result) in healed {
             let Some(member) = core.member(slot) else { continue };
             found.errors += 1;
             let text = format!("a journal copy differs in {}", file_name(due.file));
@@ -78,13 +80,20 @@ pub fn check_copies(core: &Core, shared: &Shared) -> Records {
             match result {
                 Ok(()) => {
                     found.repaired += 1;
-                    found.repaired_bytes += merged.merged.len() as u64;
+                    found.repaired_bytes += bytes;
                 }
                 Err(error) => core.write_failed(slot, &error),
             }
         }
     }
     found
+}
+
+/// In whole blocks of the file.
+fn bytes_differing(copy: &[u8], merged: &[u8]) -> u64 {
+    let pieces = merged.chunks(ALIGN_BYTES as usize).enumerate();
+    let differs = |at: usize, piece: &[u8]| copy.get(at..at + piece.len()) != Some(piece);
+    pieces.filter(|(n, piece)| differs(n * ALIGN_BYTES as usize, piece)).map(|(_, piece)| piece.len() as u64).sum()
 }
 
 /// The segments that something is needed of, and the disks that have them.
