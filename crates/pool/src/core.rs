@@ -88,12 +88,31 @@ pub struct Core {
     /// A disk whose word counts has failed to sync what was unlinked. A second sync may tell of success without it, so
     /// tombstones stay until the pool is opened again (T1).
     pub unsynced: AtomicBool,
-    /// Things an administrator should know: foreign disks and the like.
-    pub notes: Mutex<Vec<String>>,
+    notes: Mutex<Vec<Note>>,
     /// Told of disks that are in sync again.
     pub journal: OnceLock<Weak<journal::Shared>>,
     /// Held by a check: one at a time, so that a disk that hangs does not gather them.
     pub checking: Mutex<()>,
+}
+
+/// Something an administrator should know: foreign disks and the like.
+#[derive(Debug)]
+struct Note {
+    text: String,
+    /// The member at whose place it was found: told until that one is up to date, or has left.
+    of: Option<Uuid>,
+}
+
+impl Note {
+    /// Each begins with the path that it is about.
+    fn new(text: String, members: &[MemberDisk]) -> Self {
+        let is_about = |member: &&MemberDisk| {
+            let path = member.path.read().display().to_string();
+            text.strip_prefix(&path).is_some_and(|rest| rest.starts_with([':', ' ', ',']))
+        };
+        let of = members.iter().find(is_about).map(|member| member.id);
+        Self { text, of }
+    }
 }
 
 /// How objects are laid out.
@@ -133,6 +152,7 @@ pub struct Start {
 impl Core {
     pub fn new(start: Start) -> Self {
         let Start { label, members, opener, owner, index, graveyard, notes } = start;
+        let notes = notes.into_iter().map(|text| Note::new(text, &members)).collect();
         Self {
             id: label.pool,
             name: label.name.clone(),
@@ -171,6 +191,15 @@ impl Core {
             journal: OnceLock::new(),
             checking: Mutex::new(()),
         }
+    }
+
+    /// What was found when the pool was opened and is still so.
+    pub fn notes(&self) -> Vec<String> {
+        let is_well = |member: &MemberDisk| member.state() == DiskState::Online && member.is_in_sync();
+        let is_over = |id: Uuid| self.members.iter().find(|member| member.id == id).is_none_or(is_well);
+        let mut notes = self.notes.lock();
+        notes.retain(|note| note.of.is_none_or(|id| !is_over(id)));
+        notes.iter().map(|note| note.text.clone()).collect()
     }
 
     pub fn member(&self, slot: u8) -> Option<&MemberDisk> {

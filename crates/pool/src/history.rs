@@ -20,7 +20,7 @@ use crate::disk::DiskIo;
 use crate::error::PoolError;
 use crate::filedisk::{self, FileDisks};
 use crate::label::{Label, Usage};
-use crate::member::{ErrorKind, MemberDisk};
+use crate::member::{DiskState, ErrorKind, MemberDisk};
 use crate::pool::{Pool, read_labels};
 use crate::sidecar::Sidecar;
 use crate::write::now_ms;
@@ -200,6 +200,16 @@ impl Core {
             text.push_str(&format!("; {} is {}", member.path.read().display(), member.state()));
         }
         self.event(kind, text);
+        for member in self.members.iter().filter(|member| member.state() == DiskState::Resilvering) {
+            let why = match member.last_error.lock().as_str() {
+                "" => "it was away and is out of date".to_owned(),
+                why => why.to_owned(),
+            };
+            self.event(
+                EventKind::DiskBack,
+                format!("{}: {why}; being brought up to date", member.path.read().display()),
+            );
+        }
     }
 
     pub fn events(&self) -> Vec<Event> {
@@ -339,7 +349,8 @@ mod tests {
         assert_eq!(kinds(&pool.history())[2..6], ["opened", "changed", "exported", "imported"]);
         drop(pool);
         let pool = bench.open().await;
-        assert!(pool.history().last().unwrap().text.contains("without closing"), "{:?}", pool.history());
+        let told = |text: &str| pool.history().iter().rev().take(2).any(|event| event.text.contains(text));
+        assert!(told("without closing") && told("out of date"), "{:?}", pool.history());
         pool.close().await.unwrap();
         assert!(bench.disks.iter().all(|disk| FILE.decode(&std::fs::read(disk.join(FILE.name)).unwrap()).is_some()));
     }

@@ -108,6 +108,8 @@ pub struct MemberDisk {
     pub write_errors: AtomicU64,
     pub checksum_errors: AtomicU64,
     pub counts: Arc<DiskCounts>,
+    /// Bytes of shards made anew on it since it is back.
+    pub resilvered_bytes: AtomicU64,
     /// Bytes promised to writers that are still at work.
     pub pending_bytes: AtomicU64,
     /// Reads under way, to choose among copies.
@@ -138,6 +140,7 @@ impl MemberDisk {
             write_errors: AtomicU64::new(0),
             checksum_errors: AtomicU64::new(0),
             counts: Arc::default(),
+            resilvered_bytes: AtomicU64::new(0),
             pending_bytes: AtomicU64::new(0),
             reading: AtomicU64::new(0),
             space: Mutex::new(None),
@@ -183,6 +186,7 @@ impl MemberDisk {
         *self.space.lock() = io.space().ok().map(|space| (None, space));
         *self.io.write() = Some(Arc::new(CountedDisk { inner: io, counts: Arc::clone(&self.counts) }));
         *self.lock.lock() = Some(lock);
+        self.resilvered_bytes.store(0, Ordering::Relaxed);
         *self.out_since.lock() = None;
     }
 

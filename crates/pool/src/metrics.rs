@@ -66,7 +66,12 @@ impl Pool {
         );
         out.gauge("larder_pool_scrub_bytes", "What it has to read.", &labels, scrub.bytes_total);
         out.gauge("larder_pool_scrub_errors", "Damage it has found.", &labels, scrub.errors);
-        out.gauge("larder_pool_scrub_repaired_bytes", "What it has made anew.", &labels, scrub.repaired_bytes);
+        out.gauge(
+            "larder_pool_scrub_repaired_bytes",
+            "Damaged bytes that it has made good.",
+            &labels,
+            scrub.repaired_bytes,
+        );
         let at = scrub.ended_ms.unwrap_or(0) / 1000;
         out.gauge("larder_pool_scrub_end_timestamp_seconds", "When it ended; 0 while it runs.", &labels, at);
     }

@@ -13,6 +13,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use larder_base::units::ByteSize;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -192,9 +193,23 @@ impl Core {
         self.write_labels(|_| {});
         // Redundancy is complete when the journal has all its copies, too.
         self.refresh_journal();
+        let narrow = self.narrow_text();
         for member in back.iter().filter(|member| member.state() == DiskState::Resilvering) {
             member.set_state(DiskState::Online);
-            self.event(EventKind::Resilvered, member.path.read().display().to_string());
+            let bytes = ByteSize(member.resilvered_bytes.load(Ordering::Relaxed));
+            self.event(EventKind::Resilvered, format!("{}: {bytes} made anew{narrow}", member.path.read().display()));
+        }
+    }
+
+    /// What was written while disks were away keeps its shape, as what was written before disks were added does.
+    fn narrow_text(&self) -> String {
+        let narrow = self.index.read().objects.values().filter(|object| self.is_narrow(object)).count();
+        match narrow {
+            0 => String::new(),
+            _ => format!(
+                "; {narrow} objects lie on fewer disks than new ones would, until: larder pool rebalance {}",
+                self.name
+            ),
         }
     }
 
@@ -283,6 +298,10 @@ impl Core {
         }
         io.sync_directory(&shard::directory(&object.path))?;
         self.publish(object, index, target);
+        if let Some(member) = self.member(target).filter(|member| member.state() == DiskState::Resilvering) {
+            let bytes = object.geometry.file_bytes(index, u64::from(object.header_bytes));
+            member.resilvered_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
         Ok(())
     }
 

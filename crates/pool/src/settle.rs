@@ -383,6 +383,13 @@ impl Core {
         self.repair_target(object, None)
     }
 
+    /// Whether it would be cut into more shards if it were written now, with all disks that there are.
+    pub fn is_narrow(&self, object: &Object) -> bool {
+        let disks = self.members.iter().filter(|member| member.takes_data()).count();
+        let (k, m) = shape_of(self.layout(), self.width(), object.geometry.size, disks);
+        object.geometry.shards() < k + m
+    }
+
     /// Whether it would be laid out otherwise if it were written now, with all disks that there are.
     fn is_misshapen(&self, object: &Object) -> bool {
         let disks = self.members.iter().filter(|member| member.takes_data()).count();

@@ -126,7 +126,7 @@ impl Pool {
             stored_bytes,
             total_bytes,
             available_bytes,
-            notes: core.notes.lock().clone(),
+            notes: core.notes(),
         }
     }
 

@@ -145,7 +145,7 @@ impl Core {
         let is_copy = object.slot(shard.index).is_some_and(|own| own != slot) && object.file_name(shard.index) == file;
         let (version, index) = (shard.version, shard.index);
         let is_spare = is_copy && self.is_well(&object, index);
-        is_spare.then(|| Grave { slot, file, version, index, of: Some(path), is_copy: false })
+        is_spare.then_some(Grave { slot, file, version, index, of: Some(path), is_copy: false })
     }
 }
 

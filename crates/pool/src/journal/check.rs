@@ -45,8 +45,8 @@ pub fn check_copies(core: &Core, shared: &Shared) -> Records {
         let image = SegmentImage { header, copies };
         let mut merged = replay::scan(core.id, &image);
         merged.truncate(due.settled as usize);
-        let differing: Vec<u8> =
-            slots.iter().zip(&image.copies).filter(|(_, copy)| !merged.is_in(copy)).map(|(slot, _)| *slot).collect();
+        let differing = slots.iter().zip(&image.copies).filter(|(_, copy)| !merged.is_in(copy));
+        let differing: Vec<(u8, u64)> = differing.map(|(slot, copy)| (*slot, bytes_differing(copy, &merged))).collect();
         let is_there = |offset: &u64| merged.records.iter().any(|(_, location)| location.offset == *offset);
         if differing.is_empty() && due.live.iter().all(is_there) {
             continue;
@@ -66,10 +66,10 @@ pub fn check_copies(core: &Core, shared: &Shared) -> Records {
                 found.unrepaired += lost as u64;
                 continue;
             }
-            let heal = |slot: &u8| (*slot, writer::heal_copy(core, *slot, due.file, &merged));
+            let heal = |(slot, bytes): &(u8, u64)| (*slot, *bytes, writer::heal_copy(core, *slot, due.file, &merged));
             differing.iter().map(heal).collect::<Vec<_>>()
         };
-        for (slot, result) in healed {
+        for (slot, bytes, result) in healed {
             let Some(member) = core.member(slot) else { continue };
             found.errors += 1;
             let text = format!("a journal copy differs in {}", file_name(due.file));
@@ -77,13 +77,21 @@ pub fn check_copies(core: &Core, shared: &Shared) -> Records {
             match result {
                 Ok(()) => {
                     found.repaired += 1;
-                    found.repaired_bytes += merged.merged.len() as u64;
+                    found.repaired_bytes += bytes;
                 }
                 Err(error) => core.write_failed(slot, &error),
             }
         }
     }
     found
+}
+
+/// In whole blocks of what is known.
+fn bytes_differing(copy: &[u8], known: &replay::Scanned) -> u64 {
+    let step = ALIGN_BYTES as usize;
+    let blocks = known.pieces().flat_map(|(at, piece)| (at..).step_by(step).zip(piece.chunks(step)));
+    let differs = |(at, block): &(usize, &[u8])| copy.get(*at..at + block.len()) != Some(*block);
+    blocks.filter(differs).map(|(_, block)| block.len() as u64).sum()
 }
 
 /// The segments that something is needed of, and the disks that have them.

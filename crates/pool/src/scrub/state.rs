@@ -47,6 +47,8 @@ pub struct ScrubStatus {
     pub errors: u64,
     /// Shards and journal copies made anew, labels written again.
     pub repaired: u64,
+    /// What was damaged and is good again: blocks, not the shards that were written anew because of them; all of a
+    /// shard that was missing, unreadable or in a wrong place.
     pub repaired_bytes: u64,
     /// Objects that are not whole afterwards.
     pub unrepaired: u64,

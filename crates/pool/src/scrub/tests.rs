@@ -62,6 +62,7 @@ async fn bit_rot_on_one_disk_is_repaired_by_one_scrub() {
     let first = pool.scrub().await.unwrap();
     assert_eq!((first.phase, first.unrepaired), (ScrubPhase::Finished, 0));
     assert!(first.errors >= page / 100 && first.repaired > 0 && first.repaired_bytes > 0, "{first:?}");
+    assert!(first.repaired_bytes <= first.errors * BLOCK_BYTES, "no more than was damaged: {first:?}");
     assert_eq!((first.objects_done, first.bytes_done), (first.objects_total, first.bytes_total));
     assert!(errors(&pool)[1] == first.errors && errors(&pool)[0] == 0, "{:?}", errors(&pool));
     scrub_clean(&pool).await;

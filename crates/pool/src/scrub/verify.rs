@@ -77,6 +77,18 @@ pub fn stored_bytes(object: &Object) -> u64 {
     object.placed().map(|(index, _)| object.geometry.file_bytes(index, u64::from(object.header_bytes))).sum()
 }
 
+/// What was damaged of a shard that is well again: its blocks, or all of it where none could be read.
+fn bytes_made_good(object: &Object, index: u8, checks: &[ShardCheck]) -> u64 {
+    let header_bytes = u64::from(object.header_bytes);
+    let of_blocks = |check: &ShardCheck| check.is_damaged() && check.error.is_none();
+    let Some(check) = checks.iter().find(|check| check.index == index && of_blocks(check)) else {
+        return object.geometry.file_bytes(index, header_bytes);
+    };
+    let length = object.geometry.shard_bytes(index);
+    let block = |block: &u64| BLOCK_BYTES.min(length.saturating_sub(block * BLOCK_BYTES));
+    check.bad.iter().map(block).sum::<u64>() + if check.header_is_bad { header_bytes } else { 0 }
+}
+
 /// A piece of a shard file.
 struct Piece {
     /// As it lies in the file, from the first block on.
@@ -229,10 +241,9 @@ impl Core {
         self.scrubs.in_repair.lock().insert(object.version);
         let damaged: Vec<u8> = checks.iter().filter(|check| check.is_damaged()).map(|check| check.index).collect();
         let repaired = self.repair(object, &damaged);
-        done.repaired = repaired.as_ref().map_or(0, |mended| mended.len() as u64);
-        let shard_bytes =
-            object.geometry.file_bytes(damaged.first().copied().unwrap_or(0), u64::from(object.header_bytes));
-        done.repaired_bytes = done.repaired * shard_bytes;
+        let mended = repaired.as_ref().into_iter().flatten();
+        (done.repaired, done.repaired_bytes) =
+            mended.fold((0, 0), |(count, bytes), index| (count + 1, bytes + bytes_made_good(object, *index, &checks)));
         let all = repaired.is_ok() && done.repaired >= damaged.len() as u64;
         // A repair leaves out what is well again.
         if !all && !damaged.iter().all(|index| self.is_well(object, *index)) && !object.is_dead() {

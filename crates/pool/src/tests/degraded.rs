@@ -250,7 +250,27 @@ async fn a_stale_disk_is_recognised_at_open() {
     drop(alone);
     let pool = bench.open().await;
     pool.repaired().await;
-    assert!(pool.status().notes.iter().any(|note| note.contains("out of date")), "{:?}", pool.status().notes);
+    assert!(pool.status().notes.is_empty(), "that is over: {:?}", pool.status().notes);
+    let history = pool.history();
+    let tells = |kind: &str, text: &str| history.iter().any(|event| event.kind == kind && event.text.contains(text));
+    assert!(tells("disk-back", "out of date") && tells("resilvered", "made anew"), "{history:?}");
+    pool.close().await.unwrap();
+}
+
+/// What was written without a disk keeps its shape, and somebody is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_were_written_narrower_are_told_of() {
+    let bench = Bench::new(4);
+    let pool = bench.create(Layout::Raidz1).await;
+    let away = bench.dir.path().join("away");
+    std::fs::rename(&bench.disks[1], &away).unwrap();
+    pool.check().await.unwrap();
+    fill(&pool.store()).await;
+    std::fs::rename(&away, &bench.disks[1]).unwrap();
+    pool.check().await.unwrap();
+    pool.repaired().await;
+    let told = pool.history().into_iter().rfind(|event| event.kind == "resilvered").unwrap().text;
+    assert!(told.contains("4 objects lie on fewer disks") && told.contains("larder pool rebalance tank"), "{told}");
     pool.close().await.unwrap();
 }
 

@@ -68,6 +68,14 @@ fn remove_labels(bench: &Bench, disk: usize) {
     }
 }
 
+/// Notes last until the disk is up to date, which may be soon; what happened is told for good.
+fn told(pool: &Pool) -> String {
+    let history = pool.history();
+    let opened = history.iter().rposition(|event| event.kind == "opened").unwrap_or(0);
+    let events = history[opened..].iter().map(|event| event.text.clone());
+    pool.status().notes.into_iter().chain(events).collect::<Vec<_>>().join("\n")
+}
+
 /// Each disk in turn, so that what was repaired of one is what the loss of the next is survived with.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_with_a_damaged_label_is_adopted_again() {
@@ -81,13 +89,14 @@ async fn a_disk_with_a_damaged_label_is_adopted_again() {
     for disk in 0..3 {
         scribble(&bench, disk, 77 + disk as u64);
         let pool = bench.open().await;
-        let notes = pool.status().notes.join("\n");
+        let notes = told(&pool);
         assert!(notes.contains("label") && notes.contains(bench.disks[disk].to_str().unwrap()), "{notes}");
         assert!(pool.status().disks[disk].checksum_errors > 0);
         verify(&pool).await;
         pool.repaired().await;
         let status = pool.status();
         assert!(status.disks.iter().all(|disk| disk.state == DiskState::Online), "{status:?}");
+        assert!(status.notes.is_empty(), "it is over: {status:?}");
         // Parity that no reader touches is repaired too.
         assert_eq!(pool.scrub().await.unwrap().repaired, 0, "disk {disk}");
         assert_eq!(pool.log().replay("wal", 0).await.unwrap().len(), 39);
@@ -108,7 +117,7 @@ async fn a_disk_without_labels_is_adopted_again_in_its_place() {
     drop(pool);
     remove_labels(&bench, 1);
     let pool = bench.open().await;
-    let notes = pool.status().notes.join("\n");
+    let notes = told(&pool);
     assert!(notes.contains("labels are gone") && notes.contains(bench.disks[1].to_str().unwrap()), "{notes}");
     pool.repaired().await;
     assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
