@@ -107,7 +107,7 @@ fn a_memory_card_is_found_below_the_system() {
     assert_eq!(codes(&pi(), "/home/pi/larder"), ["warning card", "warning system-disk"]);
     assert_eq!(
         codes(&pi(), "/dev/mmcblk0p2"),
-        ["refuse in-use", "refuse in-use", "refuse system-disk", "warning card"]
+        ["refuse system-disk", "refuse in-use", "refuse in-use", "warning card"]
     );
 }
 
