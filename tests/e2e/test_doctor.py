@@ -301,5 +301,5 @@ def test_a_pool_on_a_throttled_disk_writes_no_faster(folder):
     assert {run["workload"]["kind"] for run in runs} == {"write", "random-write"}
     for run in runs:
         (repeat,) = run["repeats"]
-        # Two bytes on the disk for each would be possible; less than one is not.
-        assert repeat["bytes_per_s"] < 20e6 and repeat["bytes"] >= 16 << 20, repeat
+        # Two bytes on the disk for each would be possible; less than one is not, but for what the throttle lets pass at first.
+        assert repeat["bytes_per_s"] < 24e6 and repeat["bytes"] >= 16 << 20, repeat

@@ -321,7 +321,7 @@ async fn greet(
     }
     // Served, or why not: a share that cannot be served at all is a failed start of `up`.
     if let Some(fault) = daemon.shares().await.into_iter().find_map(|s| s.fault) {
-        return Err(Failure::new(FailureKind::Unavailable, fault).action("look at the disks with: larder pool status"));
+        return Err(Failure::new(FailureKind::Unavailable, fault).action(translate::LOOK_OR_RECOVER));
     }
     let ready: Ready = ready(daemon, Some(user), password).await;
     if global.json {

@@ -45,6 +45,9 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// What helps against a volume that cannot be read.
+pub(crate) const LOOK_OR_RECOVER: &str = "look at the disks with: larder pool status; if they are all there, save what can be read with: larder recover --disk DIR... --to DIR";
+
 pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failure {
     let kind = match error {
         FsError::NotFound => FailureKind::NotFound,
@@ -56,9 +59,7 @@ pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failur
     };
     let failure = Failure::new(kind, format!("{what}: {error}"));
     match error {
-        FsError::Io(_) | FsError::Poisoned(_) => failure.action(
-            "look at the disks with: larder pool status; if they are all there, save what can be read with: larder recover --disk DIR... --to DIR",
-        ),
+        FsError::Io(_) | FsError::Poisoned(_) => failure.action(LOOK_OR_RECOVER),
         FsError::Unsupported(_) => failure.action("install a newer larder"),
         FsError::NoSpace(_) => failure.action("delete something, or add room to the pool"),
         _ => failure,
