@@ -8,9 +8,11 @@
 //!     that is in the winner's history is merely old; one that is not comes from a split.
 //! B2. The newest label wins. After a split the side with more disks wins, then the newer; but not one that more disks
 //!     lack, of those that it calls in sync, than the layout can spare: writing it was cut short, and no data came after it.
+//!     Before that counts how many lack it: who went on without a disk said so, on all that it had.
 //! B3. A member is in sync unless the winning label says that it missed writes or its own label
 //!     lies off the winner's history. Only in-sync disks decide what exists.
 
+use std::cmp::Reverse;
 use std::io::{ErrorKind, IoSlice};
 use std::path::PathBuf;
 
@@ -204,12 +206,15 @@ pub fn winner(labels: &[Label]) -> Option<&Label> {
     if ends.is_empty() {
         ends = labels.iter().collect();
     }
-    let is_whole = |label: &Label| {
-        let lack = labels.iter().filter(|other| label.has_in_sync(other.disk) && !other.descends_from(label)).count();
-        lack <= usize::from(label.failures())
+    // Disks that should have it and do not. Whoever went on without a disk said so; a label that counts on a disk which
+    // went on without it was cut short.
+    let lack = |label: &Label| {
+        labels.iter().filter(|other| label.has_in_sync(other.disk) && !other.descends_from(label)).count()
     };
+    let is_whole = |label: &Label| lack(label) <= usize::from(label.failures());
     let supporters = |label: &Label| labels.iter().filter(|other| label.descends_from(other)).count();
-    ends.into_iter().max_by_key(|label| (is_whole(label), supporters(label), label.generation, label.nonce))
+    ends.into_iter()
+        .max_by_key(|label| (is_whole(label), Reverse(lack(label)), supporters(label), label.generation, label.nonce))
 }
 
 /// What the label of a disk says, and whether only its second copy could be read.
@@ -331,6 +336,23 @@ pub(crate) mod tests {
         newer.advance(7);
         assert_eq!(winner(&[newer.clone(), new.clone(), split.clone()]).map(|l| l.generation), Some(6));
         assert!(!new.descends_from(&split));
+    }
+
+    #[test]
+    fn a_label_that_was_cut_short_does_not_undo_what_went_on_without_its_disk() {
+        for nonces in [(1, 2), (2, 1)] {
+            let label = |disk: u128, nonce: u64, out: &[u128]| {
+                let mut label = example(disk);
+                label.layout = Layout::Mirror2;
+                label.members = (0..2).map(|id| Member::new(Uuid::from_u128(id), "/d".into())).collect();
+                label.members.iter_mut().for_each(|m| m.in_sync = !out.contains(&m.id.as_u128()));
+                label.advance(nonce);
+                label
+            };
+            // Power was cut when only disk 0 had it; then disk 1 was alone, and said so.
+            let (cut, alone) = (label(0, nonces.0, &[]), label(1, nonces.1, &[0]));
+            assert_eq!(winner(&[cut, alone.clone()]), Some(&alone));
+        }
     }
 
     #[test]

@@ -135,6 +135,7 @@ impl Writer {
             }
             behind.extend(heal(&core, &sources, *file, &found));
             if last == Some(*sequence) {
+                behind.extend(clear_end(&core, &sources, *file, found.end, bad));
                 behind.extend(flush(&core, &sources, *file));
                 current = go_on(core.id, image, found.end, *file);
             }
@@ -806,7 +807,8 @@ fn load(core: &Core, sources: &[u8]) -> Result<(Images, BTreeMap<u32, u64>), Poo
         if let Some(error) = unreadable(&read) {
             return Err(failed(&file_name(file), error));
         }
-        let read: Vec<Readable> = read.into_iter().map(io::Result::unwrap_or_default).collect();
+        let read: Vec<Readable> =
+            read.into_iter().map(|copy| copy.unwrap_or_else(|error| Readable::none(&error))).collect();
         let (copies, bad): (Vec<Vec<u8>>, Vec<BTreeSet<u64>>) =
             read.into_iter().map(|copy| (copy.bytes, copy.bad)).unzip();
         let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, file));
@@ -844,6 +846,14 @@ struct Readable {
     bytes: Vec<u8>,
     /// Where it could not; there are zeros instead.
     bad: BTreeSet<u64>,
+}
+
+impl Readable {
+    /// Where nothing can be read there may be anything, unless there is no file.
+    fn none(error: &io::Error) -> Self {
+        let is_hidden = error.kind() != io::ErrorKind::NotFound;
+        Self { bytes: Vec::new(), bad: is_hidden.then_some(u64::MAX).into_iter().collect() }
+    }
 }
 
 /// A bad sector hides no more than what lies in it. Without the first the disk is not tried any further.
@@ -892,6 +902,20 @@ fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) -> Vec<
         }
     }
     behind
+}
+
+/// A copy that could not be read behind the end may have a batch there that nobody was told of. It is not to be found at the
+/// next opening, after others have taken its place. Returns the disks that still have it.
+fn clear_end(core: &Core, sources: &[u8], file: u32, end: u64, bad: &[BTreeSet<u64>]) -> Vec<u8> {
+    let clear = |slot: u8| {
+        let member = core.member(slot).filter(|member| member.is_writable()).ok_or(io::ErrorKind::NotFound)?;
+        let target = member.io()?.open(&file_name(file), true)?;
+        target.write_at(&mut [IoSlice::new(&[0; ALIGN_BYTES as usize])], end)?;
+        target.sync()
+    };
+    let hidden = sources.iter().copied().zip(bad).filter(|(_, bad)| bad.range(end..).next().is_some());
+    let fails = |slot: &u8| clear(*slot).inspect_err(|error| core.write_failed(*slot, error)).is_err();
+    hidden.map(|(slot, _)| slot).filter(fails).collect()
 }
 
 /// The last batch may have been written and not flushed by whoever was killed: it is before anything is answered. Returns the
