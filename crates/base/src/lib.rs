@@ -1,6 +1,6 @@
 //! The vocabulary every layer shares: ids, sizes, time, checksums and the record log.
 //! No I/O happens here; what needs a clock, a disk or a random source is handed one.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod checksum;
 pub mod clock;
@@ -9,6 +9,7 @@ pub mod log;
 pub mod metrics;
 pub mod sheet;
 pub mod shell;
+pub mod slots;
 pub mod units;
 
 pub use clock::{Clock, SystemClock, Timestamp};

@@ -67,6 +67,8 @@ pub trait LogStore: Send + Sync + 'static {
     /// Bytes of entries not yet trimmed, over all streams, and how many fit in all. A writer
     /// checkpoints and trims well before the first reaches the second.
     fn usage(&self) -> (u64, u64);
+    /// Bytes of the log, of whatever stream, that the oldest entry of `stream` keeps from being used again; 0 without entries.
+    fn held_bytes(&self, stream: &str) -> u64;
 }
 
 /// The largest payload of one entry.
@@ -114,5 +116,10 @@ impl LogStore for MemLog {
     fn usage(&self) -> (u64, u64) {
         let used = self.streams.lock().values().flat_map(|s| s.values()).map(|p| p.len() as u64).sum();
         (used, u64::MAX)
+    }
+
+    fn held_bytes(&self, stream: &str) -> u64 {
+        let streams = self.streams.lock();
+        streams.get(stream).map_or(0, |entries| entries.values().map(|payload| payload.len() as u64).sum())
     }
 }

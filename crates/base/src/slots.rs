@@ -1,0 +1,226 @@
+//! Large pieces of memory in huge pages, used again and again.
+//!
+//! What is read from disks and kept costs more in faults than in anything else when it lies in pages of 4 KiB: 40 % of
+//! the processor time of a cold read. And a disk takes pages that lie scattered in many small requests.
+//!
+//! S1. A slot may hold bytes of an earlier use: nobody may see more of it than was written since it was taken.
+//! S2. Where the first touch of a huge page is dear, small ones are used for a while: on a virtual machine whose host takes free
+//!     memory back it is the huge pages that are gone first, and one costs ten times its clearing.
+//! S3. Slots lie in regions that are never unmapped. Of the free ones some stay as they are for the next use; the
+//!     memory of the others goes back to the system, so what is resident is what is in use and a fixed amount; no more
+//!     than was ever in use, where the kernel makes huge pages of regions that are partly free.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// The huge page of x86-64, and of AArch64 with pages of 4 KiB. Where it is another, slots are ordinary memory.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+const REGION_BYTES: usize = 4 * HUGE_PAGE_BYTES;
+/// What touching a huge page may take (S2). Clearing one takes 0.1 to 0.5 ms.
+const HUGE_PAGE_COST_MAX: Duration = Duration::from_millis(2);
+/// As many regions have small pages before huge ones are tried again: half a gigabyte.
+const SMALL_REGIONS: u32 = 64;
+
+/// Regions yet to be made of small pages.
+static SMALL_REGIONS_LEFT: AtomicU32 = AtomicU32::new(0);
+
+/// Slots of one size for the whole process.
+#[derive(Debug)]
+pub struct Slots {
+    slot_bytes: usize,
+    warm_max: usize,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug)]
+struct Free {
+    /// Resident.
+    warm: Vec<&'static mut [u8]>,
+    /// Without memory until they are touched.
+    cold: Vec<&'static mut [u8]>,
+}
+
+/// Memory of [`Slots`] of which the first bytes are used. Goes back when dropped.
+#[derive(Debug)]
+pub struct Slot {
+    memory: &'static mut [u8],
+    length: usize,
+    home: &'static Slots,
+}
+
+impl Slots {
+    /// `slot_bytes` divides a huge page (2 MiB) and is a multiple of 4 KiB; up to `warm_bytes` of free slots stay resident.
+    pub const fn new(slot_bytes: usize, warm_bytes: usize) -> Slots {
+        assert!(HUGE_PAGE_BYTES.is_multiple_of(slot_bytes) && slot_bytes.is_multiple_of(4096));
+        let free = Free { warm: Vec::new(), cold: Vec::new() };
+        Slots { slot_bytes, warm_max: warm_bytes / slot_bytes, free: Mutex::new(free) }
+    }
+
+    /// `length` bytes with whatever is in them (S1). `None` if that is more than a slot, or the system has no memory.
+    pub fn take(&'static self, length: usize) -> Option<Slot> {
+        if length > self.slot_bytes {
+            return None;
+        }
+        let mut free = self.free.lock();
+        if let Some(memory) = free.warm.pop() {
+            return Some(Slot { memory, length, home: self });
+        }
+        let cold = free.cold.pop();
+        drop(free);
+        let memory = match cold {
+            Some(memory) => memory,
+            None => self.grow()?,
+        };
+        // All at once, for a tenth less than page by page.
+        advise(memory, Advice::LinuxPopulateWrite);
+        Some(Slot { memory, length, home: self })
+    }
+
+    /// One slot of a new region; the others are free.
+    fn grow(&self) -> Option<&'static mut [u8]> {
+        let mut made: Vec<&'static mut [u8]> = region()?.chunks_exact_mut(self.slot_bytes).rev().collect();
+        let first = made.pop();
+        self.free.lock().cold.extend(made);
+        first
+    }
+
+    fn give(&self, memory: &'static mut [u8]) {
+        if memory.is_empty() {
+            return;
+        }
+        let mut free = self.free.lock();
+        if free.warm.len() < self.warm_max {
+            return free.warm.push(memory);
+        }
+        drop(free);
+        advise(memory, Advice::LinuxDontNeed);
+        self.free.lock().cold.push(memory);
+    }
+
+    #[cfg(test)]
+    fn counts(&self) -> (usize, usize) {
+        let free = self.free.lock();
+        (free.warm.len(), free.cold.len())
+    }
+}
+
+impl Slot {
+    /// The bytes, shared; the slot goes back with the last of them.
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl Deref for Slot {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[..self.length]
+    }
+}
+
+impl DerefMut for Slot {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[..self.length]
+    }
+}
+
+impl AsRef<[u8]> for Slot {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.home.give(std::mem::take(&mut self.memory));
+    }
+}
+
+/// Zeroed memory for good, on the boundary of a huge page. It costs address space until it is touched.
+fn region() -> Option<&'static mut [u8]> {
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    let length = REGION_BYTES + HUGE_PAGE_BYTES;
+    // SAFETY: a new private mapping of `length` bytes, readable and writable, which nobody else knows of and nobody unmaps.
+    #[allow(unsafe_code)]
+    let whole: &'static mut [u8] = unsafe {
+        let start = rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, access, flags).ok()?;
+        std::slice::from_raw_parts_mut(start.cast(), length)
+    };
+    let skip = whole.as_ptr().align_offset(HUGE_PAGE_BYTES);
+    let region = whole.get_mut(skip..skip.checked_add(REGION_BYTES)?)?;
+    choose_pages(region);
+    Some(region)
+}
+
+/// Huge pages, if they are cheap to get (S2).
+fn choose_pages(region: &mut [u8]) {
+    if SMALL_REGIONS_LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+        return advise(region, Advice::LinuxNoHugepage);
+    }
+    advise(region, Advice::LinuxHugepage);
+    let start = Instant::now();
+    if let Some(first) = std::hint::black_box(&mut *region).first_mut() {
+        *first = 0;
+    }
+    std::hint::black_box(&mut *region);
+    if start.elapsed() > HUGE_PAGE_COST_MAX {
+        SMALL_REGIONS_LEFT.store(SMALL_REGIONS, Ordering::Relaxed);
+        advise(region, Advice::LinuxNoHugepage);
+    }
+}
+
+/// A hint; a kernel that does not know it changes nothing.
+fn advise(memory: &mut [u8], advice: Advice) {
+    // SAFETY: whole pages of a private anonymous mapping that the caller has to itself. Their bytes stay or become zeros.
+    #[allow(unsafe_code)]
+    let _ = unsafe { rustix::mm::madvise(memory.as_mut_ptr().cast(), memory.len(), advice) };
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const SLOT_BYTES: usize = 128 << 10;
+    const PER_REGION: usize = REGION_BYTES / SLOT_BYTES;
+
+    #[test]
+    fn slots_are_apart_aligned_and_come_back_with_the_last_slice() {
+        static SLOTS: Slots = Slots::new(SLOT_BYTES, 4 * SLOT_BYTES);
+        let mut slots: Vec<Slot> = (0..2 * PER_REGION).map(|_| SLOTS.take(SLOT_BYTES).unwrap()).collect();
+        for (i, slot) in slots.iter_mut().enumerate() {
+            assert!(slot.as_ptr().addr().is_multiple_of(SLOT_BYTES));
+            slot.fill(i as u8);
+        }
+        assert!(slots.iter().enumerate().all(|(i, slot)| slot.iter().all(|&byte| byte == i as u8)));
+        assert_eq!(SLOTS.counts(), (0, 0));
+        let last = slots.pop().unwrap().freeze();
+        let slice = last.slice(7..9);
+        drop(last);
+        assert_eq!(SLOTS.counts(), (0, 0));
+        drop(slice);
+        assert_eq!(SLOTS.counts(), (1, 0));
+        drop(slots);
+        assert_eq!(SLOTS.counts(), (4, 2 * PER_REGION - 4));
+    }
+
+    #[test]
+    fn what_is_free_is_used_before_more_and_its_memory_goes_back() {
+        static SLOTS: Slots = Slots::new(SLOT_BYTES, SLOT_BYTES);
+        let mut slots: Vec<Slot> = (0..PER_REGION).map(|_| SLOTS.take(100).unwrap()).collect();
+        slots.iter_mut().for_each(|slot| slot.fill(9));
+        assert_eq!(slots[0].len(), 100, "no more is seen than was asked for");
+        drop(slots);
+        assert_eq!(SLOTS.counts(), (1, PER_REGION - 1));
+        let again: Vec<Slot> = (0..PER_REGION).map(|_| SLOTS.take(100).unwrap()).collect();
+        assert_eq!(SLOTS.counts(), (0, 0), "no second region");
+        assert_eq!(again.iter().filter(|slot| slot[0] == 9).count(), 1, "the others came back empty");
+        assert!(SLOTS.take(SLOT_BYTES + 1).is_none());
+    }
+}
