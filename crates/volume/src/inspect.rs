@@ -42,6 +42,7 @@ fn key_text(key: &[u8]) -> String {
         Some(&tag::FOLDED) => of("folded").map(|text| format!("{text} {}", tail(9))),
         Some(&tag::XATTR) => of("xattr").map(|text| format!("{text} {}", tail(9))),
         Some(&tag::ORPHAN) => of("orphan"),
+        Some(&tag::NOTHING) => Some("nothing".to_owned()),
         Some(&EXTENT_TAG) => of("extent").and_then(|text| Some(format!("{text} @{}", number(key, 9)?))),
         Some(&INTENT_TAG) => of("intent").and_then(|text| {
             let mask = if key.len() == 26 { " mask" } else { "" };

@@ -25,6 +25,7 @@ pub(crate) mod tag {
     pub(crate) const FOLDED: u8 = b'F';
     pub(crate) const XATTR: u8 = b'X';
     pub(crate) const ORPHAN: u8 = b'O';
+    pub(crate) const NOTHING: u8 = b'-';
 }
 
 const VERSION: u8 = 1;
@@ -34,6 +35,8 @@ pub(crate) const MARK: Bytes = Bytes::from_static(&[VERSION]);
 pub(crate) const SUPERBLOCK_KEY: &[u8] = &[tag::SUPERBLOCK];
 pub(crate) const NEXT_INO_KEY: &[u8] = &[tag::NEXT_INO];
 pub(crate) const USAGE_KEY: &[u8] = &[tag::USAGE];
+/// Never has a value: to delete it changes nothing, and is written all the same.
+pub(crate) const NOTHING_KEY: &[u8] = &[tag::NOTHING];
 
 const MAGIC: [u8; 8] = *b"LARDERVO";
 

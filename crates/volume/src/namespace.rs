@@ -80,8 +80,8 @@ impl Volume {
             _ => return Err(FsError::Exists),
         }
         let attr = match (mode, set.size) {
-            (CreateMode::Unchecked, Some(0)) if attr.size > 0 => {
-                self.setattr(cred, attr.id.ino, SetAttr { size: Some(0), ..SetAttr::default() }).await?.after
+            (CreateMode::Unchecked, Some(size)) if attr.size != size => {
+                self.setattr(cred, attr.id.ino, SetAttr { size: Some(size), ..SetAttr::default() }).await?.after
             }
             _ => attr,
         };

@@ -46,7 +46,11 @@ impl Inner {
         if let Some((id, _, object_bytes, records)) = &built.segment {
             self.segments.lock().add_pending(*id, *object_bytes, *records);
         }
-        built.outs.iter_mut().flatten().for_each(|out| out.remember(self));
+        for out in built.outs.iter_mut().flatten() {
+            out.remember(self);
+            // A load is many records to copy: others go on in between.
+            tokio::task::coop::consume_budget().await;
+        }
         for inode in load.inodes.iter().filter(|inode| !inode.zeros.is_empty()) {
             self.punch_zeros(inode).await?;
         }

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use bytes::Bytes;
 
 use super::extents::Codec;
+use super::memory::Room;
 use crate::volume::Compression;
 
 /// What is saved at least, as a fraction of the record: 1/8.
@@ -109,18 +110,15 @@ fn grow(output: &mut Vec<u8>, len: usize) {
 
 /// The record of `raw_len` bytes that `stored` stands for; `None` if it does not decode to exactly that.
 pub(crate) fn decompress(codec: Codec, stored: &Bytes, raw_len: usize) -> Option<Bytes> {
-    match codec {
-        Codec::Raw => (stored.len() == raw_len).then(|| stored.clone()),
-        Codec::Lz4 => {
-            let mut out = vec![0; raw_len];
-            let got = lz4_flex::block::decompress_into(stored, &mut out).ok()?;
-            (got == raw_len).then(|| out.into())
-        }
-        Codec::Zstd => {
-            let out = zstd::bulk::decompress(stored, raw_len).ok()?;
-            (out.len() == raw_len).then(|| out.into())
-        }
+    if codec == Codec::Raw {
+        return (stored.len() == raw_len).then(|| stored.clone());
     }
+    let mut raw = Room::of(raw_len);
+    let got = match codec {
+        Codec::Zstd => zstd::bulk::decompress_to_buffer(stored, raw.bytes_mut()).ok()?,
+        _ => lz4_flex::block::decompress_into(stored, raw.bytes_mut()).ok()?,
+    };
+    (got == raw_len).then(|| raw.freeze())
 }
 
 #[cfg(test)]

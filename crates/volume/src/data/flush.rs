@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -45,8 +45,6 @@ pub(super) const LOAD_BYTES_MAX: u64 = SEGMENT_BYTES_MAX - (2 << 20);
 const LOAD_INODES_MAX: usize = 8192;
 /// Less work than this is done in place instead of on another thread.
 const INLINE_WORK_BYTES: u64 = 128 << 10;
-/// Chunks of a record that are smaller than this on average are joined for the cache.
-const CACHED_CHUNK_BYTES_MIN: usize = 32 << 10;
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 /// Garbage below this is not worth a writer's wait.
@@ -524,7 +522,7 @@ impl<'a> Cutter<'a> {
         let order = (self.builder.id().0, EPOCH);
         let record = self.builder.push(owner, order, codec, len as u32, stored);
         let extent = Extent { len: len as u32, skip: 0, place: Place::Record(record) };
-        self.outs.push(Out { range, extent: Some(extent), cached: Some(cacheable(&chunks, len as usize)) });
+        self.outs.push(Out { range, extent: Some(extent), cached: Some(Record::from_chunks(&chunks)) });
     }
 
     fn finish(mut self) -> Vec<Out> {
@@ -533,21 +531,12 @@ impl<'a> Cutter<'a> {
     }
 }
 
-/// The record as it came, unless it came in so small chunks that they would keep much more memory alive.
-fn cacheable(chunks: &[Bytes], len: usize) -> Record {
-    if len / chunks.len().max(1) >= CACHED_CHUNK_BYTES_MIN {
-        return Record::from_chunks(chunks);
-    }
-    let mut joined = BytesMut::with_capacity(len);
-    chunks.iter().for_each(|chunk| joined.extend_from_slice(chunk));
-    Record::One(joined.freeze())
-}
-
 impl Out {
-    /// Puts the content into the cache, where the next reads will look for it.
+    /// Puts a copy of the content into the cache, where the next reads will look for it. Not before it is stored: until then
+    /// it would be in memory twice.
     pub(super) fn remember(&mut self, inner: &Inner) {
         if let (Some(cached), Some(record)) = (self.cached.take(), self.extent.as_ref().and_then(Extent::record)) {
-            inner.parts.memory.insert((inner.volume, record.segment, record.position), cached);
+            inner.parts.memory.insert((inner.volume, record.segment, record.position), Record::copied(cached.chunks()));
         }
     }
 }

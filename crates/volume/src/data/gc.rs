@@ -20,7 +20,6 @@ use super::commit::put_ops;
 use super::compress::compress;
 use super::extents::{Codec, Extent, ExtentOps, Place, RecordRef, SegmentId, decode_extent, extent_key};
 use super::flush::LOAD_BYTES_MAX;
-use super::memory::Record;
 use super::read::verify_and_unpack;
 use super::segment::{
     Builder, ENTRY_BYTES, FOOTER_BYTES, IndexEntry, object_path, parse_footer, parse_index, segment_of,
@@ -509,8 +508,8 @@ fn rebuild_run(
     let mut chunks = Vec::new();
     for piece in run {
         let bytes = stored.get(&(piece.record.segment, piece.record.position))?;
-        let raw: Record = verify_and_unpack(&piece.record, bytes)?;
-        raw.slice_into(piece.skip as usize, piece.len as usize, &mut chunks);
+        let raw = verify_and_unpack(&piece.record, bytes)?;
+        chunks.push(raw.slice(piece.skip as usize..piece.skip as usize + piece.len as usize));
     }
     let len: usize = chunks.iter().map(Bytes::len).sum();
     match compress(compression, &chunks, len) {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use larder_base::slots::{Slot, Slots};
 use quick_cache::Weighter;
 use tokio::sync::{Notify, Semaphore};
 
@@ -24,7 +25,41 @@ const DIRTY_BYTES_MAX: u64 = 1 << 30;
 /// The delay of a MiB written when the bound is reached, if it were reached smoothly.
 const DELAY_FULL: Duration = Duration::from_millis(20);
 
-/// A record, decompressed. Right after it was written it may lie in several pieces, as it came.
+/// Most records of large files are as long as this, the default record size.
+const SLOT_BYTES: usize = 128 << 10;
+/// What is shorter would leave too much of a slot empty.
+const SLOT_BYTES_MIN: usize = SLOT_BYTES / 4 * 3;
+/// Records that are kept, of all volumes.
+static SLOTS: Slots = Slots::new(SLOT_BYTES, 16 << 20);
+
+/// Memory of a record that is being read, to be filled wholly.
+pub(crate) enum Room {
+    Slot(Slot),
+    Heap(BytesMut),
+}
+
+impl Room {
+    pub(crate) fn of(len: usize) -> Room {
+        let slot = if len >= SLOT_BYTES_MIN { SLOTS.take(len) } else { None };
+        slot.map_or_else(|| Room::Heap(BytesMut::zeroed(len)), Room::Slot)
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Room::Slot(slot) => slot,
+            Room::Heap(bytes) => bytes,
+        }
+    }
+
+    pub(crate) fn freeze(self) -> Bytes {
+        match self {
+            Room::Slot(slot) => slot.freeze(),
+            Room::Heap(bytes) => bytes.freeze(),
+        }
+    }
+}
+
+/// A record, decompressed; in several pieces where it is longer than a slot.
 #[derive(Clone, Debug)]
 pub(crate) enum Record {
     One(Bytes),
@@ -39,21 +74,45 @@ impl Record {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Record::One(bytes) => bytes.len(),
-            Record::Rope(chunks) => chunks.iter().map(Bytes::len).sum(),
+    /// A copy, which keeps nothing in memory but itself: what a disk gave lies in buffers that hold much more.
+    pub(crate) fn copied(chunks: &[Bytes]) -> Record {
+        let mut left: usize = chunks.iter().map(Bytes::len).sum();
+        let mut source = chunks.iter().flat_map(|chunk| chunk.chunks(SLOT_BYTES));
+        let mut next: &[u8] = &[];
+        let mut pieces = Vec::with_capacity(left.div_ceil(SLOT_BYTES));
+        while left > 0 {
+            let mut piece = Room::of(left.min(SLOT_BYTES));
+            let mut room = piece.bytes_mut();
+            left -= room.len();
+            while !room.is_empty() {
+                if next.is_empty() {
+                    next = source.next().unwrap_or_default();
+                }
+                let (now, later) = next.split_at(next.len().min(room.len()));
+                let (filled, rest) = room.split_at_mut(now.len());
+                filled.copy_from_slice(now);
+                (room, next) = (rest, later);
+            }
+            pieces.push(piece.freeze());
         }
+        Record::from_chunks(&pieces)
+    }
+
+    pub(crate) fn chunks(&self) -> &[Bytes] {
+        match self {
+            Record::One(bytes) => std::slice::from_ref(bytes),
+            Record::Rope(chunks) => chunks,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.chunks().iter().map(Bytes::len).sum()
     }
 
     /// Appends `skip..skip + len` of it, uncopied.
     pub(crate) fn slice_into(&self, skip: usize, len: usize, out: &mut Vec<Bytes>) {
-        let chunks = match self {
-            Record::One(bytes) => std::slice::from_ref(bytes),
-            Record::Rope(chunks) => chunks,
-        };
         let (mut skip, mut len) = (skip, len);
-        for chunk in chunks {
+        for chunk in self.chunks() {
             if skip >= chunk.len() {
                 skip -= chunk.len();
                 continue;
@@ -241,6 +300,21 @@ mod tests {
                 let mut out = Vec::new();
                 rope.slice_into(skip, len, &mut out);
                 assert_eq!(out.concat(), b"abcdefgh"[skip..skip + len]);
+            }
+        }
+    }
+
+    #[test]
+    fn copies_are_what_they_were_copied_from_and_nothing_more() {
+        let source = Bytes::from((0..400_000u32).map(|n| (n * 7 % 251) as u8).collect::<Vec<u8>>());
+        for len in [0, 1, 5000, SLOT_BYTES_MIN, SLOT_BYTES, SLOT_BYTES + 1, 3 * SLOT_BYTES] {
+            for piece in [1000, 16 << 10, 300_000] {
+                let chunks: Vec<Bytes> =
+                    (0..len).step_by(piece).map(|at| source.slice(at..len.min(at + piece))).collect();
+                let copy = Record::copied(&chunks);
+                assert_eq!(copy.chunks().concat(), source[..len], "{len} bytes in pieces of {piece}");
+                assert_eq!(copy.chunks().len(), len.div_ceil(SLOT_BYTES));
+                assert!(copy.chunks().iter().all(|c| !source.as_ptr_range().contains(&c.as_ptr()) || c.is_empty()));
             }
         }
     }

@@ -5,7 +5,8 @@
 //! R2. Every record from the store is verified before anybody sees a byte of it; what fails is read once more, and
 //!     then the read fails.
 //! R3. A record is fetched once, however many wait for it. The fetch goes on when the reader goes away.
-//! R4. Read-ahead never displaces what is waited for: it stops at a share of the cache.
+//! R4. What the cache keeps is its own: a record that were a slice of what was fetched would keep its neighbours in memory.
+//! R5. Read-ahead never displaces what is waited for: it stops at a share of the cache.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -35,10 +36,6 @@ const WINDOW_MIN: u64 = 256 << 10;
 const WINDOW_MAX: u64 = 8 << 20;
 /// Planning again after fetching is normal; this often only if extents move all the time.
 const PLANS_MAX: usize = 64;
-/// Smaller records are copied out of what was fetched with them, so that they do not keep it in memory.
-const SHARED_RECORD_FRACTION: usize = 8;
-/// Records whose pieces are smaller than this on average are joined.
-const SHARED_CHUNK_BYTES_MIN: usize = 8 << 10;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -360,7 +357,7 @@ impl Inner {
     async fn fetch_again(&self, record: &RecordRef) -> FsResult<Record> {
         let start = u64::from(record.position);
         let stored = self.get_segment(record.segment, start..start + u64::from(record.stored_len)).await?;
-        verify_and_unpack(record, &stored)
+        verify_and_keep(record, std::slice::from_ref(&stored))
             .ok_or_else(|| FsError::Io("the checksum of the stored record is wrong".into()))
     }
 }
@@ -426,8 +423,7 @@ impl FetchRun {
                 let mut chunks = Vec::new();
                 let at = (u64::from(record.position) - start) as usize;
                 stored.slice_into(at, record.stored_len as usize, &mut chunks);
-                let content = verify_and_unpack_chunks(record, &chunks)?;
-                Some(own_if_small(content, record, stored.len()))
+                verify_and_keep(record, &chunks)
             };
             records.iter().map(one).collect()
         };
@@ -451,34 +447,27 @@ impl Drop for FetchRun {
     }
 }
 
-pub(super) fn verify_and_unpack(record: &RecordRef, stored: &Bytes) -> Option<Record> {
-    verify_and_unpack_chunks(record, std::slice::from_ref(stored))
+/// The record that `stored` is, a slice of it where it is not packed.
+pub(super) fn verify_and_unpack(record: &RecordRef, stored: &Bytes) -> Option<Bytes> {
+    let chunks = std::slice::from_ref(stored);
+    let intact = checksum_chunks(place_seed(record.segment, record.position), chunks) == record.checksum;
+    if intact { decompress(record.codec, stored, record.raw_len as usize) } else { None }
 }
 
-fn verify_and_unpack_chunks(record: &RecordRef, stored: &[Bytes]) -> Option<Record> {
-    if checksum_chunks(place_seed(record.segment, record.position), stored) != record.checksum {
+/// The record that `stored` is, on its own (R4).
+fn verify_and_keep(record: &RecordRef, stored: &[Bytes]) -> Option<Record> {
+    let seed = place_seed(record.segment, record.position);
+    if record.codec == Codec::Raw {
+        // The copy is verified: it is in the processor's cache now, and in one piece.
+        let content = Record::copied(stored);
+        let intact = checksum_chunks(seed, content.chunks()) == record.checksum;
+        return (intact && content.len() == record.raw_len as usize).then_some(content);
+    }
+    if checksum_chunks(seed, stored) != record.checksum {
         return None;
     }
-    match (record.codec, stored) {
-        (Codec::Raw, _) => {
-            let content = Record::from_chunks(stored);
-            (content.len() == record.raw_len as usize).then_some(content)
-        }
-        (codec, [one]) => decompress(codec, one, record.raw_len as usize).map(Record::One),
-        (codec, _) => decompress(codec, &joined(stored), record.raw_len as usize).map(Record::One),
-    }
-}
-
-/// A small slice of a large buffer would keep all of it in memory, and many tiny ones cost more than one copy.
-fn own_if_small(content: Record, record: &RecordRef, buffer_len: usize) -> Record {
-    let chunks = match &content {
-        Record::One(bytes) => std::slice::from_ref(bytes),
-        Record::Rope(chunks) => chunks,
-    };
-    let small = content.len() * SHARED_RECORD_FRACTION < buffer_len;
-    let crumbs = chunks.len() > 1 && content.len() / chunks.len() < SHARED_CHUNK_BYTES_MIN;
-    // What was unpacked is its own already.
-    if record.codec == Codec::Raw && (small || crumbs) { Record::One(joined(chunks)) } else { content }
+    let unpack = |stored| decompress(record.codec, stored, record.raw_len as usize).map(Record::One);
+    if let [one] = stored { unpack(one) } else { unpack(&joined(stored)) }
 }
 
 fn joined(chunks: &[Bytes]) -> Bytes {
@@ -539,35 +528,15 @@ mod tests {
         for (stored, codec) in [(&raw, Codec::Raw), (&packed, Codec::Lz4)] {
             let record = record(stored, codec, raw.len() as u32);
             let pieces = [stored.slice(..100), stored.slice(100..101), stored.slice(101..)];
-            let content = verify_and_unpack_chunks(&record, &pieces).unwrap();
-            for content in [content.clone(), own_if_small(content, &record, raw.len())] {
-                let mut out = Vec::new();
-                content.slice_into(0, content.len(), &mut out);
-                assert_eq!(out.concat(), raw);
-            }
+            assert_eq!(verify_and_keep(&record, &pieces).unwrap().chunks().concat(), raw);
+            assert_eq!(verify_and_unpack(&record, stored).unwrap(), raw);
             let mut bad = stored.to_vec();
             bad[100] ^= 1;
             let bad = Bytes::from(bad);
-            assert!(verify_and_unpack_chunks(&record, &[bad.slice(..100), bad.slice(100..)]).is_none());
-            assert!(verify_and_unpack_chunks(&record, &pieces[..2]).is_none());
+            assert!(verify_and_keep(&record, &[bad.slice(..100), bad.slice(100..)]).is_none());
+            assert!(verify_and_unpack(&record, &bad).is_none());
+            assert!(verify_and_keep(&record, &pieces[..2]).is_none());
         }
-    }
-
-    #[test]
-    fn small_records_and_crumbs_let_go_of_what_they_came_in() {
-        let buffer = Bytes::from(vec![5u8; 1 << 20]);
-        let is_shared = |len: usize, pieces: usize| {
-            let chunks: Vec<Bytes> =
-                (0..pieces).map(|n| buffer.slice(n * len / pieces..(n + 1) * len / pieces)).collect();
-            let record = record(&buffer.slice(..len), Codec::Raw, len as u32);
-            let owned = own_if_small(Record::from_chunks(&chunks), &record, buffer.len());
-            let mut out = Vec::new();
-            owned.slice_into(0, len, &mut out);
-            buffer.as_ptr_range().contains(&out[0].as_ptr())
-        };
-        assert!(is_shared(128 << 10, 5));
-        assert!(!is_shared(64 << 10, 2), "a sixteenth of the buffer");
-        assert!(!is_shared(128 << 10, 30), "pieces of 4 KiB");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_base::LogStore;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use slatedb::admin::AdminBuilder;
@@ -17,6 +18,7 @@ use slatedb::{CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
 use tokio::sync::{Notify, watch};
 
 use super::clock::EngineClock;
+use crate::keys;
 
 /// As many L0 tables start a compaction: what the engine's size-tiered scheduler asks for.
 const L0_COMPACT_MIN: usize = 4;
@@ -184,11 +186,15 @@ fn compactor_options() -> CompactorOptions {
     }
 }
 
-/// Moves the memtable to the tree whenever the shared log fills up (W4).
-pub(crate) async fn relieve(db: Db, pressure: Arc<Notify>) {
+/// Moves the memtable to the tree whenever the shared log fills up (W4). An empty one moves no replay point, though the
+/// entries that opening appended hold the log: then there is nothing to move, and so nothing is written.
+pub(crate) async fn relieve(db: Db, log: Arc<dyn LogStore>, stream: String, pressure: Arc<Notify>) {
     use slatedb::config::{FlushOptions, FlushType};
     loop {
         pressure.notified().await;
+        if log.held_bytes(&stream).saturating_mul(2) >= log.usage().0 && db.delete(keys::NOTHING_KEY).await.is_err() {
+            return;
+        }
         if db.flush_with_options(FlushOptions { flush_type: FlushType::MemTable }).await.is_err() {
             return;
         }

@@ -1,7 +1,8 @@
 //! A store whose reads fail in the end: the engine repeats what failed for ever.
 //!
 //! That is right for a disk that is back in a moment, and wrong for an object of which too little is left: whoever opens
-//! the volume, or lists a directory in it, would wait for ever instead of being told.
+//! the volume, or lists a directory in it, would wait for ever instead of being told. The same goes for writes, but only while a
+//! volume is being opened: on a full pool the one who could make room waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,15 @@ impl Patient {
     pub(crate) fn is_open(&self) {
         *self.waits_from.lock() = Instant::now();
     }
+
+    fn is_opening(&self) -> bool {
+        self.waits_from.lock().saturating_duration_since(Instant::now()) > IMPATIENCE
+    }
+}
+
+/// The engine does not try that again.
+fn in_the_end(error: Error) -> Error {
+    Error::Generic { store: "metadata", source: Box::new(NonRetryable(Box::new(error))) }
 }
 
 impl std::fmt::Display for Patient {
@@ -65,14 +75,17 @@ impl ObjectStore for Patient {
                 if waited {
                     *self.waits_from.lock() = Instant::now() + IMPATIENCE;
                 }
-                return Err(Error::Generic { store: "metadata", source: Box::new(NonRetryable(Box::new(error))) });
+                return Err(in_the_end(error));
             }
             tokio::time::sleep(pause).await;
         }
     }
 
     async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.store.put_opts(at, payload, options).await
+        match self.store.put_opts(at, payload, options).await {
+            Err(error) if self.is_opening() && should_retry(&error) => Err(in_the_end(error)),
+            outcome => outcome,
+        }
     }
 
     async fn put_multipart_opts(&self, at: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -111,11 +124,12 @@ mod tests {
 
     use super::*;
 
-    /// A store of which tables cannot be read.
+    /// A store of which tables cannot be read, or that is full.
     #[derive(Debug, Default)]
     struct Broken {
         store: InMemory,
         broken: AtomicBool,
+        full: AtomicBool,
     }
 
     impl std::fmt::Display for Broken {
@@ -133,6 +147,9 @@ mod tests {
             self.store.get_opts(at, options).await
         }
         async fn put_opts(&self, at: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+            if self.full.load(Ordering::Relaxed) {
+                return Err(Error::Generic { store: "broken", source: "there is no room".into() });
+            }
             self.store.put_opts(at, payload, options).await
         }
         async fn put_multipart_opts(
@@ -198,5 +215,23 @@ mod tests {
         let registry = place.registry().await;
         let opened = tokio::time::timeout(Duration::from_secs(10), registry.volume("v")).await;
         assert!(err(opened.unwrap()).contains("too little is left of it"));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_volume_on_a_full_store_is_refused_at_once() {
+        use crate::tests::{Box_, err};
+        let full = Arc::new(Broken::default());
+        let mut place = Box_::new();
+        place.store = Arc::clone(&full) as Arc<_>;
+        place.log = Some(Arc::new(MemLog::default()));
+        let (registry, volume) = place.open().await;
+        drop(volume);
+        registry.close().await.unwrap();
+        full.full.store(true, Ordering::Relaxed);
+        let registry = place.registry().await;
+        let opened = tokio::time::timeout(Duration::from_secs(10), registry.volume("v")).await;
+        assert!(err(opened.unwrap()).contains("there is no room"));
+        full.full.store(false, Ordering::Relaxed);
+        registry.volume("v").await.unwrap();
     }
 }

@@ -3,11 +3,13 @@
 //!   submit -> overlay -> carrier task -> SlateDB -> WAL buffer -> committer -> log  => durable
 //!                                           \-> memtable -> L0 -> compaction (objects)
 //!
-//! S1. The carrier is the only writer, so SlateDB's sequence numbers follow our tickets.
+//! S1. The carrier is the only writer of what has tickets, so SlateDB's sequence numbers follow them; a row that says nothing
+//!     (W4) may come in between.
 //! S2. Without a log the flush coordinator is the only one that flushes: one WAL object per group of waiters.
 //! S3. When the database closes for whatever reason (fenced, panicked, failed log), the overlay stops and all waits
 //!     fail (M4).
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -119,7 +121,8 @@ impl SlateMeta {
             match &log {
                 None => tasks.push(tokio::spawn(coordinate_flushes(db.clone(), Arc::clone(&durability)))),
                 Some(log) => {
-                    tasks.push(tokio::spawn(maintain::relieve(db.clone(), Arc::clone(&parts.engine.pressure))));
+                    let (trimmed, pressure) = (Arc::clone(&log.log), Arc::clone(&parts.engine.pressure));
+                    tasks.push(tokio::spawn(maintain::relieve(db.clone(), trimmed, log.stream.clone(), pressure)));
                     tasks.push(tokio::spawn(keep_trimmed(db.clone(), Arc::clone(log))));
                 }
             }
@@ -159,9 +162,17 @@ pub(crate) fn engine_error(error: slatedb::Error) -> FsError {
     use std::error::Error;
     let mut text = error.to_string();
     let mut source = error.source();
+    let mut is_full = false;
     while let Some(cause) = source {
-        text = format!("{text}: {cause}");
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        is_full |= cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == ErrorKind::StorageFull);
         source = cause.source();
+    }
+    if is_full {
+        return FsError::NoSpace(format!("the metadata engine cannot store what it must: {text}"));
     }
     FsError::Io(format!("metadata engine: {text}").into())
 }
@@ -250,8 +261,8 @@ impl TrimmedLog {
     }
 }
 
-/// How long closing waits for the store.
-const CLOSE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long closing waits for the store: a disk that hangs is given up after 30 s, and the others then do it at once.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(45);
 
 /// The engine tells of a table before the manifest that has it is stored: look again after this time.
 const TRIM_POLL: Duration = Duration::from_millis(50);

@@ -25,9 +25,12 @@ impl Place {
     }
 
     async fn open(&self) -> FsResult<Arc<SlateMeta>> {
-        let engine = Engine::new(8 << 20, 1 << 20);
+        self.open_in(&Engine::new(8 << 20, 1 << 20)).await
+    }
+
+    async fn open_in(&self, engine: &Engine) -> FsResult<Arc<SlateMeta>> {
         SlateMeta::open(SlateParts {
-            engine: &engine,
+            engine,
             store: Arc::clone(&self.store),
             path: Path::from("meta"),
             log: self.log.clone().map(|log| (log, "s".to_owned())),
@@ -167,10 +170,11 @@ async fn a_stale_writer_is_fenced() {
     assert_eq!(new.get(&key(2)).await.unwrap(), None);
 }
 
-/// A log that fails when told to.
+/// A log that fails when told to, and is as small as told.
 struct Flaky {
     log: MemLog,
     appends_left: AtomicU64,
+    total_bytes: u64,
 }
 
 #[async_trait]
@@ -189,15 +193,44 @@ impl LogStore for Flaky {
     async fn remove(&self, stream: &str) -> Result<(), LogError> {
         self.log.remove(stream).await
     }
-    fn usage(&self) -> (u64, u64) {
-        (self.log.usage().0, 1 << 30)
+    fn held_bytes(&self, stream: &str) -> u64 {
+        self.log.held_bytes(stream)
     }
+    fn usage(&self) -> (u64, u64) {
+        (self.log.usage().0, self.total_bytes)
+    }
+}
+
+/// A fence in a volume that nobody writes to would hold the segments that others fill after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_without_changes_gives_its_fence_up() {
+    let mut place = Place::new();
+    let no_rows = wal::payload_of("s", 1, &[]).len() as u64;
+    let crowded = Flaky { log: MemLog::default(), appends_left: AtomicU64::new(9), total_bytes: no_rows * 5 / 3 };
+    let crowded = Arc::new(crowded);
+    place.log = Some(Arc::clone(&crowded) as Arc<_>);
+    let engine = Engine::new(8 << 20, 1 << 20);
+    let meta = place.open_in(&engine).await.unwrap();
+    let oldest = async || crowded.replay("s", 0).await.unwrap().first().map(|entry| entry.id);
+    assert_eq!(oldest().await, Some(1));
+    tokio::time::timeout(Duration::from_secs(20), async {
+        while oldest().await == Some(1) {
+            let _ = tokio::time::timeout(Duration::from_millis(100), wal::hold(&*crowded, &engine.pressure)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    drop(meta);
+    let meta = place.open().await.unwrap();
+    assert!(keys_of(&*meta, 10).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_log_poisons() {
     let mut place = Place::new();
-    let flaky = Arc::new(Flaky { log: MemLog::default(), appends_left: AtomicU64::new(3) });
+    let log = MemLog::default();
+    let flaky = Arc::new(Flaky { log, appends_left: AtomicU64::new(3), total_bytes: 1 << 30 });
     place.log = Some(Arc::clone(&flaky) as Arc<_>);
     let meta = place.open().await.unwrap();
     let mut acknowledged = 0;
@@ -247,6 +280,9 @@ impl LogStore for Slow {
     }
     async fn remove(&self, stream: &str) -> Result<(), LogError> {
         self.log.remove(stream).await
+    }
+    fn held_bytes(&self, stream: &str) -> u64 {
+        self.log.held_bytes(stream)
     }
     fn usage(&self) -> (u64, u64) {
         (self.log.usage().0, 1 << 30)

@@ -11,7 +11,8 @@
 //! W3. Entries are trimmed only up to the replay point of the manifest *in the store*: what the tree has. The engine's own
 //!     status is ahead of it, and a crash before that manifest is written needs the entries. Replay refuses a gap.
 //! W4. The log is shared and bounded. From [`PRESSURE_USED`] of it on every volume moves its memtable
-//!     to the tree, and new batches wait above [`HOLD_USED`]; those that the engine has are appended all the same.
+//!     to the tree, and new batches wait above [`HOLD_USED`]; those that the engine has are appended all the same. A volume
+//!     whose oldest entry holds half of what is used writes a row for it, should its memtable be empty: fences hold it, too.
 //!
 //! Clients that work at once fall into two waves, each prepared while the other's entries are written. Waiting until all
 //! are together saves flushes and loses more: then the processor and the disks take turns.
@@ -217,7 +218,8 @@ impl LogWal {
     fn start(&self, entries: Vec<LogEntry>, fence: u64) -> WriterInitResult {
         let newest_ms = newest_tick_ms(&self.stream, &entries);
         self.clock.not_before(newest_ms);
-        let entries_sizes = entries.iter().map(|entry| (entry.id, entry.payload.len() as u64)).collect();
+        let mut sizes = Sizes::default();
+        entries.iter().for_each(|entry| sizes.add(entry.id, entry.payload.len() as u64));
         let replay = Replay { stream: self.stream.clone(), entries: entries.into(), end: Some(fence) };
         let status = WalStatus {
             closed_reason: None,
@@ -226,7 +228,6 @@ impl LogWal {
             last_flushed_seq: None,
             buffered_wal_entries_count: 0,
         };
-        let sizes = entries_sizes;
         let (flushed, _) = watch::channel(fence);
         let shared = Arc::new(Shared {
             wal: self.clone(),
@@ -310,13 +311,38 @@ struct Buffered {
     last_seq: u64,
 }
 
+/// Entries by id, and how many bytes they are together: the engine asks with every batch.
+#[derive(Default)]
+struct Sizes {
+    entries: VecDeque<(u64, u64)>,
+    bytes: u64,
+}
+
+impl Sizes {
+    fn add(&mut self, id: u64, bytes: u64) {
+        self.entries.push_back((id, bytes));
+        self.bytes += bytes;
+    }
+
+    /// Bytes of the entries after `id`; the others are forgotten.
+    fn after(&mut self, id: u64) -> u64 {
+        while let Some(&(first, bytes)) = self.entries.front()
+            && first <= id
+        {
+            self.entries.pop_front();
+            self.bytes -= bytes;
+        }
+        self.bytes
+    }
+}
+
 struct State {
     status: WalStatus,
     /// Of the entry that is begun next.
     next_id: u64,
     buffered: Vec<Buffered>,
     /// Entries of ours that may still be in the log.
-    sizes: VecDeque<(u64, u64)>,
+    sizes: Sizes,
     listeners: Vec<WalStatusListener>,
 }
 
@@ -381,7 +407,7 @@ impl Shared {
         let bytes = entries.iter().map(|entry| entry.bytes).sum();
         state.status.estimated_bytes = state.status.estimated_bytes.saturating_sub(bytes);
         state.status.buffered_wal_entries_count = state.buffered.len();
-        state.sizes.extend(entries.iter().map(|entry| (entry.id, entry.bytes as u64)));
+        entries.iter().for_each(|entry| state.sizes.add(entry.id, entry.bytes as u64));
         let (status, listeners) = (state.status.clone(), state.listeners.clone());
         drop(state);
         self.publish(WalEvent::WalFlushed(status), listeners);
@@ -559,11 +585,7 @@ impl WalWriter for Writer {
 impl Shared {
     /// Bytes of entries after `id`: what the current memtable holds in the log.
     fn own_bytes(&self, id: u64) -> u64 {
-        let mut state = self.state.lock();
-        while state.sizes.front().is_some_and(|&(first, _)| first <= id) {
-            state.sizes.pop_front();
-        }
-        state.sizes.iter().map(|&(_, bytes)| bytes).sum()
+        self.state.lock().sizes.after(id)
     }
 
     /// Bytes are taken from the buffer and not yet durable.
@@ -592,6 +614,13 @@ impl WalObserver for Observer {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn sizes_of_what_is_left() {
+        let mut sizes = Sizes::default();
+        (1..=4).for_each(|id| sizes.add(id, 10 * id));
+        assert_eq!([0, 2, 1, 4, 9].map(|id| sizes.after(id)), [100, 70, 70, 0, 0]);
+    }
 
     #[test]
     fn golden_entry() {

@@ -172,6 +172,9 @@ async fn exclusive_creates_and_symlinks() {
     let truncate = SetAttr { size: Some(0), ..set };
     let (cut, created, _) = volume.create(&r, top, b"x", CreateMode::Unchecked, truncate).await.unwrap();
     assert_eq!((cut.size, created), (0, false));
+    let longer = SetAttr { size: Some(5), ..set };
+    let (sized, created, _) = volume.create(&r, top, b"x", CreateMode::Unchecked, longer).await.unwrap();
+    assert_eq!((sized.size, created), (5, false));
     let (link, _) = volume.symlink(&r, top, b"l", b"some/where", set).await.unwrap();
     assert_eq!((link.size, link.kind, link.mode), (10, FileKind::Symlink, 0o777));
     assert_eq!(volume.readlink(link.id.ino).await.unwrap(), "some/where");
