@@ -122,6 +122,27 @@ def test_names_that_windows_cannot_write(larder, here, nfs, folder):
     assert contents == sorted([b"a:b", b"what?", b"star*", b"trailing."])
 
 
+def test_hard_links(larder, here, folder, nfs):
+    (folder / "first").write_bytes(b"one body")
+    smb(larder, f"cd {here}; mkdir sub; put first; hardlink first sub\\second", cwd=folder)
+    home = nfs.lookup(nfs.root, here).handle
+    first = nfs.lookup(home, "first").handle
+    second = nfs.lookup(nfs.lookup(home, "sub").handle, "second")
+    assert nfs.getattr(second.handle).fileid == nfs.getattr(first).fileid
+    assert nfs.getattr(first).nlink == 2 and nfs.read_all(second.handle) == b"one body"
+    for source, name, why in (("first", "sub\\second", "OBJECT_NAME_COLLISION"), ("sub", "third", "FILE_IS_A_DIRECTORY"),
+                              ("first", "gone\\x", "OBJECT_PATH_NOT_FOUND"), ("first", "SUB\\SECOND", "OBJECT_NAME_COLLISION")):
+        assert why in smb(larder, f"cd {here}; hardlink {source} {name}", check=False)
+    smb(larder, f"cd {here}; del first")
+    assert nfs.getattr(second.handle).nlink == 1 and nfs.read_all(second.handle) == b"one body"
+
+
+def test_the_oldest_dialect_and_the_oldest_greeting(larder, here):
+    """Clients that begin with an SMB 1 NEGOTIATE, and end with SMB 2.0.2 or more."""
+    for newest in ("SMB2_02", "SMB2_10", "SMB3"):
+        smb(larder, f"cd {here}; ls", "--option=client min protocol=NT1", "-m", newest)
+
+
 def test_encryption(larder, here, folder):
     data = payload(2 << 20)
     (folder / "f").write_bytes(data)

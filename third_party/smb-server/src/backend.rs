@@ -292,6 +292,22 @@ pub trait ShareBackend: Send + Sync + 'static {
     /// replaced: fail with [`SmbError::AccessDenied`].
     async fn rename(&self, from: &SmbPath, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()>;
 
+    /// Makes `to` a further name of the file opened as `from`, which the
+    /// backend reported as file id `file_index` (`0` where it reports none).
+    ///
+    /// If `to` names an existing entry, fail with [`SmbError::Exists`]
+    /// unless `replace_if_exists` is set; a directory is never replaced:
+    /// fail with [`SmbError::AccessDenied`]. The default supports no links.
+    async fn link(
+        &self,
+        _from: &SmbPath,
+        _file_index: u64,
+        _to: &SmbPath,
+        _replace_if_exists: bool,
+    ) -> SmbResult<()> {
+        Err(SmbError::NotSupported)
+    }
+
     /// The share as `user` (`None` for an anonymous or guest session) sees
     /// it, for a backend with permissions of its own. Asked at TREE_CONNECT;
     /// CREATE, renames and listings of the tree then go to the result.

@@ -20,6 +20,7 @@ use crate::conn::limits::supports_multi_credit;
 use crate::conn::related::{RelatedContext, needs_session, needs_tree};
 use crate::conn::state::{Connection, Session, SigningKey};
 use crate::files::AfterSend;
+use crate::handlers::negotiate::ClientNegotiate;
 use crate::handlers::{self, Outcome, Pending};
 use crate::ntstatus;
 use crate::server::ServerState;
@@ -1439,6 +1440,19 @@ async fn handle_smb1_multi_protocol(
     let resp = handlers::negotiate::multi_protocol_response(server, conn, chosen).await;
     if resp.status == ntstatus::STATUS_SUCCESS {
         *conn.dialect.write().await = Some(dialect);
+    }
+    // No SMB2 NEGOTIATE follows; what it would have told is nothing (MS-SMB2
+    // 3.3.5.3.2), and FSCTL_VALIDATE_NEGOTIATE_INFO is held against that.
+    if dialect == Dialect::Smb202 {
+        *conn
+            .client_negotiate
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ClientNegotiate {
+            capabilities: 0,
+            security_mode: 0,
+            guid: [0; 16],
+            dialects: vec![Dialect::Smb202.as_u16()],
+        });
     }
     let granted = grant_credits(conn, &req_hdr);
     Some(

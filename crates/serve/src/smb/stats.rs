@@ -17,6 +17,7 @@ pub enum Op {
     Write,
     Sync,
     Rename,
+    Link,
     Remove,
 }
 
@@ -34,6 +35,7 @@ impl Default for Stats {
                 "write",
                 "sync",
                 "rename",
+                "link",
                 "remove",
             ],
             seconds: "larder_serve_smb_operation_seconds",

@@ -364,6 +364,36 @@ impl ShareBackend for Tree {
         self.rename_onto((from_dir.id.ino, stored, attr), (to_dir.id.ino, to_name), replace_if_exists).await
     }
 
+    async fn link(&self, _from: &SmbPath, file_index: u64, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
+        let _op = self.core.stats.begin(Op::Link);
+        let Some((dir, name)) = self.parent(to).await? else { return Err(SmbError::AccessDenied) };
+        if !self.writable {
+            return Err(SmbError::AccessDenied);
+        }
+        let volume = &self.core.volume;
+        let (ino, dir) = (Ino(file_index), dir.id.ino);
+        let wanted = names::stored(name);
+        let (taken, stored) = match self.core.find_stored(&self.who, dir, name).await {
+            Err(FsError::NotFound) => return volume.link(&self.who, ino, dir, &wanted).await.map(drop).or_status(),
+            found => found.or_status()?,
+        };
+        match taken.kind {
+            _ if !replace_if_exists => Err(SmbError::Exists),
+            FileKind::Directory => Err(SmbError::AccessDenied),
+            _ if taken.id.ino == ino => Ok(()),
+            _ => {
+                // The name goes from one file to the other in one step: the link is made beside it, and renamed onto it.
+                let beside = format!(".larder-link-{:016x}", rand::random::<u64>());
+                volume.link(&self.who, ino, dir, beside.as_bytes()).await.or_status()?;
+                let renamed = volume.rename(&self.who, dir, beside.as_bytes(), dir, &stored, RenameMode::Replace).await;
+                if renamed.is_err() {
+                    let _ = volume.unlink(&self.who, dir, beside.as_bytes()).await;
+                }
+                renamed.map(drop).or_status()
+            }
+        }
+    }
+
     fn for_user(&self, user: Option<&str>) -> Option<Arc<dyn ShareBackend>> {
         let (who, may_write) = self.core.people.find(user);
         let writable = may_write && !self.core.read_only;

@@ -58,6 +58,14 @@ impl FileKey {
             Self::Path(path_key(path, case_sensitive))
         }
     }
+
+    /// The backend's file id, `0` if it has none.
+    fn index(&self) -> u64 {
+        match self {
+            Self::Index(index) => *index,
+            Self::Path(_) => 0,
+        }
+    }
 }
 
 fn path_key(path: &SmbPath, case_sensitive: bool) -> String {
@@ -1230,6 +1238,11 @@ impl FileRef {
         FileKey::new(info.file_index, path, case_sensitive) == self.node.state().key
     }
 
+    /// The backend's file id, `0` if it has none.
+    pub(crate) fn index(&self) -> u64 {
+        self.node.state().key.index()
+    }
+
     /// True if the backend's file id `file_index` is this file's.
     pub(crate) fn has_index(&self, file_index: u64) -> bool {
         file_index != 0 && self.node.state().key == FileKey::Index(file_index)
@@ -1486,10 +1499,7 @@ impl PendingDelete {
             seen: true,
         }];
         let expected = self.share.watches.expect(&removed, None);
-        let file_index = match self.node.state().key {
-            FileKey::Index(index) => index,
-            FileKey::Path(_) => 0,
-        };
+        let file_index = self.node.state().key.index();
         match self.share.backend.unlink_opened(&path, file_index).await {
             Ok(()) => expected.report(&self.share.watches, &removed),
             Err(SmbError::NotEmpty) => {

@@ -46,6 +46,7 @@ enum Class {
     EndOfFile,
     Disposition,
     Rename,
+    Link,
     Allocation,
 }
 
@@ -108,6 +109,7 @@ async fn set(
         ic::FILE_BASIC_INFORMATION => (Class::Basic, FILE_WRITE_ATTRIBUTES),
         ic::FILE_DISPOSITION_INFORMATION => (Class::Disposition, DELETE),
         ic::FILE_RENAME_INFORMATION => (Class::Rename, DELETE),
+        ic::FILE_LINK_INFORMATION => (Class::Link, 0),
         ic::FILE_END_OF_FILE_INFORMATION => (Class::EndOfFile, FILE_WRITE_DATA),
         ic::FILE_ALLOCATION_INFORMATION => (Class::Allocation, FILE_WRITE_DATA),
         // MS-FSA 2.1.5.15.10: the position is the client's own; it is kept
@@ -201,49 +203,90 @@ async fn set(
             result
         }
         Class::Rename => {
-            // FILE_RENAME_INFORMATION layout (MS-FSCC §2.4.37):
-            //   ReplaceIfExists (1) | Reserved (7) | RootDirectory (8) | FileNameLength (4) | FileName...
-            if buffer.len() < 20 {
-                return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
-            }
-            if buffer[8..16] != [0; 8] {
-                return Ok(HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER));
-            }
-            let name_len = u32::from_le_bytes(
-                buffer[16..20]
-                    .try_into()
-                    .expect("the length check above covers these bytes"),
-            );
-            let Some(name_bytes) = usize::try_from(name_len)
-                .ok()
-                .and_then(|len| buffer.get(20..)?.get(..len))
-            else {
-                return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
-            };
-            let units = match utf16le_to_units(name_bytes) {
-                Some(u) => u,
-                None => return Ok(HandlerResponse::err(ntstatus::STATUS_OBJECT_NAME_INVALID)),
-            };
-            let new_path = match SmbPath::from_utf16(&units) {
-                Ok(p) => p,
-                Err(e) => return Ok(HandlerResponse::err(e.to_nt_status())),
+            let (new_path, replace) = match new_name(&buffer) {
+                Ok(found) => found,
+                Err(status) => return Ok(HandlerResponse::err(status)),
             };
             let rename = Rename {
                 file_id: req.file_id,
                 to: new_path,
-                replace: buffer[0] != 0,
+                replace,
             };
             match rename_attempt(conn, hdr, &rename, Stage::Start).await {
                 Renamed::Done(result) => result,
                 Renamed::Wait(wait) => return Err((wait, rename)),
             }
         }
+        Class::Link => match new_name(&buffer) {
+            Ok((to, replace)) => {
+                let backend = tree_arc.read().await.backend.clone();
+                link(&share, backend.as_ref(), &open_arc, &to, replace).await
+            }
+            Err(status) => Err(status),
+        },
     };
 
     if let Err(status) = result {
         return Ok(HandlerResponse::err(status));
     }
     Ok(set_info_ok())
+}
+
+/// The path that a FileRenameInformation or a FileLinkInformation names,
+/// and whether an entry there is replaced (MS-FSCC 2.4.42.2, 2.4.27.2):
+///   ReplaceIfExists (1) | Reserved (7) | RootDirectory (8) | FileNameLength (4) | FileName...
+fn new_name(buffer: &[u8]) -> Result<(SmbPath, bool), u32> {
+    let short = ntstatus::STATUS_INFO_LENGTH_MISMATCH;
+    let (head, name) = buffer.split_first_chunk::<20>().ok_or(short)?;
+    if head[8..16] != [0; 8] {
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
+    }
+    let name_len = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
+    let name = name.get(..name_len as usize).ok_or(short)?;
+    let units = utf16le_to_units(name).ok_or(ntstatus::STATUS_OBJECT_NAME_INVALID)?;
+    let path = SmbPath::from_utf16(&units).map_err(|e| e.to_nt_status())?;
+    Ok((path, head[0] != 0))
+}
+
+/// FileLinkInformation (MS-FSA 2.1.5.15.6). A target that is open is not
+/// replaced.
+async fn link(
+    share: &ShareBindings,
+    backend: &dyn ShareBackend,
+    open_arc: &RwLock<Open>,
+    to: &SmbPath,
+    replace: bool,
+) -> Result<(), u32> {
+    let case_sensitive = share.backend.capabilities().case_sensitive;
+    let _renames = share.files.rename_lock().await;
+    let (file_index, from) = {
+        let open = open_arc.read().await;
+        let file = open.file.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
+        if open.is_directory {
+            return Err(ntstatus::STATUS_FILE_IS_A_DIRECTORY);
+        }
+        if file.delete_pending() {
+            return Err(ntstatus::STATUS_ACCESS_DENIED);
+        }
+        (file.index(), file.path())
+    };
+    if to.is_root() {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    if replace && !same_path(&from, to, case_sensitive) && share.files.path_is_open(to, case_sensitive) {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    let added = [Change {
+        path: to,
+        action: FILE_ACTION_ADDED,
+        filter: FILE_NOTIFY_CHANGE_FILE_NAME,
+        seen: true,
+    }];
+    let expected = share.watches.expect(&added, None);
+    let made = backend.link(&from, file_index, to, replace).await;
+    made.map_err(|e| e.to_nt_status())?;
+    expected.report(&share.watches, &added);
+    Ok(())
 }
 
 /// Reports a change through `open_arc` that matches the filter bits
