@@ -7,7 +7,6 @@ use larder_serve::fuse::clear_remains;
 
 use super::args::{Global, MountArgs};
 use super::{absolute, daemon};
-use crate::daemon::is_dead;
 
 pub(super) async fn mount(global: &Global, args: MountArgs) -> Result<(), Failure> {
     let client = daemon(global).await?;
@@ -26,19 +25,14 @@ pub(super) async fn mount(global: &Global, args: MountArgs) -> Result<(), Failur
 
 pub(super) async fn umount(global: &Global, dir: &Path) -> Result<(), Failure> {
     let dir = absolute(dir)?;
-    if std::fs::metadata(&dir).is_err_and(|e| is_dead(&e)) {
-        return clear(global, &dir);
+    let show = dir.display();
+    // A mount whose daemon is gone is known to no other.
+    if clear_remains(&dir).map_err(|e| Failure::io(format_args!("cannot unmount {show}"), &e))? {
+        return global.out().answer(&Done {}, |_| format!("{show} is no longer mounted: its larder had ended"));
     }
     let client = daemon(global).await?;
     // A mount is known by its real path; one whose server hangs cannot be resolved, and goes by the name given.
     let dir = dir.canonicalize().unwrap_or(dir);
     let done: Done = client.post("/v1/unmount", &UnmountRequest { dir: dir.clone() }).await?;
     global.out().answer(&done, |_| format!("{} is no longer mounted", dir.display()))
-}
-
-/// The daemon behind this mount is gone, and no other knows of it.
-fn clear(global: &Global, dir: &Path) -> Result<(), Failure> {
-    let show = dir.display();
-    clear_remains(dir).map_err(|e| Failure::io(format_args!("cannot unmount {show}"), &e))?;
-    global.out().answer(&Done {}, |_| format!("{show} is no longer mounted: its larder had ended"))
 }

@@ -39,7 +39,7 @@ impl Mounts {
         options: MountOptions,
     ) -> Result<MountStatus, Failure> {
         let show = dir.display().to_string();
-        let dir = clear_remains(dir).and_then(|()| dir.canonicalize()).map_err(|e| {
+        let dir = clear_remains(dir).and_then(|_| dir.canonicalize()).map_err(|e| {
             Failure::io(format_args!("cannot mount on {show}"), &e).action(format!("make the folder: mkdir -p {show}"))
         })?;
         self.check_room(&dir)?;

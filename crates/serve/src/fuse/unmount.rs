@@ -10,11 +10,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-/// Takes the remains of a mount away whose process died: everything there fails with ENOTCONN until somebody does.
-pub fn clear_remains(dir: &Path) -> io::Result<()> {
-    match std::fs::metadata(dir) {
-        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => unmount(dir, true),
-        _ => Ok(()),
+/// Takes the remains of a mount away whose process died, if `dir` is such a one, and says whether it was.
+pub fn clear_remains(dir: &Path) -> io::Result<bool> {
+    // The kernel may remember the attributes of the mount's root, but not its statistics.
+    match rustix::fs::statfs(dir) {
+        Err(Errno::NOTCONN) => unmount(dir, true).map(|()| true),
+        _ => Ok(false),
     }
 }
 

@@ -71,6 +71,9 @@ impl Mounts {
 /// A MNT whose export is found and open to the client: the rest needs the volume.
 pub struct Mnt {
     xid: u32,
+    client: IpAddr,
+    /// As the client wrote it.
+    path: String,
     export: Arc<ExportState>,
     cred: Cred,
     /// Directories below the export's root.
@@ -93,7 +96,7 @@ pub fn answer(call: &CallHeader<'_>, exports: &Exports, mounts: &Mounts, client:
     begin_accepted(&mut w, call.xid, AcceptStat::Success);
     match call.proc_num {
         0 => {}
-        1 => return mnt(call, exports, mounts, client, w),
+        1 => return mnt(call, exports, client, w),
         2 => dump(&mut w, mounts),
         3 => match path_arg(call) {
             Ok(path) => mounts.remove(client, Some(&String::from_utf8_lossy(path))),
@@ -116,7 +119,7 @@ fn restart(w: &mut Writer, xid: u32, stat: AcceptStat) {
     begin_accepted(w, xid, stat);
 }
 
-fn mnt(call: &CallHeader<'_>, exports: &Exports, mounts: &Mounts, client: IpAddr, mut w: Writer) -> Answered {
+fn mnt(call: &CallHeader<'_>, exports: &Exports, client: IpAddr, mut w: Writer) -> Answered {
     let Ok(path) = path_arg(call) else {
         restart(&mut w, call.xid, AcceptStat::GarbageArgs);
         return Answered::Now(w);
@@ -132,8 +135,8 @@ fn mnt(call: &CallHeader<'_>, exports: &Exports, mounts: &Mounts, client: IpAddr
     });
     match allowed {
         Ok((export, cred, below)) => {
-            mounts.add(client, &String::from_utf8_lossy(path));
-            Answered::Mnt(Mnt { xid: call.xid, export, cred, below, scratch: w.into_inner() })
+            let path = String::from_utf8_lossy(path).into_owned();
+            Answered::Mnt(Mnt { xid: call.xid, client, path, export, cred, below, scratch: w.into_inner() })
         }
         Err(status) => {
             w.u32(status as u32);
@@ -159,13 +162,14 @@ fn find(exports: &Exports, path: &[u8]) -> Option<(Arc<ExportState>, Vec<Vec<u8>
 }
 
 /// Carries out a MNT: the handle of the directory, and AUTH_SYS as the flavor to use.
-pub async fn run(mnt: Mnt) -> Reply {
+pub async fn run(mnt: Mnt, mounts: &Mounts) -> Reply {
     const FLAVORS: [u32; 2] = [1, 0];
     let found = walk(&mnt).await;
     let mut w = Writer::new(mnt.scratch);
     restart(&mut w, mnt.xid, AcceptStat::Success);
     match found {
         Ok(dir) => {
+            mounts.add(mnt.client, &mnt.path);
             w.u32(MountStatus::Ok as u32);
             w.opaque(&handle::encode(&mnt.export.key, dir.id));
             w.length(FLAVORS.len());

@@ -247,18 +247,19 @@ impl<'a> Reader<'a> {
         self.opaque(NAME_DECODED_MAX)
     }
 
-    /// `nfstime3`: unsigned seconds.
-    pub fn time(&mut self) -> Result<Timestamp, Garbage> {
+    /// `nfstime3`: unsigned seconds, and less than a second of nanoseconds.
+    pub fn time(&mut self) -> Result<Timestamp, Fail> {
         let (secs, nanos) = (self.u32()?, self.u32()?);
-        Ok(Timestamp::new(secs.into(), nanos))
+        let valid = nanos < 1_000_000_000;
+        if valid { Ok(Timestamp::new(secs.into(), nanos)) } else { Err(Status::Inval.into()) }
     }
 
-    fn set_time(&mut self) -> Result<Option<SetTime>, Garbage> {
+    fn set_time(&mut self) -> Result<Option<SetTime>, Fail> {
         match self.u32()? {
             0 => Ok(None),
             1 => Ok(Some(SetTime::Now)),
             2 => Ok(Some(SetTime::To(self.time()?))),
-            _ => Err(Garbage),
+            _ => Err(Fail::Garbage),
         }
     }
 
@@ -267,7 +268,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `sattr3`.
-    pub fn set_attr(&mut self) -> Result<SetAttr, Garbage> {
+    pub fn set_attr(&mut self) -> Result<SetAttr, Fail> {
         Ok(SetAttr {
             mode: self.optional_u32()?.map(|mode| mode & 0o7777),
             uid: self.optional_u32()?,
@@ -407,8 +408,10 @@ pub mod tests {
         };
         assert_eq!(set, want);
         for len in 0..bytes.len() {
-            assert!(Reader::new(&bytes[..len]).set_attr().is_err());
+            assert!(matches!(Reader::new(&bytes[..len]).set_attr(), Err(Fail::Garbage)));
         }
+        let no_time = [&5u32.to_be_bytes()[..], &1_000_000_000u32.to_be_bytes()].concat();
+        assert!(matches!(Reader::new(&no_time).time(), Err(Fail::Status(Status::Inval))));
     }
 
     #[test]

@@ -35,14 +35,14 @@ pub enum Service {
 /// What needs a volume.
 pub enum Work {
     Nfs(Call),
-    Mnt(mount::Mnt),
+    Mnt(mount::Mnt, Arc<Shared>),
 }
 
 impl Work {
     pub async fn run(self) -> Reply {
         match self {
             Work::Nfs(call) => ops::run(call).await,
-            Work::Mnt(mnt) => Box::pin(mount::run(mnt)).await,
+            Work::Mnt(mnt, shared) => Box::pin(mount::run(mnt, &shared.mounts)).await,
         }
     }
 
@@ -120,7 +120,7 @@ impl Session {
             (Service::Files, MOUNT_PROGRAM) => {
                 self.refresh();
                 match mount::answer(&call, &self.exports, &self.shared.mounts, self.client, w.into_inner()) {
-                    mount::Answered::Mnt(mnt) => return Next::Work(Work::Mnt(mnt)),
+                    mount::Answered::Mnt(mnt) => return Next::Work(Work::Mnt(mnt, Arc::clone(&self.shared))),
                     mount::Answered::Now(written) => w = written,
                 }
             }

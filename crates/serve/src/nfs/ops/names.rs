@@ -4,7 +4,7 @@ use larder_volume::{Attr, Changed, CreateMode, FileKind, RenameMode, SYMLINK_BYT
 
 use super::super::handle::HANDLE_BYTES_MAX;
 use super::super::proto::{Fail, NAME_DECODED_MAX, Status, check_name};
-use super::super::xdr::{Garbage, Reader};
+use super::super::xdr::Reader;
 use super::{Answer, Call};
 
 /// Modes where the caller gives none, as with an exclusive CREATE until its SETATTR comes.
@@ -32,12 +32,12 @@ fn check_old_name(name: &[u8]) -> Result<(), Fail> {
     if is_dots(name) { Err(Status::Inval.into()) } else { Ok(()) }
 }
 
-fn create_how(args: &mut Reader<'_>) -> Result<(CreateMode, SetAttr), Garbage> {
+fn create_how(args: &mut Reader<'_>) -> Result<(CreateMode, SetAttr), Fail> {
     Ok(match args.u32()? {
         0 => (CreateMode::Unchecked, args.set_attr()?),
         1 => (CreateMode::Guarded, args.set_attr()?),
         2 => (CreateMode::Exclusive(args.fixed()?), SetAttr::default()),
-        _ => return Err(Garbage),
+        _ => return Err(Fail::Garbage),
     })
 }
 
