@@ -68,6 +68,16 @@ def test_nothing_runs_out_of_the_page_or_overlaps(reports, browser, size):
         assert browser.out_of_the_page() == [] and browser.clashes() == [], name
 
 
+@pytest.mark.parametrize("wide", [1280, 800])
+def test_no_table_is_cut_off(reports, browser, wide):
+    """Of tables in a box that scrolls nobody sees that there is more, least of all without scroll bars."""
+    for name in ["box-a", "box-d", "box-e", "compare"]:
+        browser.open(reports / f"{name}.html", (wide, 900))
+        browser.run("document.querySelectorAll('details').forEach((d) => d.open = true)")
+        cut = browser.run("return [...document.querySelectorAll('.scroll, th, td')].filter((e) => e.clientWidth && e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent.slice(0, 60))")
+        assert cut == [], f"{name}: cut off at the right"
+
+
 # What A4 leaves within the page's own margins, in CSS pixels: 184 x 271 mm.
 PAPER = (695, 1024)
 

@@ -32,6 +32,7 @@ pub(super) fn chain(reading: &Reading) -> Described {
         record_bytes: None,
         compression_ratio: 1.0,
         degraded: false,
+        slots: None,
         of_bench: false,
         links: links.into_values().collect(),
         disks,
@@ -54,7 +55,22 @@ fn disk(drive: &Drive, links: &mut BTreeMap<String, Link>) -> Disk {
     let direct = matches!(drive.bus, Bus::Nvme | Bus::Usb);
     let shared = drive.hops.iter().skip(usize::from(direct));
     let via = shared.map(|hop| link(hop, links)).collect();
-    Disk { name: drive.name.clone(), count: 1, kind: kind(drive), connection: own, via, ..Disk::default() }
+    let best = match drive.bus {
+        Bus::Sata => drive.sata_best.as_deref().and_then(sata),
+        Bus::Nvme | Bus::Usb => drive.hops.first().and_then(could),
+        _ => None,
+    };
+    let could = best.filter(|best| own.as_ref().is_some_and(|own| best.practical > own.practical * MORE));
+    Disk {
+        name: drive.name.clone(),
+        count: 1,
+        kind: kind(drive),
+        connection: own,
+        could,
+        temperature_c: drive.temperature_c.map(|degrees| degrees as f64),
+        via,
+        ..Disk::default()
+    }
 }
 
 fn kind(drive: &Drive) -> Option<DiskKind> {
@@ -72,16 +88,7 @@ fn kind(drive: &Drive) -> Option<DiskKind> {
 
 fn own_wire(drive: &Drive) -> Option<Wire> {
     match drive.bus {
-        Bus::Sata => {
-            let speed = gigabits(drive.sata_now.as_ref()?)?;
-            Wire::named(if speed < 2.0 {
-                "SATA 1.5G"
-            } else if speed < 4.0 {
-                "SATA 3G"
-            } else {
-                "SATA 6G"
-            })
-        }
+        Bus::Sata => sata(drive.sata_now.as_deref()?),
         Bus::Usb => {
             let hop = drive.hops.first().filter(|h| h.kind == HopKind::Usb)?;
             match drive.usb_driver {
@@ -94,6 +101,30 @@ fn own_wire(drive: &Drive) -> Option<Wire> {
     }
 }
 
+/// `3.0 Gbps` as a wire.
+fn sata(speed: &str) -> Option<Wire> {
+    let speed = gigabits(speed)?;
+    Wire::named(if speed < 2.0 {
+        "SATA 1.5G"
+    } else if speed < 4.0 {
+        "SATA 3G"
+    } else {
+        "SATA 6G"
+    })
+}
+
+/// So much more than what was agreed on is another speed or width.
+const MORE: f64 = 1.02;
+
+/// What both ends of a hop can, where they agreed on less.
+fn could(hop: &Hop) -> Option<Wire> {
+    let best = match (hop.own_best_bytes_per_s, hop.port_best_bytes_per_s) {
+        (Some(own), Some(port)) if port < own => hop.port_best.as_deref(),
+        _ => hop.own_best.as_deref(),
+    };
+    Wire::named(best?).filter(|best| best.practical > hop.bytes_per_s * MORE)
+}
+
 fn link(hop: &Hop, links: &mut BTreeMap<String, Link>) -> String {
     let role = if hop.role.is_empty() { "controller" } else { hop.role.as_str() };
     let name = format!("the {role} at {} ({})", hop.address, hop.now);
@@ -103,6 +134,7 @@ fn link(hop: &Hop, links: &mut BTreeMap<String, Link>) -> String {
         read: hop.bytes_per_s,
         write: hop.bytes_per_s,
         duplex: wire.as_ref().map_or(Duplex::Half, |w| w.duplex),
+        could: could(hop),
         wire,
         via: Vec::new(),
     });

@@ -7,14 +7,24 @@ use super::describe::{Described, Measured, Path, What};
 use super::misleading::{from_memory, misleading};
 use super::questions::{Question, questions};
 use super::remarks::remarks;
-use super::stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, stages};
-use super::suspects::{IRQ_PERCENT, STEAL_PERCENT, Suspicion, THROTTLED_PERCENT, suspect};
+use super::stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, count, link_of, stages, used};
+use super::suspects::{
+    IRQ_PERCENT, STEAL_PERCENT, Suspicion, THROTTLED_PERCENT, beside_the_processor, losses, slower_wire, suspect,
+};
 use super::words::{client_processor, path_words, processor, rate_words};
 
 /// A core this busy has no more to give.
 pub(super) const CORE_FULL_PERCENT: f64 = 95.0;
 /// From here on a wire is called full.
 const WIRE_FULL_SHARE: f64 = 0.90;
+/// A wire on which segments are lost is called full from here on: below, the losses keep it from being so.
+const LOSSY_FULL_SHARE: f64 = 0.94;
+/// What exceeds a capacity by more than this was not held by it, or is not known so well.
+const EXACT_SHARE: f64 = 1.05;
+/// A wire so slow is filled long before any core.
+pub(super) const SLOW_WIRE_BYTES_PER_S: f64 = 12.5e6;
+/// So much of it is enough beside cores that are full: those have other work, and little time for what it needs.
+const SLOW_WIRE_SHARE: f64 = 0.70;
 /// The upper end of what is usual, over the lower.
 const RANGE_MAX: f64 = 12.0;
 /// Two stages this near to each other cap alike.
@@ -29,6 +39,9 @@ pub enum Cause {
     Processor { full: usize, watched: usize },
     /// B2, at the other end.
     Client { full: usize, watched: usize },
+    /// B2, at both ends at the same time.
+    #[serde(rename = "both-ends")]
+    BothEnds { full: usize, watched: usize, client_full: usize, client_watched: usize },
     /// B7: what the figures look like, though none of them proves it.
     Suspected(Suspicion),
     /// B3.
@@ -46,6 +59,9 @@ impl Cause {
             Self::Stage(stage) => stage.name.clone(),
             Self::Processor { full, watched } => format!("the processor ({full} of {watched} cores full)"),
             Self::Client { full, watched } => format!("the client's processor ({full} of {watched} cores full)"),
+            Self::BothEnds { full, watched, client_full, client_watched } => format!(
+                "both processors ({full} of {watched} cores full, {client_full} of {client_watched} at the client)"
+            ),
             Self::Suspected(suspicion) => suspicion.what.clone(),
             Self::Unexplained => "not explained".to_owned(),
             Self::Misleading(_) => "proves nothing".to_owned(),
@@ -130,7 +146,7 @@ fn asked(first: &Question, count: usize) -> String {
 
 pub(super) fn explain(described: &Described, measured: &Measured, doubt: Option<&Question>) -> Finding {
     let stages = stages(described, measured);
-    let (mut cause, confidence) = match (doubt, misleading(described, measured)) {
+    let (mut cause, mut confidence) = match (doubt, misleading(described, measured)) {
         (Some(question), _) => (Cause::Asked(question.text.clone()), Confidence::Open),
         (None, Some(why)) => {
             past_memory(described, measured, &stages).unwrap_or((Cause::Misleading(why), Confidence::Open))
@@ -138,19 +154,19 @@ pub(super) fn explain(described: &Described, measured: &Measured, doubt: Option<
         (None, None) => cause(described, measured, &stages),
     };
     if let Cause::Stage(stage) = &mut cause {
-        name_root(described, measured, stage);
+        confidence = confidence.min(name_root(described, measured, stage));
     }
-    let mut sentence = sentence(described, measured, &cause, &stages);
+    let mut sentence = sentence(described, measured, (&cause, confidence), &stages);
     if from_memory(described, measured) && !matches!(cause, Cause::Misleading(_) | Cause::Asked(_)) {
         sentence.push_str(" (the server had the file in memory: its disks may be slower)");
     }
     Finding { title: path_words(measured), measured: measured.clone(), cause, confidence, stages, sentence }
 }
 
-/// What was the limit further down is the limit here: it is named, not only where it was seen.
-fn name_root(described: &Described, measured: &Measured, stage: &mut Stage) {
+/// What was the limit further down is the limit here: it is named, not only where it was seen. How sure that is.
+fn name_root(described: &Described, measured: &Measured, stage: &mut Stage) -> Confidence {
     if stage.basis != Basis::Measured || stage.kind == StageKind::Disks {
-        return;
+        return Confidence::Certain;
     }
     let below = |m: &&Measured| {
         let wire = stage.kind == StageKind::Network;
@@ -163,9 +179,10 @@ fn name_root(described: &Described, measured: &Measured, stage: &mut Stage) {
         .filter(below)
         .min_by(|a, b| (a.rate - stage.capacity).abs().total_cmp(&(b.rate - stage.capacity).abs()))
     else {
-        return;
+        return Confidence::Certain;
     };
-    let root = match explain(described, lower, None).cause {
+    let found = explain(described, lower, None);
+    let root = match found.cause {
         // Where that one came from further down still, only its beginning is told.
         Cause::Stage(root) if root.basis == Basis::Measured => {
             root.name.split_once(" (the ").map_or(root.name.clone(), |(name, _)| name.to_owned())
@@ -174,11 +191,14 @@ fn name_root(described: &Described, measured: &Measured, stage: &mut Stage) {
         Cause::Processor { .. } => processor(lower),
         Cause::Client { .. } => client_processor(lower),
         Cause::Suspected(suspicion) => suspicion.what,
-        Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => return,
+        Cause::BothEnds { .. } => format!("{} and {}", processor(lower), client_processor(lower)),
+        // That what is below is the limit was measured, whatever holds that.
+        Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => return Confidence::Certain,
     };
-    if root != stage.name {
+    if !stage.name.starts_with(&root) {
         stage.name = format!("{root} ({})", stage.name);
     }
+    found.confidence
 }
 
 /// A file in the server's memory says nothing of disks. What it says of wire, processor and client is as good as ever.
@@ -187,7 +207,7 @@ fn past_memory(described: &Described, measured: &Measured, stages: &[Stage]) -> 
     let stages: Vec<Stage> = stages.iter().filter(passed).cloned().collect();
     let found = from_memory(described, measured).then(|| cause(described, measured, &stages))?;
     let proven = match &found.0 {
-        Cause::Stage(_) | Cause::Processor { .. } | Cause::Client { .. } => true,
+        Cause::Stage(_) | Cause::Processor { .. } | Cause::Client { .. } | Cause::BothEnds { .. } => true,
         Cause::Suspected(suspicion) => AFTER_DISKS.contains(&suspicion.code),
         Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => false,
     };
@@ -216,20 +236,23 @@ fn full(cores: &[f64]) -> usize {
 
 fn cause(described: &Described, measured: &Measured, stages: &[Stage]) -> (Cause, Confidence) {
     let (here, there) = (full(&measured.cores_percent), full(&measured.how.client_cores));
-    let proof = if here + there > 0 { FULL_SHARE } else { PROOF_SHARE };
+    let busy = here + there > 0;
     let known = |s: &&Stage| s.basis != Basis::Usual;
-    // A cipher at its rate is the busy core.
-    let proof = |s: &&Stage| {
-        let own = matches!(s.kind, StageKind::Processor | StageKind::Client);
-        measured.rate >= s.capacity * if own { PROOF_SHARE } else { proof }
-    };
+    let proof = |s: &&Stage| measured.rate >= s.capacity * proof_share(s, busy);
     if let Some(lowest) = stages.iter().find(known).filter(proof) {
         // The lowest of those that are known proves nothing while one below it may be lower still.
         let first = stages.first().filter(|s| s.capacity < lowest.capacity && measured.rate >= s.capacity_low);
-        if first.is_none() {
-            let sure = measured.rate >= lowest.capacity * WIRE_FULL_SHARE;
-            return (Cause::Stage(lowest.clone()), if sure { Confidence::Certain } else { Confidence::Likely });
+        let wire = lowest.kind == StageKind::Network && lowest.basis != Basis::Measured;
+        let lossy = wire && measured.rate < lowest.capacity * LOSSY_FULL_SHARE;
+        if let Some(losses) = losses(described, measured, stages).filter(|_| lossy && !busy) {
+            return (Cause::Suspected(losses), Confidence::Likely);
         }
+        if first.is_none() {
+            return (Cause::Stage(lowest.clone()), how_sure(described, measured, lowest, stages));
+        }
+    }
+    if let Some(slower) = slower_wire(described, measured, stages).filter(|_| busy) {
+        return (Cause::Suspected(slower), Confidence::Likely);
     }
     // A quota is more than the cores say: what they do meanwhile may be somebody else's.
     let held_back = measured.how.quota.is_some();
@@ -242,14 +265,20 @@ fn cause(described: &Described, measured: &Measured, stages: &[Stage]) -> (Cause
         (measured.rate >= work.capacity * PROOF_SHARE).then(|| (Cause::Stage(work.clone()), Confidence::Certain))
     };
     let at_end = [(here, StageKind::Processor), (there, StageKind::Client)];
-    if let Some(found) = at_end.into_iter().filter(|(full, _)| *full > 0).find_map(|(_, kind)| named(kind)) {
+    let at_end = at_end.into_iter().filter(|_| here == 0 || there == 0);
+    if let Some(found) = at_end.filter(|(full, _)| *full > 0).find_map(|(_, kind)| named(kind)) {
         return found;
     }
-    if here > 0 {
-        return (Cause::Processor { full: here, watched: measured.cores_percent.len() }, Confidence::Certain);
-    }
-    if there > 0 {
-        return (Cause::Client { full: there, watched: measured.how.client_cores.len() }, Confidence::Certain);
+    let (watched, client_watched) = (measured.cores_percent.len(), measured.how.client_cores.len());
+    let full = match (here, there) {
+        (0, 0) => None,
+        (full, 0) => Some(Cause::Processor { full, watched }),
+        (0, full) => Some(Cause::Client { full, watched: client_watched }),
+        (full, client_full) => Some(Cause::BothEnds { full, watched, client_full, client_watched }),
+    };
+    if let Some(full) = full {
+        let other = beside_the_processor(described, measured, stages).is_some();
+        return (full, if other { Confidence::Likely } else { Confidence::Certain });
     }
     if let Some(suspicion) = suspect(described, measured, stages) {
         return (Cause::Suspected(suspicion), Confidence::Likely);
@@ -263,51 +292,129 @@ fn cause(described: &Described, measured: &Measured, stages: &[Stage]) -> (Cause
     }
 }
 
-fn sentence(described: &Described, measured: &Measured, cause: &Cause, stages: &[Stage]) -> String {
+/// From which part of a capacity on a measurement proves it.
+fn proof_share(stage: &Stage, busy: bool) -> f64 {
+    // A cipher at its rate is the busy core.
+    let own = matches!(stage.kind, StageKind::Processor | StageKind::Client);
+    let slow_wire = stage.kind == StageKind::Network && stage.capacity <= SLOW_WIRE_BYTES_PER_S;
+    match busy && !own {
+        true if slow_wire => SLOW_WIRE_SHARE,
+        true => FULL_SHARE,
+        false => PROOF_SHARE,
+    }
+}
+
+/// Certain is what was reached, and what nothing else explains as well.
+fn how_sure(described: &Described, measured: &Measured, stage: &Stage, stages: &[Stage]) -> Confidence {
+    let reached = measured.rate / stage.capacity;
+    let of_cores = is_of_cores(described, measured, stage);
+    let cores = full(&measured.cores_percent) + full(&measured.how.client_cores) > 0 && !of_cores;
+    let wires = |s: &Stage| matches!(s.kind, StageKind::Network | StageKind::Link | StageKind::Client);
+    // A switch's wire like the card's is the same limit.
+    let other = alike(stage, stages).is_some_and(|s| !wires(s) || !wires(stage));
+    // What was measured below has a reason of its own, which may be that other.
+    let other = other && stage.basis != Basis::Measured;
+    match (WIRE_FULL_SHARE..=EXACT_SHARE).contains(&reached) && !other && !cores {
+        true => Confidence::Certain,
+        false => Confidence::Likely,
+    }
+}
+
+/// Another stage, of another kind, that allows hardly more.
+fn alike<'a>(stage: &Stage, stages: &'a [Stage]) -> Option<&'a Stage> {
+    let near = |s: &&Stage| *s != stage && s.capacity >= stage.capacity && s.capacity <= stage.capacity * ALIKE;
+    let other = |s: &&Stage| s.kind != stage.kind && s.kind != StageKind::Storage && s.basis != Basis::Usual;
+    stages.iter().filter(near).find(other)
+}
+
+fn is_of_cores(described: &Described, measured: &Measured, stage: &Stage) -> bool {
+    let itself = |name: String| stage.name.starts_with(&name);
+    described.is_work(stage)
+        || itself(processor(measured))
+        || itself(client_processor(measured))
+        || matches!(stage.kind, StageKind::Processor | StageKind::Client)
+}
+
+/// Capacities have names of one and of several things.
+fn allow(name: &str) -> &'static str {
+    let several = ["the disks", "both processors"].iter().any(|start| name.starts_with(start))
+        || name.contains("requests in flight");
+    if several { "they allow" } else { "it allows" }
+}
+
+/// The kind of disk that a range is usual of, where all are of one.
+fn of_kind(described: &Described, measured: &Measured) -> String {
+    let used = used(described, measured);
+    let kind = used.first().and_then(|(disk, _)| disk.kind);
+    let Some(kind) = kind.filter(|kind| used.iter().all(|(disk, _)| disk.kind == Some(*kind))) else {
+        return String::new();
+    };
+    let name = kind.physical().name;
+    match count(&used) {
+        1 if name.starts_with(['N', 'e']) => format!(" of an {name}"),
+        1 => format!(" of a {name}"),
+        n => format!(" of {n} {name}s"),
+    }
+}
+
+fn sentence(
+    described: &Described,
+    measured: &Measured,
+    (cause, confidence): (&Cause, Confidence),
+    stages: &[Stage],
+) -> String {
+    let is = if confidence == Confidence::Certain { "is" } else { "is most likely" };
     let (doing, rate) = (path_words(measured), rate_words(measured.rate, measured.what));
     match cause {
         Cause::Stage(stage) if stage.capacity_low < stage.capacity * PROOF_SHARE => {
             let (low, high) =
                 (rate_words(stage.capacity_low, measured.what), rate_words(stage.capacity, measured.what));
-            let range = if stage.basis == Basis::Usual { "usual" } else { "possible, by where the data lies" };
+            let range = match stage.basis {
+                Basis::Usual => format!("usual{}", of_kind(described, measured)),
+                _ => "possible, by where the data lies".to_owned(),
+            };
             format!("{doing} ({rate}) is most likely capped by {}: {low} to {high} are {range}", stage.name)
         }
         Cause::Stage(stage) => {
             let percent = measured.rate / stage.capacity * 100.0;
             let most = rate_words(stage.capacity, measured.what);
-            let alike = stages
-                .iter()
-                .find(|s| *s != stage && s.capacity >= stage.capacity && s.capacity <= stage.capacity * ALIKE);
-            let alike =
-                alike.filter(|s| s.kind != stage.kind && s.kind != StageKind::Storage && s.basis != Basis::Usual);
-            let alike = alike.map(|s| format!(", and {} allows hardly more", s.name)).unwrap_or_default();
-            let itself = |name: String| stage.name.starts_with(&name);
-            let of_cores = described.is_work(stage)
-                || itself(processor(measured))
-                || itself(client_processor(measured))
-                || matches!(stage.kind, StageKind::Processor | StageKind::Client);
-            let cores = if of_cores { String::new() } else { no_more_to_give(measured) };
-            format!(
-                "{doing} ({rate}) is capped by {}: {percent:.0} % of the {most} that it allows{alike}{cores}",
-                stage.name
-            )
+            let alike = alike(stage, stages).filter(|s| !stage.name.starts_with(&s.name));
+            let alike = alike.map(|s| format!(", and {} allow{} hardly more", s.name, plural(&s.name)));
+            let cores = if is_of_cores(described, measured, stage) { String::new() } else { no_more_to_give(measured) };
+            let how = match percent > EXACT_SHARE * 100.0 {
+                true => {
+                    format!("alone {} gave {most}, so one of the two was measured differently", pronoun(&stage.name))
+                }
+                false => format!("{percent:.0} % of the {most} that {}", allow(&stage.name)),
+            };
+            format!("{doing} ({rate}) {is} capped by {}: {how}{}{cores}", stage.name, alike.unwrap_or_default())
         }
         Cause::Processor { full, watched } => {
             let cores = cores_words(*full, *watched);
             let parts = work_words(described, measured, StageKind::Processor, stages);
-            format!("{doing} ({rate}) is capped by {}: {cores}{parts}", processor(measured))
+            format!("{doing} ({rate}) {is} capped by {}: {cores}{parts}", processor(measured))
         }
         Cause::Client { full, watched } => {
             let cores = cores_words(*full, *watched);
             let parts = work_words(described, measured, StageKind::Client, stages);
-            format!("{doing} ({rate}) is capped by {}: {cores}{parts}", client_processor(measured))
+            format!("{doing} ({rate}) {is} capped by {}: {cores}{parts}", client_processor(measured))
         }
-        Cause::Suspected(s) => format!("{doing} ({rate}) is most likely capped by {}: {}", s.what, s.why),
+        Cause::BothEnds { full, watched, client_full, client_watched } => {
+            let (here, there) = (processor(measured), client_processor(measured));
+            let (cores, client) = (cores_words(*full, *watched), cores_words(*client_full, *client_watched));
+            let parts = work_words(described, measured, StageKind::Processor, stages);
+            let others = work_words(described, measured, StageKind::Client, stages);
+            format!("{doing} ({rate}) {is} capped by both ends: {here}, {cores}{parts}; {there}, {client}{others}")
+        }
+        Cause::Suspected(s) => {
+            let cores = if s.code == "rung-below" { no_more_to_give(measured) } else { String::new() };
+            format!("{doing} ({rate}) is most likely capped by {}: {}{cores}", s.what, s.why)
+        }
         Cause::Misleading(why) => format!("{doing} ({rate}) proves nothing: {why}"),
         Cause::Asked(text) => format!("{doing} ({rate}) cannot be judged: {text}"),
         Cause::Unexplained => {
-            let most =
-                stages.first().map(|s| format!(": {} would allow {}", s.name, rate_words(s.capacity, measured.what)));
+            let more = stages.iter().find(|s| s.capacity >= measured.rate);
+            let most = more.map(|s| format!(": {} would allow {}", s.name, rate_words(s.capacity, measured.what)));
             let look = missing(described, measured, stages);
             format!("{doing} ({rate}) is not explained by what is described{}; {look}", most.unwrap_or_default())
         }
@@ -345,6 +452,14 @@ fn work_words(described: &Described, measured: &Measured, kind: StageKind, stage
     words
 }
 
+fn pronoun(name: &str) -> &'static str {
+    if allow(name) == "they allow" { "they" } else { "it" }
+}
+
+fn plural(name: &str) -> &'static str {
+    if allow(name) == "they allow" { "" } else { "s" }
+}
+
 fn cores_words(full: usize, watched: usize) -> String {
     match (full, watched) {
         (1, 1) => "its core is busy".to_owned(),
@@ -360,6 +475,8 @@ fn missing(described: &Described, measured: &Measured, stages: &[Stage]) -> Stri
     let mut wanted = Vec::new();
     if measured.how.elsewhere.is_some() {
         wanted.push("measure the disks of the machine that serves (there: larder bench disk)");
+    } else if measured.path == Path::Disks && count(&used(described, measured)) == 1 {
+        wanted.push("say what its data sheet promises (read =, write =)");
     } else if measured.path != Path::Net && !has(StageKind::Disks) {
         wanted.push("say how fast one disk is by itself (fio)");
     }
@@ -420,13 +537,27 @@ fn verdict(described: &Described, findings: &[Finding]) -> (String, Confidence) 
     }
     let parts: Vec<&str> = picked.iter().map(|f| f.sentence.as_str()).collect();
     let confidence = picked.iter().map(|f| f.confidence).min().unwrap_or(Confidence::Open);
-    let full = |f: &&&Finding| {
-        matches!(&f.cause, Cause::Stage(s) if s.kind == StageKind::Network && f.measured.rate >= s.capacity * WIRE_FULL_SHARE
-            && !s.name.contains("as measured"))
-    };
+    let full = |f: &&&Finding| fills_its_wire(described, f);
     let prefix =
         if picked.iter().filter(full).count() == picked.len() { "nothing is wrong, the wire is full: " } else { "" };
     (format!("{prefix}{}", parts.join("; ")), confidence)
+}
+
+/// At the full rate of the box's wire, by its name or its figure, whatever of that wire is named: a switch or what was
+/// measured of it alone.
+fn fills_its_wire(described: &Described, finding: &Finding) -> bool {
+    let Cause::Stage(stage) = &finding.cause else { return false };
+    let Some(network) = &described.network else { return false };
+    let wire = match stage.kind {
+        StageKind::Network => true,
+        StageKind::Link => {
+            link_of(described, stage).is_some_and(|link| network.via.contains(&link.name) && link.could.is_none())
+        }
+        _ => false,
+    };
+    let share = finding.measured.bytes_per_s() / network.bytes_per_s;
+    let whole = network.wire.as_ref().is_none_or(|of| network.bytes_per_s >= of.practical * PROOF_SHARE);
+    wire && whole && share >= WIRE_FULL_SHARE
 }
 
 /// Without a measurement: what would be the limit, if all is as described.

@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use super::advice::{ADVICE_MAX, Advice, Means, spare};
 use super::chain::chain;
-use super::describe::{BadDescription, Described, Side};
+use super::describe::{BadDescription, Described, Path, Side};
 use super::diagnose::{Cause, Diagnosis, Finding, diagnose, foremost};
 use super::findings::{FAILING, Notice, notices};
 use super::from_bench;
 use super::reading::Reading;
-use super::stages::StageKind;
+use super::stages::{Basis, Stage, StageKind};
 use super::words::path_words;
 use crate::Machine;
 use crate::bench::BenchResult;
@@ -48,7 +48,7 @@ pub fn examine(machine: &Machine, reading: Reading, evidence: &Evidence) -> Resu
     match evidence.bench {
         Some(bench) => {
             diagnosis.remarks.extend(of_bench(bench));
-            join(&mut diagnosis, &notices);
+            join(&mut diagnosis, &notices, &reading);
         }
         None => on_paper(&mut diagnosis, &notices),
     }
@@ -116,13 +116,14 @@ const PROCESSOR: &[&str] = &[
 ];
 
 /// Codes of notices that concern a cause.
-fn concerned(cause: &Cause) -> &'static [&'static str] {
+fn concerned(finding: &Finding) -> &'static [&'static str] {
     const NETWORK: &[&str] = &[
         "nic-slow",
         "half-duplex",
         "nic-errors",
         "nic-drops",
         "nic-lane",
+        "pcie-below-both",
         "tcp-buffers",
         "window-scaling",
         "backlog",
@@ -144,13 +145,30 @@ fn concerned(cause: &Cause) -> &'static [&'static str] {
         "zfs-full",
         "zfs-degraded",
     ];
-    match cause {
-        Cause::Processor { .. } => PROCESSOR,
+    const LINKS: &[&str] = &[
+        "nic-lane",
+        "pcie-below-both",
+        "pcie-slot",
+        "sata-below-both",
+        "usb-below-best",
+        "shared-wire",
+        "usb-bot-bandwidth",
+        "net-and-disks-share",
+    ];
+    // Whoever measured another machine's share is its client: what was noticed here is of that end.
+    let elsewhere = finding.measured.how.elsewhere.is_some();
+    let (server, client): (&[&str], &[&str]) = if elsewhere { (&[], PROCESSOR) } else { (PROCESSOR, &[]) };
+    let storage: &[&str] = if elsewhere { &[] } else { STORAGE };
+    match &finding.cause {
+        Cause::Processor { .. } => server,
+        Cause::Client { .. } => client,
         Cause::Stage(stage) => match stage.kind {
             StageKind::Network => NETWORK,
-            StageKind::Processor => PROCESSOR,
-            StageKind::Disks | StageKind::Link | StageKind::Storage | StageKind::Latency => STORAGE,
-            StageKind::Client => &[],
+            StageKind::Processor => server,
+            StageKind::Link if finding.measured.path == Path::Net => NETWORK,
+            StageKind::Link => LINKS,
+            StageKind::Disks | StageKind::Storage | StageKind::Latency => storage,
+            StageKind::Client => client,
         },
         Cause::Suspected(suspicion) => match suspicion.code {
             "retransmits" | "duplex-mismatch" | "one-direction" | "one-of-a-bond" | "rung-below" | "wifi"
@@ -161,22 +179,23 @@ fn concerned(cause: &Cause) -> &'static [&'static str] {
             | "processor-elsewhere"
             | "host-steals"
             | "throttled"
-            | "cpu-quota" => PROCESSOR,
-            _ => STORAGE,
+            | "cpu-quota" => server,
+            "client-core-nearly-full" | "client-differs" => client,
+            _ => storage,
         },
-        Cause::Client { .. } | Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => &[],
+        Cause::BothEnds { .. } | Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => &[],
     }
 }
 
 /// What was noticed about the very thing that is the limit is the cheapest fix.
-fn join(diagnosis: &mut Diagnosis, notices: &[Notice]) {
+fn join(diagnosis: &mut Diagnosis, notices: &[Notice], reading: &Reading) {
     if !diagnosis.questions.is_empty() {
         return;
     }
     let mut more: Vec<Advice> = Vec::new();
     for finding in foremost(&diagnosis.findings) {
-        let codes = concerned(&finding.cause);
-        let mine = notices.iter().filter(|n| codes.contains(&n.code));
+        let codes = concerned(finding);
+        let mine = notices.iter().filter(|n| codes.contains(&n.code) && is_about(n, finding, reading));
         more.extend(mine.filter_map(|notice| advice(finding, notice)));
     }
     for advice in more {
@@ -188,13 +207,58 @@ fn join(diagnosis: &mut Diagnosis, notices: &[Notice]) {
     diagnosis.advice.truncate(ADVICE_MAX);
 }
 
+/// A wire by its name or figure, and no measurement of which other things may have been the limit.
+fn is_wire(stage: &Stage) -> bool {
+    matches!(stage.kind, StageKind::Network | StageKind::Link) && stage.basis != Basis::Measured
+}
+
+/// Codes of notices about what a wire carries.
+const WIDER: &[&str] = &[
+    "nic-slow",
+    "half-duplex",
+    "nic-lane",
+    "wireless",
+    "net-and-disks-share",
+    "pcie-below-both",
+    "pcie-slot",
+    "sata-below-both",
+    "usb-below-best",
+    "shared-wire",
+];
+
+/// What was noticed about a disk or card concerns what passed it.
+fn is_about(notice: &Notice, finding: &Finding, reading: &Reading) -> bool {
+    let words: Vec<&str> = notice.what.split(|c: char| !c.is_alphanumeric()).collect();
+    let network = concerned(finding).contains(&"nic-slow");
+    let card = reading.nics.iter().any(|nic| words.contains(&nic.name.as_str()));
+    let mut drives = reading.drives.iter().filter(|drive| words.contains(&drive.name.as_str())).peekable();
+    let used = &finding.measured.disks;
+    let of_these = drives.peek().is_none()
+        || used.is_empty()
+        || drives.any(|drive| used.iter().any(|(name, _)| name.trim_start_matches("/dev/") == drive.name));
+    // A card's own link is told by its address.
+    let of_link = |stage: &Stage| {
+        let cards = reading.nics.iter().filter(|nic| words.contains(&nic.name.as_str()));
+        cards.flat_map(|nic| &nic.hops).any(|hop| stage.name.contains(&hop.address))
+    };
+    let link = matches!(&finding.cause, Cause::Stage(stage) if stage.kind == StageKind::Link && of_link(stage));
+    match notice.code {
+        "nic-lane" => network || link,
+        "pcie-below-both" if network => card,
+        "pcie-below-both" if card => link,
+        _ => of_these,
+    }
+}
+
 fn advice(finding: &Finding, notice: &Notice) -> Option<Advice> {
     let gain = notice.gain?;
     let measured = &finding.measured;
     // No more than the next limit on the way, which is not the one that this would lift.
     let least =
         if let Cause::Stage(stage) = &finding.cause { stage.capacity.max(measured.rate) } else { measured.rate };
-    let limit = finding.stages.iter().find(|s| s.capacity > least);
+    // A wire at its end gets more by nothing but what makes the wire faster.
+    let held = matches!(&finding.cause, Cause::Stage(s) if is_wire(s)) && !WIDER.contains(&notice.code);
+    let limit = finding.stages.iter().find(|s| s.capacity > least || held && s.capacity >= measured.rate);
     // Nor more than the busiest core can take, unless it is what gets relief.
     let relieved: &[Side] = if PROCESSOR.contains(&notice.code) { &[Side::Server, Side::Client] } else { &[] };
     let cores = spare(measured, relieved).into_iter().map(|(most, _)| most).fold(f64::INFINITY, f64::min);

@@ -5,13 +5,16 @@
 
 use std::path::Path as FilePath;
 
+use larder_base::units::ByteSize;
+
 use super::chain::chain;
 use super::describe::{Caching, Described, Disk, Ends, How, Layout, Measured, Network, Path, Shape, What};
 use super::limits::Wire;
 use super::reading::Reading;
+use super::words::bytes_words;
 use crate::Machine;
 use crate::bench::BenchResult;
-use crate::bench::result::{CoreSeries, Kind, Layer, Run, Samples};
+use crate::bench::result::{CoreSeries, Kind, Layer, Repeat, Run, Samples};
 use crate::machine::{Below, BlockDevice};
 
 /// A bench with more runs than this was not made by us.
@@ -24,6 +27,12 @@ const QUOTA_TIME_SHARE: f64 = 0.2;
 /// A core that was full for this part of the time was the limit.
 const FULL_TIME_SHARE: f64 = 0.7;
 const CORE_FULL_PERCENT: f64 = 95.0;
+/// A core that spends so much of its time in interrupts works for the wire, whoever else is idle.
+const IRQ_PERCENT: f64 = 50.0;
+/// Only a wire alone is so near to what it carries.
+const JUST_THE_WIRE: f64 = 0.97;
+/// And what cores carry by chance is mostly more: a gigabit's rate.
+const SLOW_WIRE_BYTES_PER_S: f64 = 120e6;
 
 /// `reading` and `machine`: of the box, where this is the box.
 pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine: &Machine) -> Described {
@@ -35,10 +44,9 @@ pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine
         described.memory_bytes = Some(result.machine.memory_bytes);
     }
     let sides = Sides::of(result);
-    // Where only shares of another machine were measured, that one is the box: its memory is what could have answered.
+    // Where only shares of another machine were measured, that one is the box.
     if let Some(far) = result.far_machine.as_ref().filter(|_| sides.has_remote_share && !sides.has_disks) {
         described.name.clone_from(&far.name);
-        described.memory_bytes = Some(far.machine.memory_bytes).filter(|bytes| *bytes > 0);
     }
     let runs = best_runs(&result.runs);
     for run in runs.iter().filter(|run| same_disk(run).is_none()) {
@@ -46,6 +54,8 @@ pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine
         described.measured.extend(found);
     }
     once_each(&mut described.measured);
+    share_of_the_pool(&mut described.measured);
+    awake(&mut described);
     if described.network.is_none() {
         described.network = network_measured(&described.measured);
     }
@@ -62,6 +72,7 @@ fn nothing(result: &BenchResult) -> Described {
         record_bytes: None,
         compression_ratio: 1.0,
         degraded: false,
+        slots: None,
         of_bench: true,
         links: Vec::new(),
         disks: Vec::new(),
@@ -115,11 +126,36 @@ fn once_each(all: &mut Vec<Measured>) {
     *all = kept;
 }
 
+/// An idle link saves power: one that carried more than it had when it was looked at has what both of its ends can.
+fn awake(described: &mut Described) {
+    let Described { disks, measured, .. } = described;
+    let alone = |disk: &Disk, m: &Measured| {
+        matches!(m.path, Path::Disks | Path::Local) && m.disks == [(disk.name.clone(), 1)] && m.how.doubt.is_none()
+    };
+    for disk in disks.iter_mut().filter(|disk| disk.could.is_some()) {
+        let most = measured.iter().filter(|m| alone(disk, m)).map(Measured::bytes_per_s).fold(0.0, f64::max);
+        if disk.connection.as_ref().is_some_and(|wire| most > wire.line) {
+            disk.connection = disk.could.take();
+        }
+    }
+}
+
+/// Which disks are behind a share of this machine its address does not say. Where all pools that were measured lie on
+/// the same disks, it is those.
+fn share_of_the_pool(all: &mut [Measured]) {
+    let mut pools = all.iter().filter(|m| m.path == Path::Local).map(|m| m.disks.clone());
+    let Some(first) = pools.next().filter(|first| pools.all(|other| other == *first)) else { return };
+    let shares = all.iter_mut().filter(|m| m.path == Path::Share && m.how.elsewhere.is_none());
+    shares.for_each(|m| m.disks.clone_from(&first));
+}
+
 /// Which end is the box. Whoever measures a share is its client, of the wire too; whoever measures disks and no share of
 /// another machine is the box itself.
 struct Sides {
     near: String,
+    near_memory_bytes: Option<u64>,
     far: Option<String>,
+    far_memory_bytes: Option<u64>,
     has_disks: bool,
     has_remote_share: bool,
 }
@@ -130,7 +166,9 @@ impl Sides {
         let remote = |r: &Run| r.layer == Layer::Share && !is_here(r, &result.machine.host);
         Self {
             near: result.machine.host.clone(),
+            near_memory_bytes: Some(result.machine.memory_bytes).filter(|bytes| *bytes > 0),
             far: result.far_machine.as_ref().map(|far| far.name.clone()),
+            far_memory_bytes: result.far_machine.as_ref().map(|far| far.machine.memory_bytes).filter(|b| *b > 0),
             has_disks: any(&[Layer::Disk, Layer::Disks, Layer::Pool]),
             has_remote_share: result.runs.iter().take(RUNS_MAX).any(remote),
         }
@@ -212,15 +250,25 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
     // Cores that were full while the load itself hardly ran were full of somebody else's work.
     let own = run.repeats.iter().map(|r| r.load_cpu_s.map(|cpu_s| cpu_s / r.seconds.max(1e-9)));
     let own = own.collect::<Option<Vec<f64>>>().and_then(|own| own.into_iter().reduce(f64::max));
-    let idle = path == Path::Disks && own.is_some_and(|cores| cores < IDLE_CORES);
-    let server_cores = server.filter(|_| !idle).map(|s| cores(s, run)).unwrap_or_default();
+    let interrupts = |s: &Samples| s.cores.iter().map(|c| mean_of([&c.irq].into_iter())).fold(0.0, f64::max);
+    let rate = run.median()?;
+    // A quick wire takes more of a core than that, unless there is not more of it.
+    let slow_wire = path == Path::Net && rate <= SLOW_WIRE_BYTES_PER_S && interrupts(&run.samples) < IRQ_PERCENT;
+    let alone = path == Path::Disks || slow_wire;
+    let idle = alone && own.is_some_and(|cores| cores < IDLE_CORES);
+    let watched = |s: Option<&Samples>| {
+        let foreign = idle && s.is_some_and(|s| std::ptr::eq(s, &run.samples));
+        s.filter(|_| !foreign).map(|s| cores(s, run)).unwrap_or_default()
+    };
+    let server_cores = watched(server);
+    let elsewhere = elsewhere(run, sides);
+    let remote = elsewhere.is_some();
     let mean = |of: fn(&CoreSeries) -> &Vec<f64>| server.map(|s| mean_of(s.cores.iter().map(of)));
-    let latency = run.repeats.iter().filter_map(|r| r.latency).map(|l| l.mean_us / 1e6).filter(|s| *s > 0.0);
     let cat = load.kind == Kind::Cat;
     Some(Measured {
         path,
         what,
-        rate: run.median()?,
+        rate,
         disks: names,
         cores_percent: server_cores,
         file_bytes: (!honest && load.data_bytes > 0).then_some(load.data_bytes),
@@ -229,15 +277,19 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
             block_bytes: (load.block_bytes > 0 && path != Path::Net).then_some(load.block_bytes),
             in_flight: (load.depth > 0 && (what.is_random() || cat))
                 .then(|| f64::from(load.depth) * f64::from(load.jobs.max(1)) * at_once(run)),
-            latency_s: latency.reduce(f64::max).filter(|_| what.is_random()),
+            latency_s: latency_s(run).filter(|_| what.is_random()),
             sync: false,
             // What a server had in its memory came over the wire all the same: the file's size says what it proves.
             caches: (load.caches == Warm && !honest && !by_url).then_some(Caching::Warm),
             doubt: doubt.map(|note| note.text.clone()),
             past_client: run.access != "mount",
             client: None,
-            client_cores: client.map(|s| cores(s, run)).unwrap_or_default(),
-            elsewhere: elsewhere(run, sides),
+            client_cores: watched(client),
+            elsewhere,
+            // By URL nothing is kept at this end.
+            client_memory_bytes: sides.near_memory_bytes.filter(|_| remote && run.access == "mount"),
+            server_memory_bytes: sides.far_memory_bytes.filter(|_| remote),
+            slowed: slowed(run),
             ends: sides.ends(run, near_is_server),
             shape,
             iowait_percent: mean(|c| &c.iowait),
@@ -250,6 +302,28 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
                 .and_then(|s| s.disks.iter().map(|d| mean_of([&d.busy].into_iter())).reduce(f64::max)),
         },
     })
+}
+
+/// Of the repeat whose rate is the median, or the quicker of the two beside it: figures of different moments would make
+/// one that never was.
+fn latency_s(run: &Run) -> Option<f64> {
+    let of = |r: &Repeat| if run.workload.kind.counts_operations() { r.operations_per_s } else { r.bytes_per_s };
+    let mut repeats: Vec<&Repeat> = run.repeats.iter().collect();
+    repeats.sort_by(|a, b| of(a).total_cmp(&of(b)));
+    let middle = [repeats.get(repeats.len().checked_sub(1)? / 2)?, repeats.get(repeats.len() / 2)?];
+    let latencies = middle.into_iter().filter_map(|r| Some(r.latency?.mean_us / 1e6)).filter(|s| *s > 0.0);
+    latencies.reduce(f64::min)
+}
+
+/// A repeat that fell behind its own beginning.
+fn slowed(run: &Run) -> Option<String> {
+    let knee = run.repeats.iter().find_map(|r| r.knee)?;
+    Some(format!(
+        "it wrote {} until {}, and {} from then on",
+        bytes_words(knee.before_bytes_per_s),
+        ByteSize(knee.bytes),
+        bytes_words(knee.after_bytes_per_s)
+    ))
 }
 
 /// Each of several folders has the whole depth.
@@ -403,9 +477,12 @@ fn below(machine: &Machine, subject: &str) -> Below {
 
 /// The wire as it was measured, where no card says what it is.
 fn network_measured(measured: &[Measured]) -> Option<Network> {
-    // What a core was too slow for says nothing of the wire.
+    // What a core was too slow for says nothing of the wire, unless it is just a wire's rate.
     let full = |m: &Measured| m.cores_percent.iter().chain(&m.how.client_cores).any(|busy| *busy >= CORE_FULL_PERCENT);
-    let alone = measured.iter().filter(|m| m.path == Path::Net && !full(m));
+    let slow = |wire: &Wire| wire.practical <= SLOW_WIRE_BYTES_PER_S;
+    let just =
+        |m: &Measured| Wire::ethernet_of(m.rate).is_some_and(|w| slow(&w) && m.rate >= w.practical * JUST_THE_WIRE);
+    let alone = measured.iter().filter(|m| m.path == Path::Net && (!full(m) || just(m)));
     let best = alone.map(|m| m.rate).reduce(f64::max)?;
     // A rate that is no Ethernet's proves nothing of the wire: it would explain itself.
     let wire = Wire::ethernet_of(best)?;

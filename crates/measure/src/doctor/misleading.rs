@@ -5,6 +5,9 @@ use larder_base::units::ByteSize;
 use super::describe::{Caching, Described, Measured, Path};
 use super::stages::client_of;
 
+/// No machine that serves files has less: what it has in memory where nobody knows how much that is.
+const SERVER_MEMORY_MIN: u64 = 512 << 20;
+
 /// Tools that measure something else than disks and networks.
 const MISLEADING: &[(&str, &str)] = &[
     ("cp", "time cp ends when the data is in memory"),
@@ -50,12 +53,19 @@ fn in_memory(described: &Described, measured: &Measured) -> Option<String> {
     };
     let file = measured.file_bytes?;
     let too_small = |memory: &u64| !honest && file < memory.saturating_mul(2);
-    if let Some(memory) = described.memory_bytes.filter(too_small) {
+    let elsewhere = measured.how.elsewhere.is_some();
+    let server = if elsewhere { measured.how.server_memory_bytes } else { described.memory_bytes };
+    if let Some(memory) = server.filter(too_small) {
         let (file, memory) = (ByteSize(file), ByteSize(memory));
         return Some(format!("a file of {file} beside {memory} of memory measures memory: take one of twice that"));
     }
+    if elsewhere && server.is_none() && too_small(&SERVER_MEMORY_MIN) {
+        let file = ByteSize(file);
+        return Some(format!("a file of {file} fits into any server's memory: take one of twice what that has"));
+    }
     // What a client has read or written just now it may still have.
-    let client = client_of(described, measured).filter(|_| measured.path == Path::Share);
-    let (file, memory) = (ByteSize(file), ByteSize(client?.memory_bytes.filter(too_small)?));
+    let client = client_of(described, measured).and_then(|client| client.memory_bytes);
+    let client = measured.how.client_memory_bytes.or(client).filter(|_| measured.path == Path::Share);
+    let (file, memory) = (ByteSize(file), ByteSize(client.filter(too_small)?));
     Some(format!("a file of {file} beside {memory} of the client's memory measures that: take one of twice that"))
 }

@@ -7,6 +7,7 @@ use larder_base::units::ByteSize;
 use serde::Serialize;
 
 use super::describe::{Described, Disk, Measured, Path, RANDOM_BLOCK_BYTES, What, is_bond};
+use super::diagnose::CORE_FULL_PERCENT;
 use super::limits::{Physical, Wire};
 use super::misleading::misleading;
 use super::stages::{Basis, SIDE_BY_SIDE, StageKind, allows_at_most, comparable, stages, used};
@@ -45,6 +46,7 @@ const RULES: &[Rule] = &[
     networks_by_eight,
     beyond,
     physical,
+    one_after_the_other,
     layers,
     in_flight,
     busy_and_waiting,
@@ -131,12 +133,14 @@ fn disk_connections(described: &Described) -> Vec<Question> {
     let mut asked = Vec::new();
     for disk in &described.disks {
         let Some(wire) = &disk.connection else { continue };
-        // A data sheet may promise what the slot does not give; beyond that the disk was not measured there.
+        // A data sheet may promise what the slot does not give; beyond that the disk was not measured there. A disk of
+        // SATA has no other wire that could have given more.
         let measured = figures(disk).into_iter().filter(|(.., random)| !random);
         let beyond = measured.filter(|(_, rate, _)| *rate > wire.line * SLACK_WIRE).max_by(|a, b| a.1.total_cmp(&b.1));
         let measured_there = |m: &&Measured| m.disks == [(disk.name.clone(), 1)] && !m.what.is_random();
         let proof = described.measured.iter().filter(measured_there).find(|m| m.rate > wire.line * SLACK_WIRE);
-        if let (Some((field, rate, _)), Some(_)) = (beyond, proof) {
+        let only = wire.name == "SATA 6 Gbit/s";
+        if let Some((field, rate, _)) = beyond.filter(|_| proof.is_some() || only) {
             asked.push(ask(
                 "disk-beyond-connection",
                 format!(
@@ -171,7 +175,11 @@ fn wires_named(described: &Described) -> Vec<Question> {
     let links = described.links.iter().map(|l| (&l.name, l.read.max(l.write), l.wire.clone(), "link"));
     let networks = described.network.iter().chain(&described.upgrades);
     let networks = networks.map(|n| (&n.name, n.bytes_per_s, n.wire.clone(), "network"));
-    let beyond = links.chain(networks).filter_map(|(name, limit, wire, kind)| {
+    let cards = described.clients.iter().filter_map(|c| {
+        let (name, bytes) = c.network.as_ref()?;
+        Some((name, *bytes, c.wire.clone(), "client's card"))
+    });
+    let beyond = links.chain(networks).chain(cards).filter_map(|(name, limit, wire, kind)| {
         let wire = wire.or_else(|| Wire::named(name).filter(|_| !is_bond(name)))?;
         (limit > wire.line * SLACK_WIRE).then(|| {
             let bits = limit / 8.0 <= wire.line * SLACK_WIRE && limit / 8.0 >= wire.practical * 0.5;
@@ -314,6 +322,33 @@ fn most_bytes(disks: &[(&Disk, u32)]) -> f64 {
     allows_at_most(disks, What::Read)
 }
 
+/// The least time of one request that no cache answers, where each waits for the one before it.
+fn one_after_the_other(described: &Described) -> Vec<Question> {
+    let mut asked = Vec::new();
+    for (at, m) in described.measured.iter().enumerate() {
+        let disks = used(described, m);
+        let least = |disk: &Disk| disk.kind.map(|kind| kind.physical().least_latency_s);
+        let Some(Some(least)) = disks.iter().map(|(disk, _)| least(disk)).reduce(|a, b| Some(a?.min(b?))) else {
+            continue;
+        };
+        let Some(depth) = m.how.in_flight.filter(|_| m.what == What::RandomRead && m.path != Path::Net) else {
+            continue;
+        };
+        let most = depth / least;
+        if m.rate > most * SLACK && misleading(described, m).is_none() {
+            let text = format!(
+                "{} gave {} with {depth:.0} in flight, and such disks take at least {:.2} ms for each, which makes {}. Did a cache answer, or were more in flight?",
+                path_words(m),
+                rate_words(m.rate, m.what),
+                least * 1e3,
+                rate_words(most, m.what)
+            );
+            asked.push(Question { code: "too-quick", text, measured: Some(at) });
+        }
+    }
+    asked
+}
+
 /// Nothing is faster through more layers.
 fn layers(described: &Described) -> Vec<Question> {
     let mut asked = Vec::new();
@@ -331,8 +366,17 @@ fn layers(described: &Described) -> Vec<Question> {
         for path in [Path::Local, Path::Net] {
             // The best of several: a slow one among them may have been tuned since.
             let lower = described.measured.iter().filter(|m| below(path, m)).max_by(|a, b| a.rate.total_cmp(&b.rate));
+            // A core that was full in one connection says nothing of several.
+            let busy =
+                |m: &Measured| m.cores_percent.iter().chain(&m.how.client_cores).any(|busy| *busy >= CORE_FULL_PERCENT);
+            let slack = match path {
+                Path::Net if lower.is_some_and(busy) => continue,
+                // Of moments, as all of a bench.
+                Path::Local if described.of_bench => SLACK_BENCH,
+                _ => SLACK_LAYERS,
+            };
             let Some(lower) =
-                lower.filter(|m| !(path == Path::Net && upper.what.is_random()) && upper.rate > m.rate * SLACK_LAYERS)
+                lower.filter(|m| !(path == Path::Net && upper.what.is_random()) && upper.rate > m.rate * slack)
             else {
                 continue;
             };

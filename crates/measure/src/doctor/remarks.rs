@@ -1,8 +1,9 @@
 //! What is worth saying beside the verdict: disks that are slower than their siblings, and shares that were not asked.
 
-use super::describe::{Described, Disk, Path, What};
+use super::describe::{Described, Disk, Path, Side, What, Work};
 use super::diagnose::Finding;
-use super::words::rate_words;
+use super::stages::cheaper_than_said;
+use super::words::{bytes_words, rate_words};
 
 /// Below this part of its siblings' rate a disk is an outlier.
 const OUTLIER: f64 = 0.8;
@@ -10,7 +11,23 @@ const OUTLIER: f64 = 0.8;
 pub(super) fn remarks(described: &Described, findings: &[Finding]) -> Vec<String> {
     let mut remarks = outliers_described(described);
     remarks.extend(outliers_measured(described, findings));
+    remarks.extend(cheaper_work(described));
     remarks
+}
+
+/// Work that takes less than is said of it is no limit at that rate.
+fn cheaper_work(described: &Described) -> Vec<String> {
+    let seen = |work: &Work| {
+        let m = described.measured.iter().find(|m| cheaper_than_said(work, m))?;
+        let cores = if work.at == Side::Server { &m.cores_percent } else { &m.how.client_cores };
+        Some(format!(
+            "'{}' takes less than rate_per_core says: at {} the cores were busy {:.0} % together, so it was not the limit there",
+            work.name,
+            bytes_words(m.bytes_per_s()),
+            cores.iter().sum::<f64>()
+        ))
+    };
+    described.work.iter().filter_map(seen).collect()
 }
 
 fn slower(described: &Described, disk: &Disk, rate: f64, others: f64, what: What) -> String {

@@ -2,12 +2,13 @@
 //!
 //! A suspicion is never a proof: it says what to look at first. The order is from the most to the least specific.
 
+use larder_base::units::ByteSize;
 use serde::Serialize;
 
-use super::describe::{Described, Layout, Measured, Path, is_bond};
+use super::describe::{Described, Disk, Layout, Link, Measured, Path, What, is_bond};
 use super::limits::{DiskKind, Duplex, Wire};
 use super::misleading::misleading;
-use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, count, layout, used};
+use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, client_of, count, layout, link_of, used};
 use super::words::{bytes_words, client_processor, processor, rate_words};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,14 +39,17 @@ const PATTERNS: &[Pattern] = &[
     Pattern { code: "client-differs", test: client_differs },
     Pattern { code: "host-steals", test: host_steals },
     Pattern { code: "duplex-mismatch", test: duplex_mismatch },
+    Pattern { code: "one-of-a-bond", test: one_of_a_bond },
     Pattern { code: "retransmits", test: retransmits },
     Pattern { code: "one-direction", test: one_direction },
     Pattern { code: "one-core-irq", test: interrupts },
-    Pattern { code: "one-of-a-bond", test: one_of_a_bond },
     Pattern { code: "rung-below", test: rung_below },
+    Pattern { code: "hot-disk", test: hot },
     Pattern { code: "smr", test: shingled },
+    Pattern { code: "fast-cache", test: fast_cache },
     Pattern { code: "qlc", test: four_bits },
     Pattern { code: "degraded", test: degraded },
+    Pattern { code: "slower-disks", test: slower_than_said },
     Pattern { code: "shared-link", test: shared },
     Pattern { code: "disks-wait", test: disks_wait },
     Pattern { code: "core-nearly-full", test: nearly_full },
@@ -71,12 +75,56 @@ const LOSSES_PERCENT: f64 = 0.5;
 const RUNG_ALONE: f64 = 0.92;
 const RUNG_SHARED: f64 = 0.88;
 const RUNG_DISK: f64 = 0.85;
+/// What passes over it by rounding.
+const RUNG_OVER: f64 = 1.02;
+/// So near a wire alone is to what it carries, and hardly anything else by chance.
+const RUNG_EXACT: f64 = 0.97;
 /// Seldom negotiated, and many other things give such rates: only what is quite at it is it.
 const RUNG_SELDOM: f64 = 0.94;
 
 pub(super) fn suspect(described: &Described, measured: &Measured, stages: &[Stage]) -> Option<Suspicion> {
     let case = Case { described, measured, stages };
     PATTERNS.iter().find_map(|p| (p.test)(&case).map(|(what, why)| Suspicion { code: p.code, what, why }))
+}
+
+/// A wire that is just at the rate of a lower standard, although a core is full: of another program's work, or nearly so
+/// by chance. No core is filled by 100 Mbit/s, and only a wire alone is so near to any standard's rate.
+pub(super) fn slower_wire(described: &Described, measured: &Measured, stages: &[Stage]) -> Option<Suspicion> {
+    let case = Case { described, measured, stages };
+    let (lower, (what, why)) = network_rung(&case)?;
+    let slow = Wire::named("100 Mbit").is_some_and(|least| lower.practical <= least.practical);
+    let just = measured.path == Path::Net && measured.rate >= lower.practical * RUNG_EXACT;
+    (slow || just).then_some(Suspicion { code: "rung-below", what, why })
+}
+
+/// Whether it is the network that has the rate of a lower standard, not a disk's connection.
+pub(super) fn slower_network(described: &Described, measured: &Measured, stages: &[Stage]) -> bool {
+    network_rung(&Case { described, measured, stages }).is_some()
+}
+
+/// Losses, where they explain that a wire is not full.
+pub(super) fn losses(described: &Described, measured: &Measured, stages: &[Stage]) -> Option<Suspicion> {
+    let (what, why) = retransmits(&Case { described, measured, stages })?;
+    Some(Suspicion { code: "retransmits", what, why })
+}
+
+/// What has nothing to do with a processor, and explains a figure as well as a full core does.
+pub(super) fn beside_the_processor(described: &Described, measured: &Measured, stages: &[Stage]) -> Option<Suspicion> {
+    const BESIDE: [&str; 10] = [
+        "client-wifi",
+        "client-differs",
+        "duplex-mismatch",
+        "one-of-a-bond",
+        "retransmits",
+        "rung-below",
+        "hot-disk",
+        "smr",
+        "fast-cache",
+        "disks-wait",
+    ];
+    let case = Case { described, measured, stages };
+    let patterns = PATTERNS.iter().filter(|p| BESIDE.contains(&p.code));
+    patterns.filter_map(|p| (p.test)(&case).map(|(what, why)| Suspicion { code: p.code, what, why })).next()
 }
 
 fn said(what: &str, why: impl Into<String>) -> Option<(String, String)> {
@@ -159,7 +207,16 @@ fn host_steals(case: &Case) -> Option<(String, String)> {
 
 fn retransmits(case: &Case) -> Option<(String, String)> {
     let again = case.measured.how.retransmits_percent.filter(|r| over_network(case) && *r >= LOSSES_PERCENT)?;
+    // A wire that is full drops what is too much: that is how TCP finds its pace.
+    (network_rung(case).is_none() && one_of_a_bond(case).is_none()).then_some(())?;
+    if over_air(case) {
+        let why = format!(
+            "{again:.1} % of the segments were sent again, and TCP halves its pace at each loss: distance, walls, and others on the channel"
+        );
+        return said("losses in the air", why);
+    }
     let cause = match other_way(case) {
+        None if is_far(case) => "a full router or line on the way".to_owned(),
         Some(other) => format!(
             "the other direction gives {}, so the cable is good: look for another MTU at one end, and a port or card that drops what it takes in",
             bytes_words(other.rate)
@@ -168,6 +225,20 @@ fn retransmits(case: &Case) -> Option<(String, String)> {
     };
     let why = format!("{again:.1} % of the segments were sent again, and TCP halves its pace at each loss: {cause}");
     said("losses on the wire", why)
+}
+
+/// Whether Wi-Fi is a part of the way.
+fn over_air(case: &Case) -> bool {
+    let network = case.described.network.as_ref().and_then(|n| n.wire.as_ref());
+    let client = client_of(case.described, case.measured).and_then(|client| client.wire.as_ref());
+    network.is_some_and(Wire::is_air) || client.is_some_and(Wire::is_air)
+}
+
+/// Round trips so long leave the house.
+const FAR_S: f64 = 0.004;
+
+fn is_far(case: &Case) -> bool {
+    case.described.network.as_ref().and_then(|n| n.round_trip_s).is_some_and(|s| s >= FAR_S)
 }
 
 /// The wire alone in the other direction, where that is much faster.
@@ -249,6 +320,20 @@ fn one_of_a_bond(case: &Case) -> Option<(String, String)> {
 
 /// A rate that is just what the next lower standard carries.
 fn rung_below(case: &Case) -> Option<(String, String)> {
+    network_rung(case).or_else(|| disk_rung(case)).map(|(_, said)| said)
+}
+
+fn rung_words(case: &Case, have: &Wire, lower: &Wire) -> String {
+    let (rate, most) = (bytes_words(case.measured.bytes_per_s()), bytes_words(lower.practical));
+    let look = match have.is_pcie() {
+        true => "a slot of fewer lanes, a riser, a bad contact, or saved power",
+        false => "a cable, a port, an adapter or a switch between",
+    };
+    format!("{rate} is what {} carries ({most}), and {} is described: {look}", lower.name, have.name)
+}
+
+/// Of the way between the box and its client.
+fn network_rung(case: &Case) -> Option<(Wire, (String, String))> {
     let rate = case.measured.bytes_per_s();
     let near = if case.measured.path == Path::Share { RUNG_SHARED } else { RUNG_ALONE };
     // Negotiation holds for all that passes: whoever was faster shows that it is not this.
@@ -258,34 +343,43 @@ fn rung_below(case: &Case) -> Option<(String, String)> {
             |m: &&Measured| matches!(m.path, Path::Share | Path::Net) && client(m) && m.bytes_per_s() > lower.line;
         case.described.measured.iter().filter(over).any(|m| misleading(case.described, m).is_none())
     };
-    let seldom = |wire: &Wire| wire.name.starts_with("2.5") || wire.name.starts_with("5 ");
+    let seldom = |wire: &Wire| ["2.5", "5 ", "25", "40"].iter().any(|name| wire.name.starts_with(name));
     let fits = |wire: &Wire| {
         let near = if seldom(wire) { RUNG_SELDOM } else { near };
-        rate >= wire.practical * near && rate <= wire.line && !passed(wire)
+        // Frames are larger from a gigabit on, and carry more.
+        let most = if wire.practical < 20e6 { wire.practical * RUNG_OVER } else { wire.line };
+        rate >= wire.practical * near && rate <= most && !passed(wire)
     };
-    let why = |have: &Wire, lower: &Wire| {
-        let (rate, most) = (bytes_words(case.measured.bytes_per_s()), bytes_words(lower.practical));
-        format!(
-            "{rate} is what {} carries ({most}), and {} is described: a cable, a port, an adapter or a switch between",
-            lower.name, have.name
-        )
-    };
-    if over_network(case)
-        && let Some(wire) = case.described.network.as_ref().and_then(|n| n.wire.as_ref())
-        && let Some(lower) = wire.rungs_below().into_iter().find(fits)
-    {
-        return said(&format!("a part of the way that runs at {}", lower.name), why(wire, &lower));
-    }
+    let wire = case.described.network.as_ref().filter(|_| over_network(case))?.wire.as_ref()?;
+    let lower = wire.rungs_below().into_iter().find(fits)?;
+    let words = said(&format!("a part of the way that runs at {}", lower.name), rung_words(case, wire, &lower))?;
+    Some((lower, words))
+}
+
+/// Of the one disk that was asked.
+fn disk_rung(case: &Case) -> Option<(Wire, (String, String))> {
+    let rate = case.measured.bytes_per_s();
     let disks = used(case.described, case.measured);
     let [(disk, 1)] = disks.as_slice() else { return None };
     // Through a share only where the machine itself did not show more.
     let below = case.measured.path != Path::Net && !case.stages.iter().any(|s| s.kind == StageKind::Storage);
     let wire = disk.connection.as_ref().filter(|_| below && !case.measured.what.is_random())?;
-    let fits = |w: &Wire| rate >= w.practical * RUNG_DISK && rate <= w.line;
-    // A rate that is usual of such a disk needs no worse wire.
-    let unusual = disk.kind.is_none_or(|kind| rate < kind.physical().usual(case.measured.what).0);
-    let lower = wire.rungs_below().into_iter().find(|w| unusual && fits(w))?;
-    said(&format!("a connection that runs at {}", lower.name), why(wire, &lower))
+    let passed = |lower: &Wire| {
+        let alone = |m: &&Measured| matches!(used(case.described, m).as_slice(), [(d, 1)] if d.name == disk.name);
+        let honest = |m: &&Measured| m.path != Path::Net && misleading(case.described, m).is_none();
+        case.described.measured.iter().filter(alone).filter(honest).any(|m| m.bytes_per_s() > lower.line)
+    };
+    let near = if wire.is_pcie() { RUNG_ALONE } else { RUNG_DISK };
+    let fits = |w: &Wire| rate >= w.practical * near && rate <= w.line && !passed(w);
+    // A rate that is usual of such a disk needs no worse wire, unless this one is known to do more.
+    let usual = disk.kind.map(|kind| kind.physical().usual(case.measured.what).0);
+    let known = disk.rate(case.measured.what).filter(|_| wire.is_pcie()).map(|given| given * PROOF_SHARE);
+    let unusual = usual.is_none_or(|usual| rate < usual) || known.is_some_and(|known| rate < known);
+    let mut lower = wire.rungs_below().into_iter().filter(|w| unusual && fits(w));
+    let first = lower.next()?;
+    let alike = lower.next().map(|other| format!(" or {}", other.name)).unwrap_or_default();
+    let words = said(&format!("a connection that runs at {}{alike}", first.name), rung_words(case, wire, &first))?;
+    Some((first, words))
 }
 
 fn kinds(case: &Case) -> Vec<DiskKind> {
@@ -315,8 +409,51 @@ fn four_bits(case: &Case) -> Option<(String, String)> {
     said("the QLC disks themselves", DiskKind::Qlc.physical().why)
 }
 
-/// Several disks are together no more than one: what they share is the limit.
-fn shared(case: &Case) -> Option<(String, String)> {
+/// From here on, degrees Celsius, disks hold themselves back: data sheets of SSDs begin to throttle at 70 to 85, those of
+/// hard disks end at 60.
+const HOT_FLASH_C: f64 = 70.0;
+const HOT_TURNING_C: f64 = 60.0;
+
+fn hot(case: &Case) -> Option<(String, String)> {
+    let limit = |disk: &Disk| if disk.kind.is_some_and(DiskKind::turns) { HOT_TURNING_C } else { HOT_FLASH_C };
+    let disks = used(case.described, case.measured);
+    let hot = disks.iter().filter_map(|(d, _)| Some((d, d.temperature_c.filter(|at| *at >= limit(d))?)));
+    let (disk, at) = hot.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|_| case.measured.path != Path::Net)?;
+    said(
+        &format!("'{}', which holds itself back while it is hot", disk.name),
+        format!("it is at {at:.0} degrees, and such a disk throttles itself from {:.0} on", limit(disk)),
+    )
+}
+
+/// So much is more than fast caches of flash hold, bytes for each disk.
+const BEYOND_CACHES_BYTES: f64 = 50e9;
+
+/// Flash takes the beginning of a file fast, as one bit a cell, and the rest as it can.
+fn fast_cache(case: &Case) -> Option<(String, String)> {
+    (at_disks(case) && case.measured.what == What::Write && stands_at_disks(case)).then_some(())?;
+    let what = "the disk's own writing, once its fast cache is full";
+    if let Some(slowed) = &case.measured.how.slowed {
+        return said(what, slowed.clone());
+    }
+    let disks = used(case.described, case.measured);
+    let n = f64::from(count(&disks)).max(1.0);
+    let flash = disks.iter().all(|(d, _)| matches!(d.kind, Some(DiskKind::SataSsd | DiskKind::Nvme)));
+    let file = case.measured.file_bytes.filter(|_| flash && !disks.is_empty())? as f64;
+    let all = case.stages.iter().find(|s| s.kind == StageKind::Disks)?;
+    (file >= BEYOND_CACHES_BYTES * n && case.measured.rate < all.capacity * PROOF_SHARE).then_some(())?;
+    let file = ByteSize(file as u64);
+    let why = format!("{file} are more than such a cache holds: write less in one go, and see whether it is faster");
+    said(what, why)
+}
+
+/// Disks, or what was measured of them, are the lowest of what is known.
+fn stands_at_disks(case: &Case) -> bool {
+    let lowest = case.stages.first().map(|s| s.kind);
+    matches!(lowest, None | Some(StageKind::Disks | StageKind::Link | StageKind::Storage))
+}
+
+/// The disks together, which scale in their layout, and give less than they could.
+fn together<'a>(case: &Case<'a>) -> Option<(Vec<(&'a Disk, u32)>, &'a Stage)> {
     let disks = used(case.described, case.measured);
     let scales = match layout(case.described, case.measured, &disks) {
         None => true,
@@ -324,19 +461,70 @@ fn shared(case: &Case) -> Option<(String, String)> {
         Some(Layout::Mirror) => case.stages.iter().all(|s| case.measured.rate < s.capacity_low * PROOF_SHARE),
         Some(layout) => !layout.is_raidz() && layout != Layout::Linear,
     };
-    let n = count(&disks);
-    if n < 2 || !scales || over_network(case) {
-        return None;
-    }
+    (count(&disks) >= 2 && scales && !over_network(case)).then_some(())?;
     let all = case.stages.iter().find(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual)?;
     // Where data lies unevenly on unequal disks that alone may explain it.
-    (case.measured.rate < all.capacity_low * PROOF_SHARE).then_some(())?;
+    (case.measured.rate < all.capacity_low * PROOF_SHARE).then_some((disks, all))
+}
+
+/// The best that one of these disks was measured to give by itself.
+fn one_alone(case: &Case, disks: &[(&Disk, u32)]) -> Option<f64> {
+    let alone = |m: &&Measured| match used(case.described, m).as_slice() {
+        [(one, 1)] => m.path <= case.measured.path && disks.iter().any(|(disk, _)| disk.name == one.name),
+        _ => false,
+    };
+    let alike = case.described.measured.iter().filter(|m| m.what == case.measured.what && m.path != Path::Net);
+    alike.filter(alone).filter(|m| misleading(case.described, m).is_none()).map(|m| m.rate).reduce(f64::max)
+}
+
+/// No more than so many disks' rate is that of something they share, however little of it they use.
+const AS_ONE: f64 = 1.5;
+/// The inner tracks of a hard disk have about half of the outer ones' rate.
+const INNER_TRACKS: f64 = 0.45;
+
+/// Equal disks that each give less than is said of them: data sheets have the outermost track, and nobody measured one.
+fn slower_than_said(case: &Case) -> Option<(String, String)> {
+    let (disks, all) = together(case)?;
+    let n = f64::from(count(&disks));
+    let kind = disks.first()?.0.kind.filter(|kind| disks.iter().all(|(disk, _)| disk.kind == Some(*kind)))?;
+    let part = case.measured.rate / all.capacity;
+    let each = case.measured.rate / n;
+    let usual = kind.physical().usual(case.measured.what);
+    let alone = one_alone(case, &disks);
+    // What one gave by itself all could, but for the tracks that data lies on.
+    let tracks = kind.turns() && part >= INNER_TRACKS && case.measured.path == Path::Local;
+    let possible = alone.is_none() || tracks;
+    let fits =
+        possible && each >= usual.0 && each <= usual.1 && alone.is_none_or(|one| case.measured.rate > one * AS_ONE);
+    (fits && !case.measured.what.is_random()).then_some(())?;
+    let each = rate_words(each, case.measured.what);
+    let why = match (alone, kind.turns()) {
+        (Some(_), _) => format!("each of the {n:.0} gave {each}, and inner tracks have half of the outer ones' rate"),
+        (None, true) => format!(
+            "each of the {n:.0} gave {each}, which is usual of a {}: what is described may be its outermost track. Measure one by itself",
+            kind.physical().name
+        ),
+        (None, false) => format!("each of the {n:.0} gave {each}, and no one was measured by itself: do that"),
+    };
+    said("the disks themselves, slower than described", why)
+}
+
+/// Several disks are together no more than one: what they share is the limit.
+fn shared(case: &Case) -> Option<(String, String)> {
+    let (disks, all) = together(case)?;
+    let n = count(&disks);
     let part = case.measured.rate / all.capacity * 100.0;
     let most = rate_words(all.capacity, case.measured.what);
     let why =
         format!("the {n} disks could give {most} and give {part:.0} % of that, so they wait for something they share");
+    let as_one = one_alone(case, &disks).is_some_and(|one| case.measured.rate <= one * AS_ONE);
+    // A link that is mostly idle is not waited for.
+    let loaded = |link: &&Link| {
+        let stage = case.stages.iter().find(|s| link_of(case.described, s).is_some_and(|l| l.name == link.name));
+        as_one || stage.is_some_and(|s| case.measured.rate >= s.capacity * LINK_LOADED)
+    };
     let common = case.described.links.iter().filter(|link| disks.iter().all(|(disk, _)| disk.via.contains(&link.name)));
-    match common.min_by(|a, b| a.read.total_cmp(&b.read)) {
+    match common.filter(loaded).min_by(|a, b| a.read.total_cmp(&b.read)) {
         Some(link) => said(&format!("{} and the controller behind it", link.name), why),
         None => said(
             "something the disks share that is not described (a chipset's uplink, a controller, memory, or the processor)",
@@ -344,6 +532,9 @@ fn shared(case: &Case) -> Option<(String, String)> {
         ),
     }
 }
+
+/// From this part of its rate on a link may be what is waited for, as a controller behind it.
+const LINK_LOADED: f64 = 0.4;
 
 fn disks_wait(case: &Case) -> Option<(String, String)> {
     let how = &case.measured.how;

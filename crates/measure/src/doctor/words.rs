@@ -53,6 +53,7 @@ pub fn bytes_words(rate: f64) -> String {
     match rate {
         r if r >= 1e9 => format!("{:.2} GB/s", r / 1e9),
         r if r >= 9.95e6 => format!("{:.0} MB/s", r / 1e6),
-        r => format!("{:.1} MB/s", r / 1e6),
+        r if r >= 0.95e6 => format!("{:.1} MB/s", r / 1e6),
+        r => format!("{:.0} kB/s", r / 1e3),
     }
 }

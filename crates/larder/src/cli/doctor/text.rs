@@ -115,7 +115,7 @@ fn reason(finding: &Finding) -> Option<String> {
     match &finding.cause {
         Cause::Suspected(_) | Cause::Misleading(_) | Cause::Unexplained => Some(finding.sentence.clone()),
         Cause::Stage(stage) => stage.why.as_ref().map(|why| format!("{}: {why}", stage.name)),
-        Cause::Processor { .. } | Cause::Client { .. } | Cause::Asked(_) => None,
+        Cause::Processor { .. } | Cause::Client { .. } | Cause::BothEnds { .. } | Cause::Asked(_) => None,
     }
 }
 

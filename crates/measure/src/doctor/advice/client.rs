@@ -8,6 +8,7 @@ use crate::doctor::stages::{Stage, StageKind, client_of, stages};
 use crate::doctor::words::bytes_words;
 
 const CLIENT: &[Side] = &[Side::Client];
+const BOTH: &[Side] = &[Side::Server, Side::Client];
 
 /// Its processor.
 pub(super) fn at_client(described: &Described, measured: &Measured) -> Vec<Candidate> {
@@ -34,6 +35,24 @@ pub(super) fn at_client(described: &Described, measured: &Measured) -> Vec<Candi
     let how = "one with faster cores; before that, there: governor performance, no signing or encryption where the net is your own, and another program (smbclient, rclone, cp on a mount)";
     let one = candidate("a faster client", Means::Purchase, how, after, measured);
     all.push(Candidate { relieves: CLIENT, ..one });
+    all
+}
+
+/// What helps one end alone brings nothing while the other is full.
+pub(super) fn at_both_ends(described: &Described, measured: &Measured) -> Vec<Candidate> {
+    let mut after = forget_busy(&forget_busy(described, Side::Server), Side::Client);
+    let mut all = Vec::new();
+    let ends = [&measured.cores_percent, &measured.how.client_cores];
+    if let [Some(here), Some(there)] = ends.map(|cores| spread_over(measured, cores)) {
+        let how = "several connections: mount -o nconnect=4 ... (NFS), multichannel (SMB), several files at once";
+        let what = "the work spread over the idle cores of both ends";
+        let spread = candidate(what, Means::Command, how, after.clone(), measured);
+        all.push(Candidate { at_most: here.min(there), relieves: BOTH, ..spread });
+    }
+    after.work.clear();
+    let how = "no signing or encryption where the net is your own; then faster cores at both ends";
+    let less = candidate("less work at both ends, or faster cores", Means::Change, how, after, measured);
+    all.push(Candidate { relieves: BOTH, ..less });
     all
 }
 

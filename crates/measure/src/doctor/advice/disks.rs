@@ -3,9 +3,9 @@
 use larder_base::units::ByteSize;
 
 use super::{Candidate, GAIN_MIN, Means, STORAGE, candidate, candidates, forget, forget_together};
-use crate::doctor::describe::{Described, Disk, Layout, Measured, What};
+use crate::doctor::describe::{Described, Disk, How, Layout, Measured, What};
 use crate::doctor::diagnose::Finding;
-use crate::doctor::limits::DiskKind;
+use crate::doctor::limits::{DiskKind, Wire};
 use crate::doctor::stages::{Slowest, StageKind, count, slowest, stages, through_wire, used};
 use crate::doctor::words::{bytes_words, rate_words};
 
@@ -61,19 +61,43 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
         all.push(candidate("a stripe instead of one disk after the other", Means::Change, how, after, &striped));
     }
     // More of the slow ones, or beside them, is less than having none of them.
-    if measured.disks.is_empty() && layout != Layout::Linear && !unequal {
-        let mut after = forget_together(described);
-        if let Some(disk) = after.disks.last_mut() {
-            disk.count += 1;
-            let how = format!("buy another '{}'", disk.name);
-            all.push(in_proportion(
-                described,
-                measured,
-                candidate("one disk more", Means::Purchase, how, after, measured),
-            ));
-        }
+    let every: u32 = described.disks.iter().map(|disk| disk.count).sum();
+    if count(&used) == every && layout != Layout::Linear && !unequal {
+        all.extend(more_disks(described, measured));
     }
     all
+}
+
+/// As many as the layout takes at a time, where there is room for them.
+fn more_disks(described: &Described, measured: &Measured) -> Option<Candidate> {
+    let shape = described.shape(measured);
+    let now = count(&used(described, measured));
+    let group = now / shape.groups.max(1);
+    let more = match shape.layout {
+        // Pairs, or whole groups: a disk beside them has nobody to be a copy of.
+        Layout::Mirror => shape.copies,
+        layout if layout.parity() > 0 && (shape.groups > 1 || layout.is_raidz() && measured.what.is_random()) => group,
+        _ => 1,
+    };
+    let all: u32 = described.disks.iter().map(|disk| disk.count).sum();
+    let room = described.slots.is_none_or(|slots| all + more <= slots);
+    let mut after = forget_together(described);
+    let disk = after.disks.last_mut().filter(|_| room && more > 0)?;
+    // A board has one slot for a card, and none for soldered flash.
+    (!matches!(disk.kind, Some(DiskKind::SdCard | DiskKind::Emmc | DiskKind::UsbStick))).then_some(())?;
+    disk.count += more;
+    let (what, how) = match more {
+        1 => ("one disk more".to_owned(), format!("buy another '{}'", disk.name)),
+        n => (format!("{n} disks more"), format!("buy {n} more '{}': the layout takes as many at a time", disk.name)),
+    };
+    if more == group && shape.layout.parity() > 0 {
+        after.groups += 1;
+    }
+    let how_it_lies = How { shape: measured.how.shape.filter(|_| more == 1), ..measured.how.clone() };
+    // Named disks were all there were.
+    let disks = if described.of_bench { measured.disks.clone() } else { Vec::new() };
+    let of = Measured { how: how_it_lies, disks, ..measured.clone() };
+    Some(in_proportion(described, measured, candidate(what, Means::Purchase, how, after, &of)))
 }
 
 /// The slowest disks replaced by such as the next faster ones.
@@ -169,7 +193,10 @@ pub(super) fn other_kind(described: &Described, measured: &Measured, kind: Optio
         (disk.read, disk.write) = (Some(read), Some(write));
         (disk.random_read, disk.random_write) = (Some(usual.usual_random_read.0), Some(usual.usual_random_write.0));
         (disk.cache_bytes, disk.latency_s, disk.flush_s) = (None, None, None);
-        disk.connection = disk.connection.take().filter(|_| better != DiskKind::Nvme || in_lanes);
+        // In an enclosure it still has the enclosure's wire.
+        let kept = |wire: &Wire| better != DiskKind::Nvme || in_lanes || wire.name.starts_with("USB");
+        disk.connection = disk.connection.take().filter(kept);
+        disk.temperature_c = None;
     }
     let how = format!(
         "buy {}s; an ordinary one does at least {}",

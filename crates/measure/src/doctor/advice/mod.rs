@@ -19,7 +19,7 @@ mod network;
 mod processor;
 mod suspected;
 
-use client::{at_client, at_client_stage};
+use client::{at_both_ends, at_client, at_client_stage};
 use disks::{disks, storage_below};
 use latency::latency;
 use links::links;
@@ -168,6 +168,7 @@ fn candidates(described: &Described, finding: &Finding, findings: &[Finding]) ->
         Cause::Stage(stage) => at_stage(described, measured, stage, findings),
         Cause::Processor { .. } => at_processor(described, measured),
         Cause::Client { .. } => at_client(described, measured),
+        Cause::BothEnds { .. } => at_both_ends(described, measured),
         Cause::Suspected(suspicion) => suspected(described, measured, suspicion.code, findings),
         Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => Vec::new(),
     };
@@ -200,6 +201,7 @@ fn forget_busy(described: &Described, side: Side) -> Described {
         let proven = match explain(described, m, None).cause {
             Cause::Processor { .. } => side == Side::Server,
             Cause::Client { .. } => side == Side::Client,
+            Cause::BothEnds { .. } => true,
             Cause::Stage(stage) => described.work.iter().any(|w| w.at == side && stage.name.starts_with(&w.name)),
             _ => false,
         };

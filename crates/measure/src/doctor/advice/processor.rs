@@ -78,7 +78,12 @@ pub(super) fn calmer_host(described: &Described, measured: &Measured) -> Candida
 pub(super) fn faster_core(described: &Described, measured: &Measured) -> Candidate {
     let mut after = forget_busy(described, Side::Server);
     after.work.retain(|w| w.at == Side::Client);
-    let how = "a processor with faster cores; before that: governor performance (larder doctor --fix), no compression or a lighter cipher";
+    let how = match described.work.is_empty() && described.compression_ratio == 1.0 {
+        true => "a processor with faster cores; before that: governor performance (larder doctor --fix)",
+        false => {
+            "a processor with faster cores; before that: governor performance (larder doctor --fix), lighter compression or cipher"
+        }
+    };
     let mut one = candidate("a faster core", Means::Purchase, how, after, measured);
     one.relieves = SERVER;
     one

@@ -2,13 +2,15 @@
 
 use super::client::{at_client, cable_instead_of_air};
 use super::disks::{disks, of_kind, other_kind, rebuilt};
+use super::network::FULL_SPEED;
 use super::network::faster_networks;
 use super::processor::{at_processor, calmer_host, interrupts_spread, not_throttled};
-use super::{Candidate, Means, at_stage, candidate, forget};
-use crate::doctor::describe::{Described, Measured, Path, Side};
-use crate::doctor::diagnose::{Finding, explain};
-use crate::doctor::limits::DiskKind;
-use crate::doctor::suspects::{better_client, opposite};
+use super::{Candidate, Means, STORAGE, at_stage, candidate, forget};
+use crate::doctor::describe::{Described, Disk, Measured, Path, Side};
+use crate::doctor::diagnose::{CORE_FULL_PERCENT, Finding, explain};
+use crate::doctor::limits::{DiskKind, Wire};
+use crate::doctor::stages::{StageKind, client_of, stages, used};
+use crate::doctor::suspects::{better_client, opposite, slower_network};
 
 pub(super) fn suspected(
     described: &Described,
@@ -32,9 +34,17 @@ pub(super) fn suspected(
             vec![one]
         }
         "retransmits" => {
-            let how = "another cable and switch port; then: ethtool -S IFACE | grep -i err, nstat TcpRetransSegs";
+            let client = client_of(described, measured).and_then(|client| client.wire.as_ref());
+            let air = client.into_iter().chain(described.network.as_ref().and_then(|n| n.wire.as_ref()));
+            let (what, how) = match air.into_iter().any(Wire::is_air) {
+                true => ("air without losses", "a station nearer to it, another channel, or a cable"),
+                false => (
+                    "a wire without losses",
+                    "another cable and switch port; then: ethtool -S IFACE | grep -i err, nstat TcpRetransSegs",
+                ),
+            };
             let after = forget(described, &[Path::Net]);
-            let mut one = candidate("a wire without losses", Means::Change, how, after, measured);
+            let mut one = candidate(what, Means::Change, how, after, measured);
             // What the other direction gives the same cable can.
             one.at_most = opposite(described, measured).map_or(f64::INFINITY, |other| other.rate);
             vec![one]
@@ -69,14 +79,31 @@ pub(super) fn suspected(
         "degraded" => rebuilt(described, measured).into_iter().collect(),
         "disks-wait" => disks(described, measured),
         "rung-below" => {
-            let after = forget(described, &[Path::Net]);
-            vec![candidate(
-                "the full speed of what is there",
-                Means::Change,
-                "another cable and port; then: ethtool IFACE, lsusb -t, dmesg | grep -iE 'speed|link up'",
-                after,
-                measured,
-            )]
+            let lanes = |disk: &Disk| disk.connection.as_ref().is_some_and(Wire::is_pcie);
+            let disk = used(described, measured).iter().any(|(disk, _)| lanes(disk)) && measured.path != Path::Net;
+            let slow_network = slower_network(described, measured, &stages(described, measured));
+            let (what, how, after) = match disk && !slow_network {
+                true => (
+                    "the full speed of its slot",
+                    "lspci -vv | grep -E 'LnkCap|LnkSta' says what was agreed on; reseat it, another slot, firmware: slot speed auto",
+                    forget(described, STORAGE),
+                ),
+                false => ("the full speed of what is there", FULL_SPEED, forget(described, &[Path::Net])),
+            };
+            let mut one = candidate(what, Means::Change, how, after, measured);
+            // The cores that a slower wire left idle, or that others' work fills, say nothing of a faster one.
+            if full_cores(measured) {
+                one.relieves = &[Side::Server, Side::Client];
+            }
+            vec![one]
+        }
+        "hot-disk" => {
+            let disks = used(described, measured);
+            let cool = stages(described, measured).into_iter().find(|s| s.kind == StageKind::Disks);
+            let how = "air over it, a heat sink, a place away from other hot parts; smartctl -a says how hot it was";
+            let mut one = candidate("a cooler disk", Means::Change, how, forget(described, STORAGE), measured);
+            one.at_most = cool.map_or(f64::INFINITY, |s| s.capacity);
+            if disks.is_empty() { Vec::new() } else { vec![one] }
         }
         "qlc" => other_kind(described, measured, of_kind(described, DiskKind::Qlc)).into_iter().collect(),
         "smr" => other_kind(described, measured, of_kind(described, DiskKind::Smr)).into_iter().collect(),
@@ -111,4 +138,8 @@ pub(super) fn suspected(
         }
         _ => Vec::new(),
     }
+}
+
+fn full_cores(measured: &Measured) -> bool {
+    measured.cores_percent.iter().chain(&measured.how.client_cores).any(|busy| *busy >= CORE_FULL_PERCENT)
 }

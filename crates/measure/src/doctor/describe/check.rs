@@ -35,6 +35,11 @@ pub(super) fn check(described: &Described) -> Result<()> {
     }
 }
 
+/// `1 disk`, `2 disks`.
+fn several(count: u32, name: &str) -> String {
+    if count == 1 { format!("1 {name}") } else { format!("{count} {name}s") }
+}
+
 fn once<'a>(kind: &str, names: impl Iterator<Item = &'a String>) -> Result<()> {
     let mut seen = BTreeSet::new();
     for name in names {
@@ -66,16 +71,33 @@ fn names(d: &Described) -> Result<()> {
 fn layout(d: &Described) -> Result<()> {
     let disks: u32 = d.disks.iter().map(|disk| disk.count).sum();
     if d.groups == 0 || d.groups > disks {
-        return senseless(format!("{} groups of {disks} disks: how many parity groups (vdevs) are there?", d.groups));
+        return senseless(format!(
+            "{} of {}: how many parity groups (vdevs) are there?",
+            several(d.groups, "group"),
+            several(disks, "disk")
+        ));
+    }
+    if let Some(slots) = d.slots.filter(|slots| *slots < disks) {
+        return senseless(format!(
+            "slots = {slots}, and there are {}: for how many disks is there room?",
+            several(disks, "disk")
+        ));
     }
     if d.layout == Layout::Mirror && (d.copies < 2 || d.copies > disks) {
-        return senseless(format!("a mirror of {} copies on {disks} disks: how many copies are there?", d.copies));
+        return senseless(format!(
+            "a mirror of {} on {}: how many copies are there?",
+            match d.copies {
+                1 => "1 copy".to_owned(),
+                n => format!("{n} copies"),
+            },
+            several(disks, "disk")
+        ));
     }
     // A box may also list disks that the pool does not use, so only too few of them is an error.
     let needed = (d.layout.parity() + 1) * d.groups;
     if d.layout.parity() > 0 && disks < needed {
         return senseless(format!(
-            "the layout needs at least {needed} disks and there are {disks}: which layout is it, or which disk is missing?"
+            "the layout needs at least {needed} disks and the box has {disks}: which layout is it, or which disk is missing?"
         ));
     }
     if d.degraded && matches!(d.layout, Layout::Stripe | Layout::Linear) {
@@ -97,7 +119,11 @@ fn measured(d: &Described, m: &Measured) -> Result<()> {
         match d.disks.iter().find(|disk| disk.name == *name) {
             None => return Err(BadDescription::Missing { kind: "disk", name: name.clone() }),
             Some(disk) if *count == 0 || *count > disk.count => {
-                return senseless(format!("{count} disks '{name}' were measured, and there are {}", disk.count));
+                return senseless(format!(
+                    "{} '{name}' measured, and the box has {}",
+                    several(*count, "disk"),
+                    disk.count
+                ));
             }
             Some(_) => {}
         }

@@ -161,6 +161,8 @@ pub struct Described {
     pub(super) compression_ratio: f64,
     /// A disk of the pool is missing, or being rebuilt.
     pub(super) degraded: bool,
+    /// For how many disks there is room.
+    pub(super) slots: Option<u32>,
     pub(super) links: Vec<Link>,
     pub(super) disks: Vec<Disk>,
     pub(super) network: Option<Network>,
@@ -179,6 +181,8 @@ pub(super) struct Link {
     pub(super) read: f64,
     pub(super) write: f64,
     pub(super) wire: Option<Wire>,
+    /// What both ends can, where they agreed on less.
+    pub(super) could: Option<Wire>,
     pub(super) duplex: Duplex,
     /// The links between it and the machine.
     pub(super) via: Vec<String>,
@@ -202,6 +206,10 @@ pub(super) struct Disk {
     pub(super) write_cached: Option<f64>,
     /// Each disk's own wire.
     pub(super) connection: Option<Wire>,
+    /// What both ends of it can, where they agreed on less.
+    pub(super) could: Option<Wire>,
+    /// While it worked, degrees Celsius.
+    pub(super) temperature_c: Option<f64>,
     /// All links between it and the machine.
     pub(super) via: Vec<String>,
 }
@@ -343,6 +351,14 @@ pub struct How {
     /// A process that does this work and what holds it back, by a control group's quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<String>,
+    /// Where a disk was seen to fall behind its own beginning: how much, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowed: Option<String>,
+    /// Of the machine that served, where that is not the one described; and of the one that asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_memory_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_memory_bytes: Option<u64>,
     /// How busy disks were, in percent of the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_busy_percent: Option<f64>,

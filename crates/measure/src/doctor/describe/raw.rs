@@ -26,6 +26,7 @@ pub(super) struct Raw {
     compression_ratio: Option<f64>,
     #[serde(default)]
     degraded: bool,
+    slots: Option<u32>,
     #[serde(default)]
     link: Vec<RawLink>,
     #[serde(default)]
@@ -58,6 +59,7 @@ struct RawLink {
     limit: Option<String>,
     limit_read: Option<String>,
     limit_write: Option<String>,
+    could: Option<String>,
     duplex: Option<Duplex>,
     #[serde(default)]
     via: Vec<String>,
@@ -71,6 +73,8 @@ struct RawDisk {
     count: u32,
     kind: Option<DiskKind>,
     connection: Option<String>,
+    could: Option<String>,
+    temperature: Option<f64>,
     read: Option<String>,
     write: Option<String>,
     random_read: Option<f64>,
@@ -156,6 +160,18 @@ struct RawMeasured {
 type Result<T> = std::result::Result<T, BadDescription>;
 
 pub(super) fn described(raw: Raw) -> Result<Described> {
+    let mut described = as_written(raw)?;
+    // All disks of a box with one are that one by itself.
+    if let [only] = described.disks.as_slice()
+        && only.count == 1
+    {
+        let all = described.measured.iter_mut().filter(|m| m.path == Path::Disks && m.disks.is_empty());
+        all.for_each(|m| m.disks = vec![(only.name.clone(), 1)]);
+    }
+    Ok(described)
+}
+
+fn as_written(raw: Raw) -> Result<Described> {
     Ok(Described {
         name: raw.name,
         memory_bytes: optional(&raw.memory, size)?,
@@ -165,6 +181,7 @@ pub(super) fn described(raw: Raw) -> Result<Described> {
         record_bytes: optional(&raw.record, size)?,
         compression_ratio: raw.compression_ratio.unwrap_or(1.0),
         degraded: raw.degraded,
+        slots: raw.slots,
         of_bench: false,
         links: raw.link.into_iter().map(link).collect::<Result<_>>()?,
         disks: raw.disk.into_iter().map(disk).collect::<Result<_>>()?,
@@ -208,7 +225,8 @@ fn link(raw: RawLink) -> Result<Link> {
     };
     // A figure alone says nothing of directions: it is what all that passes has together. A name may say more.
     let duplex = raw.duplex.unwrap_or(called.as_ref().map_or(Duplex::Half, |w| w.duplex));
-    Ok(Link { name: raw.name, read, write, wire, duplex, via: raw.via })
+    let could = more(self::wire(&raw.could)?, read.min(write), &raw.name)?;
+    Ok(Link { name: raw.name, read, write, wire, could, duplex, via: raw.via })
 }
 
 fn disk(raw: RawDisk) -> Result<Disk> {
@@ -223,7 +241,14 @@ fn disk(raw: RawDisk) -> Result<Disk> {
             ));
         }
     }
+    let connection = wire(&raw.connection)?;
+    let least = connection.as_ref().map_or(f64::INFINITY, |wire| wire.practical);
+    if let Some(at) = raw.temperature.filter(|t| !(-40.0..=150.0).contains(t)) {
+        return senseless(format!("temperature = {at} of the disk '{}': how many degrees Celsius?", raw.name));
+    }
     Ok(Disk {
+        could: more(wire(&raw.could)?, least, &raw.name)?,
+        temperature_c: raw.temperature,
         kind: raw.kind,
         read: optional(&raw.read, rate)?,
         write: optional(&raw.write, rate)?,
@@ -233,11 +258,22 @@ fn disk(raw: RawDisk) -> Result<Disk> {
         flush_s: optional(&raw.flush, seconds)?,
         cache_bytes: optional(&raw.cache, size)?,
         write_cached: optional(&raw.write_cached, rate)?,
-        connection: wire(&raw.connection)?,
+        connection,
         name: raw.name,
         count: raw.count,
         via: raw.via,
     })
+}
+
+/// What both ends can must be more than what they agreed on.
+fn more(could: Option<Wire>, now: f64, name: &str) -> Result<Option<Wire>> {
+    match &could {
+        Some(wire) if wire.practical <= now => senseless(format!(
+            "could = \"{}\" of '{name}' is no more than what it has: give connection = or type = as negotiated, and could = what both ends can",
+            wire.name
+        )),
+        _ => Ok(could),
+    }
 }
 
 fn network(raw: RawNetwork) -> Result<Network> {
@@ -356,6 +392,9 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             throttled_percent: raw.throttled,
             quota: None,
             disk_busy_percent: raw.disk_busy,
+            slowed: None,
+            server_memory_bytes: None,
+            client_memory_bytes: None,
         },
     })
 }

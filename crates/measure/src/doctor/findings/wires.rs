@@ -89,18 +89,35 @@ fn least_name(hop: &Hop) -> Option<String> {
 }
 
 fn pcie_slot(reading: &Reading) -> Vec<Noticed> {
-    let drives = reading.drives.iter().flat_map(|d| d.hops.iter().map(|h| (d.title.clone(), h)));
+    // What hangs on a controller is not what its slot holds.
+    let title = |drive: &Drive, hop: &Hop| match drive.bus {
+        crate::machine::Bus::Nvme => drive.title.clone(),
+        _ => format!("the controller at {} (of {})", hop.address, on_it(reading, hop)),
+    };
+    let drives = reading.drives.iter().flat_map(|d| d.hops.iter().map(move |h| (title(d, h), h)));
     let slow = drives.filter(|(_, hop)| {
         let port = hop.port_best_bytes_per_s.zip(hop.own_best_bytes_per_s);
         hop.kind == HopKind::Pcie && hop.role.is_empty() && port.is_some_and(|(port, own)| port < own * 0.98)
     });
-    slow.map(|(title, hop)| {
+    let mut seen: Vec<&str> = Vec::new();
+    let once = slow.filter(|(_, hop)| {
+        let new = !seen.contains(&hop.address.as_str());
+        seen.push(&hop.address);
+        new
+    });
+    once.map(|(title, hop)| {
         let (own, port) = (hop.own_best.as_deref().unwrap_or("?"), hop.port_best.as_deref().unwrap_or("?"));
         let what = format!("{title} could {own}, and its slot gives {port}");
         let gain = hop.own_best_bytes_per_s.and_then(|best| Gain::between(hop.bytes_per_s, best));
         noticed(what, format!("a slot with {own}; in a RAIDZ or stripe all disks wait for it")).gain(gain)
     })
     .collect()
+}
+
+/// The disks behind a hop, by name.
+fn on_it(reading: &Reading, hop: &Hop) -> String {
+    let behind = reading.drives.iter().filter(|d| d.hops.iter().any(|h| h.address == hop.address));
+    behind.map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 fn sata_below_both(reading: &Reading) -> Vec<Noticed> {

@@ -28,6 +28,8 @@ pub enum DiskKind {
 pub(crate) struct Physical {
     pub(crate) most_bytes_per_s: f64,
     pub(crate) most_random_per_s: f64,
+    /// Of one random read that waits for the medium.
+    pub(crate) least_latency_s: f64,
     pub(crate) usual_read: (f64, f64),
     pub(crate) usual_write: (f64, f64),
     pub(crate) usual_random_read: (f64, f64),
@@ -41,6 +43,8 @@ const HDD: Physical = Physical {
     most_bytes_per_s: 330e6,
     // Half a turn and a seek each: 5 to 13 ms. Queues of 32 reorder them into three times as many.
     most_random_per_s: 700.0,
+    // 15 000 turns a minute: half of one is 2 ms.
+    least_latency_s: 2e-3,
     usual_read: (80e6, 285e6),
     usual_write: (80e6, 285e6),
     usual_random_read: (55.0, 300.0),
@@ -60,6 +64,7 @@ const SMR: Physical = Physical {
 const SATA_SSD: Physical = Physical {
     most_bytes_per_s: 600e6,
     most_random_per_s: 110e3,
+    least_latency_s: 30e-6,
     usual_read: (400e6, 560e6),
     usual_write: (300e6, 530e6),
     usual_random_read: (20e3, 100e3),
@@ -71,6 +76,7 @@ const SATA_SSD: Physical = Physical {
 const QLC: Physical = Physical {
     most_bytes_per_s: 15.75e9,
     most_random_per_s: 3.5e6,
+    least_latency_s: 30e-6,
     usual_read: (400e6, 7e9),
     usual_write: (80e6, 450e6),
     usual_random_read: (20e3, 900e3),
@@ -83,6 +89,8 @@ const NVME: Physical = Physical {
     // PCIe 5.0 x4 after coding.
     most_bytes_per_s: 15.75e9,
     most_random_per_s: 3.5e6,
+    // Phase change memory; flash takes 40 us and more.
+    least_latency_s: 6e-6,
     usual_read: (1.5e9, 14e9),
     usual_write: (0.8e9, 13e9),
     usual_random_read: (50e3, 2e6),
@@ -95,6 +103,7 @@ const SD: Physical = Physical {
     // SD Express has PCIe; UHS-II ends at 312 MB/s.
     most_bytes_per_s: 985e6,
     most_random_per_s: 20e3,
+    least_latency_s: 60e-6,
     usual_read: (20e6, 95e6),
     usual_write: (8e6, 90e6),
     usual_random_read: (500.0, 4000.0),
@@ -106,6 +115,7 @@ const SD: Physical = Physical {
 const EMMC: Physical = Physical {
     most_bytes_per_s: 400e6,
     most_random_per_s: 40e3,
+    least_latency_s: 50e-6,
     usual_read: (80e6, 330e6),
     usual_write: (20e6, 200e6),
     usual_random_read: (2e3, 15e3),
@@ -117,6 +127,7 @@ const EMMC: Physical = Physical {
 const STICK: Physical = Physical {
     most_bytes_per_s: 2.4e9,
     most_random_per_s: 100e3,
+    least_latency_s: 30e-6,
     // The best are SSDs in a small case; what is sold as a stick is not.
     usual_read: (20e6, 200e6),
     usual_write: (5e6, 55e6),

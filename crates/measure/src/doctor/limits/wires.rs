@@ -178,12 +178,41 @@ impl Wire {
         })
     }
 
+    /// Fewer lanes of the same generation, most first, then older generations with as many.
+    fn pcie_below(&self) -> Vec<Self> {
+        let Some((generation, lanes)) = self.name.strip_prefix("PCIe ").and_then(|rest| rest.split_once(".0 x")) else {
+            return Vec::new();
+        };
+        let (Ok(generation), Ok(lanes)) = (generation.parse::<u32>(), lanes.parse::<u32>()) else { return Vec::new() };
+        let narrower = [16, 8, 4, 2, 1].into_iter().filter(|fewer| *fewer < lanes);
+        let narrower = narrower.filter_map(|fewer| Self::pcie(generation, fewer));
+        narrower.chain((1..generation).rev().filter_map(|older| Self::pcie(older, lanes))).collect()
+    }
+
+    pub(crate) fn is_pcie(&self) -> bool {
+        self.name.starts_with("PCIe")
+    }
+
+    pub(crate) fn is_ethernet(&self) -> bool {
+        self.name.ends_with("Ethernet")
+    }
+
+    pub(crate) fn is_air(&self) -> bool {
+        self.name.starts_with("Wi-Fi")
+    }
+
     /// Rungs below it on which such a wire ends up when a cable, a port or an adapter is worse than it should be.
     pub(crate) fn rungs_below(&self) -> Vec<Self> {
+        if self.is_pcie() {
+            return self.pcie_below();
+        }
         let rungs: &[&str] = match self.name.as_str() {
             "gigabit Ethernet" => &["100 Mbit"],
             "2.5 gigabit Ethernet" | "5 gigabit Ethernet" => &["gigabit", "100 Mbit"],
-            "10 gigabit Ethernet" | "25 gigabit Ethernet" => &["5gbe", "2.5gbe", "gigabit", "100 Mbit"],
+            "10 gigabit Ethernet" => &["5gbe", "2.5gbe", "gigabit", "100 Mbit"],
+            "25 gigabit Ethernet" => &["10gbe", "5gbe", "2.5gbe", "gigabit", "100 Mbit"],
+            "40 gigabit Ethernet" => &["10gbe", "gigabit"],
+            "100 gigabit Ethernet" => &["40gbe", "25gbe", "10gbe"],
             name if name.starts_with("USB 3") || name == "USB4" => &["USB 2.0"],
             "SATA 6 Gbit/s" => &["SATA 3G", "SATA 1.5G"],
             "SATA 3 Gbit/s" => &["SATA 1.5G"],

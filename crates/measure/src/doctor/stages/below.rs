@@ -4,6 +4,9 @@ use super::{Basis, Stage, StageKind, amplified, count, used};
 use crate::doctor::describe::{Described, Measured, Path};
 use crate::doctor::misleading::misleading;
 
+/// Larger blocks are no harder to ask for in order.
+const LARGE_BLOCK_BYTES: u64 = 1 << 20;
+
 /// How the stage of disks that were measured together begins.
 pub(in crate::doctor) const SIDE_BY_SIDE: &str = "the disks as measured side by side";
 
@@ -59,7 +62,8 @@ pub(in crate::doctor) fn asked_as_hard(described: &Described, lower: &Measured, 
     };
     let blocks = match (lower.how.block_bytes, upper.how.block_bytes) {
         (Some(low), Some(up)) if upper.what.is_random() => low == up,
-        (Some(low), Some(up)) => low >= up,
+        // What is larger is cut into pieces on its way.
+        (Some(low), Some(up)) => low >= up.min(LARGE_BLOCK_BYTES),
         _ => true,
     };
     misleading(described, lower).is_none()

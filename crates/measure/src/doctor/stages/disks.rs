@@ -25,11 +25,13 @@ pub(in crate::doctor) fn one_disk(described: &Described, disk: &Disk, measured: 
         Path::Local => m.disks == [(disk.name.clone(), 1)],
         Path::Net | Path::Share => false,
     };
-    // Of two measurements of one disk by itself the lower is no limit of the higher.
+    // Of two measurements of one disk by itself the lower is no limit of the higher, and what came through more layers
+    // is none of what came through fewer.
     let same = |m: &Measured| m.path == measured.path && single(measured) && m.rate < measured.rate;
-    let alone = |m: &&Measured| {
-        single(m) && m.what == what && *m != measured && !same(m) && asked_as_hard(described, m, measured)
-    };
+    let below = |m: &Measured| m.path <= measured.path && !same(m);
+    let each = each_asked(described, measured);
+    let alone =
+        |m: &&Measured| single(m) && m.what == what && *m != measured && below(m) && asked_as_hard(described, m, &each);
     let alone = described.measured.iter().filter(alone).map(|m| m.rate).reduce(f64::max);
     // What a shared link let through says less of the disk than its own figure.
     let links = described.links.iter().filter(|link| disk.via.contains(&link.name));
@@ -49,6 +51,16 @@ pub(in crate::doctor) fn one_disk(described: &Described, disk: &Disk, measured: 
     let (low, high) = disk.kind?.physical().usual(what);
     let most = disk.kind?.physical().most_bytes_per_s / bytes_each(measured);
     Some(One { low: low.min(most), high: high.min(most), basis: Basis::Usual })
+}
+
+/// What one of several disks is asked when all are: its part of the requests, unless each of them goes to all.
+fn each_asked(described: &Described, measured: &Measured) -> Measured {
+    let used = super::used(described, measured);
+    let all = layout(described, measured, &used).is_some_and(|layout| layout.is_raidz());
+    let disks = if all { 1.0 } else { f64::from(count(&used)).max(1.0) };
+    let mut each = measured.clone();
+    each.how.in_flight = measured.how.in_flight.map(|n| (n / disks).max(1.0));
+    each
 }
 
 /// However many operations a disk does, their bytes are no more than what it gives in order.
@@ -80,6 +92,18 @@ fn knee(described: &Described, disk: &Disk, measured: &Measured, rate: f64) -> f
     each / (quick / fast + (each - quick) / rate)
 }
 
+/// Where less of a file than this went into a disk's fast cache, the figure is that of the disk without it.
+const CACHED_PART: f64 = 0.5;
+
+/// Which part of what was written a disk's fast cache took.
+fn cached_part(described: &Described, disk: &Disk, measured: &Measured) -> Option<f64> {
+    let rate = disk.rate(measured.what)?;
+    let slower = disk.write_cached.is_some_and(|fast| fast > rate) && measured.what == What::Write;
+    let disks = super::used(described, measured);
+    let each = measured.file_bytes? as f64 * super::amplified(described, measured, &disks);
+    slower.then_some(disk.cache_bytes? as f64 / each.max(1.0))
+}
+
 /// What no disks of these kinds exceed together, in operations or bytes on the disks: for contradictions.
 pub(in crate::doctor) fn allows_at_most(used: &[(&Disk, u32)], what: What) -> f64 {
     let each = |disk: &Disk| {
@@ -93,6 +117,10 @@ pub(super) fn disks(described: &Described, measured: &Measured, used: &[(&Disk, 
     let each: Vec<(&Disk, One, u32)> =
         used.iter().map(|(disk, n)| Some((*disk, one_disk(described, disk, measured)?, *n))).collect::<Option<_>>()?;
     let basis = each.iter().map(|(_, one, _)| one.basis).max_by_key(|b| *b as u8)?;
+    let full_cache = match used {
+        [(disk, 1)] => cached_part(described, disk, measured).filter(|part| *part < CACHED_PART),
+        _ => None,
+    };
     // Several disks are added up with what each one's wire lets through; a single one's wire is a stage of its own.
     let wire = |disk: &Disk| match &disk.connection {
         Some(wire) if count(used) > 1 => wire.practical / bytes_each(measured),
@@ -108,6 +136,7 @@ pub(super) fn disks(described: &Described, measured: &Measured, used: &[(&Disk, 
     let name = match slowest.filter(|s| s.unequal && (apart || how.contains("slowest"))) {
         Some(slowest) if how.contains("slowest") => format!("{how} ('{}')", slowest.disk.name),
         Some(slowest) => format!("{how}; '{}' is the slowest", slowest.disk.name),
+        None if full_cache.is_some() => format!("{how}, whose fast cache is full"),
         None => how.to_owned(),
     };
     let slowest = slowest.map(|s| s.disk);
@@ -204,6 +233,7 @@ pub(super) fn connections(described: &Described, measured: &Measured, used: &[(&
         _ => format!("the {} connection of '{}'", wire.name, disk.name),
     };
     let name = if count(used) == 1 { format!("the {} connection of the disk", wire.name) } else { name };
+    let name = format!("{name}{}", super::although(disk.could.as_ref()));
     Some(Stage::new(StageKind::Link, name, capacity, Basis::Derived).why(wire.why))
 }
 

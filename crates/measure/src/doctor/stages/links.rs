@@ -33,7 +33,7 @@ pub(super) fn links(described: &Described, measured: &Measured, used: &[(&Disk, 
         };
         let name = match (disks > 0.0, card > 0.0, link.duplex) {
             (true, true, Duplex::Half) => format!("{}, which disks and network share", link.name),
-            _ => link.name.clone(),
+            _ => link_name(link),
         };
         let basis = if link.wire.is_some() { Basis::Derived } else { Basis::Given };
         let mut stage = Stage::new(StageKind::Link, name, capacity, basis).per(measured);
@@ -43,13 +43,24 @@ pub(super) fn links(described: &Described, measured: &Measured, used: &[(&Disk, 
     described.links.iter().filter_map(crossing).collect()
 }
 
+fn link_name(link: &Link) -> String {
+    format!("{}{}", link.name, super::although(link.could.as_ref()))
+}
+
+/// The link that a stage is of: of two whose names begin alike the longer one.
+pub(in crate::doctor) fn link_of<'a>(described: &'a Described, stage: &Stage) -> Option<&'a Link> {
+    let named =
+        described.links.iter().filter(|link| stage.kind == StageKind::Link && stage.name.starts_with(&link.name));
+    named.max_by_key(|link| link.name.len())
+}
+
 /// A single disk's figure that is what its link carries, where any such disk does more, was measured through that link:
 /// it is the link's.
 pub(super) fn name_link(described: &Described, measured: &Measured, disk: &Disk, stages: &mut [Stage]) {
     let figure = stages.iter().find(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual).map(|s| s.capacity);
     let Some(figure) = figure else { return };
     for link in described.links.iter().filter(|link| figure_of_link(disk, link, measured)) {
-        if let Some(stage) = stages.iter_mut().find(|s| s.kind == StageKind::Link && s.name == link.name) {
+        if let Some(stage) = stages.iter_mut().find(|s| s.kind == StageKind::Link && s.name == link_name(link)) {
             stage.capacity = stage.capacity.min(figure);
             stage.capacity_low = stage.capacity_low.min(figure);
         }

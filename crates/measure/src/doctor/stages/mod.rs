@@ -6,7 +6,8 @@
 
 use serde::Serialize;
 
-use super::describe::{Described, Disk, Layout, Measured, Path};
+use super::describe::{Described, Disk, Layout, Measured, Path, Side, Work};
+use super::limits::Wire;
 
 mod below;
 mod disks;
@@ -16,8 +17,8 @@ mod network;
 
 pub(super) use below::{SIDE_BY_SIDE, asked_as_hard, comparable};
 pub(super) use disks::{Slowest, allows_at_most, figure_of_wire, slowest, through_wire, without_wire};
-pub(super) use links::figure_of_link;
-pub(super) use network::client_of;
+pub(super) use links::{figure_of_link, link_of};
+pub(super) use network::{client_of, slower_rung};
 
 /// So close to a capacity a measurement is at its end: protocols and gaps take the rest.
 pub const PROOF_SHARE: f64 = 0.80;
@@ -152,17 +153,35 @@ fn amplified(described: &Described, measured: &Measured, used: &[(&Disk, u32)]) 
     }
 }
 
+/// What both ends of a wire can, where they agreed on less.
+fn although(could: Option<&Wire>) -> String {
+    could.map_or(String::new(), |wire| format!(" (negotiated, although both ends can {})", wire.name))
+}
+
+/// Whether a measurement passes this work.
+fn passes(work: &Work, measured: &Measured) -> bool {
+    let path = match work.paths.is_empty() {
+        true => measured.path == Path::Share || (measured.path == Path::Local && work.at == Side::Server),
+        false => work.paths.contains(&measured.path),
+    };
+    path && (work.of.is_empty() || work.of.contains(&measured.what))
+}
+
+/// Rates per core are rounded, and samples are.
+const WORK_SEEN: f64 = 0.8;
+
+/// Cores that did less than such work takes at this rate: it takes less than is described.
+pub(super) fn cheaper_than_said(work: &Work, measured: &Measured) -> bool {
+    let cores = if work.at == Side::Server { &measured.cores_percent } else { &measured.how.client_cores };
+    let needed = measured.bytes_per_s() / (work.bytes_per_s / f64::from(work.cores));
+    let seen = cores.iter().sum::<f64>() / 100.0;
+    !cores.is_empty() && passes(work, measured) && seen < needed * WORK_SEEN
+}
+
 /// Ciphers, compressors and checksums.
 fn work<'a>(described: &'a Described, measured: &'a Measured) -> impl Iterator<Item = Stage> + 'a {
-    use super::describe::Side;
-    let passes = move |work: &&super::describe::Work| {
-        let path = match work.paths.is_empty() {
-            true => measured.path == Path::Share || (measured.path == Path::Local && work.at == Side::Server),
-            false => work.paths.contains(&measured.path),
-        };
-        path && (work.of.is_empty() || work.of.contains(&measured.what))
-    };
-    described.work.iter().filter(passes).map(move |work| {
+    let known = |work: &&Work| passes(work, measured) && !cheaper_than_said(work, measured);
+    described.work.iter().filter(known).map(move |work| {
         let (at, kind) = match work.at {
             Side::Server => ("", StageKind::Processor),
             Side::Client => (" at the client", StageKind::Client),

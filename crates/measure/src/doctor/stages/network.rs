@@ -1,7 +1,8 @@
 //! The wire, the window on it, and the client's own end.
 
 use super::{Basis, Stage, StageKind};
-use crate::doctor::describe::{Client, Described, Measured, Path, What};
+use crate::doctor::describe::{Client, Described, Measured, Network, Path, What};
+use crate::doctor::limits::Wire;
 
 /// Two figures of one standard, one from its name and one measured, are so near to each other.
 const SAME_WIRE: f64 = 0.95;
@@ -10,8 +11,11 @@ pub(super) fn network(described: &Described, measured: &Measured) -> Vec<Stage> 
     let Some(network) = described.network.as_ref().filter(|_| matches!(measured.path, Path::Share | Path::Net)) else {
         return Vec::new();
     };
-    let mut stages =
-        vec![Stage::new(StageKind::Network, network.name.clone(), network.bytes_per_s, Basis::Given).per(measured)];
+    let name = match slower_rung(network) {
+        Some(rung) => format!("{} (which runs at {})", network.name, rung.name),
+        None => network.name.clone(),
+    };
+    let mut stages = vec![Stage::new(StageKind::Network, name, network.bytes_per_s, Basis::Given).per(measured)];
     if let (Some(window), Some(round_trip)) = (network.window_bytes, network.round_trip_s) {
         // RFC 7323: no more than one window is under way in a round trip.
         let capacity = window as f64 / round_trip;
@@ -26,6 +30,16 @@ pub(super) fn network(described: &Described, measured: &Measured) -> Vec<Stage> 
         stages.extend(at_client(described, client, measured));
     }
     stages
+}
+
+/// So near to a standard's rate a wire alone is that standard.
+const AT_RUNG: f64 = 0.92;
+
+/// The lower standard that a network has by its figure, though it is of a higher one.
+pub(in crate::doctor) fn slower_rung(network: &Network) -> Option<Wire> {
+    let of = network.wire.as_ref()?;
+    let at = |rung: &Wire| network.bytes_per_s >= rung.practical * AT_RUNG && network.bytes_per_s <= rung.line;
+    of.rungs_below().into_iter().find(at)
 }
 
 /// The client that a measurement names; the only one there is.

@@ -346,3 +346,116 @@ fn a_pool_may_exceed_what_its_disk_gave_before_by_a_little() {
         assert_eq!(diagnosed(runs).questions.len(), questions, "{pool}");
     }
 }
+
+/// Latency and rate of different moments would be requests that nobody made.
+#[test]
+fn figures_of_one_measurement_are_of_one_moment() {
+    let repeat = |rate: f64, ms: f64| Repeat {
+        seconds: 10.0,
+        bytes: (rate * 40960.0) as u64,
+        bytes_per_s: rate * 4096.0,
+        operations_per_s: rate,
+        latency: Some(Latency { mean_us: ms * 1e3, ..Latency::default() }),
+        ..Repeat::default()
+    };
+    for repeats in [vec![(10_000.0, 1.6), (9_800.0, 1.63), (900.0, 17.7)], vec![(10_000.0, 1.6), (900.0, 17.7)]] {
+        let mut disk = run(Layer::Disk, "vda", Kind::RandomRead, 1.0);
+        disk.repeats = repeats.into_iter().map(|(rate, ms)| repeat(rate, ms)).collect();
+        let found = diagnosed(vec![disk]);
+        assert!(found.questions.is_empty(), "{:#?}", found.questions);
+    }
+}
+
+/// One disk, its pool and its share: what was measured above is no limit of what lies below.
+#[test]
+fn all_of_a_bench_on_one_disk_is_no_contradiction() {
+    let found = diagnosed(vec![
+        run(Layer::Disk, "vda", Kind::Read, 500e6),
+        run(Layer::Pool, "vda", Kind::Read, 250e6),
+        run(Layer::Share, "nfs://127.0.0.1/data", Kind::Read, 245e6),
+    ]);
+    assert!(found.questions.is_empty(), "{:#?}", found.questions);
+    let share = found.findings.iter().find(|f| f.measured.path == Path::Share).unwrap();
+    assert!(share.sentence.contains("the storage as measured on the machine itself: 98 %"), "{}", share.sentence);
+    let disk = found.findings.iter().find(|f| f.measured.path == Path::Disks).unwrap();
+    assert!(disk.stages.iter().all(|s| s.capacity >= 500e6), "{:#?}", disk.stages);
+}
+
+/// The memory of whoever measures is not the server's.
+#[test]
+fn each_machine_has_its_own_memory() {
+    let share = |access: &str, size: u64| {
+        let subject = if access == "mount" { "/mnt/nas" } else { "nfs://nas/data" };
+        let mut share = run(Layer::Share, subject, Kind::Read, 60e6);
+        (share.access, share.here) = (access.to_owned(), Some(false));
+        (share.workload.caches, share.workload.data_bytes) = (Caches::Unknown, size);
+        share
+    };
+    let cause = |runs: Vec<Run>, far_memory: u64| {
+        let machine = MachineFacts { memory_bytes: far_memory, ..MachineFacts::default() };
+        let far = FarMachine { name: "nas".to_owned(), version: 1, machine, ..FarMachine::default() };
+        let far_machine = Some(far).filter(|_| far_memory > 0);
+        let found = examined(BenchResult { far_machine, ..result(runs) });
+        found.findings.into_iter().find(|f| f.measured.path == Path::Share).unwrap().cause
+    };
+    // Measured by a machine of 8 GiB.
+    assert_eq!(cause(vec![share("nfs3", 4 << 30)], 0), Cause::Unexplained);
+    assert_eq!(cause(vec![run(Layer::Disk, "vda", Kind::Read, 3e8), share("nfs3", 4 << 30)], 0), Cause::Unexplained);
+    assert_eq!(cause(vec![share("nfs3", 4 << 30)], 2 << 30), Cause::Unexplained);
+    assert!(
+        matches!(cause(vec![share("nfs3", 4 << 30)], 16 << 30), Cause::Misleading(why) if why.contains("16.0 GiB"))
+    );
+    assert!(
+        matches!(cause(vec![share("mount", 4 << 30)], 2 << 30), Cause::Misleading(why) if why.contains("client's"))
+    );
+    assert!(matches!(cause(vec![share("nfs3", 64 << 20)], 0), Cause::Misleading(why) if why.contains("any server's")));
+}
+
+/// What was noticed on this machine is of whichever end it is, and lifts no wire that is full.
+#[test]
+fn notices_are_of_the_end_that_they_were_made_at() {
+    let fixes = |runs: Vec<Run>| {
+        let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+        let reading = Reading::of(&fixture.machine, ReadOptions { smart: false, watch: Duration::ZERO });
+        let machine = MachineFacts { host: "pi".to_owned(), memory_bytes: 4 << 30, ..MachineFacts::default() };
+        let bench = BenchResult { machine, ..result(runs) };
+        let found = examine(&fixture.machine, reading, &Evidence { bench: Some(&bench), client: None }).unwrap();
+        (found.diagnosis.verdict, found.diagnosis.advice.iter().map(|a| a.what.clone()).collect::<Vec<_>>().join("; "))
+    };
+    let share = |near, far: Option<Samples>| {
+        let mut share = run(Layer::Share, "nfs://nas/data", Kind::Read, 6e6);
+        (share.samples, share.far_samples) = (near, far);
+        share
+    };
+    let (verdict, here) = fixes(vec![share(cores([99.0, 5.0], false), None)]);
+    assert!(here.contains("governor"), "{verdict}: {here}");
+    let (verdict, there) = fixes(vec![share(cores([10.0, 5.0], false), Some(cores([99.0, 5.0], false)))]);
+    assert!(!there.contains("governor"), "{verdict}: {there}");
+    let mut full = share(Samples::default(), None);
+    full.repeats[0].bytes_per_s = 11.4e6;
+    let (verdict, wire) = fixes(vec![full]);
+    assert!(verdict.contains("the wire is full") && wire.contains("supports 1000"), "{verdict}: {wire}");
+    assert!(!wire.contains("tcp_rmem"), "{wire}");
+}
+
+/// Cores that others fill hide no wire, and a wire of which nobody knows more is known by its rate.
+#[test]
+fn a_slow_wire_is_seen_beside_others_work() {
+    let mut net = run(Layer::Net, "nas", Kind::Receive, 11.7e6);
+    net.samples = cores([100.0, 99.0], false);
+    let found = diagnosed(vec![net.clone()]);
+    assert!(found.verdict.contains("capped by 100 Mbit Ethernet: 100 %"), "{}", found.verdict);
+    net.repeats[0].load_cpu_s = Some(0.3);
+    let found = diagnosed(vec![net]);
+    assert!(found.verdict.contains("100 Mbit Ethernet") && !found.verdict.contains("cores"), "{}", found.verdict);
+}
+
+#[test]
+fn a_disk_that_fell_behind_its_beginning_is_named() {
+    let mut pool = run(Layer::Pool, "vda", Kind::Write, 600e6);
+    let knee = Knee { at_s: 9.0, bytes: 30 << 30, before_bytes_per_s: 2.1e9, after_bytes_per_s: 600e6 };
+    pool.repeats[0].knee = Some(knee);
+    let found = diagnosed(vec![pool]);
+    let words = "its fast cache is full: it wrote 2.10 GB/s until 30.0 GiB, and 600 MB/s from then on";
+    assert!(found.verdict.contains(words), "{}", found.verdict);
+}

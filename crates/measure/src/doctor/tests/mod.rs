@@ -5,6 +5,7 @@ use super::*;
 mod bench;
 mod contradictions;
 mod held;
+mod judged;
 mod machine;
 mod unseen;
 
@@ -25,6 +26,7 @@ fn causes(found: &Diagnosis) -> Vec<String> {
         Cause::Misleading(_) => "misleading".to_owned(),
         Cause::Suspected(s) => format!("{}: {}", s.code, s.what),
         Cause::Client { .. } => "client".to_owned(),
+        Cause::BothEnds { .. } => "both ends".to_owned(),
         Cause::Asked(_) => "asked".to_owned(),
     };
     found.findings.iter().map(|f| short(&f.cause)).collect()
@@ -135,12 +137,15 @@ fn descriptions_that_make_no_sense_are_refused() {
         (format!("{disk}[[measured]]\npath = \"local\"\nwhat = \"read\"\nrate = \"fast\""), "'fast' is not a rate"),
         (
             format!("{disk}[[measured]]\npath = \"local\"\nwhat = \"read\"\nrate = \"1MB/s\"\ndisks = [[\"d\", 2]]"),
-            "there are 1",
+            "2 disks 'd' measured, and the box has 1",
         ),
         (format!("{disk}colour = 1"), "unknown field"),
+        (format!("slots = 1\n{disk}count = 2"), "slots = 1, and there are 2 disks"),
+        (format!("{disk}connection = \"PCIe 3.0 x4\"\ncould = \"PCIe 3.0 x1\""), "no more than what it has"),
+        (format!("{disk}temperature = 900"), "how many degrees Celsius?"),
         (format!("{disk}count = 0"), "how many of it are in the box?"),
         (format!("degraded = true\n{disk}"), "what was on the missing disk is lost"),
-        (format!("layout = \"mirror\"\n{disk}"), "a mirror of 2 copies on 1 disks"),
+        (format!("layout = \"mirror\"\n{disk}"), "a mirror of 2 copies on 1 disk:"),
         (format!("memory = \"8\"\n{disk}"), "'8' is not a size"),
         (format!("{disk}random_read = nan"), "how many operations does it do"),
         (format!("{disk}random_read = \"90k\""), "operations and percents are plain numbers"),

@@ -366,7 +366,7 @@ const BOXES: &[Box] = &[
             rate = "190MB/s"
             file = "500GB""#,
         cause: "the disks, each byte written as often as there are copies",
-        fix: "TLC disks instead of QLC",
+        fix: "2 disks more",
     },
     // 4 KiB of 128 KiB: 32 times as much is read as was asked for.
     Box {
