@@ -115,6 +115,10 @@ class LoopDisk:
         stat = os.statvfs(self.mount)
         return (stat.f_blocks - stat.f_bfree) * stat.f_frsize
 
+    def free_bytes(self):
+        stat = os.statvfs(self.mount)
+        return stat.f_bavail * stat.f_frsize
+
     def fail_read_only(self):
         """What ext4 does on an I/O error of its metadata: from now on nobody can write, whatever was open."""
         Path(f"/sys/fs/ext4/{Path(self.device).name}/trigger_fs_error").write_text("end-to-end test")

@@ -168,7 +168,7 @@ def test_offline_online_and_what_is_refused(folder, session_seed):
         for words, says in (
             (("offline", two), "out of reach"),
             (("replace", folder / "strange", folder / "new"), "none of its disks"),
-            (("add", one), "belongs to pool"),
+            (("add", one), "is a disk of it already"),
             (("rebalance",), "not usable"),
             (("rebalance", "no-such-pool"), "no-such-pool"),
             (("add", folder / "typo"), "mkdir"),

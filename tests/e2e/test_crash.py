@@ -307,6 +307,23 @@ def round_of_work(daemon, workers, rng):
     assert not [w.failure for w in workers if w.failure], [w.failure for w in workers if w.failure]
 
 
+def test_an_idle_volume_does_not_fill_the_journal(fresh):
+    """Each opening leaves an entry of the idle volume in the journal, before all that the other one writes."""
+    data = os.urandom(1 << 20)
+    fresh.run("volume", "create", "idle", check=True)
+    for _ in range(14):
+        with client(fresh) as nfs:
+            made = nfs.create(nfs.root, "busy").handle
+            for at in range(40):
+                nfs.write(made, at << 20, data, FILE_SYNC)
+            for n in range(200):
+                nfs.create(nfs.root, f"small{n}")
+        fresh.kill()
+        fresh.start()
+    fresh.stop()
+    check_is_clean(fresh)
+
+
 def test_kill_nine(fresh, session_seed):
     rng = random.Random(session_seed)
     workers = [Worker(f"worker{n}", session_seed) for n in range(WORKERS)]

@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from conftest import client, make, payload
 from larderd import Larder, StartFailed
-from nfs3 import NfsError
+from nfs3 import FILE_SYNC, NfsError
 
 FILES, FILE_BYTES = 24, 2 << 20
 LAYOUTS = [("raidz1", 3, 1), ("raidz2", 4, 2), ("mirror", 2, 1)]
@@ -296,3 +297,49 @@ def test_foreign_duplicated_and_swapped_disks(folder):
     finally:
         daemon.end()
         other.end()
+
+
+def fsfreeze(how, disk):
+    subprocess.run(["fsfreeze", how, str(disk.mount)], check=True)
+
+
+def test_a_disk_that_does_not_answer(loop_disks, folder, session_seed):
+    """Its filesystem is frozen: no call that writes returns. After 30 s all goes on without it, until it answers again."""
+    disks = loop_disks(400, 400, 400)
+    daemon = Larder([d.folder for d in disks], folder / "data").start()
+    frozen = disks[0]
+    try:
+        copy = Copy(daemon, session_seed, files=8).start()
+        fsfreeze("-f", frozen)
+        began = time.monotonic()
+        try:
+            copy.finish()
+            with client(daemon, timeout_s=90) as nfs:
+                for n in range(20):
+                    handle = nfs.create(nfs.root, f"sync{n}").handle
+                    nfs.write(handle, 0, payload(5000, n), FILE_SYNC)
+            assert time.monotonic() - began < 60
+            status = daemon.status()
+            one = daemon.disk_status(frozen.folder)
+            assert (status["state"], one["state"]) == ("DEGRADED", "FAULTED"), status
+            assert "it does not answer" in daemon.run("pool", "status").stdout
+            copy.compare()
+        finally:
+            fsfreeze("-u", frozen)
+        time.sleep(1)
+        done = daemon.run("pool", "online", daemon.status()["name"], str(frozen.folder))
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_until_repaired(daemon)
+        done = daemon.run("pool", "scrub", "start", "--wait")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert daemon.stop() == 0
+        # Now another one goes: what the first one missed must be on it.
+        shutil.rmtree(daemon.disks[1])
+        daemon.start()
+        copy.compare()
+        with client(daemon) as nfs:
+            for n in range(20):
+                assert nfs.read_all(nfs.walk(f"sync{n}")) == payload(5000, n)
+        assert "panicked" not in daemon.log()
+    finally:
+        daemon.end()

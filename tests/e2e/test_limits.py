@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 import nfs3
+import pytest
 from conftest import client, payload
-from larderd import Larder
+from larderd import Larder, StartFailed
 from nfs3 import CREATE, DQUOT, FILE_SYNC, NOSPC, REMOVE, NfsError, opaque, sattr, u32
 
 ENTRIES = int(os.environ.get("LARDER_ENTRIES", "100000"))
@@ -137,6 +138,56 @@ def test_disk_full(loop_disks, folder):
             assert_kept(nfs, home, kept)
         assert daemon.stop() == 0
         assert daemon.check().returncode == 0
+    finally:
+        daemon.end()
+
+
+def fill_filesystem(disk):
+    """Somebody else takes all that is left."""
+    with open(disk.mount / "others", "ab", buffering=0) as others:
+        for size in (1 << 20, 4096, 512):
+            try:
+                while others.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                pass
+
+
+def test_filesystems_that_others_have_filled(loop_disks, folder):
+    """A full pool opens, reads and deletes; where nothing at all is left it says so at once."""
+    disks = loop_disks(96, 96, 96)
+    daemon = Larder([d.folder for d in disks], folder / "data").start()
+    data = payload(8 << 20, 5)
+    try:
+        with client(daemon) as nfs:
+            for name in ("kept", "gone"):
+                nfs.write_all(nfs.create(nfs.root, name).handle, data)
+        assert daemon.stop() == 0
+        for _ in range(3):
+            [fill_filesystem(disk) for disk in disks]
+            daemon.start(timeout_s=20)
+            with client(daemon) as nfs:
+                assert nfs.read_all(nfs.lookup(nfs.root, "kept").handle) == data
+            assert daemon.stop() == 0
+        daemon.start(timeout_s=20)
+        with client(daemon) as nfs:
+            nfs.remove(nfs.root, "gone")
+            end = time.monotonic() + 30
+            while disks[0].free_bytes() < 2 << 20:
+                assert time.monotonic() < end, "deleting makes no room"
+                time.sleep(0.2)
+            assert nfs.read_all(nfs.lookup(nfs.root, "kept").handle) == data
+        assert daemon.stop() == 0
+        for disk in disks:
+            [file.unlink() for file in disk.folder.glob("larder.reserve-*")]
+            fill_filesystem(disk)
+        begun = time.monotonic()
+        with pytest.raises(StartFailed) as refused:
+            daemon.start(timeout_s=30)
+        assert time.monotonic() - begun < 20
+        assert "is full" in str(refused.value) and str(disks[1].folder) in str(refused.value), refused.value
+        done = daemon.check()
+        assert done.returncode == 1 and "take other files off" in done.stderr, done
     finally:
         daemon.end()
 

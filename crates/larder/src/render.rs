@@ -48,6 +48,34 @@ fn short_count(n: u64) -> String {
 
 /// Further lines are indented under the first, and long ones broken at blanks.
 fn folded(text: &str) -> String {
+    text.lines().flat_map(folded_line).collect::<Vec<_>>().join(LINE_BREAK)
+}
+
+/// As `folded`, with each command whole on a line of its own, to be copied. After a colon it goes on to the end of the line or to
+/// a semicolon.
+fn advice(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for mut rest in text.lines() {
+        while let Some((words, after)) = rest.split_once(": larder ") {
+            let (command, more) = after.split_once("; ").unwrap_or((after, ""));
+            lines.extend(folded_line(&format!("{words}:")));
+            lines.push(format!("  larder {command}"));
+            rest = more;
+        }
+        match rest {
+            "" => {}
+            command if ["larder ", "mount "].iter().any(|word| command.starts_with(word)) => {
+                lines.push(format!("  {command}"));
+            }
+            words => lines.extend(folded_line(words)),
+        }
+    }
+    lines.join(LINE_BREAK)
+}
+
+const LINE_BREAK: &str = "\n         ";
+
+fn folded_line(text: &str) -> Vec<String> {
     const WIDTH: usize = 100;
     let mut lines: Vec<String> = Vec::new();
     for paragraph in text.lines() {
@@ -63,7 +91,7 @@ fn folded(text: &str) -> String {
         }
         lines.push(line);
     }
-    lines.join("\n         ")
+    lines
 }
 
 /// What a pool is worth before and after a change, and what it takes.

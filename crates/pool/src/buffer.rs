@@ -2,6 +2,8 @@
 //!
 //! A fresh page costs a fault and a clearing, more than the checksum of what is read into it. So a buffer goes back
 //! to its [`Buffers`] when the last [`Bytes`] that looks into it is dropped, and the next read gets it as it is.
+//! Long ones lie in huge pages: a disk takes them in one request, where scattered pages are several. They are not for
+//! keeping: who keeps a part copies it.
 //!
 //! U1. A buffer may hold bytes of an earlier read: nobody may see more of it than was read or written since it was taken.
 
@@ -9,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use larder_base::slots::{Slot, Slots};
 use parking_lot::Mutex;
 
 use crate::disk::DIRECT_ALIGN;
@@ -16,7 +19,12 @@ use crate::disk::DIRECT_ALIGN;
 /// Buffers are a multiple of this long, so that what one read frees fits another.
 const CLASS_BYTES: usize = 64 << 10;
 /// Free memory that is kept for the next read. More would be memory that nobody else can use.
-const FREE_BYTES_MAX: usize = 64 << 20;
+const FREE_BYTES_MAX: usize = 16 << 20;
+/// Shorter ones are not worth a part of a huge page.
+const SLOT_BYTES_MIN: usize = 256 << 10;
+
+/// Of all pools: two lengths, so that what is not used of them is less than half for usual reads.
+static SLOTS: [Slots; 2] = [Slots::new(1 << 20, 32 << 20), Slots::new(2 << 20, 32 << 20)];
 
 /// Free buffers of one pool.
 #[derive(Debug, Default)]
@@ -34,20 +42,34 @@ struct Free {
 /// Aligned memory, at least as long as was asked for. Goes back when dropped.
 #[derive(Debug)]
 pub struct Buffer {
-    memory: Vec<u8>,
-    /// Bytes before the first aligned one.
-    skip: usize,
+    memory: Memory,
     length: usize,
-    home: Weak<Buffers>,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Slot(Slot),
+    Heap {
+        memory: Vec<u8>,
+        /// Bytes before the first aligned one.
+        skip: usize,
+        home: Weak<Buffers>,
+    },
 }
 
 impl Buffers {
     /// `length` aligned bytes with whatever is in them (U1).
     pub fn take(self: &Arc<Self>, length: usize) -> Buffer {
+        let slot = || SLOTS.iter().find_map(|slots| slots.take(length));
+        if length >= SLOT_BYTES_MIN
+            && let Some(slot) = slot()
+        {
+            return Buffer { memory: Memory::Slot(slot), length };
+        }
         let class = length.next_multiple_of(CLASS_BYTES);
         let memory = self.free.lock().take(class).unwrap_or_else(|| vec![0; class + DIRECT_ALIGN]);
         let skip = memory.as_ptr().align_offset(DIRECT_ALIGN).min(DIRECT_ALIGN);
-        Buffer { memory, skip, length, home: Arc::downgrade(self) }
+        Buffer { memory: Memory::Heap { memory, skip, home: Arc::downgrade(self) }, length }
     }
 
     #[cfg(test)]
@@ -82,7 +104,10 @@ impl Free {
 
 impl Buffer {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.skip..self.skip + self.length]
+        match &mut self.memory {
+            Memory::Slot(slot) => slot,
+            Memory::Heap { memory, skip, .. } => &mut memory[*skip..*skip + self.length],
+        }
     }
 
     /// The bytes, shared; the memory goes back with the last of them.
@@ -93,16 +118,20 @@ impl Buffer {
 
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
-        &self.memory[self.skip..self.skip + self.length]
+        match &self.memory {
+            Memory::Slot(slot) => slot,
+            Memory::Heap { memory, skip, .. } => &memory[*skip..*skip + self.length],
+        }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let memory = std::mem::take(&mut self.memory);
-        if let Some(home) = self.home.upgrade() {
+        if let Memory::Heap { memory, home, .. } = &mut self.memory
+            && let Some(home) = home.upgrade()
+        {
             // What is too much is freed after the lock.
-            let _rest = home.free.lock().put(memory);
+            let _rest = home.free.lock().put(std::mem::take(memory));
         }
     }
 }
@@ -132,15 +161,28 @@ mod tests {
     #[test]
     fn what_is_free_is_bounded_and_never_much_too_large() {
         let buffers = Arc::new(Buffers::default());
-        let many: Vec<Buffer> = (0..80).map(|_| buffers.take(1 << 20)).collect();
+        let many: Vec<Buffer> = (0..8).map(|_| buffers.take(4 << 20)).collect();
         drop(many);
         assert_eq!(buffers.free_bytes(), FREE_BYTES_MAX);
-        let small = buffers.take(700_000);
-        assert_eq!(buffers.free_bytes(), FREE_BYTES_MAX, "a buffer of a MiB is wasted on 700 kB");
+        let small = buffers.take(3_000_000);
+        assert_eq!(buffers.free_bytes(), FREE_BYTES_MAX, "a buffer of 4 MiB is wasted on 3 MB");
         drop(small);
-        let close = buffers.take(960 << 10);
-        assert_eq!(buffers.free_bytes(), FREE_BYTES_MAX - (1 << 20));
+        let close = buffers.take(3900 << 10);
+        assert_eq!(buffers.free_bytes(), FREE_BYTES_MAX - (4 << 20));
         drop(buffers);
         drop(close);
+    }
+
+    #[test]
+    fn long_buffers_lie_in_huge_pages() {
+        let buffers = Arc::new(Buffers::default());
+        for length in [SLOT_BYTES_MIN, 525_824, 1 << 20, (1 << 20) + 4096, 2 << 20] {
+            let mut buffer = buffers.take(length);
+            assert!(matches!(buffer.memory, Memory::Slot(_)), "{length}");
+            assert_eq!(buffer.bytes_mut().len(), length);
+            assert!((buffer.bytes_mut().as_ptr() as usize).is_multiple_of(1 << 20));
+        }
+        let longer = buffers.take((2 << 20) + 1);
+        assert!(matches!(longer.memory, Memory::Heap { .. }));
     }
 }

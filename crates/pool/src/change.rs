@@ -16,21 +16,24 @@
 //!     survive, and the journal has the copies of the safer one.
 //! C4. What is asked is on the labels before it is answered. So it goes on after a crash.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use larder_base::shell;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::core::Core;
 use crate::create::{self, Candidate, absolute};
+use crate::disk::DiskSpace;
 use crate::error::PoolError;
 use crate::forecast::Ahead;
 use crate::history::EventKind;
 use crate::label::{self, Spare};
 use crate::layout::{DISKS_MAX, Layout};
-use crate::member::{DiskState, MemberDisk};
+use crate::member::{DiskState, MemberDisk, reserve_soft};
 use crate::placement;
 use crate::pool::Pool;
 
@@ -160,16 +163,17 @@ struct Step {
 impl Core {
     fn examine(self: &Arc<Self>, change: &Change) -> Result<Step, PoolError> {
         let before = self.worth_now();
-        let unchanged = |slot| {
+        let surviving = |slot, failures_survived| {
             let plan = ChangePlan {
                 before: before.clone(),
-                after: before.clone(),
+                after: Worth { failures_survived, ..before.clone() },
                 move_bytes: 0,
                 seconds: None,
                 warnings: vec![],
             };
             Ok(Step { plan, slot, joining: Vec::new() })
         };
+        let unchanged = |slot| surviving(slot, before.failures_survived);
         match change {
             Change::Add { disks, spare } => self.examine_add(disks, *spare),
             Change::Replace { old, new } => self.examine_replace(self.named(old)?, new),
@@ -188,13 +192,20 @@ impl Core {
                 let slot = self.named(disk)?;
                 let out =
                     self.members.with_slots().filter(|(at, m)| *at != slot && !(m.is_readable() && m.is_in_sync()));
-                if out.count() >= usize::from(self.failures()) {
-                    let why = format!("without {disk} data would be out of reach; bring the other disks back first");
-                    return Err(self.refused(why));
+                let out = out.count();
+                if out >= usize::from(self.failures()) {
+                    let first = match out {
+                        0 => format!("{} survives no disk that is out of use", self.layout()),
+                        _ => format!("bring the other disks back first, see: larder pool status {}", self.name),
+                    };
+                    return Err(self.refused(format!("without {disk} data would be out of reach; {first}")));
                 }
-                unchanged(Some(slot))
+                surviving(Some(slot), self.survives(Some((slot, false))))
             }
-            Change::Online { disk } => unchanged(Some(self.named(disk)?)),
+            Change::Online { disk } => {
+                let slot = self.named(disk)?;
+                surviving(Some(slot), self.survives(Some((slot, true))))
+            }
             Change::Rebalance { layout, width } => self.examine_rebalance(*layout, *width),
         }
     }
@@ -269,16 +280,15 @@ impl Core {
     // ---- what is possible ---------------------------------------------------------------------
 
     fn examine_add(&self, disks: &[PathBuf], spare: bool) -> Result<Step, PoolError> {
-        let joining = self.candidates(disks)?;
+        let joining = self.candidates(disks, None)?;
         let before = self.worth_now();
         if self.members.len() + joining.len() > DISKS_MAX {
             return Err(PoolError::TooManyDisks { have: self.members.len() + joining.len() });
         }
-        let mut rooms = self.staying_rooms();
         let mut after = before.clone();
         let mut warnings = Vec::new();
         if !spare {
-            rooms.extend(joining.iter().map(Candidate::room));
+            let rooms = self.rooms_after(None, &joining);
             let width = self.width_for(before.layout, rooms.len());
             after =
                 Worth { failures_survived: before.failures_survived, ..self.worth(before.layout, width, &rooms, None) };
@@ -302,19 +312,19 @@ impl Core {
         let new = [new.to_owned()];
         let joining = match self.spare_at(&new[0]) {
             Some(spare) => vec![self.freed_spare(spare)?],
-            None => self.candidates(&new)?,
+            None => self.candidates(&new, Some(old)).map_err(|error| self.may_be_taken_back(old, error))?,
         };
         let before = self.worth_now();
-        let mut rooms: Vec<u64> = self.rooms_of(|at, _| at != slot);
-        rooms.extend(joining.iter().map(Candidate::room));
+        let rooms = self.rooms_after(Some(slot), &joining);
+        let room_bytes = rooms.last().copied().unwrap_or(0);
         let after = self.worth(before.layout, before.width, &rooms, Some(slot));
         let move_bytes = self.forecast(&Ahead {
-            successor: joining.first().map(|candidate| DiskToCome { room_bytes: candidate.room() }),
+            successor: joining.first().map(|_| DiskToCome { room_bytes }),
             ..self.ahead(&after, Some(slot))
         });
         let mut warnings = Vec::new();
         let used = self.used_bytes().get(usize::from(slot)).copied().unwrap_or(0);
-        if joining.iter().any(|candidate| candidate.room() < used) {
+        if room_bytes < used {
             warnings.push("the new disk is smaller than what lies on the old: the rest goes to the others".to_owned());
         }
         self.check_fits(&after)?;
@@ -324,7 +334,7 @@ impl Core {
 
     fn examine_remove(self: &Arc<Self>, slot: u8) -> Result<Step, PoolError> {
         let before = self.worth_now();
-        let rooms = self.rooms_of(|at, member| at != slot && !member.is_leaving());
+        let rooms = self.rooms_after(Some(slot), &[]);
         let path = self.path_of(slot);
         let layout = self.layout();
         // With a disk that is lost anyway redundancy counts for more than that the layout makes sense: as many copies are
@@ -336,8 +346,10 @@ impl Core {
         if rooms.len() < need {
             let first = instead.map(|command| format!(", or go over to another layout first: {command}"));
             let why = format!(
-                "{layout} needs {need} disks, and without {path} there are {}: replace it instead{}",
+                "{layout} needs {need} disks, and without {path} there are {}: replace it instead: larder pool replace {} {} NEW-DISK{}",
                 rooms.len(),
+                self.name,
+                shell::word(Path::new(&path)),
                 first.unwrap_or_default()
             );
             return Err(self.refused(why));
@@ -359,7 +371,11 @@ impl Core {
         let before = self.worth_now();
         if let Some(out) = self.members.iter().find(|member| !member.is_writable()) {
             let path = out.path.read().display().to_string();
-            return Err(self.refused(format!("{path} is not usable: bring it back, replace or remove it first")));
+            let why = format!(
+                "{path} is not usable: bring it back, replace or remove it first, see: larder pool status {}",
+                self.name
+            );
+            return Err(self.refused(why));
         }
         let layout = layout.unwrap_or(before.layout);
         let rooms = self.staying_rooms();
@@ -377,13 +393,20 @@ impl Core {
                 );
                 return Err(self.refused(why));
             }
-            return Err(PoolError::TooFewDisks { layout: layout.to_string(), need, have });
+            let name = &self.name;
+            let why = format!(
+                "{layout} needs at least {need} disks, and there are {have}: add some first: larder pool add {name} NEW-DISK"
+            );
+            return Err(self.refused(why));
         }
         let after = self.worth(layout, width, &rooms, None);
         self.check_fits(&after)?;
         let move_bytes = self.forecast(&Ahead { rebalancing: true, ..self.ahead(&after, None) });
-        let plan =
-            ChangePlan { before, after, move_bytes, seconds: self.seconds_for(move_bytes), warnings: Vec::new() };
+        let mut warnings = Vec::new();
+        if layout == Layout::Stripe && before.layout != layout {
+            warnings.push("stripe has no redundancy: one failed disk loses what lies on it".to_owned());
+        }
+        let plan = ChangePlan { before, after, move_bytes, seconds: self.seconds_for(move_bytes), warnings };
         Ok(Step { plan, slot: None, joining: Vec::new() })
     }
 
@@ -420,22 +443,68 @@ impl Core {
         Err(self.refused(why))
     }
 
-    /// New disks: empty directories that are none of the pool's.
-    fn candidates(&self, disks: &[PathBuf]) -> Result<Vec<Candidate>, PoolError> {
-        let found = create::candidates(&*self.opener, disks)?;
+    /// In the place of a disk lies something of this pool: what is there is better used than removed.
+    fn may_be_taken_back(&self, old: &MemberDisk, error: PoolError) -> PoolError {
+        match error {
+            PoolError::NotEmpty { path, found } if *old.path.read() == absolute(&path) && !old.is_readable() => {
+                let (path, name) = (path.display(), &self.name);
+                let why = format!(
+                    "{path} is not empty (it holds '{found}'): take it back as it is with: larder pool clear {name}; or empty it, and repeat the command"
+                );
+                self.refused(why)
+            }
+            other => other,
+        }
+    }
+
+    /// New disks: empty directories that are none of the pool's, but for one whose contents are gone. One that was to join and
+    /// was cut short when it had its label alone is new, too (C1).
+    fn candidates(&self, disks: &[PathBuf], emptied: Option<&MemberDisk>) -> Result<Vec<Candidate>, PoolError> {
+        disks.iter().try_for_each(|path| self.check_not_ours(path, emptied))?;
+        let is_known = |id| self.members.iter().any(|member| member.id == id) || self.label().is_spare(id);
+        let left_over = |label: &label::Label| label.pool == self.id && !is_known(label.disk);
+        let found = create::candidates(&*self.opener, disks, left_over)?;
         // A pool that is made may make its folders; here a mistyped path would be a member on the system's disk.
         if let Some(missing) = found.iter().find(|candidate| candidate.is_yet_to_be_made) {
             return Err(PoolError::NoFolder(missing.path.clone()));
         }
-        for (candidate, path) in found.iter().zip(disks) {
-            let same = |member: &&MemberDisk| {
-                member.io().and_then(|io| io.identity()).ok().is_some_and(|id| candidate.identity() == Some(id))
-            };
-            if let Some(member) = self.members.iter().find(same) {
-                return Err(PoolError::SameDisk(member.path.read().clone(), path.clone()));
-            }
-        }
         Ok(found)
+    }
+
+    /// What belongs to this pool already is not to be emptied for it.
+    fn check_not_ours(&self, path: &Path, emptied: Option<&MemberDisk>) -> Result<(), PoolError> {
+        let Ok(disk) = self.opener.open_disk(&absolute(path)) else { return Ok(()) };
+        let (shown, name) = (path.display(), &self.name);
+        let identity = disk.identity().ok();
+        let lies_there = |member: &&MemberDisk| {
+            let own = self.identity(member);
+            own.is_some() && own == identity
+        };
+        // One whose contents are gone may be made anew.
+        let is_emptied = |member: &&MemberDisk| !member.is_readable() && emptied.is_some_and(|own| own.id == member.id);
+        let label = label::read(&*disk).ok().and_then(Result::ok).filter(|label| label.pool == self.id);
+        let of_label = |member: &&MemberDisk| label.as_ref().is_some_and(|label| label.disk == member.id);
+        let is_known = |member: &&MemberDisk| of_label(member) || lies_there(member) && !is_emptied(member);
+        if let Some(member) = self.members.iter().find(is_known) {
+            let why = match member.state() {
+                DiskState::Offline => format!(": larder pool online {name} {}", shell::word(path)),
+                _ if !member.is_readable() => {
+                    format!(" and is out of use; take it back with: larder pool clear {name}")
+                }
+                _ => "; give a folder that is not in use".to_owned(),
+            };
+            return Err(self.refused(format!("{shown} is a disk of it already{why}")));
+        }
+        match label {
+            Some(label) if self.label().is_spare(label.disk) => {
+                let why = format!(
+                    "{shown} is a spare of it: give that up first with: larder pool remove {name} {}",
+                    shell::word(path)
+                );
+                Err(self.refused(why))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The slot of a disk as a person names it.
@@ -444,7 +513,7 @@ impl Core {
         let identity = self.opener.open_disk(&path).and_then(|found| found.identity()).ok();
         let by_path = |member: &MemberDisk| {
             let own = member.path.read();
-            *own == path || (identity.is_some() && member.io().and_then(|io| io.identity()).ok() == identity)
+            *own == path || (identity.is_some() && self.identity(member) == identity)
         };
         let by_id = |member: &MemberDisk| disk.len() >= 4 && member.id.to_string().starts_with(&disk.to_lowercase());
         let mut found = self.members.with_slots().filter(|(_, member)| by_path(member) && !self.is_replaced_at(member));
@@ -486,9 +555,17 @@ impl Core {
     }
 
     fn worth_now(&self) -> Worth {
-        let out = self.members.iter().filter(|member| !(member.is_readable() && member.is_in_sync())).count();
-        let failures_survived = self.failures().saturating_sub(out as u8);
+        let failures_survived = self.survives(None);
         Worth { failures_survived, ..self.worth(self.layout(), self.width(), &self.staying_rooms(), None) }
+    }
+
+    /// Disks that may still fail, now or with one disk in use and up to date, or not.
+    fn survives(&self, with: Option<(u8, bool)>) -> u8 {
+        let is_out = |(slot, member): &(u8, &MemberDisk)| match with {
+            Some((at, is_used)) if at == *slot => !is_used,
+            _ => !(member.is_readable() && member.is_in_sync()),
+        };
+        self.failures().saturating_sub(self.members.with_slots().filter(is_out).count() as u8)
     }
 
     /// When everything has moved, without the disks that leave: those that are leaving already, and `gone`.
@@ -507,19 +584,36 @@ impl Core {
     }
 
     fn staying_rooms(&self) -> Vec<u64> {
-        self.rooms_of(|_, member| !member.is_leaving())
+        self.rooms_after(None, &[])
     }
 
-    /// The room for shards of each disk, used or free.
-    fn rooms_of(&self, wanted: impl Fn(u8, &MemberDisk) -> bool) -> Vec<u64> {
+    /// The room for shards of each disk, used or free, when `gone` and those that are leaving have left and `joining` are
+    /// there, which come last. Disks on one filesystem share what is free of it.
+    fn rooms_after(&self, gone: Option<u8>, joining: &[Candidate]) -> Vec<u64> {
         let used = self.used_bytes();
-        let free = self.rooms(crate::member::reserve_soft);
-        let free_of = |slot| free.iter().find(|(at, _, _)| *at == slot).map_or(0, |(_, _, free)| *free);
-        self.members
-            .with_slots()
-            .filter(|(slot, member)| wanted(*slot, member))
-            .map(|(slot, _)| free_of(slot) + used.get(usize::from(slot)).copied().unwrap_or(0))
-            .collect()
+        let used_of = |slot: u8| used.get(usize::from(slot)).copied().unwrap_or(0);
+        let leaves = |slot: u8, member: &MemberDisk| gone == Some(slot) || member.is_leaving();
+        let mut takers: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut given_back: BTreeMap<u64, u64> = BTreeMap::new();
+        for (slot, member) in self.members.with_slots().filter(|(_, member)| member.is_writable()) {
+            let filesystem = member.space().filesystem;
+            if leaves(slot, member) {
+                *given_back.entry(filesystem).or_default() += used_of(slot);
+            } else {
+                *takers.entry(filesystem).or_default() += 1;
+            }
+        }
+        joining.iter().for_each(|candidate| *takers.entry(candidate.space.filesystem).or_default() += 1);
+        let room = |space: DiskSpace| {
+            let share = takers.get(&space.filesystem).copied().unwrap_or(1).max(1);
+            let free = space.free_bytes + given_back.get(&space.filesystem).copied().unwrap_or(0);
+            (free / share).saturating_sub(reserve_soft(space.total_bytes / share))
+        };
+        let of_member = |(slot, member): (u8, &MemberDisk)| {
+            used_of(slot) + if member.is_writable() { room(member.space()) } else { 0 }
+        };
+        let staying = self.members.with_slots().filter(|(slot, member)| !leaves(*slot, member)).map(of_member);
+        staying.chain(joining.iter().map(|candidate| room(candidate.space))).collect()
     }
 
     /// Bytes of shards by slot.
@@ -572,6 +666,13 @@ impl Core {
     fn replace(&self, old: u8, candidate: Candidate) -> Result<(), PoolError> {
         let id = self.member(old).map(|member| member.id);
         let path = absolute(&candidate.path);
+        if let Some(member) = self.member(old)
+            && self.identity(member).is_some_and(|own| candidate.identity() == Some(own))
+        {
+            // It lies there no more: what leaves with it must not be looked for in the new one.
+            self.files.clear();
+            member.detach();
+        }
         self.join(candidate, id)?;
         self.set_leaving(Some(old), true);
         // It may have been a spare until now.

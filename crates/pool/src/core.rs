@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
 use crate::activity::Activity;
 use crate::buffer::Buffers;
-use crate::disk::{DiskFile, DiskOpener};
+use crate::disk::{DiskFile, DiskIo, DiskOpener, PROBE_NAME};
 use crate::error::PoolError;
 use crate::history::{EventKind, History};
 use crate::index::{Grave, Graveyard, Index, Object};
@@ -23,8 +23,10 @@ use crate::member::{DiskState, ErrorKind, MemberDisk, reserve_hard, reserve_soft
 use crate::members::Members;
 use crate::placement::{self, Choice, Room};
 use crate::repair::RepairQueue;
+use crate::reserve::{self, Reserves};
 use crate::scrub::Scrubs;
 use crate::settle::Mover;
+use crate::watch::{HANGS, Watch, hangs};
 use crate::work::Work;
 
 /// Objects being written at once: bounds threads and memory, far above what a disk needs.
@@ -35,6 +37,9 @@ const READERS_MAX: usize = 64;
 const COMMIT_LOCKS: usize = 64;
 /// Files kept open for reading; each may hold two descriptors, with and without the kernel's cache.
 const OPEN_FILES_MAX: usize = 384;
+
+/// Disks that begin to hang within so many seconds do so together.
+const HANG_MARGIN: u64 = 5;
 
 /// How often absent disks are looked for.
 const RECONNECT_EVERY: Duration = Duration::from_secs(5);
@@ -63,6 +68,7 @@ pub struct Core {
     pub readers: Semaphore,
     pub commits: Vec<tokio::sync::Mutex<()>>,
     pub repairs: RepairQueue,
+    pub reserves: Reserves,
     pub mover: Mover,
     /// Held while the disks or the layout are changed: one change at a time.
     pub changing: Mutex<()>,
@@ -91,6 +97,8 @@ pub struct Core {
     notes: Mutex<Vec<Note>>,
     /// Told of disks that are in sync again.
     pub journal: OnceLock<Weak<journal::Shared>>,
+    /// Told when the way to a disk was closed (H1).
+    hangs: Notify,
     /// Held by a check: one at a time, so that a disk that hangs does not gather them.
     pub checking: Mutex<()>,
 }
@@ -138,6 +146,17 @@ impl Shape {
     }
 }
 
+/// Slots of disks that do not answer any more; at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hanging(pub Vec<u8>);
+
+impl Hanging {
+    /// Each with the error that its call would have ended with.
+    pub fn failures(self) -> impl Iterator<Item = (u8, std::io::Error)> {
+        self.0.into_iter().map(|slot| (slot, hangs()))
+    }
+}
+
 /// What [`Core::new`] starts from.
 pub struct Start {
     pub label: Label,
@@ -172,6 +191,7 @@ impl Core {
             readers: Semaphore::new(READERS_MAX),
             commits: (0..COMMIT_LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
             repairs: RepairQueue::default(),
+            reserves: Reserves::default(),
             mover: Mover::default(),
             changing: Mutex::new(()),
             history: History::default(),
@@ -189,6 +209,7 @@ impl Core {
             unsynced: AtomicBool::new(false),
             notes: Mutex::new(notes),
             journal: OnceLock::new(),
+            hangs: Notify::new(),
             checking: Mutex::new(()),
         }
     }
@@ -262,6 +283,69 @@ impl Core {
         self.work.blocking(move || work(&core)).await.ok_or_else(|| PoolError::Cancelled(self.name.clone()))
     }
 
+    /// As `blocking`, but waits no longer than the disks at these slots answer (H1). Where one does not any more, `work` goes
+    /// on without anybody who waits for it: it must not hold what others need.
+    pub async fn blocking_on<T: Send + 'static>(
+        self: &Arc<Self>,
+        slots: impl IntoIterator<Item = u8>,
+        work: impl FnOnce(&Arc<Self>) -> T + Send + 'static,
+    ) -> Result<Result<T, Hanging>, PoolError> {
+        match self.while_answering(slots, self.blocking(work)).await {
+            Ok(done) => done.map(Ok),
+            Err(hanging) => Ok(Err(hanging)),
+        }
+    }
+
+    /// Waits for `work`, but no longer than the disks at these slots answer (H1).
+    pub async fn while_answering<T>(
+        &self,
+        slots: impl IntoIterator<Item = u8>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Hanging> {
+        let watches = self.watches(slots);
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            hanging = self.until_closed(&watches) => Err(hanging),
+        }
+    }
+
+    /// Those of the disks at these slots that answer, as far as is known.
+    fn watches(&self, slots: impl IntoIterator<Item = u8>) -> Vec<(u8, Arc<Watch>)> {
+        let watches = slots.into_iter().filter_map(|slot| Some((slot, self.member(slot)?.watch())));
+        watches.filter(|(_, watch)| !watch.is_closed()).collect()
+    }
+
+    async fn until_closed(&self, watches: &[(u8, Arc<Watch>)]) -> Hanging {
+        loop {
+            let mut told = std::pin::pin!(self.hangs.notified());
+            told.as_mut().enable();
+            let closed = watches.iter().filter(|(_, watch)| watch.is_closed());
+            let closed: Vec<u8> = closed.map(|(slot, _)| *slot).collect();
+            if !closed.is_empty() {
+                return Hanging(closed);
+            }
+            told.await;
+        }
+    }
+
+    /// Does `work`, which reads these shards of an object, again and again without the disks that turn out to hang. Blocks.
+    pub fn read_watched<T: Send + 'static>(
+        self: &Arc<Self>,
+        object: &Arc<Object>,
+        work: impl Fn(&Arc<Self>, &Object) -> T + Clone + Send + 'static,
+    ) -> Result<T, PoolError> {
+        for _ in 0..=object.geometry.shards() {
+            let watches = self.watches(object.placed().map(|(_, slot)| slot));
+            let watches: Vec<Arc<Watch>> = watches.into_iter().map(|(_, watch)| watch).collect();
+            let (core, object, work) = (self.clone(), object.clone(), work.clone());
+            if let Some(done) = self.work.watched(&watches, move || work(&core, &object)) {
+                return Ok(done);
+            }
+        }
+        Err(PoolError::Cancelled(self.name.clone()))
+    }
+
     // ---- room -------------------------------------------------------------------------------
 
     /// (total, free) of every disk that takes data; disks on one filesystem share its room. `reserve`
@@ -307,6 +391,14 @@ impl Core {
         full.filter_map(|(slot, _, _)| Some(self.member(*slot)?.id)).collect()
     }
 
+    /// Disks without room, as a sentence that is empty where there are none: others may have filled their filesystems.
+    fn without_room(&self) -> String {
+        let rooms = self.rooms(reserve_hard).into_iter().filter(|(_, _, free)| *free == 0);
+        let paths: Vec<String> =
+            rooms.filter_map(|(slot, _, _)| Some(self.member(slot)?.path.read().display().to_string())).collect();
+        if paths.is_empty() { String::new() } else { format!(" (no room on {})", paths.join(", ")) }
+    }
+
     /// Some disk has so little room that whoever deletes waits for what becomes free.
     pub fn is_tight(&self) -> bool {
         self.rooms(reserve_soft).iter().any(|(_, total, free)| *free < total / 8)
@@ -314,10 +406,20 @@ impl Core {
 
     /// Chooses disks for an object and reserves room until the result is dropped.
     pub fn place(self: &Arc<Self>, size: u64, avoid: &[u8]) -> Result<Placed, PoolError> {
+        match self.place_beside(reserve_hard, size, avoid) {
+            Err(error) if error.is_no_space() && size <= reserve::OBJECT_BYTES_MAX && self.has_given_up_reserves() => {
+                self.place_beside(|_| 0, size, avoid)
+            }
+            placed => placed,
+        }
+    }
+
+    /// As `place`, leaving `reserve` of each disk free.
+    fn place_beside(self: &Arc<Self>, reserve: fn(u64) -> u64, size: u64, avoid: &[u8]) -> Result<Placed, PoolError> {
         let mut turn = self.placing.lock();
         *turn += 1;
         let rooms: Vec<Room> = self
-            .rooms(reserve_hard)
+            .rooms(reserve)
             .into_iter()
             .filter(|(slot, _, _)| !avoid.contains(slot))
             .map(|(slot, _, free_bytes)| Room { slot, free_bytes })
@@ -334,7 +436,7 @@ impl Core {
                 let why = format!("none of its {} disks can be written; see 'pool status'", self.members.len());
                 return Err(PoolError::CannotWrite { pool: self.name.clone(), object: "anything".into(), why });
             }
-            return Err(PoolError::no_space(&self.name, size, self.space().1));
+            return Err(PoolError::no_space(&self.name, size, self.space().1, self.without_room()));
         };
         let bytes = shard_bytes(choice.k);
         for slot in &choice.slots {
@@ -343,6 +445,11 @@ impl Core {
             }
         }
         Ok(Placed { core: self.clone(), choice, bytes })
+    }
+
+    /// Waits until whoever is choosing disks has reserved room on them.
+    pub fn settle_places(&self) {
+        drop(self.placing.lock());
     }
 
     // ---- faults -----------------------------------------------------------------------------
@@ -359,7 +466,10 @@ impl Core {
     /// A write failed. Blocks: probes the disk, and where it is out records that on the others
     /// before anybody is told that a write succeeded without it (D1).
     pub fn write_failed(&self, slot: u8, error: &std::io::Error) {
-        let Some(member) = self.member(slot) else { return };
+        // Interrupted: the writer gave up because of another disk.
+        let Some(member) = self.member(slot).filter(|_| error.kind() != std::io::ErrorKind::Interrupted) else {
+            return;
+        };
         if error.kind() == std::io::ErrorKind::StorageFull || error.kind() == std::io::ErrorKind::QuotaExceeded {
             member.mark_full();
             return;
@@ -371,6 +481,49 @@ impl Core {
         if self.probe_write(member).is_err() {
             let state = self.probe_state(member);
             self.take_out(slot, state);
+        }
+    }
+
+    /// A second has passed: disks that hang are put out of use, where the others can do without all that hang (H1). With
+    /// more of them it is not the disks that fail: who waits goes on waiting. Waits for no disk itself.
+    pub fn look_for_hangs(self: &Arc<Self>) {
+        self.members.iter().for_each(|member| member.watch().tick());
+        let hanging = |margin| self.members.with_slots().filter(move |(_, member)| member.watch().hangs(margin));
+        if hanging(0).next().is_none() {
+            return;
+        }
+        let others = self.members.iter().filter(|member| !member.is_in_sync() && !member.watch().hangs(HANG_MARGIN));
+        let spared = others.count() + hanging(HANG_MARGIN).count();
+        if spared > usize::from(self.failures()) {
+            return;
+        }
+        for slot in hanging(0).map(|(slot, _)| slot).collect::<Vec<_>>() {
+            self.put_out_hanging(slot);
+        }
+    }
+
+    /// H1. The labels say so before anybody is told that a write succeeded without it (D1).
+    fn put_out_hanging(self: &Arc<Self>, slot: u8) {
+        let Some(member) = self.member(slot) else { return };
+        if !member.is_readable() {
+            // Whoever takes it back goes on, too.
+            member.watch().close();
+            return self.hangs.notify_waiters();
+        }
+        self.untold.fetch_add(1, Ordering::AcqRel);
+        HANGS.clone_into(&mut member.last_error.lock());
+        member.set_state(DiskState::Faulted);
+        self.out_of_sync(member);
+        member.watch().close();
+        self.hangs.notify_waiters();
+        // The next disk to hang may be one that the labels are written to.
+        let core = self.clone();
+        let tell = move || {
+            core.take_out(slot, DiskState::Faulted);
+            core.untold.fetch_sub(1, Ordering::AcqRel);
+        };
+        if let Err(error) = self.work.start("larder-hang", tell) {
+            tracing::error!(pool = %self.name, %error, "no thread to write labels: a disk out of use is not told of");
         }
     }
 
@@ -390,8 +543,21 @@ impl Core {
             } else if let Err(error) = self.probe_read(member) {
                 *member.last_error.lock() = error.to_string();
                 self.take_out(slot, self.probe_state(member));
+            } else if self.has_lost_objects(member) {
+                // It comes back at once, to be brought up to date.
+                "its folder 'objects' is gone: what lay there is made anew".clone_into(&mut member.last_error.lock());
+                self.take_out(slot, DiskState::Faulted);
             }
         }
+    }
+
+    /// Where the others can do without what lay there.
+    fn has_lost_objects(&self, member: &MemberDisk) -> bool {
+        let is_well = |other: &MemberDisk| other.is_readable() && other.is_in_sync();
+        let others = self.members.iter().filter(|other| other.id != member.id && !is_well(other)).count();
+        let is_gone =
+            |io: Arc<dyn DiskIo>| io.list("objects").is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        others < usize::from(self.failures()) && member.is_writable() && member.io().is_ok_and(is_gone)
     }
 
     /// While disks are out of use, looks now and then whether they are back: when there is
@@ -404,7 +570,12 @@ impl Core {
         if last.is_none_or(|at| at.elapsed() >= RECONNECT_EVERY) {
             *last = Some(Instant::now());
             let core = self.clone();
-            self.work.detach(move || _ = core.reconnect(false));
+            self.work.detach(move || {
+                // Who is at it already may wait for a disk that hangs.
+                if !core.returning.is_locked() {
+                    core.reconnect(false);
+                }
+            });
         }
     }
 
@@ -413,19 +584,20 @@ impl Core {
     fn probe_folder(&self, member: &MemberDisk) -> std::io::Result<()> {
         let gone = |why| Err(std::io::Error::new(std::io::ErrorKind::NotFound, why));
         let path = member.path.read().clone();
-        match self.opener.open_disk(&path) {
-            Ok(disk) if disk.identity()? == member.io()?.identity()? => Ok(()),
+        let opener = self.opener.clone();
+        self.work.on_disk(&member.io()?, move |own| match opener.open_disk(&path) {
+            Ok(disk) if disk.identity()? == own.identity()? => Ok(()),
             Ok(_) => gone("another folder lies in its place"),
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
                 gone("its folder is gone: removed, renamed or unmounted")
             }
             // Whether the disk works is for the other probes to find out.
             Err(_) => Ok(()),
-        }
+        })
     }
 
     fn probe_read(&self, member: &MemberDisk) -> std::io::Result<()> {
-        let label = label::read(&*member.io()?)?;
+        let label = self.work.on_disk(&member.io()?, label::read)?;
         match label {
             Ok(label) if label.disk == member.id => Ok(()),
             Err(why) => Err(std::io::Error::new(std::io::ErrorKind::NotFound, why)),
@@ -433,14 +605,21 @@ impl Core {
         }
     }
 
+    /// Which folder a disk is, while it answers.
+    pub fn identity(&self, member: &MemberDisk) -> Option<(u64, u64)> {
+        self.work.on_disk(&member.io().ok()?, |io| io.identity()).ok()
+    }
+
     fn probe_write(&self, member: &MemberDisk) -> std::io::Result<()> {
         self.probe_read(member)?;
-        let io = member.io()?;
-        let result = io.create("larder.probe").and_then(|file| {
-            file.write_at(&mut [std::io::IoSlice::new(&[0; 512])], 0)?;
-            file.sync()
+        let result = self.work.on_disk(&member.io()?, |io| {
+            let written = io.create(PROBE_NAME).and_then(|file| {
+                file.write_at(&mut [std::io::IoSlice::new(&[0; 512])], 0)?;
+                file.sync()
+            });
+            let _ = io.remove(PROBE_NAME);
+            written
         });
-        let _ = io.remove("larder.probe");
         match result {
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Ok(()),
             other => other,
@@ -469,7 +648,8 @@ impl Core {
         self.mover.wanted.notify_one();
         let why = member.last_error.lock().clone();
         tracing::warn!(pool = %self.name, disk = %member.path.read().display(), ?state, %why, "disk out of use");
-        self.event(EventKind::DiskOut, format!("{} is {state}: {why}", member.path.read().display()));
+        let why = if why.is_empty() { why } else { format!(": {why}") };
+        self.event(EventKind::DiskOut, format!("{} is {state}{why}", member.path.read().display()));
         self.write_labels(|_| {});
         self.untold.fetch_sub(1, Ordering::AcqRel);
     }
@@ -616,7 +796,7 @@ impl Core {
         let write = |member: &MemberDisk| {
             let mut own = label.clone();
             own.disk = member.id;
-            label::write(&*member.io()?, &own)
+            self.work.on_disk(&member.io()?, move |io| label::write(io, &own))
         };
         let mut results = self.work.side_by_side(first.clone(), write);
         results.extend(self.work.side_by_side(then.clone(), write));

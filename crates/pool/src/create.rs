@@ -7,15 +7,18 @@ use larder_base::units::ByteSize;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::disk::{DiskIo, DiskOpener, DiskSpace, LOCK_NAME};
+use crate::disk::{DiskIo, DiskOpener, DiskSpace, LOCK_NAME, PROBE_NAME};
 use crate::error::PoolError;
 use crate::filedisk::{self, FileDisks};
+use crate::history;
 use crate::journal::Journal;
 use crate::label::{self, Label, Member, Usage};
 use crate::layout::{DISKS_MAX, Layout};
 use crate::member::reserve_soft;
 use crate::placement;
 use crate::pool::{OpenOptions, Pool};
+use crate::reserve;
+use crate::scrub::FILE_NAME as SCRUB_NAME;
 use crate::shard::FANOUT;
 use crate::write::now_ms;
 
@@ -24,6 +27,8 @@ const DISK_BYTES_MIN: u64 = 16 << 20;
 /// What may lie in a directory that counts as empty: ext4 makes the one at the root of a filesystem, a pool that was not
 /// finished leaves the other.
 const HARMLESS: [&str; 2] = ["lost+found", LOCK_NAME];
+/// What nothing depends on: an open pool may have written it to a directory that somebody has just emptied.
+const SIDE_FILES: [&str; 3] = [history::FILE.name, SCRUB_NAME, PROBE_NAME];
 
 /// What a new pool should be.
 #[derive(Clone, Debug)]
@@ -77,26 +82,25 @@ pub struct Candidate {
     pub disk: Arc<dyn DiskIo>,
     /// The directory does not exist.
     pub is_yet_to_be_made: bool,
-    space: DiskSpace,
+    pub space: DiskSpace,
 }
 
 impl Candidate {
-    /// What it could hold.
-    pub fn room(&self) -> u64 {
-        self.space.free_bytes.saturating_sub(reserve_soft(self.space.total_bytes))
-    }
-
     pub fn identity(&self) -> Option<(u64, u64)> {
         self.disk.identity().ok()
     }
 }
 
-/// Directories that may join a pool: empty, large enough, each given once.
-pub fn candidates(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Result<Vec<Candidate>, PoolError> {
+/// Directories that may join a pool: empty but for labels that are `left_over`, large enough, each given once.
+pub fn candidates(
+    opener: &dyn DiskOpener,
+    paths: &[PathBuf],
+    left_over: impl Fn(&Label) -> bool,
+) -> Result<Vec<Candidate>, PoolError> {
     check_same_path(paths)?;
     let found: Vec<Candidate> = paths.iter().map(|path| candidate(opener, path, false)).collect::<Result<_, _>>()?;
     check_identities(&found)?;
-    found.iter().try_for_each(check_empty)?;
+    found.iter().try_for_each(|candidate| check_empty(candidate, &left_over))?;
     Ok(found)
 }
 
@@ -139,7 +143,7 @@ fn examine(options: &CreateOptions, make: bool) -> Result<(Plan, Vec<Candidate>)
     let candidates: Vec<Candidate> =
         options.disks.iter().map(|path| candidate(&*options.opener, path, make)).collect::<Result<_, _>>()?;
     check_identities(&candidates)?;
-    candidates.iter().try_for_each(check_empty)?;
+    candidates.iter().try_for_each(|candidate| check_empty(candidate, &|_| false))?;
     Ok((plan_of(options, width, &candidates), candidates))
 }
 
@@ -207,22 +211,28 @@ fn check_identities(candidates: &[Candidate]) -> Result<(), PoolError> {
     Ok(())
 }
 
-fn check_empty(candidate: &Candidate) -> Result<(), PoolError> {
+fn check_empty(candidate: &Candidate, left_over: &dyn Fn(&Label) -> bool) -> Result<(), PoolError> {
     let path = &candidate.path;
-    if let Ok(label) = label::read(&*candidate.disk) {
-        let pool = label.map_or_else(|why| format!("unknown: {why}"), |label| label.name);
-        return Err(PoolError::AlreadyLabelled { path: path.clone(), pool });
-    }
+    let is_left_over = match label::read(&*candidate.disk) {
+        Err(_) => false,
+        Ok(Ok(label)) if left_over(&label) => true,
+        Ok(label) => {
+            let pool = label.map_or_else(|why| format!("unknown: {why}"), |label| label.name);
+            return Err(PoolError::AlreadyLabelled { path: path.clone(), pool });
+        }
+    };
     let names = candidate.disk.list("").map_err(PoolError::io("list", path))?;
     let disk = &*candidate.disk;
-    match names.into_iter().find(|name| !HARMLESS.contains(&name.as_str()) && !is_unfinished(disk, name)) {
+    let is_label = |name: &str| is_left_over && [label::LABEL_NAME, label::SECOND_NAME].contains(&name);
+    let is_harmless = |name: &String| HARMLESS.contains(&name.as_str()) || is_label(name) || is_unfinished(disk, name);
+    match names.into_iter().find(|name| !is_harmless(name)) {
         Some(found) => Err(PoolError::NotEmpty { path: path.clone(), found }),
         None => Ok(()),
     }
 }
 
-/// What is left of a disk that was being made ready when it was cut short: our own folders, with nothing in them, and a
-/// label without a name. Anything else is somebody's.
+/// What is left of a disk that was being made ready when it was cut short, or was emptied while a pool was open: our own
+/// folders, with nothing in them, a label without a name, files that nothing depends on. Anything else is somebody's.
 fn is_unfinished(disk: &dyn DiskIo, name: &str) -> bool {
     let is_empty = |folder: &str| disk.list(folder).is_ok_and(|names| names.is_empty());
     match name {
@@ -230,7 +240,12 @@ fn is_unfinished(disk: &dyn DiskIo, name: &str) -> bool {
             disk.list(name).is_ok_and(|folders| folders.iter().all(|folder| is_empty(&format!("objects/{folder}"))))
         }
         "journal" => is_empty(name),
-        _ => [label::LABEL_NAME, label::SECOND_NAME].iter().any(|label| name == format!("{label}.new")),
+        _ => {
+            let is_new_of = |file: &str| name.strip_suffix(".new") == Some(file);
+            reserve::is_reserve(name)
+                || SIDE_FILES.iter().any(|file| name == *file || is_new_of(file))
+                || [label::LABEL_NAME, label::SECOND_NAME].into_iter().any(is_new_of)
+        }
     }
 }
 
@@ -239,7 +254,8 @@ fn plan_of(options: &CreateOptions, width: u8, candidates: &[Candidate]) -> Plan
     let sharing = |disk: &Candidate| {
         candidates.iter().filter(|other| other.space.filesystem == disk.space.filesystem).count().max(1) as u64
     };
-    let journal = journal_bytes(options, candidates);
+    // What of it is there most of the time; it may become longer, as any other data.
+    let journal = Journal::usual_bytes(journal_bytes(options, candidates));
     let free = |disk: &Candidate| {
         let share = disk.space.free_bytes / sharing(disk);
         share.saturating_sub(reserve_soft(disk.space.total_bytes / sharing(disk))).saturating_sub(journal)
@@ -343,6 +359,10 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
 }
 
 pub fn prepare(disk: &dyn DiskIo) -> std::io::Result<()> {
+    for file in SIDE_FILES {
+        // They would speak of another time, or of another pool.
+        let _ = disk.remove(file);
+    }
     disk.make_directory("objects")?;
     for directory in 0..FANOUT {
         disk.make_directory(&format!("objects/{directory:02x}"))?;

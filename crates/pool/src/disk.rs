@@ -8,6 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::watch::Watch;
 use crate::work::Work;
 
 /// What direct I/O is aligned to: offset, length and place in memory. No block of a disk or filesystem page is longer
@@ -16,6 +17,9 @@ pub const DIRECT_ALIGN: usize = 4096;
 
 /// The file that is locked by who has the disk; its text says who, for people.
 pub const LOCK_NAME: &str = "larder.lock";
+
+/// Written and removed to find out whether a disk takes writes.
+pub const PROBE_NAME: &str = "larder.probe";
 
 /// Room on a disk. Disks with the same `filesystem` share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +62,10 @@ pub trait DiskIo: Send + Sync + Debug + 'static {
     /// Whether a head moves between two places that are read at once. Where nobody knows, one does.
     fn seeks(&self) -> bool {
         true
+    }
+    /// What tells whether it answers, where somebody looks.
+    fn watch(&self) -> Option<Arc<Watch>> {
+        None
     }
 }
 

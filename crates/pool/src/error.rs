@@ -56,8 +56,8 @@ pub enum PoolError {
     TooManyLost { pool: String, out: usize, disks: usize, layout: String, survives: u8, names: String },
     #[error("pool '{pool}': the journal cannot be read: {why}")]
     Journal { pool: String, why: String },
-    #[error("pool '{pool}' is full: {need} asked for, {available} available; delete files or snapshots, or add disks", need = ByteSize(*.need), available = ByteSize(*.available))]
-    NoSpace { pool: String, need: u64, available: u64, source: io::Error },
+    #[error("pool '{pool}' is full: {need} asked for, {available} available{disks}; delete files or snapshots, add disks, or take other files off their filesystems", need = ByteSize(*.need), available = ByteSize(*.available))]
+    NoSpace { pool: String, need: u64, available: u64, disks: String, source: io::Error },
     #[error("object {object} of pool '{pool}' cannot be read: {have} of the {need} pieces it needs are intact. {why}")]
     Unavailable { pool: String, object: String, have: usize, need: usize, why: String },
     #[error("pool '{pool}' cannot write {object}: {why}")]
@@ -76,9 +76,9 @@ impl PoolError {
         move |source| Self::Io { what, path, source }
     }
 
-    pub(crate) fn no_space(pool: &str, need: u64, available: u64) -> Self {
+    pub(crate) fn no_space(pool: &str, need: u64, available: u64, disks: String) -> Self {
         let source = io::ErrorKind::StorageFull.into();
-        Self::NoSpace { pool: pool.to_owned(), need, available, source }
+        Self::NoSpace { pool: pool.to_owned(), need, available, disks, source }
     }
 
     /// Whether deleting something would help.

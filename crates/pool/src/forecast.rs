@@ -1,6 +1,8 @@
 //! How much a change will write before everything is where it should be: a walk over the index that decides as the pass
 //! of `settle.rs` will, and moves nothing.
 
+use uuid::Uuid;
+
 use crate::change::DiskToCome;
 use crate::core::Core;
 use crate::geometry::Geometry;
@@ -42,8 +44,11 @@ impl Core {
         let course = self.course(ahead);
         let objects: u64 = self.index.read().objects.values().map(|object| course.bytes_for(object)).sum();
         let leaves =
-            |id| self.members.with_slots().any(|(slot, member)| ahead.leaving == Some(slot) && member.id == id);
-        let journal = if self.label().journal.into_iter().any(leaves) { self.journal_bytes() } else { 0 };
+            |id: &Uuid| self.members.with_slots().any(|(slot, member)| ahead.leaving == Some(slot) && member.id == *id);
+        let kept = self.label().journal.iter().filter(|id| !leaves(id)).count();
+        let wanted = self.journal_copies().max(usize::from(ahead.layout.failures()) + 1);
+        let takers = course.takers.len().min(wanted);
+        let journal = takers.saturating_sub(kept) as u64 * self.journal_bytes();
         objects + journal
     }
 

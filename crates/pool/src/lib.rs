@@ -7,7 +7,7 @@
 //! change.rs settle.rs        other disks, other layouts     members.rs     disks by slot
 //! stray.rs  what lies in a wrong place
 //! core.rs  index.rs  member.rs                              filedisk.rs    real files, behind disk.rs
-//! work.rs   threads, or turns in a simulator
+//! work.rs   threads, or turns in a simulator                watch.rs       disks that do not answer
 //! salvage/                   what is left of a pool, read only
 //! ```
 //!
@@ -45,6 +45,7 @@ mod pool;
 mod read;
 mod recover;
 mod repair;
+mod reserve;
 pub mod salvage;
 mod scrub;
 mod settle;
@@ -55,6 +56,7 @@ mod store;
 mod stray;
 mod tombstones;
 mod upload;
+pub mod watch;
 pub mod work;
 mod write;
 

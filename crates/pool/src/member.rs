@@ -1,7 +1,7 @@
 //! One disk of an open pool: its state, its error counts, its room.
 //!
 //! ```text
-//!            write fails, probe fails            label gone
+//!       write fails, probe fails; hangs (H1)    label gone
 //!   Online ------------------------> Faulted   ------------> Removed
 //!     |  ^                              |                       |
 //!     |  | resilvered                   | seen again            | seen again
@@ -28,6 +28,7 @@ use uuid::Uuid;
 use crate::counted::{CountedDisk, DiskCounts};
 use crate::disk::{DiskIo, DiskSpace};
 use crate::label;
+use crate::watch::Watch;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -93,6 +94,8 @@ pub struct MemberDisk {
     pub id: Uuid,
     pub path: RwLock<PathBuf>,
     io: RwLock<Option<Arc<dyn DiskIo>>>,
+    /// Of the calls since it was attached.
+    watch: RwLock<Arc<Watch>>,
     lock: Mutex<Option<Box<dyn Any + Send + Sync>>>,
     state: AtomicU8,
     pub in_sync: AtomicBool,
@@ -129,6 +132,7 @@ impl MemberDisk {
             id,
             path: RwLock::new(path),
             io: RwLock::new(None),
+            watch: RwLock::default(),
             lock: Mutex::new(None),
             state: AtomicU8::new(DiskState::Missing as u8),
             in_sync: AtomicBool::new(false),
@@ -181,10 +185,22 @@ impl MemberDisk {
         self.state.store(state as u8, Ordering::Release);
     }
 
+    /// From now on calls to `io` are counted and watched as those to this disk.
+    pub fn watched(&self, io: Arc<dyn DiskIo>) -> Arc<dyn DiskIo> {
+        let watch: Arc<Watch> = Arc::default();
+        *self.watch.write() = Arc::clone(&watch);
+        Arc::new(CountedDisk { inner: io, counts: Arc::clone(&self.counts), watch })
+    }
+
+    pub fn watch(&self) -> Arc<Watch> {
+        self.watch.read().clone()
+    }
+
     pub fn attach(&self, io: Arc<dyn DiskIo>, lock: Box<dyn Any + Send + Sync>, path: PathBuf) {
         *self.path.write() = path;
         *self.space.lock() = io.space().ok().map(|space| (None, space));
-        *self.io.write() = Some(Arc::new(CountedDisk { inner: io, counts: Arc::clone(&self.counts) }));
+        let io = if io.watch().is_some() { io } else { self.watched(io) };
+        *self.io.write() = Some(io);
         *self.lock.lock() = Some(lock);
         self.resilvered_bytes.store(0, Ordering::Relaxed);
         *self.out_since.lock() = None;

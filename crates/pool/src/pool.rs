@@ -32,6 +32,8 @@ use crate::work::Work;
 
 /// How long closing waits for what is being moved or repaired: one object at most, unless a disk hangs.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Of looks for disks that hang.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
 const CLOSE_STEP: Duration = Duration::from_millis(5);
 
 /// What to open.
@@ -83,6 +85,7 @@ impl Pool {
                 |error: larder_base::LogError| PoolError::Journal { pool: core.name.clone(), why: error.to_string() };
             let (tombstones, gone) = Tombstones::open(journal.clone()).await.map_err(damaged)?;
             core.blocking(move |core| core.load_index(&gone)).await??;
+            core.blocking(|core| core.make_reserves()).await?;
             let tombstones = Arc::new(tombstones);
             if core.members.iter().all(|member| member.is_writable()) {
                 tombstones.sweep(&core).await?;
@@ -140,7 +143,12 @@ impl Pool {
         self.core.members.iter().for_each(MemberDisk::clear_errors);
         self.core.event(EventKind::Cleared, "error counters set to zero");
         self.core.forget_losses();
-        self.core.blocking(|core| core.reconnect(true)).await.map(|_| ())
+        self.core
+            .blocking(|core| {
+                core.reconnect(true);
+                core.refresh_journal();
+            })
+            .await
     }
 
     /// Looks for disks that were out of use; those that are back are brought up to date. Returns how many.
@@ -154,6 +162,7 @@ impl Pool {
             .blocking(|core| {
                 if core.look_at_disks() {
                     core.reconnect(false);
+                    core.refresh_journal();
                 }
             })
             .await
@@ -203,6 +212,8 @@ impl Pool {
                 }
                 core.write_labels(|label| label.usage = usage);
                 core.write_history();
+                // There may be room again, and more than whoever opens it next finds.
+                core.make_reserves();
                 core.give_back_disks();
             })
             .await?;
@@ -318,6 +329,18 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal), PoolErro
             .map(drop)
             .map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?,
         Work::InTurns(turns) => drop(tokio::spawn(reaper.bury_in_turns(burials, turns))),
+    }
+    if matches!(core.work, Work::Threads) {
+        let watched = Arc::downgrade(&core);
+        let watch = move || {
+            while let Some(core) = watched.upgrade().filter(|core| !core.closed.load(Ordering::Acquire)) {
+                core.look_for_hangs();
+                drop(core);
+                std::thread::sleep(WATCH_EVERY);
+            }
+        };
+        let started = std::thread::Builder::new().name("larder-watch".into()).spawn(watch);
+        started.map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?;
     }
     core.begin_history(&before);
     core.load_scrub();

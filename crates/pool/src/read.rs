@@ -26,6 +26,7 @@ use crate::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, Geometry, Piece, block_offset
 use crate::index::Object;
 use crate::member::{ErrorKind, MemberDisk};
 use crate::shard::{self, Header};
+use crate::watch::hangs;
 use crate::{attributes, parity};
 
 /// The longest range read at once; longer ones are streamed in such chunks.
@@ -145,9 +146,9 @@ impl Core {
     ) -> Result<Content, PoolError> {
         let Ok(permit) = self.readers.acquire().await else { return Err(PoolError::Closed(self.name.clone())) };
         let (of_task, wanted) = (object.clone(), local.clone());
-        let read = self.blocking(move |core| core.read_direct(&of_task, shard, &wanted)).await?;
+        let read = self.blocking_on(object.slot(shard), move |core| core.read_direct(&of_task, shard, &wanted)).await?;
         drop(permit);
-        match read {
+        match read.unwrap_or_else(|_| Err(ShardError::Io(hangs()))) {
             Ok(content) => Ok(content),
             Err(error) => Ok(Content::Plain(self.rescue(object, shard, local, error).await?.into())),
         }
@@ -228,12 +229,14 @@ impl Core {
             async move {
                 let Ok(permit) = self.readers.acquire().await else { return Err(PoolError::Closed(self.name.clone())) };
                 let of_task = object.clone();
-                let (group, result) = self
-                    .blocking(move |core| {
-                        let result = core.read_group(&of_task, &mut group, false);
-                        (group, result)
-                    })
-                    .await?;
+                let slot = group.runs.first().and_then(|(_, run)| object.slot(run.shard));
+                let shape = group.shape();
+                let read = self.blocking_on(slot, move |core| {
+                    let result = core.read_group(&of_task, &mut group, false);
+                    (group, result)
+                });
+                let (group, result) =
+                    read.await?.unwrap_or_else(|_| (Group::of_shape(shape), Err(ShardError::Io(hangs()))));
                 drop(permit);
                 match result {
                     Ok(()) => Ok(group),
@@ -328,12 +331,18 @@ impl Core {
         local: Range<u64>,
         error: ShardError,
     ) -> Result<Vec<u8>, PoolError> {
-        let object = object.clone();
-        self.blocking(move |core| {
-            core.shard_failed(&object, index, &error);
-            core.reconstruct(&object, index, local)
-        })
-        .await?
+        let of_task = object.clone();
+        self.blocking(move |core| core.shard_failed(&of_task, index, &error)).await?;
+        // Each round goes without at least one more disk.
+        for _ in 0..=object.geometry.shards() {
+            let (of_task, local) = (object.clone(), local.clone());
+            let slots: Vec<u8> = object.placed().map(|(_, slot)| slot).collect();
+            let read = self.blocking_on(slots, move |core| core.reconstruct(&of_task, index, local));
+            if let Ok(read) = read.await? {
+                return read;
+            }
+        }
+        Err(self.unavailable(object, 0))
     }
 
     async fn rescue_group(
@@ -536,8 +545,16 @@ impl Core {
         if let Some(known) = object.attributes.get() {
             return Ok(known.clone());
         }
-        let of_task = object.clone();
-        let header = self.blocking(move |core| core.read_header(&of_task)).await??;
+        let mut header = Err(self.unavailable(object, 0));
+        for _ in 0..=object.geometry.shards() {
+            let of_task = object.clone();
+            let slots: Vec<u8> = object.placed().map(|(_, slot)| slot).collect();
+            if let Ok(read) = self.blocking_on(slots, move |core| core.read_header(&of_task)).await? {
+                header = read;
+                break;
+            }
+        }
+        let header = header?;
         Ok(object.attributes.get_or_init(|| attributes::from_pairs(header.attributes)).clone())
     }
 
@@ -611,6 +628,22 @@ fn spans_of(geometry: Geometry, pieces: &[Piece]) -> Vec<(u8, Range<u64>)> {
 /// The runs of one shard, with their order in the object.
 struct Group {
     runs: Vec<(usize, Run)>,
+}
+
+impl Group {
+    /// Order, shard and range of each run.
+    fn shape(&self) -> Vec<(usize, u8, Range<u64>)> {
+        self.runs.iter().map(|(order, run)| (*order, run.shard, run.local.clone())).collect()
+    }
+
+    /// In place of one whose memory a call that hangs still writes to.
+    fn of_shape(shape: Vec<(usize, u8, Range<u64>)>) -> Self {
+        let run = |shard, local: Range<u64>| {
+            let buffer = BytesMut::zeroed((local.end - local.start) as usize);
+            Run { shard, local, buffer }
+        };
+        Self { runs: shape.into_iter().map(|(order, shard, local)| (order, run(shard, local))).collect() }
+    }
 }
 
 fn group_by_shard(runs: Vec<(usize, Run)>) -> Vec<Group> {

@@ -20,7 +20,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use uuid::Uuid;
 
 use crate::core::Core;
-use crate::disk::{DiskIo, read_file};
+use crate::create;
+use crate::disk::{DiskIo, PROBE_NAME, read_file};
 use crate::error::PoolError;
 use crate::history::EventKind;
 use crate::index::{Burial, Grave, NO_SLOT, NewObject, Object};
@@ -29,6 +30,7 @@ use crate::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName, ShardName};
 use crate::stray;
 use crate::work::Turns;
 
+const OBJECTS: &str = "objects";
 /// How often a header is read that says what its file's name does not.
 const HEADER_TRIES: usize = 3;
 /// Files to be unlinked once more; a disk with more of them is hardly a disk.
@@ -60,8 +62,8 @@ pub struct Temp {
 /// Lists the shards of one disk.
 pub fn take_inventory(pool: Uuid, disk: &dyn DiskIo) -> std::io::Result<Inventory> {
     let mut inventory = Inventory::default();
-    for directory in disk.list("objects")? {
-        let directory = format!("objects/{directory}");
+    for directory in disk.list(OBJECTS)? {
+        let directory = format!("{OBJECTS}/{directory}");
         let names = match disk.list(&directory) {
             Ok(names) => names,
             // A file beside the directories is not ours.
@@ -246,6 +248,7 @@ impl Core {
         for (slot, inventory) in first.into_iter().chain(second) {
             let inventory = match inventory {
                 Ok(inventory) => inventory,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.begin_anew(slot) => continue,
                 Err(error) => {
                     let path = self.member(slot).map(|m| m.path.read().clone()).unwrap_or_default();
                     self.read_failed(slot, &error);
@@ -279,6 +282,27 @@ impl Core {
             }
         }
         Ok(gathered)
+    }
+
+    /// The objects of a disk are gone, and the folder that they lay in: it is brought up to date like one that was away,
+    /// where the others can do without it. Blocks.
+    fn begin_anew(&self, slot: u8) -> bool {
+        let Some(member) = self.member(slot).filter(|member| member.is_writable()) else { return false };
+        let lost =
+            self.members.iter().filter(|other| other.id != member.id && !(other.is_readable() && other.is_in_sync()));
+        let is_gone =
+            || member.io().is_ok_and(|io| io.list(OBJECTS).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound));
+        if lost.count() >= usize::from(self.failures()) || !is_gone() {
+            return false;
+        }
+        if member.io().and_then(|io| create::prepare(&*io)).is_err() {
+            return false;
+        }
+        let why = "its folder 'objects' is gone: what lay there is made anew";
+        self.count_error(member, ErrorKind::Read, why);
+        member.in_sync.store(false, Ordering::Release);
+        member.set_state(DiskState::Resilvering);
+        self.write_labels(|_| {})
     }
 
     /// O1, O2, O3.
@@ -342,6 +366,9 @@ impl Core {
         let mut has: BTreeSet<(u64, u8)> = BTreeSet::new();
         let mut dead = Vec::new();
         let index = self.index.read();
+        if self.member(slot).is_none() {
+            return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "the disk has left the pool"));
+        }
         for Sighting { path, shard, file } in inventory.shards {
             let object = index.get(&path).filter(|object| object.version == shard.version);
             let place = object.map(|object| object.slot(shard.index));
@@ -404,7 +431,13 @@ impl Core {
 
     fn reattach(self: &Arc<Self>, slot: u8, path: &std::path::Path, adopt: bool) -> std::io::Result<bool> {
         let Some(member) = self.member(slot) else { return Ok(false) };
+        if member.watch().is_closed() && member.watch().is_waiting() {
+            // H3.
+            return Err(crate::watch::hangs());
+        }
         let disk = self.opener.open_disk(path)?;
+        // One that is still read goes on being watched by what reads it.
+        let disk = if member.is_readable() { disk } else { member.watched(disk) };
         let label = match crate::label::read_copies(&*disk) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(crate::adopt::UNLABELLED),
             read => read?,
@@ -428,16 +461,22 @@ impl Core {
             Ok(_) => return Err(std::io::Error::other("another disk lies in its place")),
         }
         // Still failing, or still read-only?
-        disk.create("larder.probe").and_then(|file| {
+        disk.create(PROBE_NAME).and_then(|file| {
             file.write_at(&mut [std::io::IoSlice::new(&[0; 512])], 0)?;
             file.sync()
         })?;
-        disk.remove("larder.probe")?;
+        disk.remove(PROBE_NAME)?;
         let was_read_only = member.state() == DiskState::ReadOnly;
         // A lock of our own on the same directory would refuse us.
         member.detach();
         let lock = disk.lock(&self.owner)?;
-        let inventory = take_inventory(self.id, &*disk)?;
+        let inventory = match take_inventory(self.id, &*disk) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                create::prepare(&*disk)?;
+                take_inventory(self.id, &*disk)?
+            }
+            taken => taken?,
+        };
         self.files.clear();
         self.merge_inventory(slot, inventory, &*disk)?;
         member.attach(disk, lock, path.to_owned());
@@ -494,7 +533,8 @@ impl Core {
         // An open file would keep its room.
         self.files.remove(&(*slot, *version, *index));
         let Some(member) = self.member(*slot).filter(|member| member.is_writable()) else { return };
-        match member.io().and_then(|io| stray::remove_shard(&*io, file)) {
+        let of_call = file.clone();
+        match member.io().and_then(|io| self.work.on_disk(&io, move |io| stray::remove_shard(io, &of_call))) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use crate::attributes;
 use crate::core::Core;
+use crate::disk::{DiskFile, DiskIo};
 use crate::error::PoolError;
 use crate::geometry::{BLOCK_BYTES, block_offset};
 use crate::history::EventKind;
@@ -206,6 +207,10 @@ impl Core {
         let narrow = self.index.read().objects.values().filter(|object| self.is_narrow(object)).count();
         match narrow {
             0 => String::new(),
+            1 => format!(
+                "; 1 object lies on fewer disks than a new one would, until: larder pool rebalance {}",
+                self.name
+            ),
             _ => format!(
                 "; {narrow} objects lie on fewer disks than new ones would, until: larder pool rebalance {}",
                 self.name
@@ -282,22 +287,28 @@ impl Core {
         let header = self.header_of(object).map_err(Rebuild::Read)?;
         let io = self.member(target).ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?.io()?;
         let temp = shard::rebuilt_name(&object.path, object.version, index);
-        io.make_directory("objects")?;
-        io.make_directory(&shard::directory(&object.path))?;
-        let file = io.create(&temp)?;
-        let result = self.write_rebuilt(object, index, &*file, source);
+        let (directory, name) = (shard::directory(&object.path), temp.clone());
+        let file = self.work.on_disk(&io, move |io| {
+            io.make_directory("objects")?;
+            io.make_directory(&directory)?;
+            io.create(&name)
+        })?;
+        let result = self.write_rebuilt(object, index, &io, &file, source);
         let result = result.and_then(|()| {
             let header = object.header(index, header).encode();
-            file.write_at(&mut [IoSlice::new(&header)], 0)?;
-            file.sync()?;
-            Ok(stray::rename_shard(&*io, &temp, &object.file_name(index))?)
+            let (temp, name, directory) = (temp.clone(), object.file_name(index), shard::directory(&object.path));
+            Ok(self.work.on_disk(&io, move |io| {
+                file.write_at(&mut [IoSlice::new(&header)], 0)?;
+                file.sync()?;
+                stray::rename_shard(io, &temp, &name)?;
+                io.sync_directory(&directory)
+            })?)
         });
         if let Err(error) = result {
-            let _ = io.remove(&temp);
+            let _ = self.work.on_disk(&io, move |io| io.remove(&temp));
             return Err(error);
         }
-        io.sync_directory(&shard::directory(&object.path))?;
-        self.publish(object, index, target);
+        self.publish(object, index, target)?;
         if let Some(member) = self.member(target).filter(|member| member.state() == DiskState::Resilvering) {
             let bytes = object.geometry.file_bytes(index, u64::from(object.header_bytes));
             member.resilvered_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -305,9 +316,12 @@ impl Core {
         Ok(())
     }
 
-    /// X1.
-    fn publish(&self, object: &Arc<Object>, index: u8, target: u8) {
+    /// X1. An error when the disk has left the pool meanwhile: then nothing changes (S3).
+    pub fn publish(&self, object: &Arc<Object>, index: u8, target: u8) -> io::Result<()> {
         let current = self.index.write();
+        if self.member(target).is_none() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the disk has left the pool"));
+        }
         if current.is_current(object) {
             let before = object.slot(index).filter(|before| *before != target);
             object.set_slot(index, target);
@@ -329,6 +343,7 @@ impl Core {
             self.graveyard.send(vec![Grave { slot: target, file, version, index, of: None, is_copy: false }]);
         }
         self.files.remove(&(target, object.version, index));
+        Ok(())
     }
 
     fn header_of(&self, object: &Object) -> Result<Vec<(String, String)>, PoolError> {
@@ -342,10 +357,11 @@ impl Core {
     }
 
     fn write_rebuilt(
-        &self,
-        object: &Object,
+        self: &Arc<Self>,
+        object: &Arc<Object>,
         index: u8,
-        file: &dyn crate::disk::DiskFile,
+        io: &Arc<dyn DiskIo>,
+        file: &Arc<dyn DiskFile>,
         source: Source,
     ) -> Result<(), Rebuild> {
         let seed = shard::shard_seed(self.id, object.version, index);
@@ -354,11 +370,11 @@ impl Core {
         let mut at = 0;
         while at < length {
             let end = (at + step).min(length);
-            let bytes = match source {
-                Source::Itself => self.read_or_reconstruct(object, index, at..end),
-                Source::Others => self.reconstruct(object, index, at..end),
-            };
-            let bytes = bytes.map_err(Rebuild::Read)?;
+            let bytes = self.read_watched(object, move |core, object| match source {
+                Source::Itself => core.read_or_reconstruct(object, index, at..end),
+                Source::Others => core.reconstruct(object, index, at..end),
+            });
+            let bytes = bytes.and_then(|bytes| bytes).map_err(Rebuild::Read)?;
             let first = at / BLOCK_BYTES;
             let sums: Vec<[u8; 8]> = bytes
                 .chunks(BLOCK_BYTES as usize)
@@ -367,13 +383,17 @@ impl Core {
                     larder_base::checksum::checksum(shard::block_seed(seed, block), chunk).to_le_bytes()
                 })
                 .collect();
-            let mut buffers = Vec::with_capacity(sums.len() * 2);
-            for (chunk, sum) in bytes.chunks(BLOCK_BYTES as usize).zip(&sums) {
-                buffers.extend([IoSlice::new(chunk), IoSlice::new(sum)]);
-            }
             let offset = block_offset(u64::from(object.header_bytes), first);
-            file.write_at(&mut buffers, offset)?;
-            file.start_writeback(offset, end - at);
+            let (file, written_bytes) = (file.clone(), end - at);
+            self.work.on_disk(io, move |_| {
+                let mut buffers = Vec::with_capacity(sums.len() * 2);
+                for (chunk, sum) in bytes.chunks(BLOCK_BYTES as usize).zip(&sums) {
+                    buffers.extend([IoSlice::new(chunk), IoSlice::new(sum)]);
+                }
+                file.write_at(&mut buffers, offset)?;
+                file.start_writeback(offset, written_bytes);
+                Ok(())
+            })?;
             at = end;
         }
         Ok(())

@@ -16,13 +16,14 @@
 //! S2. An object that is written anew is not deleted meanwhile, nor written anew while it is deleted: a delete names a
 //!     version, and the new version would outlive it.
 //! S3. A disk is forgotten when a whole pass found nothing to move, nothing is being written to it, and the journal
-//!     has its copies elsewhere.
+//!     has its copies elsewhere. Whoever has been copying a shard to it meanwhile is refused when he names it in the index.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use larder_base::units::ByteSize;
 use object_store::{MultipartUpload, PutMode, PutPayload, UpdateVersion};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -432,7 +433,13 @@ impl Core {
         self.mover.landed.notify_waiters();
         match result {
             Ok(()) => {
-                let bytes = (0..geometry.shards()).map(|index| geometry.shard_bytes(index)).sum();
+                // What was written is of today's shape.
+                let (new, header) = self
+                    .index
+                    .read()
+                    .get(&object.path)
+                    .map_or((geometry, object.header_bytes), |new| (new.geometry, new.header_bytes));
+                let bytes = (0..new.shards()).map(|index| new.file_bytes(index, u64::from(header))).sum();
                 self.mover.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
                 Ok(())
             }
@@ -482,7 +489,12 @@ impl Core {
             self.refresh_journal();
         }
         let kept = leaving.into_iter().filter(|slot| !self.forget(*slot)).count();
-        kept == 0 && !self.has_to_move()
+        let is_done = kept == 0 && !self.has_to_move();
+        if is_done {
+            // The next change counts for itself.
+            self.mover.moved_bytes.store(0, Ordering::Relaxed);
+        }
+        is_done
     }
 
     fn conclude_shapes(&self) {
@@ -497,43 +509,57 @@ impl Core {
             label.earlier = None;
         });
         self.refresh_journal();
-        let text = format!("all objects are laid out as {} over {} disks", self.layout(), self.width());
+        let (layout, width, moved) = (self.layout(), self.width(), self.moved_text());
+        let text = format!("all objects are laid out as {layout} over {width} disks{moved}");
         tracing::info!(pool = %self.name, text);
         self.event(EventKind::Rebalance, text);
+    }
+
+    /// How much was written for a change.
+    fn moved_text(&self) -> String {
+        format!("; {} written", ByteSize(self.mover.moved_bytes.load(Ordering::Relaxed)))
     }
 
     /// S3.
     fn forget(self: &Arc<Self>, slot: u8) -> bool {
         let Some(member) = self.member(slot).filter(|member| member.is_leaving()) else { return true };
-        // Whoever still writes to it has reserved room there.
+        // Whoever still writes to it has reserved room there; who chooses disks just now has not seen perhaps that it leaves.
+        self.settle_places();
         let writing = member.pending_bytes.load(Ordering::Acquire) > 0;
         let lacking = !member.is_readable();
-        let held = {
-            let index = self.index.read();
-            let holds =
-                |object: &Arc<Object>| object.placed().any(|(_, at)| at == slot) || (lacking && !object.is_whole());
-            index.objects.values().any(holds) || index.is_read_on(slot)
-        };
         let last_copy = self.label().journal.iter().all(|id| *id == member.id);
-        if writing || held || last_copy || self.label().journal.contains(&member.id) {
+        if writing || last_copy || self.label().journal.contains(&member.id) {
             return false;
         }
         let path = member.path.read().clone();
-        let io = member.io();
-        member.retire();
+        // Another disk that lies in its place is not touched.
+        let own = self.identity(member);
+        let is_taken =
+            own.is_some() && self.members.iter().any(|other| other.id != member.id && self.identity(other) == own);
+        let io = member.io().ok().filter(|_| !is_taken);
+        {
+            // Whoever gives a shard a place does so under this lock, and only on a disk that has not left.
+            let index = self.index.write();
+            let holds =
+                |object: &Arc<Object>| object.placed().any(|(_, at)| at == slot) || (lacking && !object.is_whole());
+            if index.objects.values().any(holds) || index.is_read_on(slot) {
+                return false;
+            }
+            member.retire();
+        }
         self.members.end_replacements();
         self.files.clear();
         if !self.write_labels(|_| {}) {
             return false;
         }
-        if let Ok(io) = io
+        if let Some(io) = io
             && self.remove_label(&*io)
         {
             erase(&*io);
         }
         member.detach();
         tracing::info!(pool = %self.name, disk = %path.display(), "disk has left the pool");
-        self.event(EventKind::DiskRemoved, format!("{} has left the pool", path.display()));
+        self.event(EventKind::DiskRemoved, format!("{} has left the pool{}", path.display(), self.moved_text()));
         true
     }
 

@@ -57,9 +57,10 @@ impl Sidecar {
 
     /// Replaces all copies, side by side; says on how many disks that worked (Z1).
     pub fn write(&self, work: &Work, disks: &[Arc<dyn DiskIo>], text: &[u8]) -> usize {
-        let bytes = self.encode(text);
+        let bytes: Arc<[u8]> = self.encode(text).into();
         let write = |disk: &Arc<dyn DiskIo>| {
-            let written = disk::write_file_atomically(&**disk, self.name, &bytes);
+            let (name, bytes) = (self.name, bytes.clone());
+            let written = work.on_disk(disk, move |disk| disk::write_file_atomically(disk, name, &bytes));
             if let Err(error) = &written {
                 tracing::debug!(file = self.name, %error, "not written");
             }

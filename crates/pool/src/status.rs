@@ -103,7 +103,8 @@ impl Pool {
         let label = core.label();
         let full = core.full_disks();
         let disks: Vec<DiskStatus> = core.members.iter().map(|member| disk_status(member, &label, &full)).collect();
-        let (state, status, action) = self.verdict(&disks);
+        let copies = core.members.iter().filter(|member| label.journal.contains(&member.id) && member.is_writable());
+        let (state, status, action) = self.verdict(&disks, copies.count());
         let (total_bytes, available_bytes) = core.space();
         let (objects, stored_bytes) = {
             let index = core.index.read();
@@ -141,7 +142,7 @@ impl Pool {
     }
 
     /// The worst there is to say, in one sentence, and the remedy.
-    fn verdict(&self, disks: &[DiskStatus]) -> (PoolState, String, String) {
+    fn verdict(&self, disks: &[DiskStatus], journal_copies: usize) -> (PoolState, String, String) {
         let core = &self.core;
         let of = |wanted: &dyn Fn(&DiskStatus) -> bool| -> Vec<&Path> {
             disks.iter().filter(|disk| wanted(disk)).map(|disk| disk.path.as_path()).collect()
@@ -199,6 +200,20 @@ impl Pool {
             let status = format!("{} being brought up to date.", all_are(&resilvering));
             return (PoolState::Degraded, status, "Wait for it to finish.".to_owned());
         }
+        if journal_copies < core.journal_copies() {
+            let status = format!(
+                "The journal has {journal_copies} of {} copies: if more disks fail now, what was written last may be lost.",
+                core.journal_copies()
+            );
+            let full = of(&|disk| disk.full || disk.free_bytes < core.journal_bytes());
+            let action = match full.is_empty() {
+                true => {
+                    format!("It is tried again every minute. If it stays so, check the disks, then run: {clear}")
+                }
+                false => format!("Delete something, or make room on {}; then it is made by itself.", list(&full)),
+            };
+            return (PoolState::Degraded, status, action);
+        }
         let names = |wanted: &dyn Fn(&DiskStatus) -> bool| {
             let found = of(wanted);
             (found.len(), list(&found))
@@ -208,7 +223,9 @@ impl Pool {
             let status = match core.scrubs.has_lost.load(Ordering::Acquire) {
                 true => format!("{bad_names} returned errors, and some bytes could not be repaired."),
                 false => {
-                    format!("{bad_names} returned errors; all data were answered correctly and are being repaired.")
+                    format!(
+                        "{bad_names} returned errors; nothing is lost: what was damaged is repaired, or being repaired."
+                    )
                 }
             };
             let action = format!("Check the disk (smartctl -a); if it is well run: {clear}");
@@ -221,8 +238,9 @@ impl Pool {
                 true => "All disks are full: nothing new can be stored.".to_owned(),
                 false => format!("{} full: new data goes to the other disks, while they have room.", all_are(&full)),
             };
-            let action =
-                format!("Delete something; or: larder pool add {name} NEW-DISK && larder pool rebalance {name}");
+            let action = format!(
+                "Delete something, take other files off their filesystems, or add a disk:\nlarder pool add {name} NEW-DISK && larder pool rebalance {name}"
+            );
             return (PoolState::Online, status, action);
         }
         if let Some(moving) = core.moving() {

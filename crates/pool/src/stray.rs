@@ -77,7 +77,14 @@ impl Core {
         let is_there =
             |slot: &u8| self.holds_shard(object, index, *slot) && self.make_durable(object, index, *slot).is_ok();
         let Some(found) = others.into_iter().find(is_there) else { return false };
-        object.set_slot(index, found);
+        {
+            // It may have left meanwhile (S3).
+            let _places = self.index.read();
+            if self.member(found).is_none() {
+                return false;
+            }
+            object.set_slot(index, found);
+        }
         self.files.remove(&(found, object.version, index));
         if let Some(slot) = own {
             self.files.remove(&(slot, object.version, index));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::disk::{DiskFile, DiskIo, DiskOpener, DiskSpace};
 use crate::filedisk::FileDisks;
@@ -43,11 +43,39 @@ pub struct Faults {
     pub direct_read_ms: AtomicU64,
     pub direct_reads: AtomicU64,
     pub direct_reads_max: AtomicU64,
+    /// Calls do not return, but for those that only look: see [`Faults::freeze`].
+    frozen: Mutex<Frozen>,
+    thawed: Condvar,
     sizes: Mutex<HashMap<String, u64>>,
-    filesystem: u64,
+    /// Disks with one number say that they share a filesystem.
+    pub filesystem: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Frozen {
+    #[default]
+    No,
+    /// As a filesystem after `fsfreeze`: reads are answered.
+    Writes,
+    All,
 }
 
 impl Faults {
+    /// From now on calls hang until [`Faults::thaw`]; then they are done.
+    pub fn freeze(&self, what: Frozen) {
+        *self.frozen.lock() = what;
+    }
+
+    pub fn thaw(&self) {
+        *self.frozen.lock() = Frozen::No;
+        self.thawed.notify_all();
+    }
+
+    fn wait_while_frozen(&self, is_write: bool) {
+        let hangs = |frozen: &mut Frozen| *frozen == Frozen::All || (is_write && *frozen == Frozen::Writes);
+        self.thawed.wait_while(&mut self.frozen.lock(), hangs);
+    }
+
     /// Somebody else takes all the room that is left.
     pub fn fill_up(&self) {
         let used = self.sizes.lock().values().map(|size| size.next_multiple_of(4096)).sum();
@@ -117,8 +145,10 @@ impl FaultyDisks {
                     direct_read_ms: AtomicU64::new(0),
                     direct_reads: AtomicU64::new(0),
                     direct_reads_max: AtomicU64::new(0),
+                    frozen: Mutex::default(),
+                    thawed: Condvar::new(),
                     sizes: Mutex::default(),
-                    filesystem: number,
+                    filesystem: AtomicU64::new(number),
                 })
             })
             .clone()
@@ -151,6 +181,7 @@ struct FaultyDisk {
 
 impl FaultyDisk {
     fn may_write(&self) -> io::Result<()> {
+        self.faults.wait_while_frozen(true);
         self.spent.fetch_add(1, SeqCst);
         if self.fuel.fetch_sub(1, SeqCst) <= 0 {
             return Err(io::Error::other("power lost"));
@@ -165,6 +196,7 @@ impl FaultyDisk {
     }
 
     fn may_read(&self) -> io::Result<()> {
+        self.faults.wait_while_frozen(false);
         if self.faults.read_error.load(SeqCst) { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
     }
 
@@ -235,10 +267,12 @@ impl DiskIo for FaultyDisk {
     }
 
     fn space(&self) -> io::Result<DiskSpace> {
-        self.may_read()?;
+        if self.faults.read_error.load(SeqCst) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         let total_bytes = self.faults.quota_bytes.load(SeqCst);
         let free_bytes = total_bytes.saturating_sub(self.used());
-        Ok(DiskSpace { total_bytes, free_bytes, filesystem: self.faults.filesystem })
+        Ok(DiskSpace { total_bytes, free_bytes, filesystem: self.faults.filesystem.load(SeqCst) })
     }
 
     fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>> {
@@ -288,6 +322,9 @@ impl DiskFile for FaultyFile {
     }
 
     fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        if *self.disk.faults.frozen.lock() == Frozen::All {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         self.disk.may_read()?;
         self.file.read_cached_at(buffers, offset)
     }

@@ -300,7 +300,7 @@ async fn wait_for_readers(versions: &[Weak<Object>]) {
 fn settle_unlinks(core: &Arc<Core>) -> bool {
     core.unlink_stubborn();
     for (slot, member) in core.members.with_slots().filter(|(_, member)| member.is_writable()) {
-        if let Err(error) = member.io().and_then(|io| io.sync_all()) {
+        if let Err(error) = member.io().and_then(|io| core.work.on_disk(&io, |io| io.sync_all())) {
             core.write_failed(slot, &error);
             if !core.give_up(slot) {
                 core.unsynced.store(true, Ordering::Release);

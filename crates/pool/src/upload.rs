@@ -22,7 +22,7 @@ use crate::geometry::Geometry;
 use crate::index::Object;
 use crate::read::READ_BYTES_MAX;
 use crate::store::refused_error;
-use crate::write::{Commit, Draft, Failure, Gather, Refused, Request, ShardGroup, shard_groups};
+use crate::write::{Commit, Draft, Failure, Gather, Refused, Request, ShardGroup, given_up, shard_groups};
 
 /// Stripes are written in runs of at least this many bytes.
 const CHUNK_BYTES: u64 = 8 << 20;
@@ -201,14 +201,13 @@ impl Shared {
         // How long it will be nobody knows yet.
         let known_bytes = self.waiting.lock().bytes.max(self.chunk_bytes());
         let draft = Arc::new(self.core.draft(&self.request, known_bytes, &[])?);
-        let of_task = draft.clone();
-        let groups = self
-            .core
-            .blocking(move |core| {
-                let groups = shard_groups(of_task.object.geometry, &of_task.object);
-                groups.into_iter().map(|group| ShardGroup::create(core, &of_task, &group)).collect()
-            })
-            .await?;
+        let groups = shard_groups(draft.object.geometry, &draft.object).into_iter().map(|group| {
+            let shards = self.core.new_shards(&draft.object, &group);
+            let slots: Vec<u8> = shards.iter().map(|shard| shard.slot).collect();
+            let created = self.core.blocking_on(slots.clone(), move |core| ShardGroup::create(core, shards));
+            async move { Ok::<_, PoolError>(created.await?.unwrap_or_else(|_| ShardGroup::given_up(slots))) }
+        });
+        let groups = futures::future::try_join_all(groups).await?;
         Ok(Writing { draft, groups, stripes: 0, failed: Vec::new() })
     }
 
@@ -216,11 +215,18 @@ impl Shared {
         let data = Arc::new(data);
         let stripe = writing.stripes;
         let tasks = std::mem::take(&mut writing.groups).into_iter().map(|mut group| {
-            let (draft, data) = (writing.draft.clone(), data.clone());
-            self.core.blocking(move |_| {
-                group.write_stripes_shaped(&draft.object, shape, &data, stripe);
+            let (header_bytes, data) = (u64::from(writing.draft.object.header_bytes), data.clone());
+            let slots = group.slots();
+            let failures = group.take_failures();
+            let written = self.core.blocking_on(slots.clone(), move |_| {
+                group.write_stripes(header_bytes, shape, &data, stripe);
                 group
-            })
+            });
+            async move {
+                let mut group = written.await?.unwrap_or_else(|_| ShardGroup::given_up(slots));
+                group.add_failures(failures);
+                Ok::<_, PoolError>(group)
+            }
         });
         writing.groups = futures::future::try_join_all(tasks).await?;
         let alive = writing.groups.iter().flat_map(ShardGroup::alive).count();
@@ -335,9 +341,15 @@ impl Shared {
             return Err(PoolError::Cancelled(self.core.name.clone()).into());
         };
         draft.object.geometry.size = size;
-        let tasks = std::mem::take(&mut writing.groups).into_iter().map(|group| {
-            let draft = writing.draft.clone();
-            self.core.blocking(move |core| group.finish(&core.work, &draft))
+        let tasks = std::mem::take(&mut writing.groups).into_iter().map(|mut group| {
+            let (slots, headers) = (group.slots(), writing.draft.headers(&group.alive().collect::<Vec<u8>>()));
+            let failures = group.take_failures();
+            let synced = self.core.blocking_on(slots.clone(), move |core| group.finish(&core.work, &headers));
+            async move {
+                let mut failed = synced.await?.unwrap_or_else(|_| given_up(slots));
+                failed.extend(failures);
+                Ok::<_, PoolError>(failed)
+            }
         });
         Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
     }

@@ -6,13 +6,16 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
+use crate::disk::DiskIo;
 use crate::geometry::MIRROR_BYTES_MAX;
+use crate::watch::{Watch, any_closed, hangs};
 
 /// The simulator's side.
 pub trait Turns: Send + Sync + Debug + 'static {
@@ -36,6 +39,12 @@ pub enum Work {
 /// Too much for a mirror: what is written as it comes is cut into stripes.
 const SIMULATED_GATHER_BYTES: u64 = 256 << 10;
 const _: () = assert!(SIMULATED_GATHER_BYTES > MIRROR_BYTES_MAX);
+
+/// How often whoever waits for a disk looks whether it is still in use.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Of waits for work that is nearly always done already.
+const STEP: Duration = Duration::from_millis(1);
 
 type Kept = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
@@ -92,6 +101,33 @@ impl Work {
         }
     }
 
+    /// Does `work` on a thread of its own and waits for it, but no longer than all these disks answer (H1): `None` when one
+    /// of them does not, or the thread died. `work` goes on then, and its result is dropped.
+    pub fn watched<T: Send + 'static>(
+        &self,
+        watches: &[Arc<Watch>],
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        if matches!(self, Self::InTurns(_)) {
+            return Some(work());
+        }
+        let (done, wait) = mpsc::sync_channel(1);
+        let call = move || drop(done.send(work()));
+        std::thread::Builder::new().name("larder-call".into()).spawn(call).ok()?;
+        wait_watched(&wait, watches)
+    }
+
+    /// Calls a disk and waits for it, but no longer than it answers (H1).
+    pub fn on_disk<T: Send + 'static>(
+        &self,
+        disk: &Arc<dyn DiskIo>,
+        work: impl FnOnce(&dyn DiskIo) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let watches: Vec<Arc<Watch>> = disk.watch().into_iter().collect();
+        let disk = disk.clone();
+        self.watched(&watches, move || work(&*disk)).unwrap_or_else(|| Err(hangs()))
+    }
+
     /// Starts `work` on a thread of its own.
     pub fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Started> {
         match self {
@@ -115,6 +151,31 @@ impl Started {
                 take_and_run(&kept);
                 true
             }
+        }
+    }
+
+    /// As `finish`, but waits no longer than all these disks answer (H1): `None` if it goes on.
+    pub fn finish_watched(self, watches: &[Arc<Watch>]) -> Option<bool> {
+        if let Self::Thread(thread) = &self {
+            while !thread.is_finished() {
+                if any_closed(watches) {
+                    return None;
+                }
+                std::thread::sleep(STEP);
+            }
+        }
+        Some(self.finish())
+    }
+}
+
+/// What comes next, while all these disks answer (H1).
+pub fn wait_watched<T>(wait: &mpsc::Receiver<T>, watches: &[Arc<Watch>]) -> Option<T> {
+    loop {
+        match wait.recv_timeout(LOOK_EVERY) {
+            Ok(done) => return Some(done),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+            Err(mpsc::RecvTimeoutError::Timeout) if any_closed(watches) => return None,
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
     }
 }

@@ -14,6 +14,7 @@
 //!     names all up to one. Whoever was outrun by a later version writes again with a new number, a put while nobody else
 //!     may commit, so that it is outrun once; an upload reads back what it has written.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,7 +31,9 @@ use crate::geometry::{BLOCK_BYTES, Geometry, OBJECT_BYTES_MAX, UNIT_BYTES, block
 use crate::index::{NO_SLOT, NewObject, Object};
 use crate::member::MemberDisk;
 use crate::parity;
+use crate::reserve;
 use crate::shard::{self, HEADER_BYTES_MAX};
+use crate::watch::hangs;
 use crate::work::Work;
 
 /// Dirty bytes of a shard after which write-back is started, so that the final sync is short.
@@ -77,6 +80,14 @@ pub struct Draft {
     pub object: Object,
     pub attributes: Vec<(String, String)>,
     _placed: Placed,
+}
+
+impl Draft {
+    /// The headers of these shards.
+    pub fn headers(&self, indexes: &[u8]) -> BTreeMap<u8, Vec<u8>> {
+        let header = |index: u8| self.object.header(index, self.attributes.clone()).encode();
+        indexes.iter().map(|index| (*index, header(*index))).collect()
+    }
 }
 
 /// What the caller asked to be stored.
@@ -132,6 +143,7 @@ impl Core {
         self.check_condition(request)?;
         let Ok(_permit) = self.writers.acquire().await else { return Err(PoolError::Closed(self.name.clone()).into()) };
         self.reconnect_if_due();
+        self.make_reserves_if_due();
         let data = Arc::new(data);
         let mut avoid: Vec<u8> = Vec::new();
         let mut held = None;
@@ -141,7 +153,14 @@ impl Core {
                 Err(error) if error.is_no_space() => {
                     self.graveyard.barrier().await;
                     self.members.iter().for_each(MemberDisk::forget_space);
-                    self.draft(request, data.length, &avoid)?
+                    match self.draft(request, data.length, &avoid) {
+                        Err(error) if error.is_no_space() && data.length <= reserve::OBJECT_BYTES_MAX => {
+                            let bytes = data.length;
+                            self.blocking(move |core| core.give_up_reserves(bytes)).await?;
+                            self.draft(request, bytes, &avoid)?
+                        }
+                        other => other?,
+                    }
                 }
                 other => other?,
             };
@@ -218,14 +237,28 @@ impl Core {
         let geometry = draft.object.geometry;
         let mut tasks = Vec::new();
         for group in shard_groups(geometry, &draft.object) {
-            let (draft, data) = (draft.clone(), data.clone());
-            tasks.push(self.blocking(move |core| {
-                let mut group = ShardGroup::create(core, &draft, &group);
-                group.write_stripes(&draft.object, &data, 0);
-                group.finish(&core.work, &draft)
-            }));
+            let (shards, headers, data) = (self.new_shards(&draft.object, &group), draft.headers(&group), data.clone());
+            let header_bytes = u64::from(draft.object.header_bytes);
+            let slots: Vec<u8> = shards.iter().map(|shard| shard.slot).collect();
+            let written = self.blocking_on(slots, move |core| {
+                let mut group = ShardGroup::create(core, shards);
+                group.write_stripes(header_bytes, geometry, &data, 0);
+                group.finish(&core.work, &headers)
+            });
+            tasks
+                .push(async move { Ok::<_, PoolError>(written.await?.unwrap_or_else(|out| out.failures().collect())) });
         }
         Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
+    }
+
+    /// What is to be known of these shards to create their files.
+    pub fn new_shards(&self, object: &Object, indexes: &[u8]) -> Vec<NewShard> {
+        let shard = |index: u8| {
+            let seed = shard::shard_seed(self.id, object.version, index);
+            let name = shard::temp_name(&object.path, object.version, index);
+            Some(NewShard { index, slot: object.slot(index)?, seed, name, directory: shard::directory(&object.path) })
+        };
+        indexes.iter().filter_map(|index| shard(*index)).collect()
     }
 
     /// Removes what a failed attempt left.
@@ -234,16 +267,20 @@ impl Core {
     }
 
     async fn discard_shards(self: &Arc<Self>, draft: &Arc<Draft>, shards: Vec<(u8, u8)>) -> Result<(), PoolError> {
-        let draft = draft.clone();
-        self.blocking(move |core| {
-            let object = &draft.object;
-            for (index, slot) in shards {
+        let object = &draft.object;
+        let name = |index| shard::temp_name(&object.path, object.version, index);
+        let files: Vec<(u8, String)> = shards.iter().map(|(index, slot)| (*slot, name(*index))).collect();
+        let slots: Vec<u8> = files.iter().map(|(slot, _)| *slot).collect();
+        // What a disk that hangs keeps is unlinked when it is back.
+        self.blocking_on(slots, move |core| {
+            for (slot, file) in files {
                 if let Some(io) = core.member(slot).and_then(|member| member.io().ok()) {
-                    let _ = io.remove(&shard::temp_name(&object.path, object.version, index));
+                    let _ = io.remove(&file);
                 }
             }
         })
         .await
+        .map(drop)
     }
 
     /// Gives the shards their names but those that `failed`, syncs the directories, and publishes the object. The path's
@@ -336,16 +373,18 @@ impl Core {
     /// Renames and syncs on all disks at once; (shard, disk, why) of those that failed.
     async fn name_shards(self: &Arc<Self>, draft: &Arc<Draft>) -> Result<Vec<(u8, u8, io::Error)>, PoolError> {
         let tasks = draft.object.placed().collect::<Vec<_>>().into_iter().map(|(index, slot)| {
-            let draft = draft.clone();
-            self.blocking(move |core| {
-                let object = &draft.object;
+            let object = &draft.object;
+            let (temp, file) = (shard::temp_name(&object.path, object.version, index), object.file_name(index));
+            let directory = shard::directory(&object.path);
+            let named = self.blocking_on([slot], move |core| {
                 let rename = || {
                     let io = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
-                    io.rename(&shard::temp_name(&object.path, object.version, index), &object.file_name(index))?;
-                    io.sync_directory(&shard::directory(&object.path))
+                    io.rename(&temp, &file)?;
+                    io.sync_directory(&directory)
                 };
                 rename().err().map(|error| (index, slot, error))
-            })
+            });
+            async move { Ok::<_, PoolError>(named.await?.unwrap_or_else(|_| Some((index, slot, hangs())))) }
         });
         Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
     }
@@ -369,6 +408,22 @@ pub struct ShardGroup {
     failures: Vec<Failure>,
 }
 
+/// A shard that is to be written.
+pub struct NewShard {
+    pub index: u8,
+    pub slot: u8,
+    seed: u64,
+    /// Of its temporary file, and the directory that it lies in.
+    name: String,
+    directory: String,
+}
+
+/// The failures of shards that were written together when the disk of one of them turned out to hang. What is wrong with
+/// which of the disks is known by then.
+pub fn given_up(slots: impl IntoIterator<Item = u8>) -> Vec<Failure> {
+    slots.into_iter().map(|slot| (slot, io::ErrorKind::Interrupted.into())).collect()
+}
+
 struct OpenShard {
     index: u8,
     slot: u8,
@@ -378,16 +433,34 @@ struct OpenShard {
 }
 
 impl ShardGroup {
-    pub fn create(core: &Core, draft: &Draft, indexes: &[u8]) -> Self {
+    pub fn create(core: &Core, shards: Vec<NewShard>) -> Self {
         let mut group = Self { shards: Vec::new(), failures: Vec::new() };
-        for &index in indexes {
-            let Some(slot) = draft.object.slot(index) else { continue };
-            match create_shard(core, &draft.object, index, slot) {
+        for new in shards {
+            match create_shard(core, &new) {
                 Ok(shard) => group.shards.push(shard),
-                Err(error) => group.failures.push((slot, error)),
+                Err(error) => group.failures.push((new.slot, error)),
             }
         }
         group
+    }
+
+    /// One that nobody waits for any more: a disk hangs (H1). All of its shards are lost to the object.
+    pub fn given_up(slots: impl IntoIterator<Item = u8>) -> Self {
+        Self { shards: Vec::new(), failures: given_up(slots) }
+    }
+
+    /// Failures so far: those of a group that is given up are not forgotten with it.
+    pub fn take_failures(&mut self) -> Vec<Failure> {
+        std::mem::take(&mut self.failures)
+    }
+
+    pub fn add_failures(&mut self, failures: Vec<Failure>) {
+        self.failures.extend(failures);
+    }
+
+    /// The disks of the shards that are still being written.
+    pub fn slots(&self) -> Vec<u8> {
+        self.shards.iter().map(|shard| shard.slot).collect()
     }
 
     /// The shards that are still being written.
@@ -396,26 +469,21 @@ impl ShardGroup {
     }
 
     /// Writes the units of the stripes that `data` holds, the first of which is `stripe`. Ends
-    /// with a whole stripe unless it ends with the object.
-    pub fn write_stripes(&mut self, object: &Object, data: &Gather, stripe: u64) {
-        self.write_stripes_shaped(object, object.geometry, data, stripe);
-    }
-
-    /// As `write_stripes`, for an object whose size is not known yet.
-    pub fn write_stripes_shaped(&mut self, object: &Object, geometry: Geometry, data: &Gather, stripe: u64) {
+    /// with a whole stripe unless it ends with the object, as `geometry` has it.
+    pub fn write_stripes(&mut self, header_bytes: u64, geometry: Geometry, data: &Gather, stripe: u64) {
         let base = stripe * geometry.stripe_bytes();
         let stripes = stripe..stripe + data.length.div_ceil(geometry.stripe_bytes());
         for stripe in stripes {
             let is_parity = self.shards.first().is_some_and(|shard| shard.index >= geometry.k && geometry.k > 1);
             if is_parity {
-                self.write_parity(object, geometry, data, base, stripe);
+                self.write_parity(header_bytes, geometry, data, base, stripe);
             } else {
-                self.write_data(object, geometry, data, base, stripe);
+                self.write_data(header_bytes, geometry, data, base, stripe);
             }
         }
     }
 
-    fn write_data(&mut self, object: &Object, geometry: Geometry, data: &Gather, base: u64, stripe: u64) {
+    fn write_data(&mut self, header_bytes: u64, geometry: Geometry, data: &Gather, base: u64, stripe: u64) {
         self.each(|shard| {
             let unit = if geometry.k == 1 { 0 } else { shard.index };
             let range = geometry.unit_range(stripe, unit);
@@ -435,11 +503,11 @@ impl ShardGroup {
                 buffers.extend(data.slices(at - base, end - base).map(IoSlice::new));
                 buffers.push(IoSlice::new(sum));
             }
-            shard.write(object, first, &mut buffers, range.end - range.start)
+            shard.write(header_bytes, first, &mut buffers, range.end - range.start)
         });
     }
 
-    fn write_parity(&mut self, object: &Object, geometry: Geometry, data: &Gather, base: u64, stripe: u64) {
+    fn write_parity(&mut self, header_bytes: u64, geometry: Geometry, data: &Gather, base: u64, stripe: u64) {
         // The first data unit of a stripe is its longest.
         let longest = geometry.unit_range(stripe, 0);
         let unit_bytes = (longest.end - longest.start) as usize;
@@ -472,7 +540,7 @@ impl ShardGroup {
             for (block, sum) in row.chunks(BLOCK_BYTES as usize).zip(&sums) {
                 buffers.extend([IoSlice::new(block), IoSlice::new(sum)]);
             }
-            shard.write(object, first, &mut buffers, row.len() as u64)
+            shard.write(header_bytes, first, &mut buffers, row.len() as u64)
         });
     }
 
@@ -489,10 +557,10 @@ impl ShardGroup {
     }
 
     /// Writes the headers and syncs.
-    pub fn finish(mut self, work: &Work, draft: &Draft) -> Vec<Failure> {
+    pub fn finish(mut self, work: &Work, headers: &BTreeMap<u8, Vec<u8>>) -> Vec<Failure> {
         self.each(|shard| {
-            let header = draft.object.header(shard.index, draft.attributes.clone()).encode();
-            shard.file.write_at(&mut [IoSlice::new(&header)], 0)
+            let header = headers.get(&shard.index).ok_or(io::ErrorKind::InvalidInput)?;
+            shard.file.write_at(&mut [IoSlice::new(header)], 0)
         });
         let results = work.side_by_side(self.shards.iter().collect(), |shard: &OpenShard| shard.file.sync());
         let synced = self.shards.iter().zip(results);
@@ -511,29 +579,29 @@ fn add_unit(acc: &mut [u8], data: &Gather, start: u64, end: u64, power: usize) {
     parity::pad(&mut acc[at..], power);
 }
 
-fn create_shard(core: &Core, object: &Object, index: u8, slot: u8) -> io::Result<OpenShard> {
-    let io = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
-    let name = shard::temp_name(&object.path, object.version, index);
-    let file = io.create(&name).or_else(|error| {
+fn create_shard(core: &Core, new: &NewShard) -> io::Result<OpenShard> {
+    let NewShard { index, slot, seed, name, directory } = new;
+    let io = core.member(*slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+    let file = io.create(name).or_else(|error| {
         if error.kind() != io::ErrorKind::NotFound {
             return Err(error);
         }
         // Somebody removed the directory. Where the whole disk was emptied this fails or the probe finds out.
         crate::label::read(&*io)?.map_err(io::Error::other)?;
         io.make_directory("objects")?;
-        io.make_directory(&shard::directory(&object.path))?;
+        io.make_directory(directory)?;
         io.sync_directory("objects")?;
-        io.create(&name)
+        io.create(name)
     })?;
-    Ok(OpenShard { index, slot, seed: shard::shard_seed(core.id, object.version, index), file, unsynced_bytes: 0 })
+    Ok(OpenShard { index: *index, slot: *slot, seed: *seed, file, unsynced_bytes: 0 })
 }
 
 impl OpenShard {
-    fn write(&mut self, object: &Object, block: u64, buffers: &mut [IoSlice<'_>], bytes: u64) -> io::Result<()> {
+    fn write(&mut self, header_bytes: u64, block: u64, buffers: &mut [IoSlice<'_>], bytes: u64) -> io::Result<()> {
         if bytes == 0 {
             return Ok(());
         }
-        let offset = block_offset(u64::from(object.header_bytes), block);
+        let offset = block_offset(header_bytes, block);
         self.file.write_at(buffers, offset)?;
         self.unsynced_bytes += bytes;
         if self.unsynced_bytes >= WRITEBACK_BYTES {

@@ -116,6 +116,10 @@ impl LogStore for EarlyTrims {
         self.0.remove(stream).await
     }
 
+    fn held_bytes(&self, stream: &str) -> u64 {
+        self.0.held_bytes(stream)
+    }
+
     fn usage(&self) -> (u64, u64) {
         self.0.usage()
     }

@@ -69,6 +69,8 @@ pub struct Plan {
     pub operations: u32,
     /// Clients store objects of the same names at once.
     pub contends: bool,
+    /// Disks do not fail calls, they never answer them.
+    pub hangs: bool,
 }
 
 const CAPACITY_BYTES: u64 = 64 << 20;
@@ -81,7 +83,10 @@ impl Plan {
         let kind = kind.unwrap_or(drawn);
         let (layout, count) = layout(random);
         let m = usize::from(layout.failures());
-        let trouble = if limits.has_trouble { trouble(random, m) } else { Trouble::None };
+        let trouble = match if limits.has_trouble { trouble(random, m) } else { Trouble::None } {
+            Trouble::None if limits.has_trouble && is_full_instead(seed) => Trouble::Full,
+            trouble => trouble,
+        };
         let capacity_bytes = if trouble == Trouble::Full { SMALL_BYTES } else { CAPACITY_BYTES };
         // A device that lies does so for all folders on it.
         let may_share = trouble != Trouble::Liar;
@@ -114,12 +119,18 @@ impl Plan {
             clients: random.random_range(1..=4).min(limits.clients),
             operations: random.random_range(5..=most).min(limits.operations),
             contends: chance::generator(seed, "contended").random(),
+            hangs: trouble == Trouble::Errors && chance::generator(seed, "hangs").random_range(0..3) == 0,
         }
     }
 
     pub fn is_victim(&self, disk: usize) -> bool {
         self.victims.contains(&disk)
     }
+}
+
+/// One in three of those that would have no trouble. Drawn by itself, so that all other seeds mean what they meant.
+fn is_full_instead(seed: u64) -> bool {
+    chance::generator(seed, "full").random_range(0..3) == 0
 }
 
 /// In one schedule of four the disks change. Not where others must come back as they were, nor where there is no room.
@@ -200,7 +211,15 @@ pub fn sickness(trouble: Trouble, random: &mut StdRng) -> Health {
         Trouble::Gone | Trouble::Exceeded => health.is_gone = true,
         Trouble::Liar => health.lies = true,
         Trouble::Time => health.delay = Duration::from_millis(1 << random.random_range(0..12)),
-        Trouble::Full => health.taken_bytes = random.random_range(SMALL_BYTES / 4..=SMALL_BYTES),
+        Trouble::Full => {
+            health.full = 4 * chance();
+            match random.random_range(0..3) {
+                0 => {}
+                1 => health.taken_bytes = random.random_range(SMALL_BYTES / 4..=SMALL_BYTES),
+                // Others take the last of it.
+                _ => health.taken_bytes = SMALL_BYTES,
+            }
+        }
         Trouble::None => {}
     }
     health

@@ -559,7 +559,7 @@ impl Client {
         }
     }
 
-    /// After an error a stream is read again before it takes more.
+    /// After an error a stream is read again before it takes more, which goes on behind what is found.
     async fn lift_poison(&self) -> Outcome<()> {
         let replayed = self.log.replay(&stream_name(self.number), 0).await;
         self.run.check_power()?;
@@ -570,6 +570,7 @@ impl Client {
             if last < stream.acknowledged {
                 return Err(Stop::Failed(format!("stream {}: entry {} is gone", self.number, stream.acknowledged)));
             }
+            stream.started = last;
         }
         Ok(())
     }

@@ -84,10 +84,10 @@ impl Run {
         matches!(self.plan.trouble, Trouble::Exceeded | Trouble::Full)
     }
 
-    /// Closing waits 30 s for the last table, which a disk that takes seconds for each step does not get done: it stays
-    /// in the journal.
+    /// Closing waits 45 s for the last table, which a disk that takes seconds for each step does not get done, nor two that
+    /// hang one after the other: it stays in the journal.
     pub fn may_be_late(&self) -> bool {
-        self.may_refuse() || matches!(self.plan.trouble, Trouble::Time)
+        self.may_refuse() || matches!(self.plan.trouble, Trouble::Time) || self.plan.hangs
     }
 
     /// An error that nobody expected; nothing if power was cut.
@@ -218,6 +218,7 @@ impl Run {
             Trouble::Gone => self.set_gone(victim, !is_well),
             Trouble::Exceeded => self.set_gone(victim, true),
             _ if is_well => self.world.set_health(victim, |health| *health = Health::default()),
+            _ if self.plan.hangs => self.world.set_health(victim, |health| health.hangs = true),
             _ => {
                 let sickness = self.draw(|random| sickness(trouble, random));
                 self.world.set_health(victim, |health| *health = sickness);

@@ -88,7 +88,7 @@ async fn make(global: &Global, pool: Option<String>, change: PoolChange, how: Ch
         Target::Daemon(client) => by_daemon(&client, pool, &change, how).await?,
         Target::Config(config) => directly(&config, pool, &change, how).await?,
     };
-    global.out().answer(&done.plan, |plan| text(&change, plan, how, done.waited))
+    global.out().answer(&done.plan, |plan| text(&change, plan, how, &done))
 }
 
 /// Disks that are to join are looked at beside those that stay.
@@ -103,6 +103,7 @@ fn look_at(change: &PoolChange, members: impl Iterator<Item = PathBuf>) {
 }
 
 struct Made {
+    pool: String,
     plan: PoolChangePlan,
     /// Everything is where it should be.
     waited: bool,
@@ -127,7 +128,7 @@ async fn by_daemon(
         })
         .await?;
     }
-    Ok(Made { plan, waited: how.wait })
+    Ok(Made { pool: name, plan, waited: how.wait })
 }
 
 /// Without a daemon nobody else would move anything: this comes back when it is done.
@@ -145,7 +146,7 @@ async fn directly(config: &Config, pool: Option<String>, change: &PoolChange, ho
             editor.save()?;
             wait(async || Ok(Some(pool.status()))).await?;
         }
-        Ok(Made { plan, waited: true })
+        Ok(Made { pool: name.clone(), plan, waited: true })
     })
     .await
 }
@@ -180,9 +181,12 @@ async fn wait(status: impl AsyncFn() -> Result<Option<PoolStatus>, Failure>) -> 
     Ok(())
 }
 
-fn text(change: &PoolChange, plan: &PoolChangePlan, how: ChangeHow, waited: bool) -> String {
+fn text(change: &PoolChange, plan: &PoolChangePlan, how: ChangeHow, made: &Made) -> String {
     let what = match change {
-        PoolChange::Offline { disk } => return format!("{disk} is not used until: larder pool online {disk}"),
+        PoolChange::Offline { disk } => {
+            let word = larder_base::shell::word(Path::new(disk));
+            return format!("{disk} is not used until: larder pool online {} {word}", made.pool);
+        }
         PoolChange::Online { disk } => {
             return format!("{disk} is used again, and brought up to date in the background");
         }
@@ -198,7 +202,7 @@ fn text(change: &PoolChange, plan: &PoolChangePlan, how: ChangeHow, waited: bool
     for warning in &plan.warnings {
         text.push_str(&format!("note: {warning}\n"));
     }
-    text.push_str(match (how.dry_run, plan.move_bytes > 0, waited) {
+    text.push_str(match (how.dry_run, plan.move_bytes > 0, made.waited) {
         (true, _, _) => "\nnothing was changed: this was a dry run\n",
         (_, true, false) => "\nit goes on in the background, restarts included; see: larder pool status\n",
         _ => "\ndone\n",

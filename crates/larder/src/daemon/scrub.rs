@@ -1,6 +1,7 @@
 //! Scrubs of open pools, and what their findings mean for files.
 
 use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, Failure, PoolScrub, PoolStatus, ScrubStatus};
+use larder_base::shell;
 use larder_volume::{DamageReport, DamagedObject};
 
 use super::storage::OpenPool;
@@ -55,10 +56,19 @@ impl OpenPool {
         let mut status = self.status();
         status.scrub = status.scrub.map(|scrub| without(unused, scrub));
         if damage.count() > 0 {
-            let restore = format!(
-                "Restore what is listed (-v) from a backup or delete it, then run: larder pool scrub start {}",
-                self.name
-            );
+            let restore = match damage.metadata.is_empty() {
+                true => format!(
+                    "Restore what is listed (-v) from a backup or delete it, then run: larder pool scrub start {}",
+                    self.name
+                ),
+                // Nobody can restore or delete that, and anything may be out of reach without it.
+                false => {
+                    let disks = self.disks().iter().map(|disk| shell::word(disk)).collect::<Vec<_>>().join(" ");
+                    format!(
+                        "Files may be out of reach without it. Stop larder, and save what can be read with: larder recover --disk {disks} --to DIR"
+                    )
+                }
+            };
             // That a disk returned errors is no news beside it; that one is out of use is.
             let online = status.state == "ONLINE";
             let and = |text: String, more: Option<String>| match more.filter(|_| !online) {

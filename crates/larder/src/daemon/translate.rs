@@ -61,7 +61,7 @@ pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failur
     match error {
         FsError::Io(_) | FsError::Poisoned(_) => failure.action(LOOK_OR_RECOVER),
         FsError::Unsupported(_) => failure.action("install a newer larder"),
-        FsError::NoSpace(_) => failure.action("delete something, or add room to the pool"),
+        FsError::NoSpace(_) => failure.action("take other files off the filesystems of its disks, or enlarge them; where it is served still: delete something, or add a disk"),
         _ => failure,
     }
 }

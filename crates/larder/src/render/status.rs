@@ -3,7 +3,7 @@
 use larder_api::{ByteRange, Damage, PoolScrub, PoolStatus, ScrubStatus};
 use larder_base::units::{ByteSize, Elapsed};
 
-use super::{Paint, folded, moving};
+use super::{Paint, advice, folded, moving};
 use crate::times;
 
 /// Damaged files that are listed without being asked for all.
@@ -21,7 +21,7 @@ pub(crate) fn pool(pool: &PoolStatus, verbose: bool, paint: Paint) -> String {
         line("status", &folded(status));
     }
     if let Some(action) = &pool.action {
-        line("action", &folded(action));
+        line("action", advice(action).trim_start());
     }
     line("scan", &folded(&scan(pool)));
     if let Some(shards) = &pool.moving {
@@ -37,7 +37,7 @@ pub(crate) fn pool(pool: &PoolStatus, verbose: bool, paint: Paint) -> String {
         text.push_str(&format!("    spare: {}\n", spare.display()));
     }
     for note in &pool.notes {
-        text.push_str(&format!("\n   note: {}\n", folded(note)));
+        text.push_str(&format!("\n   note: {}\n", advice(note)));
     }
     text.push_str(&format!("\nerrors: {}", errors(&pool.damage, if verbose { usize::MAX } else { LISTED })));
     text
@@ -87,8 +87,12 @@ fn scrub_text(scrub: &ScrubStatus) -> String {
         }
         "stopped" => format!("scrub stopped at {at}, {percent:.2} % done, {repaired} repaired"),
         _ => {
-            let (took, errors) = (Elapsed(scrub.elapsed_ms / 1000), scrub.unrepaired);
-            format!("scrub repaired {repaired} in {took} with {errors} errors on {at}")
+            let took = Elapsed(scrub.elapsed_ms / 1000);
+            let errors = match scrub.unrepaired {
+                1 => "1 error".to_owned(),
+                n => format!("{n} errors"),
+            };
+            format!("scrub repaired {repaired} in {took} with {errors} on {at}")
         }
     }
 }

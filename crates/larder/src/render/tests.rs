@@ -101,7 +101,7 @@ fn scrubs_and_what_they_found() {
     assert!(text.contains(lines), "{text}");
     pool.scrub = Some(scrub("finished"));
     let text = status::pool(&pool, false, Paint { colour: false });
-    assert!(text.contains("scrub repaired 3.00 MiB in 12:34 with 1 errors on "), "{text}");
+    assert!(text.contains("scrub repaired 3.00 MiB in 12:34 with 1 error on "), "{text}");
     assert!(status::progress(&scrub("running")).starts_with("[#######-----------------------]  25.0 %"));
 }
 
@@ -134,6 +134,23 @@ fn long_sentences_are_folded_under_their_label() {
     let text = status::pool(&pool, false, Paint { colour: false });
     assert!(text.lines().all(|l| l.chars().count() <= 110), "{text}");
     assert!(text.contains("\n         word"), "{text}");
+}
+
+#[test]
+fn a_command_stands_unbroken_on_its_own_line() {
+    let disks = "/srv/disks/with-a-long-name-1 ".repeat(6);
+    let command = format!("larder recover --disk {disks}--to DIR");
+    for action in [format!("Save what can be read: {command}; or wait."), format!("Save what can be read:\n{command}")]
+    {
+        let mut pool = pool(vec![]);
+        pool.action = Some(action);
+        let text = status::pool(&pool, false, Paint { colour: false });
+        assert!(text.contains(" action: Save what can be read:\n"), "{text}");
+        assert!(text.lines().any(|line| line.trim() == command), "{text}");
+    }
+    let mut pool = pool(vec![]);
+    pool.action = Some("larder pool online tank /a".into());
+    assert!(status::pool(&pool, false, Paint { colour: false }).contains(" action: larder pool online tank /a\n"));
 }
 
 #[test]

@@ -12,6 +12,10 @@
 //! J4. A segment is written over only after a durable checkpoint says that all in it is trimmed.
 //! J5. The label names the disks whose copies are current. It is written before an append is
 //!     acknowledged that a former copy missed, and before a copy is made anew. Without copies nothing is taken.
+//! J6. A copy counts for as long as its disk is in use. Where there are too few, it is tried again and again to make more.
+//!
+//! The files of all segments in use are held open: when somebody removes them by name from all disks, that is noticed before more
+//! is acknowledged, and they are written anew out of what is open.
 //!
 //! A segment file is filled with zeros when it is made, so that a sync has no metadata to write. One is made ready
 //! beforehand, on a thread of its own.
@@ -92,6 +96,8 @@ pub struct State {
     stop: bool,
     /// Before it stops the writer makes durable what is trimmed.
     tidy: bool,
+    /// There are too few copies, and time has passed.
+    looks_for_copies: bool,
     /// The disks have changed: whoever is told when the copies are where they should be.
     returned: Option<std::sync::mpsc::SyncSender<()>>,
     /// Set when no copy can be written any more.
@@ -136,6 +142,7 @@ impl Journal {
             queued_bytes: 0,
             stop: false,
             tidy: false,
+            looks_for_copies: false,
             returned: None,
             dead: None,
         };
@@ -197,6 +204,11 @@ impl Journal {
         segments::size_default(smallest_disk_bytes)
     }
 
+    /// What a journal of `size_bytes` takes of each of its disks while nothing holds it up.
+    pub fn usual_bytes(size_bytes: u64) -> u64 {
+        segments::usual_bytes(size_bytes)
+    }
+
     async fn submit(&self, kind: Kind, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
         let payload_bytes: u64 = payload.iter().map(|part| part.len() as u64).sum();
         check_request(stream, payload_bytes)?;
@@ -251,7 +263,15 @@ fn check_request(stream: &str, payload_bytes: u64) -> Result<(), LogError> {
 async fn run_in_turns(shared: Weak<Shared>, turns: Arc<dyn Turns>) {
     while let Some(strong) = shared.upgrade() {
         if strong.state.lock().is_idle() {
-            strong.wanted_in_turn.notified().await;
+            let retry_in = strong.in_turns.lock().as_mut().and_then(Writer::retry_in);
+            let wanted = strong.wanted_in_turn.notified();
+            match retry_in {
+                None => wanted.await,
+                Some(wait) => {
+                    let has_passed = tokio::time::timeout(wait, wanted).await.is_err();
+                    strong.state.lock().looks_for_copies = has_passed;
+                }
+            }
             continue;
         }
         drop(strong);
@@ -402,6 +422,12 @@ impl LogStore for Journal {
     fn usage(&self) -> (u64, u64) {
         self.shared.state.lock().segments.usage()
     }
+
+    fn held_bytes(&self, stream: &str) -> u64 {
+        let state = self.shared.state.lock();
+        let oldest = state.streams.get(stream).and_then(|stream| stream.state.entries.values().next());
+        oldest.map_or(0, |oldest| state.segments.used_from(oldest.segment))
+    }
 }
 
 /// Reads one entry from whichever copy has it intact.
@@ -435,7 +461,7 @@ fn read_entry(
 impl State {
     /// There is nothing to do for the writer.
     fn is_idle(&self) -> bool {
-        self.queue.is_empty() && !self.stop && self.returned.is_none()
+        self.queue.is_empty() && !self.stop && self.returned.is_none() && !self.looks_for_copies
     }
 
     /// Whether some stream has an entry at this place.

@@ -179,6 +179,11 @@ impl Rebuild {
 
     fn entry(&mut self, record: &RecordHeader, location: Location) {
         let state = self.streams.entry(record.stream.clone()).or_default();
+        if record.previous == 0 {
+            // The first of its stream: what was found before is of a removed one with the same name, whose removal lay in a
+            // segment that has been written over.
+            *state = StreamState::default();
+        }
         state.trim(record.trimmed);
         state.last = state.last.max(record.id);
         if record.id > state.trimmed {
@@ -192,7 +197,9 @@ impl Rebuild {
         for mark in marks {
             let state = self.streams.entry(mark.stream).or_default();
             state.trim(mark.trimmed);
-            state.last = state.last.max(mark.last);
+            // A checkpoint knows all that was durable before it. What goes further is of a removed stream, as above.
+            drop(state.entries.split_off(&mark.last.saturating_add(1)));
+            state.last = mark.last;
         }
     }
 

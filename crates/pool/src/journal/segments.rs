@@ -18,6 +18,11 @@ pub fn size_default(smallest_disk_bytes: u64) -> u64 {
     (smallest_disk_bytes / 8).clamp(JOURNAL_BYTES_MIN, JOURNAL_BYTES_DEFAULT)
 }
 
+/// The segment that is written and the one to move on to.
+pub fn usual_bytes(size_bytes: u64) -> u64 {
+    size_bytes / SEGMENTS * 2
+}
+
 pub fn file_name(file: u32) -> String {
     format!("{DIRECTORY}/segment-{file:04}")
 }
@@ -191,9 +196,14 @@ impl Segments {
 
     /// Bytes in segments that are in use, and how many of them may be.
     pub fn usage(&self) -> (u64, u64) {
-        let used = self.used.values().filter(|s| s.live > 0).map(|s| s.bytes).sum();
+        let used = self.used_from(0);
         // The segment being written and the one to move on to are not the user's.
         (used, self.capacity_bytes - 2 * self.segment_bytes)
+    }
+
+    /// Bytes of the segments in use, from this one on.
+    pub fn used_from(&self, sequence: u64) -> u64 {
+        self.used.range(sequence..).filter(|(_, s)| s.live > 0).map(|(_, s)| s.bytes).sum()
     }
 }
 

@@ -613,3 +613,123 @@ async fn a_copy_whose_folder_is_removed_is_made_anew() {
     let pool = bench.open().await;
     expect(&pool, "a", 1..=20).await;
 }
+
+/// All that is left are open files.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_whose_folders_are_all_removed_is_written_anew() {
+    for is_closed in [false, true] {
+        let bench = Bench::new(2);
+        let pool = bench.create(Layout::Mirror2).await;
+        let big = Bytes::from(noise(1, 100_000));
+        // Over several segments.
+        for id in 1..=10 {
+            pool.log().append("a", id, vec![big.clone()]).await.unwrap();
+        }
+        bench.disks.iter().for_each(|disk| std::fs::remove_dir_all(disk.join("journal")).unwrap());
+        if is_closed {
+            pool.close().await.unwrap();
+        } else {
+            pool.check().await.unwrap();
+            let status = pool.status();
+            assert!(status.disks.iter().all(|disk| disk.last_error.contains("journal")), "{status:?}");
+            assert!(
+                pool.history().iter().any(|event| event.text.contains("written anew on 2")),
+                "{:?}",
+                pool.history()
+            );
+            bench.disks.iter().for_each(|disk| std::fs::remove_dir_all(disk.join("journal")).unwrap());
+            tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+            for id in 11..=20 {
+                pool.log().append("a", id, vec![big.clone()]).await.unwrap();
+            }
+        }
+        drop(pool);
+        std::fs::remove_dir_all(&bench.disks[0]).unwrap();
+        let pool = bench.open().await;
+        let entries = pool.log().replay("a", 0).await.unwrap();
+        assert_eq!(entries.len(), if is_closed { 10 } else { 20 });
+        assert!(entries.iter().all(|entry| entry.payload == big));
+    }
+}
+
+/// Nobody writes, nothing happens, and still the copy that could not be made is made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_could_not_be_made_is_made_later() {
+    let bench = Bench::new(2);
+    let pool = bench.create(Layout::Mirror2).await;
+    append(&pool, "a", 1..=10).await;
+    // The entry, and the copy that is made anew on the same disk.
+    *bench.faults(0).bad_writes.lock() = Trouble::all("journal/", 2);
+    append(&pool, "a", 11..=11).await;
+    let status = pool.status();
+    assert_eq!(status.state, crate::PoolState::Degraded);
+    assert!(status.status.contains("The journal has 1 of 2 copies"), "{status:?}");
+    for _ in 0..100 {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        if pool.core.label().journal.len() == 2 {
+            break;
+        }
+    }
+    let status = pool.status();
+    assert!(status.state == crate::PoolState::Online && !status.status.contains("journal"), "{status:?}");
+    append(&pool, "a", 12..=20).await;
+    drop(pool);
+    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    expect(&bench.open().await, "a", 1..=20).await;
+}
+
+/// Its journal could still be written: but nobody knows for how long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_out_of_use_is_no_copy() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Mirror2).await;
+    append(&pool, "a", 1..=10).await;
+    pool.core.take_out(0, crate::DiskState::Faulted);
+    append(&pool, "a", 11..=11).await;
+    let journal: Vec<bool> = pool.status().disks.iter().map(|disk| disk.journal).collect();
+    assert_eq!(journal, [false, true, true]);
+}
+
+/// A stream was removed, and begun again under its name; the segment with the removal has been written over.
+#[test]
+fn a_stream_has_nothing_of_one_that_was_removed() {
+    use super::format::{Kind, RecordHeader, StreamMark, encode_checkpoint};
+    use super::replay::{Location, Rebuild};
+    let entry = |rebuild: &mut Rebuild, segment: u64, id: u64, previous: u64| {
+        let stream = "a".to_owned();
+        let (payload_bytes, payload_checksum) = (8, 0);
+        let record =
+            RecordHeader { kind: Kind::Entry, stream, id, previous, trimmed: 0, payload_bytes, payload_checksum };
+        rebuild.apply(&record, Location { segment, offset: id * 4096, bytes: 8, checksum: 0, previous }, &[]);
+    };
+    let found = |rebuild: Rebuild| {
+        let state = rebuild.finish().remove("a").unwrap();
+        let entries: Vec<(u64, u64)> = state.entries.iter().map(|(id, at)| (*id, at.segment)).collect();
+        (entries, state.last, state.damage)
+    };
+    let old = || {
+        let mut rebuild = Rebuild::default();
+        (1..=9).for_each(|id| entry(&mut rebuild, 5, id, id - 1));
+        rebuild
+    };
+    // Its first entry says so.
+    let mut rebuild = old();
+    entry(&mut rebuild, 9, 2, 0);
+    assert_eq!(found(rebuild), (vec![(2, 9)], 2, None));
+    // That is gone, too: the checkpoint says how far the stream had come.
+    let mut rebuild = old();
+    let mark = StreamMark { stream: "a".into(), last: 3, trimmed: 3 };
+    let checkpoint = RecordHeader {
+        kind: Kind::Checkpoint,
+        stream: String::new(),
+        id: 0,
+        previous: 0,
+        trimmed: 0,
+        payload_bytes: 0,
+        payload_checksum: 0,
+    };
+    let nowhere = Location { segment: 9, offset: 0, bytes: 0, checksum: 0, previous: 0 };
+    rebuild.apply(&checkpoint, nowhere, &encode_checkpoint(&[mark]));
+    entry(&mut rebuild, 9, 4, 3);
+    assert_eq!(found(rebuild), (vec![(4, 9)], 4, None));
+}

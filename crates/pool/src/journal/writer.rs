@@ -19,7 +19,10 @@ use super::{Pending, QUEUE_BYTES_MAX, Shared, State};
 use crate::core::Core;
 use crate::disk::{DiskFile, DiskIo, read_file};
 use crate::error::PoolError;
-use crate::work::{Started, Work};
+use crate::history::EventKind;
+use crate::member::MemberDisk;
+use crate::watch::{Watch, hangs};
+use crate::work::{Started, Work, wait_watched};
 
 /// Longest segment file read: bounds memory on the word of a directory.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
@@ -27,6 +30,9 @@ const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 const ZEROS_BYTES: usize = 1 << 20;
 /// How often it is looked whether the copies still have names: a file that is open outlives its folder.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Until it is tried again to make more copies where there are too few; each time twice as long.
+const RETRY_MIN: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
+const RETRY_MAX: Duration = Duration::from_secs(60);
 /// A batch takes no more records once it has this many bytes.
 const BATCH_BYTES: u64 = 4 << 20;
 
@@ -38,11 +44,20 @@ pub struct Writer {
     /// The current segment; nothing can be written before the first is begun.
     current: Option<Current>,
     /// Makes the file of the segment after the current one ready.
-    preparing: Option<Started>,
+    preparing: Option<Preparing>,
     sequence_next: u64,
     batch_next: u64,
     /// When the copies were looked for by name.
     looked: Instant,
+    /// There are too few copies: how long to wait before more are made, and since when.
+    retry: Option<(Duration, Instant)>,
+}
+
+/// A file that is being made ready.
+struct Preparing {
+    started: Started,
+    /// The disks that it is made on.
+    watches: Vec<Arc<Watch>>,
 }
 
 struct Current {
@@ -52,24 +67,34 @@ struct Current {
     offset: u64,
 }
 
-/// One disk with a copy. All but the first have a thread that writes and syncs beside the others.
+/// One disk with a copy, and a thread that writes and syncs beside the others: a disk that hangs holds up its own thread, and
+/// no other copy. Where there is but one copy, or in a simulator, the journal's own thread does it.
 struct Copy {
     slot: u8,
     file: Option<Arc<dyn DiskFile>>,
+    /// All segments in use: what is open can be read when its name has been removed.
+    held: Held,
     helper: Option<Helper>,
+    watch: Arc<Watch>,
 }
+
+/// Open segments by the number of their file.
+type Held = BTreeMap<u32, Arc<dyn DiskFile>>;
 
 struct Helper {
     jobs: mpsc::SyncSender<Job>,
     results: mpsc::Receiver<io::Result<bool>>,
 }
 
-struct Job {
-    file: Arc<dyn DiskFile>,
-    bytes: Bytes,
-    offset: u64,
-    /// Another copy's sync makes this one durable, too.
-    is_synced_later: bool,
+enum Job {
+    Write {
+        file: Arc<dyn DiskFile>,
+        bytes: Bytes,
+        offset: u64,
+        /// Another copy's sync makes this one durable, too.
+        is_synced_later: bool,
+    },
+    Flush(Arc<dyn DiskFile>),
 }
 
 impl Helper {
@@ -90,11 +115,51 @@ impl Helper {
 impl Job {
     /// Whether it is durable already.
     fn run(&self) -> io::Result<bool> {
-        let went_past_the_cache = self.file.write_direct_at(&self.bytes, self.offset)?;
-        if self.is_synced_later && went_past_the_cache {
-            return Ok(false);
+        match self {
+            Self::Write { file, bytes, offset, is_synced_later } => {
+                let went_past_the_cache = file.write_direct_at(bytes, *offset)?;
+                if *is_synced_later && went_past_the_cache {
+                    return Ok(false);
+                }
+                file.sync().map(|()| true)
+            }
+            Self::Flush(file) => file.sync().map(|()| true),
         }
-        self.file.sync().map(|()| true)
+    }
+}
+
+impl Copy {
+    fn new(core: &Core, slot: u8) -> Self {
+        let watch = core.member(slot).map(MemberDisk::watch).unwrap_or_default();
+        Self { slot, file: None, held: Held::new(), helper: None, watch }
+    }
+
+    /// Its disk takes writes, and has done so since the copy was opened.
+    fn is_in_use(&self, core: &Core) -> bool {
+        let member = core.member(self.slot);
+        member.is_some_and(|member| member.is_writable() && Arc::ptr_eq(&member.watch(), &self.watch))
+    }
+
+    /// Hands it to the copy's thread; gives it back where there is none.
+    fn begin(&self, job: Job) -> Result<(), Job> {
+        match &self.helper {
+            Some(helper) => helper.jobs.send(job).map_err(|mpsc::SendError(job)| job),
+            None => Err(job),
+        }
+    }
+
+    /// What came of the job that was begun, or that the disk hangs (H1).
+    fn finish(&self) -> io::Result<bool> {
+        let results = self.helper.as_ref().map(|helper| &helper.results);
+        let done = results.and_then(|results| wait_watched(results, std::slice::from_ref(&self.watch)));
+        done.unwrap_or_else(|| Err(if self.watch.is_closed() { hangs() } else { io::Error::other("a thread died") }))
+    }
+
+    fn run(&self, job: Job) -> io::Result<bool> {
+        match self.begin(job) {
+            Ok(()) => self.finish(),
+            Err(job) => job.run(),
+        }
     }
 }
 
@@ -169,13 +234,15 @@ impl Writer {
             sequence_next: sequence_last + 1,
             batch_next: batch_last + 1,
             looked: Instant::now(),
+            retry: None,
         };
         let is_copy = |slot: &u8| {
             let is_writable = writer.core.member(*slot).is_some_and(|member| member.is_writable());
             is_writable && !writer.behind.contains(slot)
         };
         let copies: Vec<u8> = sources.into_iter().filter(is_copy).collect();
-        writer.copies.extend(copies.into_iter().map(|slot| Copy { slot, file: None, helper: None }));
+        let copies: Vec<Copy> = copies.into_iter().map(|slot| Copy::new(&writer.core, slot)).collect();
+        writer.copies.extend(copies);
         writer.find_copies(&segments);
         if let Some((file, bytes)) = writer.current.as_ref().map(|current| (current.file, current.bytes)) {
             writer.open_files(file);
@@ -183,6 +250,7 @@ impl Writer {
             writer.current = writer.current.filter(|_| writer.copies.iter().all(is_whole));
         }
         segments.set_copies(writer.slots());
+        writer.hold(&segments.files().collect::<Vec<u32>>());
         Ok((writer, streams, segments))
     }
 
@@ -197,21 +265,21 @@ impl Writer {
             self.name_copies();
             let named = self.copies.len();
             // A disk that did not take the label is no copy either, and that the labels have to say, too.
-            self.copies.retain(|copy| self.core.member(copy.slot).is_some_and(|member| member.is_writable()));
+            self.copies.retain(|copy| copy.is_in_use(&self.core));
             if self.copies.len() == named || self.copies.is_empty() {
                 break;
             }
         }
-        // The first copy is written by this thread, the others beside it.
-        for (at, copy) in self.copies.iter_mut().enumerate() {
-            let may_help = at > 0 && matches!(self.core.work, Work::Threads);
-            copy.helper = copy.helper.take().filter(|_| may_help).or_else(|| may_help.then(Helper::start)?.ok());
+        let may_help = matches!(self.core.work, Work::Threads) && self.core.journal_copies() > 1;
+        for copy in &mut self.copies {
+            copy.helper = copy.helper.take().or_else(|| may_help.then(Helper::start)?.ok());
         }
     }
 
     fn choose_copies(&mut self, segments: &Segments) {
         let core = self.core.clone();
         let wanted = core.journal_copies();
+        self.copies.retain(|copy| copy.is_in_use(&core));
         // Where no disk took writes any more, those that had copies have all that there is.
         let as_before = if self.copies.is_empty() { segments.copies() } else { &[] };
         let is_current = |slot: &u8| as_before.contains(slot) && !self.behind.contains(slot);
@@ -229,11 +297,11 @@ impl Writer {
             }
             let sources = if self.copies.is_empty() { segments.copies().to_vec() } else { self.slots() };
             if current.contains(&slot) || self.make_copy(&sources, slot, segments).is_ok() {
-                self.copies.push(Copy { slot, file: None, helper: None });
+                self.copies.push(Copy::new(&core, slot));
             }
         }
         // A disk that leaves is a copy until another is.
-        self.copies.retain(|copy| core.member(copy.slot).is_some_and(|member| member.is_writable()));
+        self.copies.retain(|copy| copy.is_in_use(&core));
         self.copies.sort_by_key(|copy| !stays(copy));
         self.copies.truncate(wanted);
     }
@@ -266,7 +334,10 @@ impl Writer {
             {
                 let mut state = shared.state.lock();
                 while state.is_idle() {
-                    shared.wanted.wait(&mut state);
+                    match self.retry_in() {
+                        None => shared.wanted.wait(&mut state),
+                        Some(wait) => state.looks_for_copies = shared.wanted.wait_for(&mut state, wait).timed_out(),
+                    }
                 }
             }
             if !self.step(shared) {
@@ -282,18 +353,24 @@ impl Writer {
             if let Some(done) = state.returned.take() {
                 let is_dead = state.dead.is_some();
                 drop(state);
-                if !is_dead {
+                // Where none has a name and none could be given one, the journal is dead, and says so.
+                if !is_dead && self.look_for_copies(shared).is_ok() {
                     self.refresh_copies(shared);
                 }
                 // Nobody may wait any more.
                 let _ = done.send(());
                 return true;
             }
+            if std::mem::take(&mut state.looks_for_copies) {
+                drop(state);
+                self.make_more_copies(shared);
+                return true;
+            }
             if state.queue.is_empty() {
                 let current = self.current.as_ref().map_or(0, |current| current.sequence);
-                let tidy = state.tidy && !state.segments.coverable(current).is_empty();
+                let (tidy, is_coverable) = (state.tidy, !state.segments.coverable(current).is_empty());
                 drop(state);
-                if tidy {
+                if tidy && self.look_for_copies(shared).is_ok() && is_coverable {
                     // Without it only room is lost, until the next checkpoint.
                     let _ = self.write_checkpoint(shared, Vec::new());
                 }
@@ -334,16 +411,51 @@ impl Writer {
     }
 
     fn try_write(&mut self, shared: &Arc<Shared>, batch: &[Pending]) -> Result<Vec<Location>, LogError> {
-        self.check_copies(shared)?;
+        self.keep_copies(shared)?;
         let records = headers(shared, batch);
         let need = batch_bytes(&records);
         let room = self.current.as_ref().map_or(0, |c| (c.bytes - c.offset).saturating_sub(CHECKPOINT_ROOM_BYTES));
         if need > room {
             self.begin_segment(shared, need)?;
         }
-        self.look_for_copies(shared)?;
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.look_for_copies(shared)?;
+        }
         let payloads: Vec<&[Bytes]> = batch.iter().map(|pending| pending.payload.as_slice()).collect();
         self.append(shared, records, &payloads, Vec::new())
+    }
+
+    /// A copy on a disk that is out of use counts for nothing, whether or not it could still be written.
+    fn keep_copies(&mut self, shared: &Shared) -> Result<(), LogError> {
+        if !self.copies.iter().all(|copy| copy.is_in_use(&self.core)) {
+            self.refresh_copies(shared);
+        } else if self.retry_in().is_some_and(|wait| wait.is_zero()) {
+            self.make_more_copies(shared);
+        }
+        self.check_copies(shared)
+    }
+
+    /// Until it is tried again to make more copies; nothing where there are enough.
+    pub fn retry_in(&mut self) -> Option<Duration> {
+        let stays = |copy: &&Copy| self.core.member(copy.slot).is_some_and(|member| member.takes_data());
+        if self.copies.iter().filter(stays).count() >= self.core.journal_copies() {
+            self.retry = None;
+            return None;
+        }
+        let (wait, since) = self.retry.get_or_insert_with(|| (RETRY_MIN, Instant::now()));
+        Some(wait.saturating_sub(since.elapsed()))
+    }
+
+    /// There are too few: some disk may be able to hold one by now. No disk is asked that could not.
+    fn make_more_copies(&mut self, shared: &Shared) {
+        let has_none = |slot: u8| self.copies.iter().all(|copy| copy.slot != slot);
+        let can_have = |(slot, member): (u8, &MemberDisk)| member.is_in_sync() && member.takes_data() && has_none(slot);
+        if self.core.members.with_slots().any(can_have) {
+            self.refresh_copies(shared);
+        }
+        if let Some((wait, since)) = &mut self.retry {
+            (*wait, *since) = ((*wait * 2).min(RETRY_MAX), Instant::now());
+        }
     }
 
     /// What nobody writes is not durable.
@@ -386,36 +498,24 @@ impl Writer {
     fn write_copies(&mut self, shared: &Shared, bytes: &Bytes, offset: u64) -> Result<(), LogError> {
         self.check_copies(shared)?;
         let together = self.flushed_together();
-        let job = |at: usize, file: &Arc<dyn DiskFile>| Job {
-            file: file.clone(),
-            bytes: bytes.clone(),
-            offset,
-            is_synced_later: together[at].is_some(),
+        let begin = |copy: &Copy, filesystem: &Option<u64>| {
+            let file = copy.file.clone()?;
+            let is_synced_later = filesystem.is_some();
+            Some(copy.begin(Job::Write { file, bytes: bytes.clone(), offset, is_synced_later }))
         };
-        let mut waiting = Vec::new();
-        for (at, copy) in self.copies.iter().enumerate() {
-            let (Some(file), Some(helper)) = (&copy.file, &copy.helper) else { continue };
-            if helper.jobs.send(job(at, file)).is_ok() {
-                waiting.push(at);
-            }
-        }
-        let mut results: Vec<io::Result<bool>> = Vec::with_capacity(self.copies.len());
-        for (at, copy) in self.copies.iter().enumerate() {
-            results.push(match (&copy.file, &copy.helper) {
-                (None, _) => Err(io::ErrorKind::NotConnected.into()),
-                (Some(file), None) => job(at, file).run(),
-                (Some(_), Some(helper)) if waiting.contains(&at) => {
-                    helper.results.recv().unwrap_or_else(|_| Err(io::Error::other("a thread died")))
-                }
-                (Some(_), Some(_)) => Err(io::Error::other("a thread died")),
-            });
-        }
+        let begun: Vec<_> = self.copies.iter().zip(&together).map(|(copy, shared)| begin(copy, shared)).collect();
+        let finish = |(copy, begun): (&Copy, Option<Result<(), Job>>)| match begun {
+            None => Err(io::ErrorKind::NotConnected.into()),
+            Some(Ok(())) => copy.finish(),
+            Some(Err(job)) => job.run(),
+        };
+        let mut results: Vec<io::Result<bool>> = self.copies.iter().zip(begun).map(finish).collect();
         let mut flushed = Vec::new();
         for ((copy, filesystem), result) in self.copies.iter().zip(&together).zip(&mut results) {
             if let (Some(file), Some(filesystem), Ok(false)) = (&copy.file, filesystem, &result)
                 && !flushed.contains(filesystem)
             {
-                *result = file.sync().map(|()| true);
+                *result = copy.run(Job::Flush(file.clone()));
                 // Where it fails the next copy there flushes for the others.
                 flushed.extend(result.is_ok().then_some(*filesystem));
             }
@@ -426,24 +526,100 @@ impl Writer {
     }
 
     /// A copy without a name would be written, and found by nobody: another is made before more is promised. Where none has
-    /// a name there is nothing to make it of; what is in memory reaches the objects all the same.
+    /// a name they are given new ones.
     fn look_for_copies(&mut self, shared: &Shared) -> Result<(), LogError> {
-        let Some(current) = &self.current else { return Ok(()) };
-        if self.looked.elapsed() < LOOK_EVERY {
-            return Ok(());
-        }
         self.looked = Instant::now();
-        let name = file_name(current.file);
+        let used: Vec<u32> = shared.state.lock().segments.files().collect();
         let is_gone = |copy: &&Copy| {
-            let io = self.core.member(copy.slot).and_then(|member| member.io().ok());
-            io.is_some_and(|io| io.open(&name, false).is_err_and(|error| error.kind() == io::ErrorKind::NotFound))
+            let Some(Ok(io)) = self.core.member(copy.slot).map(MemberDisk::io) else { return false };
+            match self.core.work.on_disk(&io, |io| io.list(DIRECTORY)) {
+                Ok(names) => {
+                    let there: BTreeSet<u32> = names.iter().filter_map(|name| parse_file_name(name)).collect();
+                    used.iter().any(|file| !there.contains(file))
+                }
+                // Whether the disk works is for others to find out.
+                Err(error) => !used.is_empty() && error.kind() == io::ErrorKind::NotFound,
+            }
         };
         let why = || io::Error::new(io::ErrorKind::NotFound, "its journal is gone: somebody has removed the files");
         let gone: Vec<(u8, io::Error)> = self.copies.iter().filter(is_gone).map(|copy| (copy.slot, why())).collect();
-        if gone.is_empty() || gone.len() == self.copies.len() {
+        if gone.is_empty() {
             return Ok(());
         }
-        self.replace_copies(shared, gone)
+        if gone.len() < self.copies.len() {
+            return self.replace_copies(shared, gone);
+        }
+        gone.iter().for_each(|(slot, error)| self.core.write_failed(*slot, error));
+        self.copies.retain(|copy| self.core.member(copy.slot).is_some_and(|member| member.is_writable()));
+        let failures = self.write_held(&used);
+        let kept = self.copies.len() - failures.len();
+        if kept > 0 {
+            let text = format!("the journal was removed from all disks: it is written anew on {kept}, nothing is lost");
+            tracing::error!(pool = %self.core.name, text);
+            self.core.event(EventKind::Errors, text);
+        }
+        if kept > 0 && failures.is_empty() { Ok(()) } else { self.replace_copies(shared, failures) }
+    }
+
+    /// Writes the segments that are held open to new files of their names; returns the copies where that failed.
+    fn write_held(&mut self, files: &[u32]) -> Vec<(u8, io::Error)> {
+        let mut written: Vec<(u8, io::Result<Held>)> =
+            self.copies.iter().map(|copy| (copy.slot, Ok(Held::new()))).collect();
+        let watches: Vec<Arc<Watch>> = self.copies.iter().map(|copy| copy.watch.clone()).collect();
+        for file in files {
+            let held: Vec<Arc<dyn DiskFile>> =
+                self.copies.iter().filter_map(|copy| copy.held.get(file).cloned()).collect();
+            let (pool, file) = (self.core.id, *file);
+            let read = |held: &Arc<dyn DiskFile>| read_open(&**held);
+            let bytes = self.core.work.watched(&watches, move || merged(pool, file, &held, read));
+            let bytes = bytes.unwrap_or_else(|| Err(hangs())).map(Bytes::from);
+            for (slot, result) in &mut written {
+                let Ok(made) = result else { continue };
+                let member = self.core.member(*slot).ok_or_else(|| io::ErrorKind::NotFound.into());
+                let wrote = member.and_then(|member| {
+                    let bytes =
+                        bytes.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))?.clone();
+                    self.core.work.on_disk(&member.io()?, move |disk| write_segment(disk, file, &bytes))
+                });
+                match wrote {
+                    Ok(new) => drop(made.insert(file, new)),
+                    Err(error) => *result = Err(error),
+                }
+            }
+        }
+        let mut failures = Vec::new();
+        for (copy, (slot, result)) in self.copies.iter_mut().zip(written) {
+            let named = self.core.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| {
+                let sync = |io: &dyn DiskIo| io.sync_directory(DIRECTORY).and_then(|()| io.sync_directory(""));
+                self.core.work.on_disk(&member.io()?, sync)
+            });
+            match result.and_then(|made| named.map(|()| made)) {
+                Ok(made) => {
+                    copy.file = self.current.as_ref().and_then(|current| made.get(&current.file).cloned());
+                    copy.held = made;
+                }
+                Err(error) => failures.push((slot, error)),
+            }
+        }
+        failures
+    }
+
+    /// Opens the segments in use that are not open yet.
+    fn hold(&mut self, files: &[u32]) {
+        for copy in &mut self.copies {
+            let Some(Ok(io)) = self.core.member(copy.slot).map(MemberDisk::io) else { continue };
+            copy.held.retain(|file, _| files.contains(file));
+            let lacking: Vec<u32> = files.iter().copied().filter(|file| !copy.held.contains_key(file)).collect();
+            if lacking.is_empty() {
+                continue;
+            }
+            let open = |io: &dyn DiskIo, file: u32| Some((file, io.open(&file_name(file), false).ok()?));
+            let opened = self
+                .core
+                .work
+                .on_disk(&io, move |io| Ok(lacking.into_iter().filter_map(|file| open(io, file)).collect::<Vec<_>>()));
+            copy.held.extend(opened.unwrap_or_default());
+        }
     }
 
     /// For each copy, the filesystem that it shares with another: their device would do one flush after the other, so the
@@ -494,13 +670,18 @@ impl Writer {
             let file = current.file;
             self.open_files(file);
         }
-        shared.state.lock().segments.set_copies(self.slots());
+        let used: Vec<u32> = {
+            let mut state = shared.state.lock();
+            state.segments.set_copies(self.slots());
+            state.segments.files().collect()
+        };
+        self.hold(&used);
     }
 
     fn open_files(&mut self, file: u32) {
         for copy in self.copies.iter_mut().filter(|copy| copy.file.is_none()) {
             let io = self.core.member(copy.slot).and_then(|member| member.io().ok());
-            copy.file = io.and_then(|io| io.open(&file_name(file), true).ok());
+            copy.file = io.and_then(|io| self.core.work.on_disk(&io, move |io| io.open(&file_name(file), true)).ok());
         }
     }
 
@@ -529,6 +710,9 @@ impl Writer {
         self.sequence_next += 1;
         self.current = Some(Current { sequence, file: next.file, bytes: next.bytes, offset: ALIGN_BYTES });
         shared.state.lock().segments.add(sequence, next.file, next.bytes);
+        for copy in &mut self.copies {
+            copy.held.extend(copy.file.clone().map(|file| (next.file, file)));
+        }
         shared.begun.notify_one();
         let mut head = SegmentHeader { sequence, bytes: next.bytes, file: Some(next.file) }.encode(self.core.id);
         head.resize(ALIGN_BYTES as usize, 0);
@@ -542,6 +726,7 @@ impl Writer {
         let members = self.copies.iter().map(|copy| self.core.member(copy.slot).and_then(|member| member.io().ok()));
         let Some(disks) = members.collect::<Option<Vec<Arc<dyn DiskIo>>>>() else { return };
         let Some(next) = shared.state.lock().segments.prepare() else { return };
+        let watches = disks.iter().filter_map(|disk| disk.watch()).collect();
         let (of_thread, core) = (shared.clone(), self.core.clone());
         let prepare = move || {
             // What fails here is tried again when the file is needed, and then the disk is held to account.
@@ -549,13 +734,15 @@ impl Writer {
             of_thread.state.lock().segments.prepared(is_made);
         };
         match self.core.work.start("larder-journal-next", prepare) {
-            Ok(started) => self.preparing = Some(started),
+            Ok(started) => self.preparing = Some(Preparing { started, watches }),
             Err(_) => shared.state.lock().segments.prepared(false),
         }
     }
 
     fn finish_preparing(&mut self, shared: &Shared) {
-        if self.preparing.take().is_some_and(|started| !started.finish()) {
+        let Some(Preparing { started, watches }) = self.preparing.take() else { return };
+        // Where a disk hangs the file stays what is being made ready: nobody else touches it until that has come to its end.
+        if started.finish_watched(&watches) == Some(false) {
             shared.state.lock().segments.prepared(false);
         }
     }
@@ -564,18 +751,9 @@ impl Writer {
     fn make_files(&mut self, shared: &Shared, next: Next) -> Result<(), LogError> {
         let mut failures = Vec::new();
         for copy in &mut self.copies {
-            let made = self.core.member(copy.slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| {
-                let io = member.io()?;
-                if next.ready
-                    && let Ok(file) = io.open(&file_name(next.file), true)
-                    && file.length()? >= next.bytes
-                {
-                    // Whoever made it may have been killed before it was synced.
-                    file.sync()?;
-                    return Ok(file);
-                }
-                make_file(&self.core, &*io, next)
-            });
+            let io = self.core.member(copy.slot).ok_or(io::ErrorKind::NotFound.into()).and_then(MemberDisk::io);
+            let core = self.core.clone();
+            let made = io.and_then(|io| self.core.work.on_disk(&io, move |io| ready_file(&core, io, next)));
             match made {
                 Ok(file) => copy.file = Some(file),
                 Err(error) => failures.push((copy.slot, error)),
@@ -595,7 +773,8 @@ impl Writer {
         // The copies that are new have no file for this segment yet.
         for copy in &mut self.copies {
             let io = self.core.member(copy.slot).and_then(|member| member.io().ok());
-            copy.file = io.and_then(|io| make_file(&self.core, &*io, next).ok());
+            let core = self.core.clone();
+            copy.file = io.and_then(|io| self.core.work.on_disk(&io, move |io| make_file(&core, io, next)).ok());
         }
         Ok(())
     }
@@ -623,6 +802,19 @@ impl Writer {
         shared.state.lock().segments.cover(&covered);
         Ok(())
     }
+}
+
+/// The file as it was made ready, or made now.
+fn ready_file(core: &Core, io: &dyn DiskIo, next: Next) -> io::Result<Arc<dyn DiskFile>> {
+    if next.ready
+        && let Ok(file) = io.open(&file_name(next.file), true)
+        && file.length()? >= next.bytes
+    {
+        // Whoever made it may have been killed before it was synced.
+        file.sync()?;
+        return Ok(file);
+    }
+    make_file(core, io, next)
 }
 
 /// Past the cache, so that what is committed meanwhile does not wait behind the whole file.
@@ -961,24 +1153,44 @@ fn copy_all(core: &Core, sources: &[u8], target: u8, segments: &Segments) -> io:
         return Err(io::ErrorKind::NotFound.into());
     }
     let target: Arc<dyn DiskIo> = disk(target)?;
-    target.make_directory(DIRECTORY)?;
-    for name in target.list(DIRECTORY)? {
-        // Left from an earlier time as a journal disk.
-        target.remove(&format!("{DIRECTORY}/{name}"))?;
-    }
+    core.work.on_disk(&target, |target| {
+        target.make_directory(DIRECTORY)?;
+        for name in target.list(DIRECTORY)? {
+            // Left from an earlier time as a journal disk.
+            target.remove(&format!("{DIRECTORY}/{name}"))?;
+        }
+        Ok(())
+    })?;
+    let watches: Vec<Arc<Watch>> = sources.iter().filter_map(|source| source.watch()).collect();
     for file in segments.files() {
-        let bytes = read_merged(core, &sources, file)?;
-        let copy = target.create(&file_name(file))?;
-        copy.write_at(&mut [IoSlice::new(&bytes)], 0)?;
-        copy.sync()?;
+        // Two steps: when a source hangs, nobody is left who would write what was read long ago.
+        let (of_task, pool) = (sources.clone(), core.id);
+        let read = move |disk: &Arc<dyn DiskIo>| read_file(&**disk, &file_name(file), SEGMENT_BYTES_MAX);
+        let bytes = core.work.watched(&watches, move || merged(pool, file, &of_task, read));
+        let bytes = bytes.unwrap_or_else(|| Err(hangs()))?;
+        core.work.on_disk(&target, move |target| write_segment(target, file, &bytes).map(drop))?;
     }
-    target.sync_directory(DIRECTORY)?;
-    target.sync_directory("")
+    core.work.on_disk(&target, |target| target.sync_directory(DIRECTORY).and_then(|()| target.sync_directory("")))
+}
+
+/// A segment's file anew, as it is to be on every copy.
+fn write_segment(disk: &dyn DiskIo, file: u32, bytes: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
+    disk.make_directory(DIRECTORY)?;
+    let copy = disk.create(&file_name(file))?;
+    copy.write_at(&mut [IoSlice::new(bytes)], 0)?;
+    copy.sync()?;
+    Ok(copy)
+}
+
+fn read_open(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; file.length()?.min(SEGMENT_BYTES_MAX) as usize];
+    let read = file.read_at(&mut [IoSliceMut::new(&mut bytes)], 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 /// A segment as all its copies say.
-fn read_merged(core: &Core, sources: &[Arc<dyn DiskIo>], file: u32) -> io::Result<Vec<u8>> {
-    let read = |source: &Arc<dyn DiskIo>| read_file(&**source, &file_name(file), SEGMENT_BYTES_MAX);
+fn merged<T>(pool: Uuid, file: u32, sources: &[T], read: impl Fn(&T) -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
     let (mut copies, mut failed) = (Vec::new(), None);
     for source in sources {
         match read(source) {
@@ -989,9 +1201,9 @@ fn read_merged(core: &Core, sources: &[Arc<dyn DiskIo>], file: u32) -> io::Resul
     // What is in use lies somewhere: a copy without it would be none.
     let longest = copies.iter().max_by_key(|copy| copy.len()).cloned();
     let mut bytes = longest.ok_or_else(|| failed.unwrap_or_else(|| io::ErrorKind::NotFound.into()))?;
-    let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, file));
+    let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, pool, file));
     if let Some(header) = headers.max_by_key(|header| header.sequence) {
-        for (at, piece) in replay::scan(core.id, &SegmentImage { header, copies }).pieces() {
+        for (at, piece) in replay::scan(pool, &SegmentImage { header, copies }).pieces() {
             if let Some(place) = bytes.get_mut(at..at + piece.len()) {
                 place.copy_from_slice(piece);
             }

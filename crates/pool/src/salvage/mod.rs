@@ -138,7 +138,14 @@ impl Salvage {
 
     /// The objects whose path begins with `prefix`, and where their shards are.
     pub fn objects(&self, prefix: &str) -> Vec<ObjectFound> {
-        self.inner.index.objects(prefix)
+        // A folder with the name of a shard is none.
+        let is_folder = |found: &ShardFound| {
+            let disk = self.inner.disks.get(found.disk);
+            disk.is_some_and(|disk| disk.list(&found.file).is_ok())
+        };
+        let mut objects = self.inner.index.objects(prefix);
+        objects.iter_mut().for_each(|object| object.shards.retain(|shard| !is_folder(shard)));
+        objects
     }
 
     /// Reads every block of every shard of an object: what is wrong with which. Blocks.

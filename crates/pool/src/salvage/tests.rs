@@ -216,3 +216,18 @@ async fn features_that_nobody_knows_here() {
     relabel(&disks[2..], |label| label.features.incompatible.clear());
     assert!(state(folder.path()) == before, "a pool that was refused was changed");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_with_the_name_of_a_shard_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let disks = filled(dir.path(), Layout::Raidz1).await;
+    let salvage = Salvage::open(&SalvageOptions::new(disks.clone())).unwrap();
+    let before = salvage.objects("a/b5").swap_remove(0).shards;
+    let file = disks[before[0].disk].join(&before[0].file);
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let salvage = Salvage::open(&SalvageOptions::new(disks)).unwrap();
+    let after: Vec<u8> = salvage.objects("a/b5").swap_remove(0).shards.iter().map(|found| found.shard).collect();
+    assert_eq!(after, before[1..].iter().map(|found| found.shard).collect::<Vec<_>>());
+    assert_eq!(read_back(&salvage).await, OBJECTS);
+}

@@ -51,6 +51,7 @@ use crate::write::now_ms;
 
 pub use damage::Damage;
 pub use records::Records;
+pub use state::FILE_NAME;
 use state::State;
 #[cfg(any(test, fuzzing))]
 pub use state::go_on;
@@ -203,6 +204,11 @@ impl Core {
             let mut state = self.scrubs.state.lock();
             state.end(phase, now_ms(), is_current);
             let Some(status) = state.status() else { return };
+            if phase == ScrubPhase::Finished {
+                // All has been read: what was lost before and is gone by now is lost no more.
+                let is_lost = status.unrepaired > 0 || state.damage() != (Vec::new(), 0);
+                self.scrubs.has_lost.store(is_lost, Ordering::Release);
+            }
             match (phase, outcome) {
                 (ScrubPhase::Finished, _) => (EventKind::ScrubFinished, result_text(&status)),
                 (_, Outcome::Faulted) => (EventKind::ScrubPaused, "too many disks are out of use".to_owned()),
@@ -230,8 +236,14 @@ impl Core {
     }
 
     async fn check_in_turn(self: &Arc<Self>, object: &Arc<Object>, index: u8, slot: u8) -> ShardCheck {
+        let check = self.while_answering([slot], self.wait_and_check(object, index, slot)).await;
+        check.unwrap_or_else(|_| ShardCheck::absent(index, slot))
+    }
+
+    async fn wait_and_check(self: &Arc<Self>, object: &Arc<Object>, index: u8, slot: u8) -> ShardCheck {
         let absent = || ShardCheck::absent(index, slot);
-        let (Some(turns), Some(member)) = (self.scrubs.turns.get(usize::from(slot)), self.member(slot)) else {
+        let member = self.member(slot).filter(|member| member.is_readable());
+        let (Some(turns), Some(member)) = (self.scrubs.turns.get(usize::from(slot)), member) else {
             return absent();
         };
         let Ok(_place) = turns.places.acquire().await else { return absent() };
@@ -298,8 +310,12 @@ fn progress_text(status: &ScrubStatus) -> String {
 }
 
 fn result_text(status: &ScrubStatus) -> String {
-    let (repaired, errors) = (ByteSize(status.repaired_bytes), status.unrepaired);
-    format!("repaired {repaired} in {} with {errors} errors left", Elapsed(status.elapsed_ms / 1000))
+    let repaired = ByteSize(status.repaired_bytes);
+    let errors = match status.unrepaired {
+        1 => "1 error".to_owned(),
+        n => format!("{n} errors"),
+    };
+    format!("repaired {repaired} in {} with {errors} left", Elapsed(status.elapsed_ms / 1000))
 }
 
 impl Pool {

@@ -12,7 +12,8 @@ use super::verify::ObjectDone;
 use crate::disk::DiskIo;
 use crate::sidecar::Sidecar;
 
-pub const FILE: Sidecar = Sidecar { name: "larder.scrub", magic: *b"LARDSCRB", bytes_max: 4 << 20 };
+pub const FILE_NAME: &str = "larder.scrub";
+pub const FILE: Sidecar = Sidecar { name: FILE_NAME, magic: *b"LARDSCRB", bytes_max: 4 << 20 };
 /// Damaged objects that are listed; more are only counted.
 const DAMAGE_MAX: usize = 1000;
 /// Nothing that is counted here comes to more: a copy that says so is wrong, and could not be added to.

@@ -417,7 +417,7 @@ async fn what_cannot_be_is_refused_and_changes_nothing() {
     let own = bench.disks[0].clone();
     let cases = [
         (Change::Add { disks: vec![full.clone()], spare: false }, "photo.jpg"),
-        (Change::Add { disks: vec![own.clone()], spare: false }, "belongs to pool"),
+        (Change::Add { disks: vec![own.clone()], spare: false }, "is a disk of it already"),
         (Change::Replace { old: "nothing".into(), new: full }, "none of its disks"),
         (Change::Rebalance { layout: Some(Layout::Raidz3), width: None }, "at least 5 disks"),
         (Change::Rebalance { layout: None, width: Some(9) }, "width 9"),
@@ -659,4 +659,133 @@ async fn a_disk_with_a_journal_leaves_when_another_has_it() {
     std::fs::remove_dir_all(&bench.disks[1]).unwrap();
     let pool = bench.open().await;
     assert_eq!(pool.log().replay("a", 0).await.unwrap().len(), 1);
+}
+
+/// Folders on one filesystem share its room, those that join with those that are there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_counts_shared_room_once() {
+    let bench = Bench::new(5);
+    for disk in 0..5 {
+        bench.faults(disk).filesystem.store(1, SeqCst);
+        bench.faults(disk).quota_bytes.store(16 << 30, SeqCst);
+    }
+    let options = crate::CreateOptions { disks: bench.disks[..4].to_vec(), ..bench.options(Layout::Raidz1) };
+    let pool = Pool::create(options).await.unwrap();
+    let usable = async |change: Change| {
+        let plan = pool.plan_change(&change).await.unwrap();
+        plan.after.usable_bytes as f64 / plan.before.usable_bytes as f64
+    };
+    let (three, four, five) = (2.0 / 3.0, 3.0 / 4.0, 4.0 / 5.0);
+    let near = |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 0.02, "{value}, not {expected}");
+    near(usable(Change::Add { disks: vec![bench.disks[4].clone()], spare: false }).await, five / four);
+    near(usable(Change::Remove { disk: text(&bench.disks[0]) }).await, three / four);
+    let replace = Change::Replace { old: text(&bench.disks[0]), new: bench.disks[4].clone() };
+    near(usable(replace.clone()).await, 1.0);
+    std::fs::rename(&bench.disks[0], bench.dir.path().join("away")).unwrap();
+    let after = pool.plan_change(&replace).await.unwrap().after.usable_bytes as f64;
+    std::fs::rename(bench.dir.path().join("away"), &bench.disks[0]).unwrap();
+    pool.clear().await.unwrap();
+    pool.repaired().await;
+    let whole = pool.plan_change(&replace).await.unwrap().before.usable_bytes as f64;
+    near(after, whole);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_and_plans_tell_what_is_so() {
+    let bench = Bench::new(4);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 4).await;
+    let survives = |plan: &crate::ChangePlan| (plan.before.failures_survived, plan.after.failures_survived);
+    let refused = async |change: Change| pool.plan_change(&change).await.unwrap_err().to_string();
+    let (one, two) = (text(&bench.disks[0]), text(&bench.disks[1]));
+    // Whoever emptied it would lose what lies on it.
+    let add = refused(Change::Add { disks: vec![bench.disks[0].clone()], spare: false }).await;
+    assert!(add.contains("a disk of it already") && !add.contains("empty"), "{add}");
+    let plan = pool.change(&Change::Offline { disk: one.clone() }).await.unwrap();
+    assert_eq!(survives(&plan), (1, 0));
+    let why = refused(Change::Offline { disk: two }).await;
+    assert!(why.contains("bring the other disks back first"), "{why}");
+    let back = refused(Change::Replace { old: one.clone(), new: bench.disks[0].clone() }).await;
+    assert!(back.contains(&format!("larder pool online tank {one}")), "{back}");
+    let plan = pool.change(&Change::Online { disk: one.clone() }).await.unwrap();
+    assert_eq!(survives(&plan), (0, 1));
+    pool.repaired().await;
+    let plan = pool.plan_change(&Change::Rebalance { layout: Some(Layout::Stripe), width: None }).await.unwrap();
+    assert!(plan.warnings.iter().any(|warning| warning.contains("no redundancy")), "{plan:?}");
+    pool.change(&Change::Remove { disk: one }).await.unwrap();
+    settled(&pool).await;
+    let left = pool.history().into_iter().find(|event| event.kind == "disk-removed").unwrap();
+    assert!(left.text.contains("MiB written"), "{left:?}");
+    let why = refused(Change::Remove { disk: text(&bench.disks[1]) }).await;
+    assert!(why.contains("larder pool replace tank /") && why.contains("--layout mirror"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_safer_layout_writes_what_its_plan_says() {
+    let bench = Bench::new(4);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool, 0, 16).await;
+    let change = Change::Rebalance { layout: Some(Layout::Raidz2), width: None };
+    let plan = foretold(&pool, "raidz2", change).await;
+    let done = pool.history().into_iter().rev().find(|event| event.text.contains("are laid out")).unwrap();
+    let said = larder_base::units::ByteSize(plan.move_bytes - pool.core.journal_bytes()).to_string();
+    assert!(done.text.ends_with(&format!("; {said} written")), "{} {plan:?}", done.text);
+}
+
+/// A disk that has left while a shard was being copied to it is named by nobody (S3).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_is_not_given_to_a_disk_that_has_left() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Mirror2).await;
+    fill(&pool, 0, 1).await;
+    let object = pool.core.index.read().get("o/0").unwrap().clone();
+    let placed: Vec<(u8, u8)> = object.placed().collect();
+    let free = (0..3).find(|slot| placed.iter().all(|(_, taken)| taken != slot)).unwrap();
+    pool.core.member(free).unwrap().retire();
+    assert!(pool.core.publish(&object, 0, free).is_err());
+    pool.core.graveyard.barrier().await;
+    assert_eq!(object.placed().collect::<Vec<_>>(), placed);
+    assert_eq!(bench.shards(usize::from(placed[0].1)).len(), 1, "what was there stays");
+    verify(&pool, 0, 1).await;
+}
+
+/// The power goes when the new disk has its label, and no other disk knows of it (C1).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replacement_that_was_cut_short_goes_on_or_is_asked_for_again() {
+    use crate::disk::DiskOpener;
+    for with_new in [false, true] {
+        let bench = Bench::new(3);
+        let pool = bench.create(Layout::Raidz1).await;
+        fill(&pool, 0, 3).await;
+        let new = new_disk(&bench, "new");
+        let disk = bench.opener.open_disk(&new).unwrap();
+        crate::create::prepare(&*disk).unwrap();
+        let mut member = crate::label::Member::new(uuid::Uuid::new_v4(), new.clone());
+        member.replaces = Some(pool.core.member(1).unwrap().id);
+        pool.core.write_first_label(&*disk, member.id, |label| label.members.push(member.clone())).unwrap();
+        bench.opener.fuel.store(0, SeqCst);
+        drop(pool);
+        bench.opener.fuel.store(i64::MAX, SeqCst);
+        let mut options = bench.open_options();
+        options.disks.extend(with_new.then(|| new.clone()));
+        let pool = Pool::open(options).await.unwrap();
+        verify(&pool, 0, 3).await;
+        if !with_new {
+            let replace = Change::Replace { old: text(&bench.disks[1]), new: new.clone() };
+            std::fs::write(new.join("mine.txt"), "mine").unwrap();
+            let error = pool.change(&replace).await.unwrap_err();
+            assert!(matches!(&error, PoolError::NotEmpty { found, .. } if found == "mine.txt"), "{error}");
+            std::fs::remove_file(new.join("mine.txt")).unwrap();
+            pool.change(&replace).await.unwrap();
+        }
+        settled(&pool).await;
+        pool.repaired().await;
+        let status = pool.status();
+        assert!(status.disks.len() == 3 && status.disks.iter().any(|disk| disk.path == new), "{status:?}");
+        assert_eq!(status.state, PoolState::Online, "{status:?}");
+        verify(&pool, 0, 3).await;
+        pool.close().await.unwrap();
+        let options = crate::OpenOptions { disks: [bench.disks.clone(), vec![new]].concat(), ..bench.open_options() };
+        verify(&Pool::open(options).await.unwrap(), 0, 3).await;
+    }
 }

@@ -120,3 +120,47 @@ async fn raidz_goes_on_when_one_disk_is_full() {
     assert!(got == noise(59, 1_000_000));
     pool.close().await.unwrap();
 }
+
+/// Somebody else fills the filesystems: what is small is stored all the same, so that the pool can be opened and emptied.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disks_take_what_is_small() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    let store = pool.store();
+    store.put(&"data".into(), noise(1, 4 << 20).into()).await.unwrap();
+    let is_kept = || {
+        bench
+            .disks
+            .iter()
+            .all(|disk| disk.join("larder.reserve-15").exists() && disk.join("larder.reserve-00").exists())
+    };
+    assert!(is_kept());
+    (0..3).for_each(|disk| bench.faults(disk).fill_up());
+    pool.core.members.iter().for_each(|member| member.forget_space());
+    let refused = store.put(&"big".into(), noise(2, 1 << 20).into()).await.unwrap_err().to_string();
+    assert!(refused.contains("no room on") && refused.contains("disk2"), "{refused}");
+    store.put(&"small".into(), noise(3, 20_000).into()).await.unwrap();
+    assert!(!is_kept());
+    drop((store, pool));
+    let pool = bench.open().await;
+    pool.store().put(&"small".into(), noise(4, 20_000).into()).await.unwrap();
+    pool.store().delete(&"data".into()).await.unwrap();
+    pool.store().put(&"big".into(), noise(2, 1 << 20).into()).await.unwrap();
+    (0..3).for_each(|disk| bench.faults(disk).quota_bytes.store(1 << 30, SeqCst));
+    pool.core.members.iter().for_each(|member| member.forget_space());
+    pool.core.make_reserves();
+    assert!(is_kept());
+}
+
+/// What a dry run says can be stored is what the pool shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_says_what_the_pool_has() {
+    for (layout, disks) in [(Layout::Mirror2, 2), (Layout::Raidz1, 3), (Layout::Stripe, 2)] {
+        let bench = Bench::new(disks);
+        let options = crate::CreateOptions { journal_bytes: None, ..bench.options(layout) };
+        let planned = Pool::plan(&options).unwrap().usable_bytes;
+        let pool = Pool::create(options).await.unwrap();
+        let shown = pool.space().0;
+        assert!(planned.abs_diff(shown) * 100 < shown * 2, "{layout}: {planned} planned, {shown} shown");
+    }
+}

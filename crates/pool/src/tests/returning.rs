@@ -335,3 +335,67 @@ async fn a_folder_that_is_renamed_away_and_back_is_brought_up_to_date() {
     verify(&pool).await;
     pool.close().await.unwrap();
 }
+
+/// Somebody empties a disk; what is written to it then nobody depends on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_was_emptied_in_place_is_replaced_by_itself() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&pool).await;
+    for entry in std::fs::read_dir(&bench.disks[0]).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+    }
+    for file in ["larder.history", "larder.scrub", "larder.history.new"] {
+        std::fs::write(bench.disks[0].join(file), "of another time").unwrap();
+    }
+    pool.check().await.unwrap();
+    assert_eq!(pool.status().disks[0].state, DiskState::Removed);
+    let path = bench.disks[0].display().to_string();
+    let change = Change::Replace { old: path, new: bench.disks[0].clone() };
+    // Something of somebody else's is not.
+    std::fs::write(bench.disks[0].join("mine"), "x").unwrap();
+    let refused = pool.change(&change).await.unwrap_err().to_string();
+    assert!(refused.contains("'mine'") && refused.contains("larder pool clear tank"), "{refused}");
+    std::fs::remove_file(bench.disks[0].join("mine")).unwrap();
+    pool.plan_change(&change).await.unwrap();
+    pool.change(&change).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(60), pool.settled()).await.unwrap();
+    let status = pool.status();
+    assert_eq!((status.disks.len(), status.state), (3, PoolState::Online), "{status:?}");
+    verify(&pool).await;
+    assert_eq!(pool.scrub().await.unwrap().repaired, 0);
+    pool.close().await.unwrap();
+    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    verify(&bench.open().await).await;
+}
+
+/// While the pool is closed, and while it is open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_whose_objects_were_removed_is_resilvered() {
+    for is_open in [false, true] {
+        let bench = Bench::new(3);
+        let mut pool = bench.create(Layout::Raidz1).await;
+        fill(&pool).await;
+        if !is_open {
+            pool.close().await.unwrap();
+        }
+        std::fs::remove_dir_all(bench.disks[0].join("objects")).unwrap();
+        if is_open {
+            verify(&pool).await;
+            pool.clear().await.unwrap();
+        } else {
+            pool = bench.open().await;
+            assert!(told(&pool).contains("'objects' is gone"), "{}", told(&pool));
+        }
+        pool.repaired().await;
+        let status = pool.status();
+        assert!(status.disks.iter().all(|disk| disk.state == DiskState::Online), "{status:?}");
+        verify(&pool).await;
+        pool.scrub().await.unwrap();
+        pool.repaired().await;
+        pool.close().await.unwrap();
+        std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+        verify(&bench.open().await).await;
+    }
+}

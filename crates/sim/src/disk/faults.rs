@@ -18,10 +18,11 @@ pub enum Fault {
     LyingFlush,
     ClockStep,
     Gone,
+    Hang,
 }
 
 impl Fault {
-    pub const ALL: [(Self, &'static str); 12] = [
+    pub const ALL: [(Self, &'static str); 13] = [
         (Self::Rot, "bit rot"),
         (Self::Misdirected, "misdirected writes"),
         (Self::Lost, "lost writes"),
@@ -34,6 +35,7 @@ impl Fault {
         (Self::LyingFlush, "flushes lied about"),
         (Self::ClockStep, "clock steps"),
         (Self::Gone, "disks gone"),
+        (Self::Hang, "calls that hang"),
     ];
 }
 
@@ -64,6 +66,8 @@ pub struct Health {
     /// Its folder is not there, and what is open fails.
     pub is_gone: bool,
     pub is_read_only: bool,
+    /// No call returns: each ends when the pool waits no longer, and may be done when the disk is well again.
+    pub hangs: bool,
     /// Says that a sync is done and does nothing.
     pub lies: bool,
     pub read_errors: u16,
@@ -72,6 +76,8 @@ pub struct Health {
     /// Of writes: acknowledged and dropped; or put elsewhere.
     pub lost: u16,
     pub misdirected: u16,
+    /// Of what makes a file or lengthens one: there is no room for it, whatever was said of the room before.
+    pub full: u16,
     /// Of any operation: a bit flips somewhere.
     pub rot: u16,
     /// Of its filesystem's room, by others.

@@ -3,9 +3,11 @@
 use std::any::Any;
 use std::io::{self, Error, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_base::checksum::checksum;
 use larder_pool::disk::{DiskFile, DiskIo, DiskSpace};
+use larder_pool::watch::{CALL_SECONDS_MAX, hangs};
 use parking_lot::MutexGuard;
 use rand::Rng;
 
@@ -86,6 +88,11 @@ impl State {
         let mut happens = |chance: u16| chance > 0 && random.random::<u16>() < chance;
         if health.is_gone {
             return Err(Error::from_raw_os_error(IO_ERROR));
+        }
+        if health.hangs {
+            *debt += Duration::from_secs(CALL_SECONDS_MAX);
+            counts.add(Fault::Hang);
+            return Err(hangs());
         }
         if !health.delay.is_zero() {
             *debt += health.delay;
@@ -272,13 +279,27 @@ struct SimFile {
 impl SimFile {
     fn write(&self, bytes: &[u8], offset: u64, is_direct: bool) -> io::Result<()> {
         let number = self.disk.number;
-        let mut state = self.disk.begin(Kind::Write, "write", &self.name)?;
+        let mut state = match self.disk.begin(Kind::Write, "write", &self.name) {
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                let mut state = self.disk.world.state.lock();
+                if state.random.random() {
+                    state.late.push((number, self.file, offset, bytes.to_vec()));
+                }
+                return Err(error);
+            }
+            begun => begun?,
+        };
         state.note(|| format!("       {} bytes at {offset}, direct {is_direct}", bytes.len()));
         let state = &mut *state;
         let disk = &mut state.disks[number];
         let length = disk.files.get(&self.file).map_or(0, Content::len);
         let end = offset + bytes.len() as u64;
-        if end > length && disk.used_bytes() + disk.health.taken_bytes + (end - length) > disk.plan.capacity_bytes {
+        let (is_longer, full) = (end > length, disk.health.full);
+        let is_refused = is_longer && full > 0 && state.random.random::<u16>() < full;
+        let disk = &mut state.disks[number];
+        if is_refused
+            || is_longer && disk.used_bytes() + disk.health.taken_bytes + (end - length) > disk.plan.capacity_bytes
+        {
             state.counts.add(Fault::Full);
             return Err(ErrorKind::StorageFull.into());
         }

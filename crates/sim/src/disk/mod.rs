@@ -85,6 +85,8 @@ struct State {
     plant: Option<Plant>,
     /// Syncs that a planted bug put off: (disk, file, changes after which they happen).
     delayed: Vec<(usize, u64, u64)>,
+    /// Writes that hang, and are done when the disk goes on: disk, file, offset, bytes.
+    late: Vec<(usize, u64, u64, Vec<u8>)>,
     counts: Counts,
     hash: u64,
     trace: Option<VecDeque<String>>,
@@ -128,6 +130,7 @@ impl World {
             debt: Duration::ZERO,
             plant: None,
             delayed: Vec::new(),
+            late: Vec::new(),
             counts: Counts::default(),
             hash: seed,
             trace: with_trace.then(VecDeque::new),
@@ -174,6 +177,7 @@ impl World {
         state.has_power = true;
         state.debt = Duration::ZERO;
         state.delayed.clear();
+        state.late.clear();
         state.note(|| "power is back".to_owned());
     }
 
@@ -192,6 +196,9 @@ impl World {
     pub fn set_health(&self, disk: usize, change: impl FnOnce(&mut Health)) {
         let mut state = self.state.lock();
         change(&mut state.disks[disk].health);
+        if !state.disks[disk].health.hangs {
+            state.do_late_writes(disk);
+        }
         let health = format!("{:?}", state.disks[disk].health);
         state.note(|| format!("disk{disk}: {health}"));
     }
@@ -280,6 +287,17 @@ impl State {
             let line = format!("{:>6} {}", self.changes, line());
             self.hash = checksum(self.hash, line.as_bytes());
             trace.push_back(line);
+        }
+    }
+
+    /// The disk goes on. What was called before that and hung is done, though nobody waits for it any more.
+    fn do_late_writes(&mut self, disk: usize) {
+        let (due, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.late).into_iter().partition(|late| late.0 == disk);
+        self.late = others;
+        for (_, file, offset, bytes) in due {
+            self.note(|| format!("disk{disk}: {} bytes come late at {offset} of file {file}", bytes.len()));
+            self.disks[disk].write(file, offset, &bytes, false);
         }
     }
 

@@ -1,0 +1,138 @@
+//! Whether a disk answers: which calls are under way on it, and for how long.
+//!
+//! A disk may fail without saying so: its controller hangs, its filesystem is frozen. A call to it then never returns,
+//! and neither would whoever waits for it. No thread can be called back from there, so its callers are.
+//!
+//! H1. A disk hangs when one call has been under way for longer than [`CALL_SECONDS_MAX`]. It is put out of use if the
+//!     others can do without it (D2), and after that whoever waits for its calls goes on with an error.
+//! H2. Then the way to it is closed: whatever was opened through it refuses further calls. So nothing comes late but the
+//!     calls that hung, and these write where nobody looks: a file without a name, a copy of the journal or a shard that
+//!     counts only when the disk has been looked through.
+//! H3. It is not taken back before all calls have returned.
+//!
+//! Seconds are counted by whoever looks. A machine that was stopped for a while blames no disk for it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+/// Linux gives a command to a disk 30 seconds, and SMB clients give up after 60: whoever waits for longer than the one
+/// is not waiting for a slow disk, and should be answered before the other.
+pub const CALL_SECONDS_MAX: u64 = 30;
+/// A whole filesystem is synced with all that others have written to it.
+const SYNC_ALL_SECONDS_MAX: u64 = 600;
+pub const HANGS: &str = "it does not answer: a call has been waiting for 30 seconds";
+
+/// The calls to a disk since it was attached.
+#[derive(Debug, Default)]
+pub struct Watch {
+    calls: Mutex<Calls>,
+    is_closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    seconds: u64,
+    next: u64,
+    /// Number, and the second from which it hangs.
+    under_way: Vec<(u64, u64)>,
+}
+
+/// A call under way.
+pub struct Call<'a> {
+    watch: &'a Watch,
+    number: u64,
+}
+
+pub fn hangs() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, HANGS)
+}
+
+impl Watch {
+    /// Before a call; an error where the way is closed (H2).
+    pub fn enter(&self) -> io::Result<Call<'_>> {
+        self.enter_for(CALL_SECONDS_MAX)
+    }
+
+    /// As `enter`, for a sync of a whole filesystem.
+    pub fn enter_long(&self) -> io::Result<Call<'_>> {
+        self.enter_for(SYNC_ALL_SECONDS_MAX)
+    }
+
+    fn enter_for(&self, seconds: u64) -> io::Result<Call<'_>> {
+        let mut calls = self.calls.lock();
+        if self.is_closed() {
+            return Err(hangs());
+        }
+        let (number, until) = (calls.next, calls.seconds + seconds);
+        calls.next += 1;
+        calls.under_way.push((number, until));
+        Ok(Call { watch: self, number })
+    }
+
+    /// A second has passed.
+    pub fn tick(&self) {
+        let mut calls = self.calls.lock();
+        calls.seconds += if calls.under_way.is_empty() { 0 } else { 1 };
+    }
+
+    /// Whether a call hangs, or will within `margin` seconds.
+    pub fn hangs(&self, margin: u64) -> bool {
+        let calls = self.calls.lock();
+        !self.is_closed() && calls.under_way.iter().any(|(_, until)| calls.seconds + margin > *until)
+    }
+
+    /// H2.
+    pub fn close(&self) {
+        // No call enters after this returns.
+        let _calls = self.calls.lock();
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Some call has not returned (H3).
+    pub fn is_waiting(&self) -> bool {
+        !self.calls.lock().under_way.is_empty()
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.watch.calls.lock().under_way.retain(|(number, _)| *number != self.number);
+    }
+}
+
+/// Whether the way to one of these disks is closed.
+pub fn any_closed(watches: &[Arc<Watch>]) -> bool {
+    watches.iter().any(|watch| watch.is_closed())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_call_hangs_when_it_takes_too_long_and_nothing_follows_it() {
+        let watch = Watch::default();
+        (0..100).for_each(|_| watch.tick());
+        let (call, long) = (watch.enter().unwrap(), watch.enter_long().unwrap());
+        (0..CALL_SECONDS_MAX).for_each(|_| watch.tick());
+        drop(watch.enter().unwrap());
+        assert!(!watch.hangs(0) && watch.hangs(1));
+        watch.tick();
+        assert!(watch.hangs(0));
+        watch.close();
+        assert!(!watch.hangs(0) && watch.is_waiting());
+        assert_eq!(watch.enter().err().unwrap().kind(), io::ErrorKind::TimedOut);
+        drop(call);
+        assert!(watch.is_waiting());
+        drop(long);
+        assert!(!watch.is_waiting());
+    }
+}
