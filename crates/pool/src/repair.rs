@@ -258,6 +258,9 @@ impl Core {
             Ok(moved) => mended.extend(moved),
             Err(error) => failed = Some(error),
         }
+        if failed.is_some() {
+            self.note_short(object);
+        }
         failed.map_or(Ok(mended), Err)
     }
 

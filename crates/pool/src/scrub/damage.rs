@@ -54,7 +54,27 @@ impl Core {
         if object.is_draft || index >= object.geometry.k || local.start >= object.geometry.shard_bytes(index) {
             return;
         }
-        let ranges = vec![object_range(object.geometry, index, local)];
+        self.note_ranges(object, vec![object_range(object.geometry, index, local)]);
+    }
+
+    /// Too few shards are left of an object, although all disks are there: what the others held is lost. Blocks.
+    pub fn note_short(&self, object: &Object) {
+        if object.is_draft || !self.is_short(object) {
+            return;
+        }
+        let ranges = self.lost_ranges(object, &[]);
+        if !ranges.is_empty() && !object.is_dead() {
+            self.note_ranges(object, ranges);
+        }
+    }
+
+    /// Whether no disk that is away may have what lacks.
+    pub fn is_short(&self, object: &Object) -> bool {
+        let all_there = self.members.iter().all(|member| member.is_readable() && member.is_in_sync());
+        all_there && object.placed().count() < usize::from(object.geometry.k) && !object.is_dead()
+    }
+
+    fn note_ranges(&self, object: &Object, ranges: Vec<Range<u64>>) {
         let damage = Damage { object: object.path.clone(), version: object.version, ranges };
         self.scrubs.has_lost.store(true, Ordering::Release);
         if self.scrubs.state.lock().note(damage) {

@@ -155,6 +155,30 @@ async fn what_cannot_be_repaired_is_named_by_its_bytes_until_it_is_gone() {
     pool.close().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_went_from_too_many_disks_while_the_pool_was_closed_is_known() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    fill(&*pool.store()).await;
+    let object = pool.core.index.read().get("o5").cloned().unwrap();
+    pool.close().await.unwrap();
+    drop(pool);
+    for index in [0, 2] {
+        std::fs::remove_file(bench.disks[usize::from(object.slot(index).unwrap())].join(object.file_name(index)))
+            .unwrap();
+    }
+    let pool = bench.open().await;
+    pool.repaired().await;
+    let lost = (0..3).map(|stripe| object.geometry.unit_range(stripe, 0)).collect();
+    let damage = vec![Damage { object: "o5".into(), version: object.version, ranges: lost }];
+    assert_eq!(pool.damage(), (damage.clone(), 0), "without anybody's asking");
+    assert!(pool.store().get(&Path::from("o5")).await.unwrap().bytes().await.is_err());
+    let status = pool.scrub().await.unwrap();
+    assert_eq!((status.unrepaired, status.errors), (1, 2));
+    assert_eq!(pool.damage(), (damage, 0));
+    pool.close().await.unwrap();
+}
+
 fn journal_files(disk: &FilePath) -> Vec<PathBuf> {
     let files = std::fs::read_dir(disk.join("journal")).map(|found| found.map(|entry| entry.unwrap().path()).collect());
     files.unwrap_or_default()

@@ -245,8 +245,13 @@ impl Core {
         (done.repaired, done.repaired_bytes) =
             mended.fold((0, 0), |(count, bytes), index| (count + 1, bytes + bytes_made_good(object, *index, &checks)));
         let all = repaired.is_ok() && done.repaired >= damaged.len() as u64;
+        let is_short = self.is_short(object);
+        if is_short {
+            done.errors += (0..object.geometry.shards()).filter(|index| object.slot(*index).is_none()).count() as u64;
+        }
         // A repair leaves out what is well again.
-        if !all && !damaged.iter().all(|index| self.is_well(object, *index)) && !object.is_dead() {
+        let is_well = |index: &u8| self.is_well(object, *index);
+        if !all && (is_short || !damaged.iter().all(is_well)) && !object.is_dead() {
             done.is_unrepaired = true;
             let ranges = self.lost_ranges(object, &checks);
             let damage = Damage { object: object.path.clone(), version: object.version, ranges };
