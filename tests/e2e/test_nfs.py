@@ -137,6 +137,12 @@ def test_setattr(nfs, home):
     assert nfs.setattr(file, guard_ctime_ns=nfs.getattr(file).ctime_ns, mode=0o600).after.mode & 0o777 == 0o600
     with refused(INVAL, ISDIR):
         nfs.setattr(home, size=0)
+    a = nfs.setattr(file, uid=0xFFFFFFFF, gid=0xFFFFFFFF).after
+    assert (a.uid, a.gid) == (1000, 1001), "nobody has that number: as with chown(2) it changes nothing"
+    with refused(nfs3.FBIG):
+        nfs.setattr(file, size=1 << 63)
+    with refused(nfs3.FBIG):
+        nfs.create(home, "too-big", size=1 << 63)
 
 
 def test_stability_levels(nfs, home):
@@ -524,6 +530,18 @@ def test_setuid_is_dropped_on_write(larder, nfs, home):
     with client(larder, uid=1001, gid=1001) as other:
         other.write(file, 0, b"x", FILE_SYNC)
     assert nfs.getattr(file).mode & 0o6000 == 0
+
+
+def test_setgid_needs_the_group_whatever_else_is_set(larder, nfs, home):
+    file = nfs.create(home, "tool").handle
+    nfs.setattr(file, uid=1000, gid=50, mode=0o755)
+    with client(larder, uid=1000, gid=1000) as owner:
+        for more in ({}, {"size": 0}, {"size": 5, "mtime_ns": "now"}):
+            assert owner.setattr(file, mode=0o2755, **more).after.mode & 0o7777 == 0o755, more
+        owner.setattr(file, mode=0o444)
+        assert owner.setattr(file, size=3).after.size == 3, "what the owner opened before may be cut"
+    with client(larder, uid=1000, gid=50) as member:
+        assert member.setattr(file, mode=0o2755).after.mode & 0o7777 == 0o2755
 
 
 # ---- handles, retries, restarts ----

@@ -271,8 +271,8 @@ impl<'a> Reader<'a> {
     pub fn set_attr(&mut self) -> Result<SetAttr, Fail> {
         Ok(SetAttr {
             mode: self.optional_u32()?.map(|mode| mode & 0o7777),
-            uid: self.optional_u32()?,
-            gid: self.optional_u32()?,
+            uid: self.optional_u32()?.filter(|&id| id != NO_ID),
+            gid: self.optional_u32()?.filter(|&id| id != NO_ID),
             size: if self.bool()? { Some(self.u64()?) } else { None },
             atime: self.set_time()?,
             mtime: self.set_time()?,
@@ -295,6 +295,9 @@ pub fn check_name(name: &[u8]) -> Result<(), Fail> {
 /// Bytes of `fattr3` and of a `post_op_attr` that has it.
 pub const ATTR_BYTES: usize = 84;
 pub const POST_ATTR_BYTES: usize = 4 + ATTR_BYTES;
+
+/// What chown(2) says where an owner stays; nobody has it.
+const NO_ID: u32 = u32::MAX;
 
 impl Writer {
     pub fn status(&mut self, status: Status) {

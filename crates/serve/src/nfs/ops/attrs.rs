@@ -3,7 +3,7 @@
 
 use larder_volume::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, Cred, FILE_BYTES_MAX, FileKind, LINKS_MAX,
-    NAME_BYTES_MAX, NameMatch,
+    NAME_BYTES_MAX, NameMatch, SetAttr,
 };
 
 use super::super::proto::{Fail, Status, check_name};
@@ -37,6 +37,10 @@ pub fn granted(attr: &Attr, cred: &Cred) -> AccessMask {
     class & 7
 }
 
+pub(super) fn check_size(set: &SetAttr) -> Result<(), Fail> {
+    if set.size.is_some_and(|size| size > FILE_BYTES_MAX) { Err(Status::FBig.into()) } else { Ok(()) }
+}
+
 impl Call {
     /// 3.3.1
     pub(super) async fn get_attr(&self, out: &mut Answer) -> Result<(), Fail> {
@@ -51,14 +55,13 @@ impl Call {
         let mut args = self.args();
         let mut set = args.set_attr()?;
         set.guard_ctime = if args.bool()? { Some(args.time()?) } else { None };
-        if set.size.is_some_and(|size| size > FILE_BYTES_MAX) {
-            return Err(Status::FBig.into());
-        }
+        check_size(&set)?;
         let attr = self.resolve().await?;
         let mut cred = self.cred.clone();
         // A client may truncate what its user opened for writing before the mode forbade it: the
-        // owner's right to write is not asked for again. All else here an owner may do anyway.
-        cred.checked |= set.size.is_some() && cred.uid == attr.uid && set.uid.is_none() && set.gid.is_none();
+        // owner's right to write is not asked for again. With a mode it is: whether setgid may stay is to be checked.
+        let only_size = set.size.is_some() && set.uid.is_none() && set.gid.is_none() && set.mode.is_none();
+        cred.checked |= only_size && cred.uid == attr.uid;
         let changed = self.volume().setattr(&cred, self.id.ino, set).await?;
         out.w.status(Status::Ok);
         out.w.wcc(&changed, self.fsid());

@@ -5,6 +5,7 @@ use larder_volume::{Attr, Changed, CreateMode, FileKind, RenameMode, SYMLINK_BYT
 use super::super::handle::HANDLE_BYTES_MAX;
 use super::super::proto::{Fail, NAME_DECODED_MAX, Status, check_name};
 use super::super::xdr::Reader;
+use super::attrs::check_size;
 use super::{Answer, Call};
 
 /// Modes where the caller gives none, as with an exclusive CREATE until its SETATTR comes.
@@ -57,6 +58,7 @@ impl Call {
         let name = args.name()?;
         let (how, set) = create_how(&mut args)?;
         check_new_name(name)?;
+        check_size(&set)?;
         self.resolve().await?;
         let set = with_mode(set, FILE_MODE);
         let (made, _, dir) = self.volume().create(&self.cred, self.id.ino, name, how, set).await?;
