@@ -267,6 +267,31 @@ def test_removed_directory_that_is_open(here):
     os.close(fd)
 
 
+def test_what_the_kernel_holds_outlives_its_name(here):
+    """A FIFO that is open, O_PATH, a working directory: the file system is told of none of them."""
+    os.mkfifo("fifo")
+    write("file")
+    os.symlink("some where", "link")
+    os.mkdir("dir")
+    held = [os.open("fifo", os.O_RDWR)]
+    held += [os.open(name, os.O_PATH | os.O_NOFOLLOW) for name in ("file", "link", "dir")]
+    os.chdir("dir")
+    os.unlink("../fifo")
+    write("../another")
+    os.rename("../another", "../file")
+    os.unlink("../link")
+    os.rmdir("../dir")
+    assert [os.fstat(fd).st_nlink for fd in held] == [0, 0, 0, 0]
+    os.fchmod(held[0], 0o601)
+    assert stat.S_IMODE(os.fstat(held[0]).st_mode) == 0o601
+    assert os.readlink("", dir_fd=held[2]) == "some where"
+    assert os.stat(".").st_nlink == 0 and os.listdir(".") == []
+    assert outcome(lambda: write("new")) == "ENOENT"
+    os.chdir("/")
+    for fd in held:
+        os.close(fd)
+
+
 def test_listing_survives_changes(here):
     """Names there from start to end are listed exactly once, whatever comes and goes beside them."""
     for n in range(3000):

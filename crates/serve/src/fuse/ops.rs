@@ -5,6 +5,7 @@
 //! kernel remembers and does itself or reports as unsupported.
 
 use std::ffi::OsStr;
+use std::future::Future;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -19,14 +20,16 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
     Request, TimeOrNow, Version, WriteFlags,
 };
+use larder_base::Clock as _;
 use larder_volume::{
-    CreateMode, Cred, FileKind, FsError, FsResult, IO_BYTES_MAX, Ino, NAME_BYTES_MAX, NameMatch, RenameMode,
+    Attr, CreateMode, Cred, FileKind, FsError, FsResult, IO_BYTES_MAX, Ino, NAME_BYTES_MAX, NameMatch, RenameMode,
     SYMLINK_BYTES_MAX, SeekTo, SetAttr, SetTime, Stability,
 };
 use rustix::fs::OFlags;
 
 use super::convert::{allocate_mode, decode_dev, errno, file_attr, kind_of_mode, set_time};
 use super::session::{Op, Session, send_data, send_done};
+use super::state::{NO_HANDLE, Remains};
 use super::{BACKGROUND_REQUESTS_MAX, REQUEST_BYTES_MAX, dir, xattr};
 
 pub(super) struct Operations {
@@ -112,7 +115,7 @@ impl Filesystem for Operations {
         let session = self.session.clone();
         self.session.serve(Op::GetAttributes, async move {
             let result = session.volume.getattr(Ino(ino.0)).await;
-            session.send_attr(reply, result);
+            session.send_attr(reply, session.or_remains(Ino(ino.0), result, |_| ()));
         });
     }
 
@@ -153,7 +156,7 @@ impl Filesystem for Operations {
                 true => session.volume.getattr(Ino(ino.0)).await,
                 false => session.volume.setattr(&cred, Ino(ino.0), set).await.map(|changed| changed.after),
             };
-            session.send_attr(reply, result);
+            session.send_attr(reply, session.or_remains(Ino(ino.0), result, |attr| session.change(attr, &set)));
         });
     }
 
@@ -162,7 +165,10 @@ impl Filesystem for Operations {
         self.session.serve(Op::Lookup, async move {
             match session.volume.readlink(Ino(ino.0)).await {
                 Ok(target) => reply.data(&target),
-                Err(error) => reply.error(errno(&error)),
+                Err(error) => match session.known.remains(Ino(ino.0), |_| ()) {
+                    Some(remains) if matches!(error, FsError::Stale) => reply.data(&remains.target),
+                    _ => reply.error(errno(&error)),
+                },
             }
         });
     }
@@ -209,7 +215,8 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Remove, async move {
-            send_done(reply, session.volume.unlink(&cred, Ino(parent.0), &name).await)
+            let unlinked = session.volume.unlink(&cred, Ino(parent.0), &name);
+            send_done(reply, session.removing(&cred, Ino(parent.0), &name, unlinked).await)
         });
     }
 
@@ -217,7 +224,8 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Remove, async move {
-            send_done(reply, session.volume.rmdir(&cred, Ino(parent.0), &name).await)
+            let removed = session.volume.rmdir(&cred, Ino(parent.0), &name);
+            send_done(reply, session.removing(&cred, Ino(parent.0), &name, removed).await)
         });
     }
 
@@ -255,7 +263,12 @@ impl Filesystem for Operations {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Rename, async move {
             let (from, to) = (Ino(parent.0), Ino(new_parent.0));
-            send_done(reply, session.volume.rename(&cred, from, &name, to, &new_name, mode).await);
+            let renamed = session.volume.rename(&cred, from, &name, to, &new_name, mode);
+            let done = match mode {
+                RenameMode::Replace => session.removing(&cred, to, &new_name, renamed).await,
+                RenameMode::NoReplace | RenameMode::Exchange => renamed.await,
+            };
+            send_done(reply, done);
         });
     }
 
@@ -399,6 +412,10 @@ impl Filesystem for Operations {
         self.session.serve(Op::Open, async move {
             match session.volume.open(Ino(ino.0)).await {
                 Ok(file) => reply.opened(FileHandle(session.handles.insert(file)), FopenFlags::empty()),
+                // The kernel lists nothing of a directory that it has removed.
+                Err(FsError::Stale) if session.known.remains(Ino(ino.0), |_| ()).is_some() => {
+                    reply.opened(FileHandle(NO_HANDLE), FopenFlags::empty());
+                }
                 Err(error) => reply.error(errno(&error)),
             }
         });
@@ -594,6 +611,55 @@ impl Filesystem for Operations {
 }
 
 impl Session {
+    /// Carries out what takes `name` away, and remembers what the kernel may still ask about whose last name it was.
+    async fn removing<T>(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        operation: impl Future<Output = FsResult<T>>,
+    ) -> FsResult<T> {
+        let victim = self.volume.lookup(cred, dir, name, NameMatch::Exact).await.ok();
+        let victim = victim.filter(|attr| attr.nlink == 1 || attr.kind == FileKind::Directory);
+        let mut remains = None;
+        if let Some(mut attr) = victim.filter(|attr| self.known.knows(attr.id.ino)) {
+            let target = match attr.kind {
+                FileKind::Symlink => self.volume.readlink(attr.id.ino).await.unwrap_or_default(),
+                _ => Bytes::new(),
+            };
+            (attr.nlink, attr.ctime) = (0, self.clock.now());
+            remains = Some(Remains { attr, target });
+        }
+        let done = operation.await?;
+        if let Some(remains) = remains {
+            self.known.leave(remains);
+        }
+        Ok(done)
+    }
+
+    /// The attributes of what the kernel holds although it is removed.
+    fn or_remains(&self, ino: Ino, found: FsResult<Attr>, change: impl FnOnce(&mut Attr)) -> FsResult<Attr> {
+        match found {
+            Err(FsError::Stale) => self.known.remains(ino, change).map(|remains| remains.attr).ok_or(FsError::Stale),
+            found => found,
+        }
+    }
+
+    /// The kernel has checked the caller's rights.
+    fn change(&self, attr: &mut Attr, set: &SetAttr) {
+        let now = self.clock.now();
+        let time = |set: SetTime| match set {
+            SetTime::Now => now,
+            SetTime::To(time) => time,
+        };
+        attr.mode = set.mode.unwrap_or(attr.mode);
+        attr.uid = set.uid.unwrap_or(attr.uid);
+        attr.gid = set.gid.unwrap_or(attr.gid);
+        attr.atime = set.atime.map_or(attr.atime, time);
+        attr.mtime = set.mtime.map_or(attr.mtime, time);
+        attr.ctime = now;
+    }
+
     async fn open(&self, cred: &Cred, ino: Ino, flags: OpenFlags) -> FsResult<(FileHandle, FopenFlags)> {
         let file = self.volume.open(ino).await?;
         let attr = match has(flags.0, OFlags::TRUNC) {

@@ -93,7 +93,7 @@ pub(super) struct Session {
     pub(super) has_epochs: AtomicBool,
     in_flight_bytes: AtomicUsize,
     no_groups: Arc<[u32]>,
-    clock: SystemClock,
+    pub(super) clock: SystemClock,
 }
 
 impl Session {

@@ -1,19 +1,38 @@
 //! What the mount remembers of the kernel's doings: which inodes it knows, which files it holds open.
 //!
 //! Both are bounded by the kernel: it sends a forget for every inode it drops from its cache and a release for
-//! every file closed. Nothing in the volume is pinned by a known inode; only an open file pins its inode.
+//! every file closed. Nothing in the volume is pinned by a known inode; only an open file pins its inode. Of one that is
+//! removed while the kernel knows it there stays what can be asked about it: a FIFO that is open, a working directory and
+//! what O_PATH opened are held by the kernel alone.
 
 use std::collections::HashMap;
 
-use larder_volume::{Ino, OpenFile};
+use bytes::Bytes;
+use larder_volume::{Attr, Ino, OpenFile};
 use parking_lot::Mutex;
 
 const SHARDS: usize = 32;
+/// A handle that stands for no open file.
+pub(super) const NO_HANDLE: u64 = 0;
 
-/// Inodes that the kernel may have cached, with the number of look-ups it has to forget. Read only when
-/// everything must be invalidated at once.
+/// Inodes that the kernel may have cached.
 pub(super) struct Known {
-    shards: [Mutex<HashMap<u64, u64>>; SHARDS],
+    shards: [Mutex<HashMap<u64, Inode>>; SHARDS],
+}
+
+#[derive(Default)]
+struct Inode {
+    /// Look-ups that the kernel has to forget.
+    lookups: u64,
+    remains: Option<Box<Remains>>,
+}
+
+/// What is left of an inode whose last name was removed.
+#[derive(Clone)]
+pub(super) struct Remains {
+    pub attr: Attr,
+    /// Of a symbolic link; else empty.
+    pub target: Bytes,
 }
 
 impl Known {
@@ -21,20 +40,40 @@ impl Known {
         Self { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    fn shard(&self, ino: u64) -> &Mutex<HashMap<u64, u64>> {
+    fn shard(&self, ino: u64) -> &Mutex<HashMap<u64, Inode>> {
         &self.shards[ino as usize % SHARDS]
     }
 
     /// Before the reply that teaches the kernel the inode is sent.
     pub(super) fn learn(&self, ino: Ino) {
-        *self.shard(ino.0).lock().entry(ino.0).or_insert(0) += 1;
+        self.shard(ino.0).lock().entry(ino.0).or_default().lookups += 1;
+    }
+
+    pub(super) fn knows(&self, ino: Ino) -> bool {
+        self.shard(ino.0).lock().contains_key(&ino.0)
+    }
+
+    /// The last name of an inode is gone.
+    pub(super) fn leave(&self, remains: Remains) {
+        let ino = remains.attr.id.ino.0;
+        if let Some(inode) = self.shard(ino).lock().get_mut(&ino) {
+            inode.remains = Some(Box::new(remains));
+        }
+    }
+
+    /// What is left of `ino`, after `change`.
+    pub(super) fn remains(&self, ino: Ino, change: impl FnOnce(&mut Attr)) -> Option<Remains> {
+        let mut shard = self.shard(ino.0).lock();
+        let remains = shard.get_mut(&ino.0)?.remains.as_mut()?;
+        change(&mut remains.attr);
+        Some(Remains::clone(remains))
     }
 
     pub(super) fn forget(&self, ino: u64, lookups: u64) {
         let mut shard = self.shard(ino).lock();
-        if let Some(count) = shard.get_mut(&ino) {
-            *count = count.saturating_sub(lookups);
-            if *count == 0 {
+        if let Some(inode) = shard.get_mut(&ino) {
+            inode.lookups = inode.lookups.saturating_sub(lookups);
+            if inode.lookups == 0 {
                 shard.remove(&ino);
             }
         }
