@@ -91,6 +91,8 @@ def test_names_ignore_case(larder, here, folder):
     assert (folder / "c").read_bytes() == b"case"
     assert "COLLISION" in smb(larder, f"mkdir {here}\\FOLDER", check=False)
     assert "ReadMe.TXT" in smb(larder, f"ls {here}\\readme.*")
+    names = [line.split()[0] for line in smb(larder, f"cd {here}; ls .").splitlines() if line.startswith("  ")]
+    assert names == ["."], "nothing else is named so"
 
 
 def test_nfs_and_smb_see_the_same_files(larder, here, folder, nfs):

@@ -56,15 +56,12 @@ impl SmbPath {
             return Err(SmbError::NameInvalid);
         }
 
-        // 3. Split on `\` or `/`; reject `..` and empty components; skip `.`.
+        // 3. Split on `\` or `/`; reject `.`, `..` and empty components (MS-FSCC 2.1.5.1).
         let mut components = Vec::new();
         for raw in trimmed.split(['\\', '/']) {
-            if raw.is_empty() {
+            if raw.is_empty() || raw == "." {
                 // Doubled separator like `foo\\bar`: reject.
                 return Err(SmbError::NameInvalid);
-            }
-            if raw == "." {
-                continue;
             }
             if raw == ".." {
                 return Err(SmbError::Status(ntstatus::STATUS_OBJECT_PATH_SYNTAX_BAD));
@@ -288,9 +285,10 @@ mod tests {
     }
 
     #[test]
-    fn dot_components_skipped() {
-        let p = "a\\.\\b".parse::<SmbPath>().unwrap();
-        assert_eq!(p.components(), &["a", "b"]);
+    fn rejects_dot_components() {
+        for bad in ["a\\.\\b", "a\\.", ".", ".\\a"] {
+            assert!(bad.parse::<SmbPath>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -229,6 +229,10 @@ impl FileHandle {
     }
 
     async fn list_one(&self, name: &str) -> SmbResult<Vec<DirEntry>> {
+        // The library lists these two itself.
+        if matches!(name, "." | "..") {
+            return Ok(Vec::new());
+        }
         let _op = self.core.stats.begin(Op::List);
         let (attr, stored) = match self.core.find_stored(&self.who, self.ino, name).await {
             Ok(found) => found,
