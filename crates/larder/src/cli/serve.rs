@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_api::{Failure, Ready};
 use tokio::signal::unix::{SignalKind, signal};
@@ -103,6 +104,9 @@ async fn reload(daemon: &Daemon) {
     }
 }
 
+/// Signals closer together than this are one.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
+
 enum Word {
     Stop,
     Reload,
@@ -132,8 +136,10 @@ impl Signals {
         }
     }
 
+    /// Who signals a process and its group, as timeout(1) and terminals do, means it once.
     async fn stop_again(&mut self) {
-        while let Word::Reload = self.next().await {}
+        let until = tokio::time::Instant::now() + SAME_SIGNAL;
+        while matches!(self.next().await, Word::Reload) || tokio::time::Instant::now() < until {}
     }
 }
 
