@@ -4,14 +4,18 @@
 //! the processor time of a cold read. And a disk takes pages that lie scattered in many small requests.
 //!
 //! S1. A slot may hold bytes of an earlier use: nobody may see more of it than was written since it was taken.
-//! S2. Where the first touch of a huge page is dear, small ones are used for a while: on a virtual machine whose host takes free
-//!     memory back it is the huge pages that are gone first, and one costs ten times its clearing.
+//! S2. Where the first touch of a huge page is dear, what is kept lies in small ones for a while: on a virtual machine whose host
+//!     takes free memory back it is the huge pages that are gone first, and one costs ten times its clearing. What disks are read into is
+//!     little and used again at once: it lies in huge pages whatever they cost.
 //! S3. Slots lie in regions that are never unmapped. Of the free ones some stay as they are for the next use; the
 //!     memory of the others goes back to the system, so what is resident is what is in use and a fixed amount; no more
 //!     than was ever in use, where the kernel makes huge pages of regions that are partly free.
+//! S4. Who takes slot after slot finds them touched: a thread does so ahead, as far as what stays for the next use.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -29,12 +33,24 @@ const SMALL_REGIONS: u32 = 64;
 /// Regions yet to be made of small pages.
 static SMALL_REGIONS_LEFT: AtomicU32 = AtomicU32::new(0);
 
+/// What the slots are for, which decides about their pages (S2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Disks are read into them, and they go back soon.
+    Transfer,
+    /// They are kept.
+    Cache,
+}
+
 /// Slots of one size for the whole process.
 #[derive(Debug)]
 pub struct Slots {
     slot_bytes: usize,
     warm_max: usize,
+    purpose: Use,
     free: Mutex<Free>,
+    /// Touches slots ahead (S4); since the first that had to be touched when it was taken.
+    ahead: OnceLock<Option<Thread>>,
 }
 
 #[derive(Debug)]
@@ -55,10 +71,10 @@ pub struct Slot {
 
 impl Slots {
     /// `slot_bytes` divides a huge page (2 MiB) and is a multiple of 4 KiB; up to `warm_bytes` of free slots stay resident.
-    pub const fn new(slot_bytes: usize, warm_bytes: usize) -> Slots {
+    pub const fn new(slot_bytes: usize, warm_bytes: usize, purpose: Use) -> Slots {
         assert!(HUGE_PAGE_BYTES.is_multiple_of(slot_bytes) && slot_bytes.is_multiple_of(4096));
-        let free = Free { warm: Vec::new(), cold: Vec::new() };
-        Slots { slot_bytes, warm_max: warm_bytes / slot_bytes, free: Mutex::new(free) }
+        let free = Mutex::new(Free { warm: Vec::new(), cold: Vec::new() });
+        Slots { slot_bytes, warm_max: warm_bytes / slot_bytes, purpose, free, ahead: OnceLock::new() }
     }
 
     /// `length` bytes with whatever is in them (S1). `None` if that is more than a slot, or the system has no memory.
@@ -67,23 +83,54 @@ impl Slots {
             return None;
         }
         let mut free = self.free.lock();
-        if let Some(memory) = free.warm.pop() {
-            return Some(Slot { memory, length, home: self });
-        }
-        let cold = free.cold.pop();
+        let warm = free.warm.pop();
+        let few = free.warm.len() < self.warm_max / 2;
         drop(free);
+        if few && self.purpose == Use::Cache {
+            self.touch_ahead();
+        }
+        let memory = match warm {
+            Some(memory) => memory,
+            None => self.touched()?,
+        };
+        Some(Slot { memory, length, home: self })
+    }
+
+    /// A slot that was not in use, made resident.
+    fn touched(&self) -> Option<&'static mut [u8]> {
+        let cold = self.free.lock().cold.pop();
         let memory = match cold {
             Some(memory) => memory,
             None => self.grow()?,
         };
         // All at once, for a tenth less than page by page.
         advise(memory, Advice::LinuxPopulateWrite);
-        Some(Slot { memory, length, home: self })
+        Some(memory)
+    }
+
+    /// Wakes the thread that does (S4).
+    fn touch_ahead(&'static self) {
+        let thread = self.ahead.get_or_init(|| {
+            let work = move || {
+                loop {
+                    while self.free.lock().warm.len() < self.warm_max
+                        && let Some(memory) = self.touched()
+                    {
+                        self.free.lock().warm.push(memory);
+                    }
+                    std::thread::park();
+                }
+            };
+            std::thread::Builder::new().name("slots".into()).spawn(work).ok().map(|handle| handle.thread().clone())
+        });
+        if let Some(thread) = thread {
+            thread.unpark();
+        }
     }
 
     /// One slot of a new region; the others are free.
     fn grow(&self) -> Option<&'static mut [u8]> {
-        let mut made: Vec<&'static mut [u8]> = region()?.chunks_exact_mut(self.slot_bytes).rev().collect();
+        let mut made: Vec<&'static mut [u8]> = region(self.purpose)?.chunks_exact_mut(self.slot_bytes).rev().collect();
         let first = made.pop();
         self.free.lock().cold.extend(made);
         first
@@ -143,7 +190,7 @@ impl Drop for Slot {
 }
 
 /// Zeroed memory for good, on the boundary of a huge page. It costs address space until it is touched.
-fn region() -> Option<&'static mut [u8]> {
+fn region(purpose: Use) -> Option<&'static mut [u8]> {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     let length = REGION_BYTES + HUGE_PAGE_BYTES;
     // SAFETY: a new private mapping of `length` bytes, readable and writable, which nobody else knows of and nobody unmaps.
@@ -154,7 +201,10 @@ fn region() -> Option<&'static mut [u8]> {
     };
     let skip = whole.as_ptr().align_offset(HUGE_PAGE_BYTES);
     let region = whole.get_mut(skip..skip.checked_add(REGION_BYTES)?)?;
-    choose_pages(region);
+    match purpose {
+        Use::Transfer => advise(region, Advice::LinuxHugepage),
+        Use::Cache => choose_pages(region),
+    }
     Some(region)
 }
 
@@ -192,7 +242,7 @@ mod tests {
 
     #[test]
     fn slots_are_apart_aligned_and_come_back_with_the_last_slice() {
-        static SLOTS: Slots = Slots::new(SLOT_BYTES, 4 * SLOT_BYTES);
+        static SLOTS: Slots = Slots::new(SLOT_BYTES, 4 * SLOT_BYTES, Use::Transfer);
         let mut slots: Vec<Slot> = (0..2 * PER_REGION).map(|_| SLOTS.take(SLOT_BYTES).unwrap()).collect();
         for (i, slot) in slots.iter_mut().enumerate() {
             assert!(slot.as_ptr().addr().is_multiple_of(SLOT_BYTES));
@@ -212,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_is_free_is_used_before_more_and_its_memory_goes_back() {
-        static SLOTS: Slots = Slots::new(SLOT_BYTES, SLOT_BYTES);
+        static SLOTS: Slots = Slots::new(SLOT_BYTES, SLOT_BYTES, Use::Transfer);
         let mut slots: Vec<Slot> = (0..PER_REGION).map(|_| SLOTS.take(100).unwrap()).collect();
         slots.iter_mut().for_each(|slot| slot.fill(9));
         assert_eq!(slots[0].len(), 100, "no more is seen than was asked for");
@@ -222,5 +272,23 @@ mod tests {
         assert_eq!(SLOTS.counts(), (0, 0), "no second region");
         assert_eq!(again.iter().filter(|slot| slot[0] == 9).count(), 1, "the others came back empty");
         assert!(SLOTS.take(SLOT_BYTES + 1).is_none());
+    }
+
+    #[test]
+    fn slots_that_are_kept_are_touched_ahead() {
+        static SLOTS: Slots = Slots::new(SLOT_BYTES, 8 * SLOT_BYTES, Use::Cache);
+        let warm = |wanted| {
+            let until = Instant::now() + Duration::from_secs(20);
+            while SLOTS.counts().0 != wanted && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            SLOTS.counts().0
+        };
+        let first = SLOTS.take(SLOT_BYTES).unwrap();
+        assert_eq!(warm(8), 8);
+        let kept: Vec<Slot> = (0..8).map(|_| SLOTS.take(SLOT_BYTES).unwrap()).collect();
+        assert_eq!(warm(8), 8);
+        drop((first, kept));
+        assert_eq!(SLOTS.counts().0, 8, "no more stay than are of use");
     }
 }

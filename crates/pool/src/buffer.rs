@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use larder_base::slots::{Slot, Slots};
+use larder_base::slots::{Slot, Slots, Use};
 use parking_lot::Mutex;
 
 use crate::disk::DIRECT_ALIGN;
@@ -24,7 +24,7 @@ const FREE_BYTES_MAX: usize = 16 << 20;
 const SLOT_BYTES_MIN: usize = 256 << 10;
 
 /// Of all pools: two lengths, so that what is not used of them is less than half for usual reads.
-static SLOTS: [Slots; 2] = [Slots::new(1 << 20, 32 << 20), Slots::new(2 << 20, 32 << 20)];
+static SLOTS: [Slots; 2] = [Slots::new(1 << 20, 32 << 20, Use::Transfer), Slots::new(2 << 20, 32 << 20, Use::Transfer)];
 
 /// Free buffers of one pool.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use larder_base::slots::{Slot, Slots};
+use larder_base::slots::{Slot, Slots, Use};
 use quick_cache::Weighter;
 use tokio::sync::{Notify, Semaphore};
 
@@ -30,7 +30,7 @@ const SLOT_BYTES: usize = 128 << 10;
 /// What is shorter would leave too much of a slot empty.
 const SLOT_BYTES_MIN: usize = SLOT_BYTES / 4 * 3;
 /// Records that are kept, of all volumes.
-static SLOTS: Slots = Slots::new(SLOT_BYTES, 16 << 20);
+static SLOTS: Slots = Slots::new(SLOT_BYTES, 16 << 20, Use::Cache);
 
 /// Memory of a record that is being read, to be filled wholly.
 pub(crate) enum Room {
