@@ -208,3 +208,26 @@ def test_without_a_daemon(folder):
         assert daemon.status()["state"] == "ONLINE"
     finally:
         daemon.end()
+
+
+def test_the_configuration_follows_a_spare(folder):
+    """Where a spare took a place the file names a folder that is gone; the labels know better."""
+    daemon = make(folder, count=3).start()
+    try:
+        assert daemon.stop() == 0
+        file = daemon.data / "larder.toml"
+        text = file.read_text()
+        assert str(daemon.disks[2]) in text
+        file.write_text(text.replace(str(daemon.disks[2]), str(folder / "replaced")))
+        named, daemon.disks = daemon.disks, []
+        daemon.start()
+        end = time.monotonic() + 10
+        while str(named[2]) not in file.read_text():
+            assert time.monotonic() < end, file.read_text()
+            time.sleep(0.2)
+        assert str(folder / "replaced") not in file.read_text()
+        assert daemon.stop() == 0
+        daemon.start()
+        assert daemon.status()["state"] == "ONLINE" and not daemon.status()["notes"], daemon.status()
+    finally:
+        daemon.end()

@@ -343,3 +343,60 @@ def test_a_disk_that_does_not_answer(loop_disks, folder, session_seed):
         assert "panicked" not in daemon.log()
     finally:
         daemon.end()
+
+
+def test_a_pool_is_opened_without_a_disk_that_does_not_answer(loop_disks, folder, session_seed):
+    """Frozen before the start: it serves without it after 30 s, says so, and takes it back when it answers."""
+    disks = loop_disks(400, 400, 400)
+    daemon = Larder([d.folder for d in disks], folder / "data").start()
+    frozen = disks[1]
+    try:
+        copy = Copy(daemon, session_seed, files=4).start()
+        copy.finish()
+        assert daemon.stop() == 0
+        fsfreeze("-f", frozen)
+        try:
+            daemon.start(timeout_s=90)
+            began = time.monotonic()
+            text = daemon.run("pool", "status").stdout
+            assert time.monotonic() - began < 10 and "it does not answer" in text, text
+            assert daemon.status()["state"] == "DEGRADED"
+            copy.compare()
+            with client(daemon) as nfs:
+                nfs.write_all(nfs.create(nfs.root, "meanwhile").handle, payload(3 << 20, 5))
+        finally:
+            fsfreeze("-u", frozen)
+        time.sleep(1)
+        done = daemon.run("pool", "online", daemon.status()["name"], str(frozen.folder))
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_until_repaired(daemon)
+        assert daemon.stop() == 0
+        shutil.rmtree(daemon.disks[0])
+        daemon.start()
+        copy.compare()
+        with client(daemon) as nfs:
+            assert nfs.read_all(nfs.walk("meanwhile")) == payload(3 << 20, 5)
+        assert "panicked" not in daemon.log()
+    finally:
+        daemon.end()
+
+
+def test_objects_that_were_removed_are_made_anew_and_nothing_is_left_to_say(folder, session_seed):
+    daemon = make(folder).start()
+    try:
+        copy = Copy(daemon, session_seed, files=4).start()
+        copy.finish()
+        for disk, is_running in ((daemon.disks[0], True), (daemon.disks[1], False)):
+            if not is_running:
+                assert daemon.stop() == 0
+            shutil.rmtree(disk / "objects")
+            if not is_running:
+                daemon.start()
+            daemon.status()
+            wait_until_repaired(daemon)
+            assert "is gone" not in daemon.run("pool", "status").stdout
+            assert daemon.run("pool", "status", "-x").returncode == 0
+            assert "its folder 'objects' is gone" in daemon.run("pool", "history").stdout
+        copy.compare()
+    finally:
+        daemon.end()

@@ -198,6 +198,16 @@ def test_check_refuses_memory_and_what_is_not_there(folder):
         call("umount", memory)
     done = run("disk", "check", "/dev/nothing", "--json")
     assert done.returncode == 4 and json.loads(done.stdout)["disks"][0]["findings"][0]["code"] == "missing"
+    for inside in ("/dev", "/dev/pts"):
+        assert run("disk", "check", inside).returncode == 4, inside
+
+
+def test_check_knows_one_folder_by_two_paths(folder):
+    (folder / "disk").mkdir()
+    (folder / "link").symlink_to(folder / "disk")
+    for words in ((folder / "disk", folder / "link"), (folder / "link", "--member", folder / "disk")):
+        done = run("disk", "check", *words, "--no-flush-test")
+        assert done.returncode == 4 and "it is the same folder as" in done.stdout, done.stdout
 
 
 def test_check_names_the_pool_of_a_member_and_a_loop_by_itself(loops, folder):

@@ -1,5 +1,7 @@
 //! Tables and the status tree, as text. Pure: values in, text out.
 
+use std::borrow::Cow;
+
 use larder_api::{
     CheckResult, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth, ShareStatus, UserStatus, VolumeStatus,
 };
@@ -146,6 +148,7 @@ pub(crate) fn duration(seconds: u64) -> String {
 
 /// Columns aligned: the first row is the header, right-aligned columns are named by index.
 pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
+    let rows: Vec<Vec<Cow<'_, str>>> = rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -166,6 +169,16 @@ pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A name as it is printed: what would begin a line or steer the terminal is written out, as in `new\nline`.
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |c: char| if steers(c) || c == '\\' { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(shown).collect())
 }
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {

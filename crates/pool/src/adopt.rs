@@ -113,7 +113,7 @@ pub fn adopt(
         notes.push(format!("{}; what lies on it is this pool's: all of it is being verified", found.note()));
         member.count(ErrorKind::Checksum, found.why);
         member.suspect.store(true, Ordering::Release);
-        member.attach(found.disk, lock, found.path);
+        member.attach(member.watched(found.disk), lock, found.path);
         member.set_state(DiskState::Resilvering);
     }
     Ok(())

@@ -650,7 +650,9 @@ impl Core {
         let member = MemberDisk::new(Uuid::new_v4(), absolute(&path));
         member.set_replaces(replaces);
         member.in_sync.store(true, Ordering::Release);
+        let disk = member.watched(disk);
         member.attach(disk.clone(), lock, absolute(&path));
+        disk.settle();
         let entry = member.entry();
         self.write_first_label(&*disk, member.id, |label| label.members.push(entry))
             .map_err(PoolError::io("write the label of", &path))?;
@@ -727,8 +729,15 @@ impl Core {
             let text = format!("{} is out of use: the spare {} takes its place", of, spare.path.display());
             tracing::warn!(pool = %self.name, text);
             self.event(EventKind::DiskReplaced, text);
-            self.replace(slot, candidate)?;
-            return Ok(true);
+            // C1: nobody counts on one that fails here.
+            match self.replace(slot, candidate) {
+                Ok(()) => return Ok(true),
+                Err(error) => {
+                    let text = format!("the spare {} cannot be used: {error}", spare.path.display());
+                    tracing::warn!(pool = %self.name, text);
+                    self.event(EventKind::Errors, text);
+                }
+            }
         }
         Ok(false)
     }

@@ -22,6 +22,7 @@ use crate::layout::Layout;
 use crate::member::{DiskState, ErrorKind, MemberDisk, reserve_hard, reserve_soft};
 use crate::members::Members;
 use crate::placement::{self, Choice, Room};
+use crate::recover::LOST_OBJECTS;
 use crate::repair::RepairQueue;
 use crate::reserve::{self, Reserves};
 use crate::scrub::Scrubs;
@@ -335,11 +336,21 @@ impl Core {
         object: &Arc<Object>,
         work: impl Fn(&Arc<Self>, &Object) -> T + Clone + Send + 'static,
     ) -> Result<T, PoolError> {
-        for _ in 0..=object.geometry.shards() {
-            let watches = self.watches(object.placed().map(|(_, slot)| slot));
-            let watches: Vec<Arc<Watch>> = watches.into_iter().map(|(_, watch)| watch).collect();
-            let (core, object, work) = (self.clone(), object.clone(), work.clone());
-            if let Some(done) = self.work.watched(&watches, move || work(&core, &object)) {
+        let slots: Vec<u8> = object.placed().map(|(_, slot)| slot).collect();
+        let object = object.clone();
+        self.without_hanging(&slots, move |core| work(core, &object))
+    }
+
+    /// Does `work`, which reads from the disks at these slots, again and again without those that turn out to hang. Blocks.
+    pub fn without_hanging<T: Send + 'static>(
+        self: &Arc<Self>,
+        slots: &[u8],
+        work: impl Fn(&Arc<Self>) -> T + Clone + Send + 'static,
+    ) -> Result<T, PoolError> {
+        for _ in 0..=slots.len() {
+            let watches = self.watches(slots.iter().copied()).into_iter().map(|(_, watch)| watch);
+            let (watches, core, work) = (watches.collect::<Vec<Arc<Watch>>>(), self.clone(), work.clone());
+            if let Some(done) = self.work.watched(&watches, move || work(&core)) {
                 return Ok(done);
             }
         }
@@ -545,7 +556,7 @@ impl Core {
                 self.take_out(slot, self.probe_state(member));
             } else if self.has_lost_objects(member) {
                 // It comes back at once, to be brought up to date.
-                "its folder 'objects' is gone: what lay there is made anew".clone_into(&mut member.last_error.lock());
+                LOST_OBJECTS.clone_into(&mut member.last_error.lock());
                 self.take_out(slot, DiskState::Faulted);
             }
         }

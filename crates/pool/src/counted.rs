@@ -128,6 +128,10 @@ impl DiskIo for CountedDisk {
     fn watch(&self) -> Option<Arc<Watch>> {
         Some(Arc::clone(&self.watch))
     }
+
+    fn settle(&self) {
+        self.inner.settle();
+    }
 }
 
 impl CountedFile {

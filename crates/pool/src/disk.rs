@@ -67,6 +67,8 @@ pub trait DiskIo: Send + Sync + Debug + 'static {
     fn watch(&self) -> Option<Arc<Watch>> {
         None
     }
+    /// It is in use from now on (H6).
+    fn settle(&self) {}
 }
 
 /// An open file.

@@ -21,6 +21,7 @@ use crate::error::PoolError;
 use crate::filedisk::{self, FileDisks};
 use crate::label::{Label, Usage};
 use crate::member::{DiskState, ErrorKind, MemberDisk};
+use crate::patient;
 use crate::pool::{Pool, read_labels};
 use crate::sidecar::Sidecar;
 use crate::write::now_ms;
@@ -279,7 +280,7 @@ impl Pool {
 
     /// Name and history of the pool on these disks, without opening it.
     pub fn history_of(disks: &[PathBuf]) -> Result<(String, Vec<Event>), PoolError> {
-        let found = read_labels(&FileDisks, disks);
+        let found = read_labels(&*patient::over(Arc::new(FileDisks)), disks);
         let Some(name) = found.labelled.first().map(|disk| disk.label.name.clone()) else {
             let paths: Vec<String> = disks.iter().map(|path| path.display().to_string()).collect();
             return Err(PoolError::NoPool(paths.join(", ")));

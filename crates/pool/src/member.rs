@@ -187,7 +187,7 @@ impl MemberDisk {
 
     /// From now on calls to `io` are counted and watched as those to this disk.
     pub fn watched(&self, io: Arc<dyn DiskIo>) -> Arc<dyn DiskIo> {
-        let watch: Arc<Watch> = Arc::default();
+        let watch = io.watch().unwrap_or_default();
         *self.watch.write() = Arc::clone(&watch);
         Arc::new(CountedDisk { inner: io, counts: Arc::clone(&self.counts), watch })
     }
@@ -196,10 +196,10 @@ impl MemberDisk {
         self.watch.read().clone()
     }
 
+    /// Takes a disk in use whose calls are counted ([`Self::watched`]).
     pub fn attach(&self, io: Arc<dyn DiskIo>, lock: Box<dyn Any + Send + Sync>, path: PathBuf) {
         *self.path.write() = path;
         *self.space.lock() = io.space().ok().map(|space| (None, space));
-        let io = if io.watch().is_some() { io } else { self.watched(io) };
         *self.io.write() = Some(io);
         *self.lock.lock() = Some(lock);
         self.resilvered_bytes.store(0, Ordering::Relaxed);
@@ -270,6 +270,14 @@ impl MemberDisk {
         };
         *self.last_error.lock() = error.to_owned();
         counter.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// It is up to date: why it was out of use is over. Errors that were counted are told until they are cleared.
+    pub fn forget_why_out(&self) {
+        let counters = [&self.read_errors, &self.write_errors, &self.checksum_errors];
+        if counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0) {
+            self.last_error.lock().clear();
+        }
     }
 
     pub fn clear_errors(&self) {

@@ -23,11 +23,13 @@ use crate::index::{Graveyard, Index};
 use crate::journal::Journal;
 use crate::label::{self, Label, Usage};
 use crate::member::{DiskState, ErrorKind, MemberDisk};
+use crate::patient;
 use crate::repair;
 use crate::scrub;
 use crate::settle;
 use crate::store::PoolStore;
 use crate::tombstones::{self, Tombstones};
+use crate::watch::HANGS;
 use crate::work::Work;
 
 /// How long closing waits for what is being moved or repaired: one object at most, unless a disk hangs.
@@ -76,6 +78,7 @@ impl Pool {
     /// Opens a pool: believes the right label, locks the disks, replays the journal.
     pub fn open(options: OpenOptions) -> BoxFuture<'static, Result<Self, PoolError>> {
         Box::pin(async move {
+            let options = OpenOptions { opener: patient::over(options.opener.clone()), ..options };
             let cancelled = || PoolError::Cancelled(options.name.clone().unwrap_or_default());
             let of_task = options.clone();
             let opened = options.opener.work().blocking(move || open_blocking(&of_task)).await;
@@ -90,6 +93,7 @@ impl Pool {
             if core.members.iter().all(|member| member.is_writable()) {
                 tombstones.sweep(&core).await?;
             }
+            core.members.iter().filter_map(|member| member.io().ok()).for_each(|io| io.settle());
             let worker = tokio::spawn(repair::run(core.clone()));
             let historian = tokio::spawn(history::run(core.clone()));
             let scrubber = tokio::spawn(scrub::run(core.clone()));
@@ -226,6 +230,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.core.closed.store(true, Ordering::Release);
+        self.core.scrubs.forget_who_counts();
         self.worker.abort();
         self.historian.abort();
         self.scrubber.abort();
@@ -251,12 +256,14 @@ pub struct Labelled {
 pub struct Directories {
     pub labelled: Vec<Labelled>,
     pub damaged: Vec<Damaged>,
+    /// Where nothing answers.
+    pub hanging: Vec<PathBuf>,
     /// Why others cannot be used.
     pub notes: Vec<String>,
 }
 
 pub fn read_labels(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Directories {
-    let Directories { mut labelled, mut damaged, mut notes } = Directories::default();
+    let Directories { mut labelled, mut damaged, mut hanging, mut notes } = Directories::default();
     let mut seen = Vec::new();
     for path in paths {
         let path = absolute(path);
@@ -264,6 +271,7 @@ pub fn read_labels(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Directories {
             Ok(disk) => disk,
             Err(error) => {
                 notes.push(format!("{}: {error}", path.display()));
+                hanging.extend((error.kind() == std::io::ErrorKind::TimedOut).then_some(path));
                 continue;
             }
         };
@@ -282,17 +290,24 @@ pub fn read_labels(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Directories {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 notes.push(format!("{}: no larder disk", path.display()));
             }
-            Err(error) => notes.push(format!("{}: {error}", path.display())),
+            Err(error) => {
+                notes.push(format!("{}: {error}", path.display()));
+                hanging.extend((error.kind() == std::io::ErrorKind::TimedOut).then_some(path));
+            }
         }
     }
-    Directories { labelled, damaged, notes }
+    Directories { labelled, damaged, hanging, notes }
 }
 
 fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal), PoolError> {
-    let Directories { mut labelled, mut damaged, mut notes } = read_labels(&*options.opener, &options.disks);
+    let Directories { mut labelled, mut damaged, mut hanging, mut notes } =
+        read_labels(&*options.opener, &options.disks);
     let unusable: Vec<String> = notes.iter().cloned().chain(damaged.iter().map(Damaged::note)).collect();
     let pool = choose_pool(options, &labelled, &unusable)?;
-    add_hinted(&*options.opener, pool, &mut labelled, &mut damaged);
+    let hinted = hinted(&*options.opener, pool, &labelled);
+    labelled.extend(hinted.labelled.into_iter().filter(|disk| disk.label.pool == pool));
+    damaged.extend(hinted.damaged);
+    hanging.extend(hinted.hanging);
     let (ours, foreign): (Vec<_>, Vec<_>) = labelled.into_iter().partition(|disk| disk.label.pool == pool);
     for disk in foreign {
         notes.push(format!("{} belongs to another pool, '{}': not used", disk.path.display(), disk.label.name));
@@ -308,6 +323,9 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal), PoolErro
     let (host, host_id) = filedisk::host();
     let owner = format!("process {} on {host}", std::process::id());
     let members = assemble(&winner, ours, &owner, &mut notes)?;
+    for member in members.iter().filter(|member| hanging.contains(&*member.path.read()) && !member.is_readable()) {
+        HANGS.clone_into(&mut member.last_error.lock());
+    }
     adopt::adopt(&winner, &members, &claimed, damaged, &owner, &mut notes)?;
     check_enough(&winner, &members)?;
     let before = winner.clone();
@@ -379,7 +397,7 @@ fn choose_pool(options: &OpenOptions, labelled: &[Labelled], notes: &[String]) -
 }
 
 /// Members that were not named are looked for where they were last seen.
-fn add_hinted(opener: &dyn DiskOpener, pool: Uuid, labelled: &mut Vec<Labelled>, damaged: &mut Vec<Damaged>) {
+fn hinted(opener: &dyn DiskOpener, pool: Uuid, labelled: &[Labelled]) -> Directories {
     let mut hints: Vec<PathBuf> = Vec::new();
     for disk in labelled.iter().filter(|disk| disk.label.pool == pool) {
         for member in &disk.label.members {
@@ -389,9 +407,7 @@ fn add_hinted(opener: &dyn DiskOpener, pool: Uuid, labelled: &mut Vec<Labelled>,
             }
         }
     }
-    let found = read_labels(opener, &hints);
-    labelled.extend(found.labelled.into_iter().filter(|disk| disk.label.pool == pool));
-    damaged.extend(found.damaged);
+    read_labels(opener, &hints)
 }
 
 /// Two directories with one disk id: a copy was made. The newer counts; if none is, the one at the
@@ -478,7 +494,8 @@ fn assemble(
         if entry.offline {
             continue;
         }
-        let lock = match disk.disk.lock(owner) {
+        let io = member.watched(disk.disk);
+        let lock = match io.lock(owner) {
             Ok(lock) => lock,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 let holder = error.to_string();
@@ -503,7 +520,7 @@ fn assemble(
             member.count(ErrorKind::Checksum, "its label was damaged");
         }
         let suspect = disk.second || entry.suspect;
-        member.attach(disk.disk, lock, disk.path);
+        member.attach(io, lock, disk.path);
         member.in_sync.store(in_sync, Ordering::Release);
         member.suspect.store(suspect, Ordering::Release);
         member.set_state(if in_sync && !suspect { DiskState::Online } else { DiskState::Resilvering });

@@ -31,6 +31,8 @@ use crate::stray;
 use crate::work::Turns;
 
 const OBJECTS: &str = "objects";
+/// Of a disk that is brought up to date like one that was away.
+pub const LOST_OBJECTS: &str = "its folder 'objects' is gone: what lay there is made anew";
 /// How often a header is read that says what its file's name does not.
 const HEADER_TRIES: usize = 3;
 /// Files to be unlinked once more; a disk with more of them is hardly a disk.
@@ -298,8 +300,8 @@ impl Core {
         if member.io().and_then(|io| create::prepare(&*io)).is_err() {
             return false;
         }
-        let why = "its folder 'objects' is gone: what lay there is made anew";
-        self.count_error(member, ErrorKind::Read, why);
+        LOST_OBJECTS.clone_into(&mut member.last_error.lock());
+        self.event(EventKind::DiskOut, format!("{}: {LOST_OBJECTS}", member.path.read().display()));
         member.in_sync.store(false, Ordering::Release);
         member.set_state(DiskState::Resilvering);
         self.write_labels(|_| {})
@@ -437,7 +439,8 @@ impl Core {
         }
         let disk = self.opener.open_disk(path)?;
         // One that is still read goes on being watched by what reads it.
-        let disk = if member.is_readable() { disk } else { member.watched(disk) };
+        let was_readable = member.is_readable();
+        let disk = if was_readable { disk } else { member.watched(disk) };
         let label = match crate::label::read_copies(&*disk) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(crate::adopt::UNLABELLED),
             read => read?,
@@ -479,7 +482,9 @@ impl Core {
         };
         self.files.clear();
         self.merge_inventory(slot, inventory, &*disk)?;
-        member.attach(disk, lock, path.to_owned());
+        let disk = if was_readable { member.watched(disk) } else { disk };
+        member.attach(disk.clone(), lock, path.to_owned());
+        disk.settle();
         let trusted = self.failures() == 0 && !member.is_suspect();
         member.set_state(if trusted { DiskState::Online } else { DiskState::Resilvering });
         tracing::info!(pool = %self.name, disk = %path.display(), was_read_only, "disk is back");

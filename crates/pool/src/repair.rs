@@ -197,6 +197,7 @@ impl Core {
         let narrow = self.narrow_text();
         for member in back.iter().filter(|member| member.state() == DiskState::Resilvering) {
             member.set_state(DiskState::Online);
+            member.forget_why_out();
             let bytes = ByteSize(member.resilvered_bytes.load(Ordering::Relaxed));
             self.event(EventKind::Resilvered, format!("{}: {bytes} made anew{narrow}", member.path.read().display()));
         }

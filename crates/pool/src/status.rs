@@ -1,6 +1,7 @@
 //! What a pool says about itself, and what pools lie on a set of directories.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::filedisk::FileDisks;
 use crate::label::{self, Label, Usage};
 use crate::layout::Layout;
 use crate::member::{DiskState, MemberDisk};
+use crate::patient;
 use crate::pool::{Labelled, Pool, read_labels};
 use crate::scrub::ScrubStatus;
 use crate::settle::Moving;
@@ -288,7 +290,7 @@ impl Pool {
 
     /// The pools that lie on these directories. Changes nothing, needs no lock.
     pub fn scan(paths: &[PathBuf]) -> Vec<FoundPool> {
-        let labelled = read_labels(&FileDisks, paths).labelled;
+        let labelled = read_labels(&*patient::over(Arc::new(FileDisks)), paths).labelled;
         let mut pools: Vec<Uuid> = labelled.iter().map(|disk| disk.label.pool).collect();
         pools.sort();
         pools.dedup();

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 /// is not waiting for a slow disk, and should be answered before the other.
 pub const CALL_SECONDS_MAX: u64 = 30;
 /// A whole filesystem is synced with all that others have written to it.
-const SYNC_ALL_SECONDS_MAX: u64 = 600;
+pub const SYNC_ALL_SECONDS_MAX: u64 = 600;
 pub const HANGS: &str = "it does not answer: a call has been waiting for 30 seconds";
 
 /// The calls to a disk since it was attached.
@@ -61,7 +61,8 @@ impl Watch {
         self.enter_for(SYNC_ALL_SECONDS_MAX)
     }
 
-    fn enter_for(&self, seconds: u64) -> io::Result<Call<'_>> {
+    /// A call that may take so long.
+    pub fn enter_for(&self, seconds: u64) -> io::Result<Call<'_>> {
         let mut calls = self.calls.lock();
         if self.is_closed() {
             return Err(hangs());

@@ -80,6 +80,20 @@ pub use crate::session::Session;
 pub use crate::session::SessionACL;
 pub use crate::session::SessionUnmounter;
 
+/// Entry points for fuzzing: with coverage by `cargo fuzz` (`--cfg fuzzing`), or by the tests of whoever
+/// asks for the feature `fuzzing`.
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing {
+    /// Decodes `data` as a request of the kernel, and everything that an answer looks at. `data` is to be
+    /// aligned to 8 bytes.
+    pub fn request(data: &[u8]) {
+        if let Ok(request) = crate::ll::AnyRequest::try_from(data) {
+            let _ = request.to_string();
+        }
+    }
+}
+
 mod access_flags;
 mod bsd_file_flags;
 mod channel;

@@ -334,7 +334,7 @@ impl Continuation {
 
 /// Top-level frame dispatch. Returns the frame to push into the writer
 /// channel, or `None` if the request elicits no response (CANCEL).
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, feature = "fuzzing"))]
 pub(crate) async fn dispatch_frame(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,

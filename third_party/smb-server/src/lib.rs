@@ -373,9 +373,9 @@ pub mod wire {
     pub use crate::proto::messages;
 }
 
-/// Entry points for the cargo-fuzz targets in `fuzz/`. Built only with
-/// `--cfg fuzzing`, which `cargo fuzz` sets.
-#[cfg(fuzzing)]
+/// Entry points for fuzzing, with coverage by `cargo fuzz` (`--cfg fuzzing`) or
+/// by the tests of whoever asks for the feature `fuzzing`.
+#[cfg(any(fuzzing, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing {
     use std::sync::Arc;
@@ -395,6 +395,134 @@ pub mod fuzzing {
     /// Parses `data` as an SMB2 header.
     pub fn header(data: &[u8]) {
         let _ = Smb2Header::parse(data);
+    }
+
+    /// Splits `data` into the requests of a frame on each state of a
+    /// connection, and parses the body of each as its command says.
+    pub fn requests(data: &[u8]) {
+        use crate::conn::chain;
+        use crate::proto::messages::Dialect;
+
+        for dialect in [None, Some(Dialect::Smb202), Some(Dialect::Smb311)] {
+            let Ok(requests) = chain::split(data, dialect) else {
+                continue;
+            };
+            let _ = chain::check_encrypted(&requests, 1);
+            for request in requests {
+                let body = &data[request.range][crate::proto::header::SMB2_HEADER_LEN..];
+                let _ = chain::payload_size(request.header.command, body);
+                self::body(request.header.command, body);
+            }
+        }
+    }
+
+    /// Parses `data` as the body of each request, whatever its command.
+    pub fn bodies(data: &[u8]) {
+        use crate::proto::header::Command;
+
+        for command in [
+            Command::Negotiate,
+            Command::SessionSetup,
+            Command::Logoff,
+            Command::TreeConnect,
+            Command::TreeDisconnect,
+            Command::Create,
+            Command::Close,
+            Command::Flush,
+            Command::Read,
+            Command::Write,
+            Command::Lock,
+            Command::Ioctl,
+            Command::Cancel,
+            Command::Echo,
+            Command::QueryDirectory,
+            Command::ChangeNotify,
+            Command::QueryInfo,
+            Command::SetInfo,
+            Command::OplockBreak,
+        ] {
+            body(command, data);
+        }
+    }
+
+    /// Parses the body of a request. What parses can be written again.
+    fn body(command: crate::proto::header::Command, data: &[u8]) {
+        use crate::proto::header::Command;
+        use crate::proto::messages::*;
+
+        macro_rules! parse {
+            ($request:ty) => {
+                if let Ok(request) = <$request>::parse(data) {
+                    request.write_to(&mut Vec::new()).expect("it was parsed");
+                }
+            };
+        }
+        match command {
+            Command::Negotiate => {
+                parse!(NegotiateRequest);
+                for count in [1, 8, u16::MAX] {
+                    let _ = NegotiateContext::parse_list(data, count);
+                }
+            }
+            Command::SessionSetup => parse!(SessionSetupRequest),
+            Command::Logoff => parse!(LogoffRequest),
+            Command::TreeConnect => parse!(TreeConnectRequest),
+            Command::TreeDisconnect => parse!(TreeDisconnectRequest),
+            Command::Create => parse!(CreateRequest),
+            Command::Close => parse!(CloseRequest),
+            Command::Flush => parse!(FlushRequest),
+            Command::Read => parse!(ReadRequest),
+            Command::Write => {
+                let shared = WriteRequest::parse_shared(&crate::Bytes::copy_from_slice(data));
+                let shared = shared.ok().map(|(_, bytes)| bytes);
+                let whole = WriteRequest::parse(data).ok().map(|request| request.data);
+                assert_eq!(shared.as_deref(), whole.as_deref());
+                parse!(WriteRequest);
+            }
+            Command::Lock => parse!(LockRequest),
+            Command::Ioctl => parse!(IoctlRequest),
+            Command::Cancel => parse!(CancelRequest),
+            Command::Echo => parse!(EchoRequest),
+            Command::QueryDirectory => parse!(QueryDirectoryRequest),
+            Command::ChangeNotify => parse!(ChangeNotifyRequest),
+            Command::QueryInfo => parse!(QueryInfoRequest),
+            Command::SetInfo => parse!(SetInfoRequest),
+            Command::OplockBreak => {
+                parse!(OplockBreakAck);
+                parse!(LeaseBreakAck);
+            }
+        }
+    }
+
+    /// Parses `data` as what requests carry: a security descriptor, the inputs of
+    /// IOCTL, the target of a rename, paths and patterns.
+    pub fn inputs(data: &[u8]) {
+        crate::security::fuzz(data);
+        crate::handlers::copychunk::fuzz(data);
+        crate::handlers::ioctl::fuzz(data);
+        crate::handlers::set_info::fuzz(data);
+        let Some(units) = crate::utils::utf16le_to_units(data) else {
+            return;
+        };
+        let _ = crate::SmbPath::from_utf16(&units);
+        let name = String::from_utf16_lossy(&units);
+        let (pattern, name) = name.split_once('|').unwrap_or((&name, &name));
+        let _ = crate::Pattern::new(pattern, true).matches(name);
+    }
+
+    /// Takes `data` for an encrypted frame, under each cipher.
+    pub fn transform(data: &[u8]) {
+        use crate::proto::crypto::encrypt::{self, Cipher};
+
+        if !encrypt::is_transform(data) {
+            return;
+        }
+        let _ = encrypt::transform_session_id(data);
+        for cipher in (1..=4).filter_map(Cipher::from_id) {
+            let key = vec![7; cipher.key_len()];
+            let session = encrypt::SessionCipher::new(cipher, &key, &key);
+            let _ = session.decrypt(crate::Bytes::copy_from_slice(data));
+        }
     }
 
     /// Decodes `data` as a SPNEGO NegTokenInit and as a NegTokenResp.

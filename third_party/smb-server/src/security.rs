@@ -220,6 +220,17 @@ impl SecurityDescriptor {
     }
 }
 
+/// Parses `data` as a descriptor. What parses is written to the same.
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+pub(crate) fn fuzz(data: &[u8]) {
+    for parts in [Parts::OWNER, Parts::GROUP, Parts::DACL, 7].map(Parts) {
+        if let Some(parsed) = SecurityDescriptor::parse(data, parts) {
+            let written = parsed.encode(parts);
+            assert_eq!(SecurityDescriptor::parse(&written, parts), Some(parsed));
+        }
+    }
+}
+
 fn encode_acl(rules: &[Ace], out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[ACL_REVISION, 0, 0, 0]);

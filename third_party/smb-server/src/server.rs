@@ -882,7 +882,7 @@ impl SmbServer {
         .await
     }
 
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, fuzzing, feature = "fuzzing"))]
     pub(crate) fn state(&self) -> Arc<ServerState> {
         self.state.clone()
     }

@@ -204,6 +204,31 @@ impl Daemon {
         self.storage.all().into_iter().map(|pool| (pool.clone(), schedule(&pool))).collect()
     }
 
+    /// A spare that took a disk's place is named by the file from then on. While a disk is away the file is left as it is:
+    /// who wrote it may know better where that one lies.
+    async fn name_disks(&self) {
+        let mut state = self.state.lock().await;
+        for pool in self.storage.all() {
+            let Some(known) = state.config.pool(&pool.name).map(|known| known.disks.clone()) else { continue };
+            let Some(disks) = pool.disks_if_whole() else { continue };
+            let is_named = known.len() == disks.len() && disks.iter().all(|disk| known.contains(disk));
+            // A path may be written in other ways.
+            let real = |disk: &PathBuf| disk.canonicalize().unwrap_or_else(|_| disk.clone());
+            let places: Vec<PathBuf> = disks.iter().map(real).collect();
+            if is_named || known.iter().all(|disk| places.contains(&real(disk))) {
+                continue;
+            }
+            let set = |editor: &mut Editor| {
+                editor.set_pool_disks(&pool.name, &disks);
+                Ok(())
+            };
+            match self.edit(&mut state, set).await {
+                Ok(()) => tracing::info!(pool = %pool.name, "the configuration names its disks as they are now"),
+                Err(failure) => tracing::warn!(pool = %pool.name, "{}", failure.message),
+            }
+        }
+    }
+
     /// Waits for nothing: a command that looks for the daemon of some disks asks every daemon.
     pub(crate) fn info(&self) -> DaemonInfo {
         let mut disks: BTreeMap<String, Vec<PathBuf>> =

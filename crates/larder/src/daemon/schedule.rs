@@ -20,6 +20,7 @@ const AFTER_THE_HOUR: Duration = Duration::from_secs(5);
 /// Runs until the daemon stops.
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     loop {
+        daemon.name_disks().await;
         let now = Local::now();
         let past = u64::from(now.minute() * 60 + now.second());
         tokio::time::sleep(Duration::from_secs(3600 - past) + AFTER_THE_HOUR).await;

@@ -1,8 +1,10 @@
 //! Scrubs of open pools, and what their findings mean for files.
 
+use std::sync::{Arc, Weak};
+
 use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, Failure, PoolScrub, PoolStatus, ScrubStatus};
 use larder_base::shell;
-use larder_volume::{DamageReport, DamagedObject};
+use larder_volume::{DamageReport, DamagedObject, Registry};
 
 use super::storage::OpenPool;
 use super::translate;
@@ -84,8 +86,7 @@ impl OpenPool {
     /// What is lost of files and metadata, and how many damaged objects are of neither.
     async fn damage(&self) -> (Damage, u64) {
         let (damaged, more) = self.pool.damage();
-        let object = |one: &larder_pool::Damage| DamagedObject { path: one.object.clone(), ranges: one.ranges.clone() };
-        let objects: Vec<DamagedObject> = damaged.iter().map(object).collect();
+        let objects = damaged_objects(&damaged);
         match self.registry.damaged_files(&objects).await {
             Ok(report) => {
                 let unused = report.unused.len() as u64;
@@ -98,6 +99,23 @@ impl OpenPool {
             }
         }
     }
+}
+
+fn damaged_objects(damaged: &[larder_pool::Damage]) -> Vec<DamagedObject> {
+    let object = |one: &larder_pool::Damage| DamagedObject { path: one.object.clone(), ranges: one.ranges.clone() };
+    damaged.iter().map(object).collect()
+}
+
+/// For the pool's history, which counts what `status` counts.
+pub(super) fn unused_in(registry: Weak<Registry>) -> larder_pool::CountUnused {
+    Arc::new(move |damaged| {
+        let registry = registry.clone();
+        Box::pin(async move {
+            let Some(registry) = registry.upgrade() else { return 0 };
+            let report = registry.damaged_files(&damaged_objects(&damaged)).await;
+            report.map_or(0, |report| report.unused.len() as u64)
+        })
+    })
 }
 
 /// What no file uses any more is no error: garbage collection takes it away.

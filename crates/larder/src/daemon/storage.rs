@@ -25,7 +25,7 @@ use crate::config::VolumeName;
 pub(crate) struct OpenPool {
     pub(crate) name: String,
     pub(super) pool: Arc<Pool>,
-    pub(super) registry: Registry,
+    pub(super) registry: Arc<Registry>,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -52,7 +52,11 @@ impl OpenPool {
             clock: Arc::new(SystemClock::default()),
         };
         match Registry::open(backing, MemoryBudget { total_bytes: memory.0 }).await {
-            Ok(registry) => Ok(Self { name, pool, registry }),
+            Ok(registry) => {
+                let registry = Arc::new(registry);
+                pool.count_unused_with(super::scrub::unused_in(Arc::downgrade(&registry)));
+                Ok(Self { name, pool, registry })
+            }
             Err(error) => {
                 // The registry's failure is the one to tell.
                 let _ = pool.close().await;
@@ -83,6 +87,13 @@ impl OpenPool {
     pub(crate) fn disks_staying(&self) -> Vec<PathBuf> {
         let disks = self.pool.status().disks.into_iter();
         disks.filter(|disk| !disk.leaving).map(|disk| disk.path).collect()
+    }
+
+    /// Where its disks lie, if all are there and none leaves.
+    pub(crate) fn disks_if_whole(&self) -> Option<Vec<PathBuf>> {
+        let status = self.pool.status();
+        let is_there = |disk: &larder_pool::DiskStatus| disk.state == larder_pool::DiskState::Online && !disk.leaving;
+        status.disks.iter().all(is_there).then(|| status.disks.into_iter().map(|disk| disk.path).collect())
     }
 
     /// Changes the disks or the layout; `dry_run` only says what that would mean.

@@ -3,7 +3,7 @@
 use larder_api::{ByteRange, Damage, PoolScrub, PoolStatus, ScrubStatus};
 use larder_base::units::{ByteSize, Elapsed};
 
-use super::{Paint, advice, folded, moving};
+use super::{Paint, advice, folded, moving, shown};
 use crate::times;
 
 /// Damaged files that are listed without being asked for all.
@@ -130,7 +130,7 @@ fn errors(damage: &Damage, listed: usize) -> String {
     let files = damage.files.iter().flat_map(|file| {
         let names = match file.paths.as_slice() {
             [] => vec![format!("{}: <removed file, inode {}>", file.volume, file.inode)],
-            paths => paths.iter().map(|path| format!("{}:{path}", file.volume)).collect(),
+            paths => paths.iter().map(|path| format!("{}:{}", file.volume, shown(path))).collect(),
         };
         names.into_iter().map(|name| format!("{name}  ({})", ranges(&file.ranges)))
     });
@@ -158,7 +158,7 @@ fn ranges(ranges: &[ByteRange]) -> String {
 }
 
 fn disk_tree(pool: &PoolStatus, paint: Paint) -> String {
-    let names: Vec<String> = pool.disks.iter().map(|d| d.path.display().to_string()).collect();
+    let names: Vec<String> = pool.disks.iter().map(|d| shown(&d.path.display().to_string()).into_owned()).collect();
     let width = names.iter().map(|n| n.chars().count() + 2).chain([pool.name.chars().count(), 4]).max().unwrap_or(4);
     let state_width = pool.disks.iter().map(|d| d.state.len()).chain([pool.state.len(), 8]).max().unwrap_or(8);
     let mut text = format!(

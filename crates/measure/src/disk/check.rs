@@ -97,6 +97,7 @@ impl Checker<'_> {
     fn facts(&self, given: &Path) -> DiskReport {
         let mut report = DiskReport {
             given: given.to_owned(),
+            place: None,
             is_device: false,
             mount: None,
             space: None,
@@ -113,6 +114,7 @@ impl Checker<'_> {
             }
             Target::Folder { real, mount } => {
                 report.space = self.space(&real);
+                report.place = self.place(&real);
                 let below = self.machine.below_mount(&mount);
                 report.mount = Some(mount);
                 if self.is_absent(given) {
@@ -137,7 +139,8 @@ impl Checker<'_> {
     }
 
     fn target(&self, given: &Path) -> Target {
-        if given.starts_with("/dev") && !given.starts_with("/dev/shm") {
+        let is_folder = self.machine.is_live() && given.is_dir();
+        if given.starts_with("/dev") && !given.starts_with("/dev/shm") && !is_folder {
             return match self.machine.device_name(given) {
                 Some(name) => Target::Device(name),
                 None => Target::Nothing("it is not a block device of this machine".to_owned()),
@@ -173,6 +176,11 @@ impl Checker<'_> {
             inodes: stat.f_files,
             inodes_free: stat.f_favail,
         })
+    }
+
+    fn place(&self, folder: &Path) -> Option<(u64, u64)> {
+        let stat = rustix::fs::stat(folder).ok().filter(|_| self.machine.is_live())?;
+        Some((stat.st_dev, stat.st_ino))
     }
 
     fn ask_smart(&mut self, report: &mut DiskReport, at: usize) {

@@ -78,6 +78,9 @@ pub struct Space {
 pub struct DiskReport {
     /// As it was given.
     pub given: PathBuf,
+    /// Device and number of the folder: two paths with the same are one place.
+    #[serde(skip)]
+    pub place: Option<(u64, u64)>,
     /// A block device itself instead of a folder.
     pub is_device: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -59,7 +59,7 @@ impl Machine {
         let real = if self.is_live() { path.canonicalize().ok()? } else { path.to_owned() };
         let inside = real.strip_prefix("/dev").ok()?;
         let name = inside.to_str()?.replace('/', "!");
-        if self.exists(Path::new("/sys/class/block").join(&name)) {
+        if !name.is_empty() && self.exists(Path::new("/sys/class/block").join(&name)) {
             return Some(name);
         }
         // /dev/mapper/NAME may be a node of its own instead of a link to dm-N.

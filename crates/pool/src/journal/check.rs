@@ -5,6 +5,7 @@
 //! written over meanwhile is asked before anything is made good, under the lock that giving it away needs.
 
 use std::io;
+use std::sync::Arc;
 
 use super::format::{ALIGN_BYTES, SegmentHeader};
 use super::replay::{self, SegmentImage};
@@ -30,13 +31,14 @@ struct Due {
 }
 
 /// Reads each segment in use from every copy and makes those equal that differ. Blocks.
-pub fn check_copies(core: &Core, shared: &Shared) -> Records {
+pub fn check_copies(core: &Arc<Core>, shared: &Shared) -> Records {
     let (dues, slots) = due(shared);
     let mut found = Records::default();
     for due in dues {
         let copies = core.work.side_by_side(slots.clone(), |slot| {
             let disk = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
-            read_segment(core, &*disk, due.file, due.bytes.min(SEGMENT_BYTES_MAX))
+            let (core, file, bytes) = (core.clone(), due.file, due.bytes.min(SEGMENT_BYTES_MAX));
+            core.clone().work.on_disk(&disk, move |disk| read_segment(&core, disk, file, bytes))
         });
         let copies: Vec<Vec<u8>> = copies.into_iter().map(io::Result::unwrap_or_default).collect();
         let of_copies = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, due.file));

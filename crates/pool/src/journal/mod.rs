@@ -391,7 +391,12 @@ impl LogStore for Journal {
         let shared = self.shared.clone();
         self.core
             .blocking(move |core| {
-                locations.into_iter().map(|(id, location)| read_entry(core, &shared, &stream, id, location)).collect()
+                let slots = shared.state.lock().segments.copies().to_vec();
+                let read = move |core: &Arc<Core>| {
+                    let read = |(id, location): &(u64, _)| read_entry(core, &shared, &stream, *id, *location);
+                    locations.iter().map(read).collect::<Result<Vec<_>, _>>()
+                };
+                core.without_hanging(&slots, read).unwrap_or_else(|error| Err(LogError::Poisoned(error.to_string())))
             })
             .await
             .map_err(|error| LogError::Poisoned(error.to_string()))?

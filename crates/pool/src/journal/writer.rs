@@ -1135,13 +1135,16 @@ fn go_on(pool: Uuid, image: &SegmentImage, end: u64, file: u32) -> Option<Curren
 /// Writes the bytes of a segment as they should be to one disk.
 pub fn heal_copy(core: &Core, slot: u8, file: u32, found: &replay::Scanned) -> io::Result<()> {
     let io = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
-    io.make_directory(DIRECTORY)?;
-    let target = io.open(&file_name(file), true).or_else(|_| io.create(&file_name(file)))?;
-    for (at, piece) in found.pieces() {
-        target.write_at(&mut [IoSlice::new(piece)], at as u64)?;
-    }
-    target.sync()?;
-    io.sync_directory(DIRECTORY)
+    let pieces: Vec<(usize, Vec<u8>)> = found.pieces().map(|(at, piece)| (at, piece.to_vec())).collect();
+    core.work.on_disk(&io, move |io| {
+        io.make_directory(DIRECTORY)?;
+        let target = io.open(&file_name(file), true).or_else(|_| io.create(&file_name(file)))?;
+        for (at, piece) in &pieces {
+            target.write_at(&mut [IoSlice::new(piece)], *at as u64)?;
+        }
+        target.sync()?;
+        io.sync_directory(DIRECTORY)
+    })
 }
 
 /// Makes another copy of every segment out of what those that there are hold between them: what is damaged on one of

@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use futures::stream;
 use larder_base::units::{ByteSize, Elapsed};
 use parking_lot::Mutex;
@@ -62,6 +63,8 @@ use verify::{ObjectDone, Outcome, ShardCheck};
 const WINDOW: usize = 32;
 /// What a crash may make a scrub do again.
 const SAVE_EVERY: Duration = Duration::from_secs(15);
+/// How long the end waits to know what is of use.
+const COUNT_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often somebody who waits for the end looks.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -71,7 +74,6 @@ const PAUSE: u8 = 1;
 const STOP: u8 = 2;
 
 /// The scrub of a pool: at most one.
-#[derive(Debug)]
 pub struct Scrubs {
     state: Mutex<State>,
     wish: AtomicU8,
@@ -83,7 +85,11 @@ pub struct Scrubs {
     /// Bytes were lost since the counters were zero: not all was answered.
     pub has_lost: AtomicBool,
     pub saving: Mutex<()>,
+    unused: Mutex<Option<CountUnused>>,
 }
+
+/// How many of these damaged objects nobody uses any more. What that is, others know: it is no error for people.
+pub type CountUnused = Arc<dyn Fn(Vec<Damage>) -> BoxFuture<'static, u64> + Send + Sync>;
 
 /// Streams of a disk that does not seek.
 const STREAMS_MAX: u32 = 2;
@@ -119,11 +125,17 @@ impl Default for Scrubs {
             in_repair: Mutex::default(),
             has_lost: AtomicBool::new(false),
             saving: Mutex::default(),
+            unused: Mutex::default(),
         }
     }
 }
 
 impl Scrubs {
+    /// It may hold what holds the pool.
+    pub fn forget_who_counts(&self) {
+        *self.unused.lock() = None;
+    }
+
     pub fn is_repairing(&self, object: &Object) -> bool {
         self.in_repair.lock().contains(&object.version)
     }
@@ -199,16 +211,18 @@ impl Core {
             (Outcome::Interrupted, _) => ScrubPhase::Stopped,
             (Outcome::Done, _) => ScrubPhase::Finished,
         };
+        let unused = if phase == ScrubPhase::Finished { self.count_unused().await } else { 0 };
         let (kind, text) = {
             let is_current = |damage: &Damage| self.is_damaged_still(damage);
             let mut state = self.scrubs.state.lock();
             state.end(phase, now_ms(), is_current);
-            let Some(status) = state.status() else { return };
+            let Some(mut status) = state.status() else { return };
             if phase == ScrubPhase::Finished {
                 // All has been read: what was lost before and is gone by now is lost no more.
                 let is_lost = status.unrepaired > 0 || state.damage() != (Vec::new(), 0);
                 self.scrubs.has_lost.store(is_lost, Ordering::Release);
             }
+            status.unrepaired = status.unrepaired.saturating_sub(unused);
             match (phase, outcome) {
                 (ScrubPhase::Finished, _) => (EventKind::ScrubFinished, result_text(&status)),
                 (_, Outcome::Faulted) => (EventKind::ScrubPaused, "too many disks are out of use".to_owned()),
@@ -219,6 +233,15 @@ impl Core {
         tracing::info!(pool = %self.name, "scrub: {} {text}", kind.name());
         self.event(kind, text);
         let _ = self.blocking(|core| core.save_scrub()).await;
+    }
+
+    async fn count_unused(&self) -> u64 {
+        let damage = self.scrubs.state.lock().damage().0;
+        let count = self.scrubs.unused.lock().clone().filter(|_| !damage.is_empty());
+        match count {
+            Some(count) => tokio::time::timeout(COUNT_WAIT_MAX, count(damage)).await.unwrap_or(0),
+            None => 0,
+        }
     }
 
     /// One object: all its shards at once, each when its disk's turn has come.
@@ -256,6 +279,7 @@ impl Core {
 
     /// The pool is being closed: what was read so far is kept, and no scrub touches a disk any more.
     pub async fn stop_scrubbing(self: &Arc<Self>) {
+        self.scrubs.forget_who_counts();
         for turns in &self.scrubs.turns {
             // Whoever reads has seen by now that the pool is closed.
             drop(turns.places.acquire_many(PLACES).await);
@@ -319,6 +343,11 @@ fn result_text(status: &ScrubStatus) -> String {
 }
 
 impl Pool {
+    /// Who is asked which damage concerns nobody, until the pool is closed.
+    pub fn count_unused_with(&self, count: CountUnused) {
+        *self.core.scrubs.unused.lock() = Some(count);
+    }
+
     /// Begins a scrub, or goes on with one that was paused. `why` is for the history.
     pub async fn scrub_start(&self, why: &str) -> Result<(), PoolError> {
         let core = &self.core;

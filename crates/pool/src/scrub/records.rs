@@ -34,12 +34,14 @@ impl Core {
     }
 
     /// A label that is damaged is written again with all others, as when a disk's state changes.
-    fn scrub_labels(&self) -> Records {
+    fn scrub_labels(self: &Arc<Self>) -> Records {
         let readable: Vec<&MemberDisk> = self.members.iter().filter(|member| member.is_readable()).collect();
         let damaged = self.work.side_by_side(readable.clone(), |member| {
-            let io = member.io()?;
-            let names = [label::LABEL_NAME, label::SECOND_NAME].into_iter();
-            Ok(names.filter(|name| !self.label_is_intact(&*io, name)).collect::<Vec<_>>())
+            let core = self.clone();
+            self.work.on_disk(&member.io()?, move |io| {
+                let names = [label::LABEL_NAME, label::SECOND_NAME].into_iter();
+                Ok(names.filter(|name| !core.label_is_intact(io, name)).collect::<Vec<_>>())
+            })
         });
         let mut errors = 0;
         for (member, names) in readable.into_iter().zip(damaged) {

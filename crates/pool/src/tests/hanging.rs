@@ -114,6 +114,52 @@ async fn all_goes_on_without_a_disk_that_hangs() {
     }
 }
 
+/// H4: at opening nobody watches yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_is_opened_without_a_disk_that_hangs() {
+    for (disk, frozen) in [(0, Frozen::Writes), (1, Frozen::All), (2, Frozen::All)] {
+        let bench = Bench::new(3);
+        let pool = bench.create(Layout::Raidz1).await;
+        for id in 1..=3 {
+            put(&pool, id).await;
+            append(&pool, id).await;
+        }
+        drop(pool);
+        bench.faults(disk).freeze(frozen);
+        let pool = Arc::new(soon("opening", bench.open()).await);
+        let status = pool.status();
+        assert_eq!(status.state, PoolState::Degraded);
+        assert!(format!("{status:?}").contains(HANGS), "{status:?}");
+        soon("reading", verify(&pool, 3)).await;
+        soon("a put", put(&pool, 4)).await;
+        soon("the journal", append(&pool, 4)).await;
+        soon("a check", pool.check()).await.unwrap();
+        assert_eq!(soon("reconnecting", pool.reconnect()).await.unwrap(), 0, "a call has not returned");
+        bench.faults(disk).thaw();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(pool.reconnect().await.unwrap(), 1, "{:?}", pool.status());
+        soon("repair", pool.repaired()).await;
+        assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
+        drop(Arc::into_inner(pool).unwrap());
+        std::fs::remove_dir_all(&bench.disks[(disk + 1) % 3]).unwrap();
+        verify(&bench.open().await, 4).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_more_that_hang_than_may_be_gone_it_is_refused() {
+    let bench = Bench::new(3);
+    drop(bench.create(Layout::Raidz1).await);
+    bench.faults(0).freeze(Frozen::All);
+    bench.faults(2).freeze(Frozen::All);
+    let refused = soon("opening", Pool::open(bench.open_options())).await.unwrap_err().to_string();
+    assert!(refused.contains(HANGS), "{refused}");
+    bench.faults(0).thaw();
+    bench.faults(2).thaw();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(bench.open().await.status().state, PoolState::Online);
+}
+
 /// What was promised while it hung, by the others alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_hung_is_out_of_date() {

@@ -12,6 +12,8 @@
 
 mod convert;
 mod dir;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod invalidate;
 mod ops;
 mod session;

@@ -18,6 +18,8 @@
 //! S3: a password is known by its NT hash alone, and that lies on disk sealed. See [`secret`].
 
 mod feed;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod handle;
 mod names;
 mod people;

@@ -1704,7 +1704,9 @@ mod op {
                     arg: data.fetch()?,
                     data: data.fetch_all(),
                 };
-                assert!(out.data().len() == out.arg.size as usize);
+                if out.data().len() != out.arg.size as usize {
+                    return None;
+                }
                 out
             }),
             fuse_opcode::FUSE_STATFS => Operation::StatFs(StatFs { header }),
@@ -1723,7 +1725,9 @@ mod op {
                     name: data.fetch_str()?,
                     value: data.fetch_all(),
                 };
-                assert!(out.value.len() == out.arg.size as usize);
+                if out.value.len() != out.arg.size as usize {
+                    return None;
+                }
                 out
             }),
             fuse_opcode::FUSE_GETXATTR => Operation::GetXAttr(GetXAttr {
@@ -2210,7 +2214,9 @@ impl<'a> TryFrom<&'a [u8]> for AnyRequest<'a> {
         }
         Ok(Self {
             header,
-            data: &data[size_of::<fuse_in_header>()..header.len as usize],
+            data: data
+                .get(size_of::<fuse_in_header>()..header.len as usize)
+                .ok_or(RequestError::InsufficientData)?,
         })
     }
 }

@@ -107,6 +107,14 @@ impl Copy {
     }
 }
 
+/// Parses `data` as the input of FSCTL_SRV_COPYCHUNK.
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+pub(crate) fn fuzz(data: &[u8]) {
+    if let Ok(copy) = Copy::parse(data) {
+        assert!(copy.chunks.len() * CHUNK_BYTES <= data.len());
+    }
+}
+
 fn le_u64(b: &[u8]) -> u64 {
     u64::from_le_bytes(b.try_into().expect("8 bytes"))
 }

@@ -248,6 +248,12 @@ fn new_name(buffer: &[u8]) -> Result<(SmbPath, bool), u32> {
     Ok((path, head[0] != 0))
 }
 
+/// Parses `data` as the target of a rename or of a hard link.
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+pub(crate) fn fuzz(data: &[u8]) {
+    let _ = new_name(data);
+}
+
 /// FileLinkInformation (MS-FSA 2.1.5.15.6). A target that is open is not
 /// replaced.
 async fn link(

@@ -11,7 +11,10 @@ pub(in crate::disk) fn beside(one: &DiskReport, other: &DiskReport, other_is_mem
         true => format!("{} (a member)", other.given.display()),
         false => other.given.display().to_string(),
     };
-    if let Some(finding) = same_place(&one.given, &other.given, &title) {
+    // The folder above one that does not exist is the place of many.
+    let is_there = |report: &DiskReport| report.findings.iter().all(|finding| finding.code != "missing");
+    let is_same = one.place.is_some() && one.place == other.place && is_there(one) && is_there(other);
+    if let Some(finding) = same_place(&one.given, &other.given, is_same, &title) {
         return vec![finding];
     }
     let mine = || one.devices.iter().map(|d| &d.device);
@@ -36,7 +39,7 @@ pub(in crate::disk) fn beside(one: &DiskReport, other: &DiskReport, other_is_mem
     found
 }
 
-fn same_place(one: &Path, other: &Path, title: &str) -> Option<Finding> {
+fn same_place(one: &Path, other: &Path, is_same: bool, title: &str) -> Option<Finding> {
     let refuse = |what: String| {
         Some(
             Finding::new(Level::Refuse, "same-place", what, "a pool wants one place for each disk")
@@ -45,6 +48,9 @@ fn same_place(one: &Path, other: &Path, title: &str) -> Option<Finding> {
     };
     if one == other {
         return refuse(format!("it is given twice: {title}"));
+    }
+    if is_same {
+        return refuse(format!("it is the same folder as {title}, by another path"));
     }
     if one.starts_with(other) || other.starts_with(one) {
         return refuse(format!("it lies within {title}, or that within it"));

@@ -1,0 +1,57 @@
+//! What the SMB server decodes: frames, requests, what they carry, logons, remote procedure calls. The decoders are the
+//! library's (`smb_server::fuzzing`); names, rules and times are ours.
+
+use smb_server::fuzzing as library;
+
+use super::{names, times};
+
+/// A frame: requests one after the other.
+pub fn smb_frame(data: &[u8]) {
+    library::frame(data);
+    library::header(data);
+    library::requests(data);
+}
+
+/// The body of any request.
+pub fn smb_request(data: &[u8]) {
+    library::bodies(data);
+}
+
+/// What requests carry: security descriptors, copy-chunk, targets of renames, paths, patterns.
+pub fn smb_input(data: &[u8]) {
+    library::inputs(data);
+}
+
+/// What comes with a CREATE, and the answers to breaks.
+pub fn smb_context(data: &[u8]) {
+    library::durable_ask(data);
+    library::durable_context(data);
+    library::lease_context(data);
+    library::lease_ack(data);
+}
+
+pub fn smb_logon(data: &[u8]) {
+    library::spnego(data);
+    library::ntlm(data);
+}
+
+pub fn smb_encrypted(data: &[u8]) {
+    library::transform(data);
+}
+
+pub fn smb_rpc(data: &[u8]) {
+    library::rpc_pdu(data);
+    library::rpc_association(data);
+    library::srvsvc_request(data);
+}
+
+/// Names and times. N1: what is shown of a name leads back to it.
+pub fn smb_name(data: &[u8]) {
+    if !data.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        let shown = names::shown(data);
+        assert!(*names::stored(&shown) == *data || names::verbatim(&shown) == Some(data), "{shown:?}");
+    }
+    if let Some(ticks) = data.first_chunk::<8>() {
+        let _ = times::timestamp(u64::from_le_bytes(*ticks));
+    }
+}
