@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// The huge page of x86-64, and of AArch64 with pages of 4 KiB. Where it is another, slots are ordinary memory.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 const REGION_BYTES: usize = 4 * HUGE_PAGE_BYTES;
 /// What touching a huge page may take (S2). Clearing one takes 0.1 to 0.5 ms.
 const HUGE_PAGE_COST_MAX: Duration = Duration::from_millis(2);
@@ -225,9 +225,21 @@ fn choose_pages(region: &mut [u8]) {
     }
 }
 
+/// Huge pages for memory that is about to be filled, as far as whole ones lie in it. Its bytes stay or become zeros.
+///
+/// For what is made once and used for long: how dear a first touch is does not count there (S2).
+pub fn use_huge_pages(memory: &mut [u8]) {
+    let skip = memory.as_ptr().align_offset(HUGE_PAGE_BYTES).min(memory.len());
+    let whole = (memory.len() - skip) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    let Some(pages) = memory.get_mut(skip..skip + whole).filter(|pages| !pages.is_empty()) else { return };
+    // Of an allocator's memory that was in use before: small pages are not made huge, only new ones are.
+    advise(pages, Advice::LinuxDontNeed);
+    advise(pages, Advice::LinuxHugepage);
+}
+
 /// A hint; a kernel that does not know it changes nothing.
 fn advise(memory: &mut [u8], advice: Advice) {
-    // SAFETY: whole pages of a private anonymous mapping that the caller has to itself. Their bytes stay or become zeros.
+    // SAFETY: whole pages of private anonymous memory that the caller has to itself. Their bytes stay or become zeros.
     #[allow(unsafe_code)]
     let _ = unsafe { rustix::mm::madvise(memory.as_mut_ptr().cast(), memory.len(), advice) };
 }
@@ -258,6 +270,20 @@ mod tests {
         assert_eq!(SLOTS.counts(), (1, 0));
         drop(slots);
         assert_eq!(SLOTS.counts(), (4, 2 * PER_REGION - 4));
+    }
+
+    #[test]
+    fn only_whole_huge_pages_are_touched() {
+        for length in [0, 100, HUGE_PAGE_BYTES - 1, 3 * HUGE_PAGE_BYTES] {
+            let mut memory = vec![7_u8; length];
+            use_huge_pages(&mut memory);
+            assert!(memory.iter().all(|byte| matches!(byte, 0 | 7)));
+            let skip = memory.as_ptr().align_offset(HUGE_PAGE_BYTES).min(length);
+            let end = skip + (length - skip) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+            assert!(memory.iter().enumerate().all(|(at, byte)| *byte == 7 || (skip..end).contains(&at)), "{length}");
+            memory.fill(9);
+            assert!(memory.iter().all(|byte| *byte == 9));
+        }
     }
 
     #[test]

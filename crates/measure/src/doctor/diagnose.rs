@@ -4,12 +4,14 @@ use serde::Serialize;
 
 use super::advice::{Advice, help};
 use super::describe::{Described, Measured, Path, What};
+use super::limits::DiskKind;
 use super::misleading::{from_memory, misleading};
 use super::questions::{Question, questions};
 use super::remarks::remarks;
 use super::stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, count, link_of, stages, used};
 use super::suspects::{
-    IRQ_PERCENT, STEAL_PERCENT, Suspicion, THROTTLED_PERCENT, beside_the_processor, losses, slower_wire, suspect,
+    INNER_TRACKS, IRQ_PERCENT, STEAL_PERCENT, Suspicion, THROTTLED_PERCENT, beside_the_processor, losses, slower_wire,
+    suspect,
 };
 use super::words::{client_processor, path_words, processor, rate_words};
 
@@ -483,7 +485,9 @@ fn missing(described: &Described, measured: &Measured, stages: &[Stage]) -> Stri
     if described.shape(measured).layout.is_raidz() && measured.what.is_random() && described.record_bytes.is_none() {
         wanted.push("say how large records are (record =)");
     }
-    if measured.cores_percent.is_empty() {
+    if measured.how.others_work {
+        wanted.insert(0, "the cores were full of somebody else's work meanwhile: stop that, and measure again");
+    } else if measured.cores_percent.is_empty() {
         wanted.push("watch the cores meanwhile");
     }
     if measured.path == Path::Share {
@@ -492,10 +496,26 @@ fn missing(described: &Described, measured: &Measured, stages: &[Stage]) -> Stri
         }
         wanted.push("look at the other end");
     }
+    if inner_tracks(described, measured, stages) {
+        wanted.insert(0, "see where the file lies: a hard disk's inner tracks have half of the outer ones' rate");
+    }
     if wanted.is_empty() {
-        wanted.push("what do they share that is not described: a chipset's uplink, a hub, memory?");
+        wanted.push(match count(&used(described, measured)) {
+            0 | 1 => {
+                "measure the disk alone, with nothing between (larder bench disk DEVICE), and then what comes after it"
+            }
+            _ => "what do they share that is not described: a chipset's uplink, a hub, memory?",
+        });
     }
     wanted.join(", and ")
+}
+
+/// Whether a hard disk that gives so much of its rate may just be read further in.
+fn inner_tracks(described: &Described, measured: &Measured, stages: &[Stage]) -> bool {
+    let disks = used(described, measured);
+    let turns = !disks.is_empty() && disks.iter().all(|(disk, _)| disk.kind.is_some_and(DiskKind::turns));
+    let first = stages.first().filter(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual);
+    turns && !measured.what.is_random() && first.is_some_and(|s| measured.rate >= s.capacity * INNER_TRACKS)
 }
 
 /// Over the network counts most, because that is what people feel; then what is on the machine itself.
@@ -533,7 +553,7 @@ fn latest<'a>(of_kind: impl Iterator<Item = &'a Finding>) -> Option<&'a Finding>
 fn verdict(described: &Described, findings: &[Finding]) -> (String, Confidence) {
     let picked = foremost(findings);
     if picked.is_empty() {
-        return (on_paper(described), Confidence::Open);
+        return (on_paper(described, findings.first()), Confidence::Open);
     }
     let parts: Vec<&str> = picked.iter().map(|f| f.sentence.as_str()).collect();
     let confidence = picked.iter().map(|f| f.confidence).min().unwrap_or(Confidence::Open);
@@ -561,7 +581,8 @@ fn fills_its_wire(described: &Described, finding: &Finding) -> bool {
 }
 
 /// Without a measurement: what would be the limit, if all is as described.
-fn on_paper(described: &Described) -> String {
+/// What was measured instead is told.
+fn on_paper(described: &Described, instead: Option<&Finding>) -> String {
     let path = if described.network.is_some() { Path::Share } else { Path::Local };
     let expected = [What::Read, What::Write].map(|what| {
         let imagined = imagined(path, what);
@@ -571,8 +592,9 @@ fn on_paper(described: &Described) -> String {
     });
     let expected: Vec<String> = expected.into_iter().flatten().collect();
     let paper = if expected.is_empty() { String::new() } else { format!(" On paper {}.", expected.join("; ")) };
+    let instead = instead.map_or(String::new(), |finding| format!(" ({})", finding.sentence));
     format!(
-        "nothing was measured that could be explained: measure the disks, then the network, then both together.{paper}"
+        "nothing was measured that could be explained{instead}: measure the disks, then the network, then both together.{paper}"
     )
 }
 

@@ -50,9 +50,18 @@ pub fn examine(machine: &Machine, reading: Reading, evidence: &Evidence) -> Resu
             diagnosis.remarks.extend(of_bench(bench));
             join(&mut diagnosis, &notices, &reading);
         }
+        None if is_empty(&reading) => {
+            diagnosis.verdict = "nothing could be read: there is neither /proc nor /sys of a machine".to_owned();
+        }
         None => on_paper(&mut diagnosis, &notices),
     }
     Ok(Examination { version: 1, reading: here.then_some(reading), diagnosis, notices })
+}
+
+/// A folder that holds no copy of a machine.
+fn is_empty(reading: &Reading) -> bool {
+    let host = reading.host.memory_bytes.is_none() && reading.host.kernel.is_none();
+    host && reading.drives.is_empty() && reading.nics.is_empty()
 }
 
 fn of_bench(bench: &BenchResult) -> Vec<String> {

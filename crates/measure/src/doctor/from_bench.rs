@@ -261,6 +261,8 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
         s.filter(|_| !foreign).map(|s| cores(s, run)).unwrap_or_default()
     };
     let server_cores = watched(server);
+    let full = |s: &Samples| cores(s, run).iter().any(|busy| *busy >= CORE_FULL_PERCENT);
+    let others_work = idle && full(&run.samples);
     let elsewhere = elsewhere(run, sides);
     let remote = elsewhere.is_some();
     let mean = |of: fn(&CoreSeries) -> &Vec<f64>| server.map(|s| mean_of(s.cores.iter().map(of)));
@@ -300,6 +302,7 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
             retransmits_percent: retransmits(run, path),
             disk_busy_percent: server
                 .and_then(|s| s.disks.iter().map(|d| mean_of([&d.busy].into_iter())).reduce(f64::max)),
+            others_work,
         },
     })
 }

@@ -5,7 +5,8 @@
 use larder_base::units::ByteSize;
 use serde::Serialize;
 
-use super::describe::{Described, Disk, Layout, Link, Measured, Path, What, is_bond};
+use super::describe::{Described, Disk, Layout, Link, Measured, Network, Path, What, is_bond};
+use super::diagnose::SLOW_WIRE_BYTES_PER_S;
 use super::limits::{DiskKind, Duplex, Wire};
 use super::misleading::misleading;
 use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, client_of, count, layout, link_of, used};
@@ -285,16 +286,25 @@ fn other_share<'a>(case: &Case<'a>) -> Option<&'a Measured> {
     case.described.measured.iter().filter(|_| lossy && case.measured.path == Path::Share).find(other)
 }
 
-/// What a link negotiates holds for both directions: where only one is slow, it is something else.
+/// What a link negotiates holds for both directions: where only one is slow, it is something else. What has no name among
+/// such links may well be sold so: a line to the Internet.
 fn one_direction(case: &Case) -> Option<(String, String)> {
     let other = other_way(case).filter(|_| case.measured.path == Path::Net)?;
-    let half = case.described.network.as_ref()?.wire.as_ref().is_some_and(|w| w.duplex == Duplex::Half);
+    let network = case.described.network.as_ref()?;
+    let half = network.wire.as_ref().is_some_and(|w| w.duplex == Duplex::Half);
     (!half).then_some(())?;
-    let why = format!(
-        "the other one gives {} on the same wire: another MTU at one end, flow control, or a card's offloads",
-        bytes_words(other.rate)
-    );
+    let gives = format!("the other one gives {} on the same wire", bytes_words(other.rate));
+    if is_line(network) {
+        let why = format!("{gives}, and lines to the Internet are sold with less in one direction");
+        return said(&format!("this direction of {}", network.name), why);
+    }
+    let why = format!("{gives}: another MTU at one end, flow control, or a card's offloads");
     said("something that slows this direction alone", why)
+}
+
+/// No wire of the house by its name: what it gives in one direction says nothing of the other.
+pub(super) fn is_line(network: &Network) -> bool {
+    network.wire.is_none() || network.round_trip_s.is_some_and(|s| s >= FAR_S)
 }
 
 fn interrupts(case: &Case) -> Option<(String, String)> {
@@ -350,8 +360,12 @@ fn network_rung(case: &Case) -> Option<(Wire, (String, String))> {
         let most = if wire.practical < 20e6 { wire.practical * RUNG_OVER } else { wire.line };
         rate >= wire.practical * near && rate <= most && !passed(wire)
     };
+    // What is usual of a card or stick needs no wire as slow as that.
+    let usual = |s: &&Stage| s.kind == StageKind::Disks && s.basis == Basis::Usual;
+    let usual = case.stages.iter().filter(usual).any(|s| (s.capacity_low..=s.capacity).contains(&case.measured.rate));
+    let explained = |wire: &Wire| usual && wire.practical <= SLOW_WIRE_BYTES_PER_S;
     let wire = case.described.network.as_ref().filter(|_| over_network(case))?.wire.as_ref()?;
-    let lower = wire.rungs_below().into_iter().find(fits)?;
+    let lower = wire.rungs_below().into_iter().find(|wire| fits(wire) && !explained(wire))?;
     let words = said(&format!("a part of the way that runs at {}", lower.name), rung_words(case, wire, &lower))?;
     Some((lower, words))
 }
@@ -480,7 +494,7 @@ fn one_alone(case: &Case, disks: &[(&Disk, u32)]) -> Option<f64> {
 /// No more than so many disks' rate is that of something they share, however little of it they use.
 const AS_ONE: f64 = 1.5;
 /// The inner tracks of a hard disk have about half of the outer ones' rate.
-const INNER_TRACKS: f64 = 0.45;
+pub(super) const INNER_TRACKS: f64 = 0.45;
 
 /// Equal disks that each give less than is said of them: data sheets have the outermost track, and nobody measured one.
 fn slower_than_said(case: &Case) -> Option<(String, String)> {
@@ -526,6 +540,8 @@ fn shared(case: &Case) -> Option<(String, String)> {
     let common = case.described.links.iter().filter(|link| disks.iter().all(|(disk, _)| disk.via.contains(&link.name)));
     match common.filter(loaded).min_by(|a, b| a.read.total_cmp(&b.read)) {
         Some(link) => said(&format!("{} and the controller behind it", link.name), why),
+        // Nothing speaks for what nobody described, where the disks themselves were seen to be busy.
+        None if disks_wait(case).is_some() => None,
         None => said(
             "something the disks share that is not described (a chipset's uplink, a controller, memory, or the processor)",
             why,
@@ -563,11 +579,17 @@ fn nearly(cores: &[f64]) -> Option<String> {
     Some(format!("one core was busy {busiest:.0} % of the time, and short waits count as free time"))
 }
 
-/// One thread that wanders shows as several half-busy cores.
+/// A core with so many times what the next one does is somebody's own.
+const OWN_CORE: f64 = 2.0;
+
+/// One thread that wanders shows as several cores that do about the same. One that does most of the work, with room left,
+/// is where another thread stays: together they are several, each of which waits.
 fn one_thread(case: &Case) -> Option<(String, String)> {
-    let cores = &case.measured.cores_percent;
+    let mut cores = case.measured.cores_percent.clone();
+    cores.sort_by(|a, b| b.total_cmp(a));
     let sum: f64 = cores.iter().sum();
-    let wanders = cores.len() > 1 && cores.iter().all(|c| *c < 85.0) && (92.0..=112.0).contains(&sum);
+    let [first, second, ..] = cores.as_slice() else { return None };
+    let wanders = *first < 85.0 && *first <= second * OWN_CORE && (92.0..=112.0).contains(&sum);
     wanders.then_some(())?;
     said(
         "one thread of work",
@@ -615,8 +637,10 @@ fn processor_elsewhere(case: &Case) -> Option<(String, String)> {
             && !m.cores_percent.is_empty()
             && m.cores_percent.iter().all(|c| *c >= super::diagnose::CORE_FULL_PERCENT)
             && (0.5..=2.0).contains(&(m.rate / case.measured.rate))
+            && misleading(case.described, m).is_none()
     };
-    let other = case.described.measured.iter().filter(|_| case.measured.cores_percent.is_empty()).find(alike)?;
+    let unwatched = case.measured.cores_percent.is_empty() && !case.measured.how.others_work;
+    let other = case.described.measured.iter().filter(|_| unwatched).find(alike)?;
     let why = format!(
         "{} kept all cores busy at {}; watch them in this one too",
         super::words::path_words(other),

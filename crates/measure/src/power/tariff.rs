@@ -6,6 +6,8 @@ use super::kwh_per_year;
 
 const MINUTES_PER_DAY: u32 = 24 * 60;
 const MINUTES_PER_WEEK: u32 = 7 * MINUTES_PER_DAY;
+/// Rounding, in prices times minutes.
+const SAME_PRICE: f64 = 1e-6;
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /// A flat price, and windows of the week that have another.
@@ -58,10 +60,27 @@ impl Tariff {
         (0..MINUTES_PER_WEEK).map(|minute| self.price_at(minute)).sum::<f64>() / f64::from(MINUTES_PER_WEEK)
     }
 
-    /// The lowest price, and the first minute of the week that has it.
-    pub fn cheapest(&self) -> (f64, u32) {
-        let prices = (0..MINUTES_PER_WEEK).map(|minute| (self.price_at(minute), minute));
-        prices.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((self.price_per_kwh, 0))
+    /// The first minute of the week at which a job of that time costs least: a long one goes on beyond the cheapest hour.
+    pub fn cheapest_start(&self, seconds: f64) -> u32 {
+        if self.windows.is_empty() {
+            return 0;
+        }
+        // Whole weeks cost the same whenever they begin.
+        let minutes = ((seconds / 60.0).ceil() % f64::from(MINUTES_PER_WEEK)) as usize;
+        let mut sums = vec![0.0];
+        for minute in 0..2 * MINUTES_PER_WEEK {
+            sums.push(sums.last().copied().unwrap_or(0.0) + self.price_at(minute));
+        }
+        let cost =
+            |start: usize| sums.get(start + minutes).zip(sums.get(start)).map_or(0.0, |(end, begin)| end - begin);
+        let mut best = (0, cost(0));
+        for start in 1..MINUTES_PER_WEEK as usize {
+            // Sums differ by rounding where prices do not.
+            if cost(start) < best.1 - SAME_PRICE {
+                best = (start, cost(start));
+            }
+        }
+        best.0 as u32
     }
 
     pub fn per_year(&self, watts: f64) -> f64 {
@@ -173,8 +192,23 @@ mod tests {
         assert_eq!(at(0, 5), 0.20);
         let mean = (5.0 * (16.0 * 0.40 + 8.0 * 0.20) + 2.0 * 24.0 * 0.10) / 168.0;
         assert!((tariff.mean_price() - mean).abs() < 1e-9, "{} {mean}", tariff.mean_price());
-        assert_eq!(tariff.cheapest(), (0.10, 5 * 24 * 60));
+        assert_eq!(tariff.cheapest_start(600.0), 5 * 24 * 60);
+        // Two days and a night: the weekend, and what is cheap before it.
+        assert_eq!(minute_name(tariff.cheapest_start(50.0 * 3600.0)), "Fri 22:00");
         assert_eq!(minute_name(5 * 24 * 60 + 61), "Sat 01:01");
+    }
+
+    /// An hour for nothing at noon is no time for eight.
+    #[test]
+    fn a_long_job_begins_where_all_of_it_is_cheap() {
+        let gift = Window::parse("sun", "12:00", "13:00", 0.0).unwrap();
+        let night = Window::parse("all", "22:00", "06:00", 0.20).unwrap();
+        let tariff = Tariff { windows: vec![night, gift], ..Tariff::flat(0.40, "EUR") };
+        assert_eq!(minute_name(tariff.cheapest_start(3600.0)), "Sun 12:00");
+        assert_eq!(minute_name(tariff.cheapest_start(8.0 * 3600.0)), "Mon 22:00");
+        let begin = tariff.cheapest_start(24.0 * 3600.0);
+        assert!(tariff.of_job(1000.0, 24.0 * 3600.0, begin) < 16.0 * 0.40 + 8.0 * 0.20 - 0.39);
+        assert_eq!(Tariff::flat(0.39, "EUR").cheapest_start(600.0), 0);
     }
 
     #[test]

@@ -63,14 +63,14 @@ pub fn what_if(
 ) -> Option<WhatIf> {
     let settings = settings.get(..settings.len().min(SETTINGS_MAX)).unwrap_or_default();
     let slowest = settings.iter().map(|s| s.seconds).fold(0.0, f64::max);
-    let start = tariff.map_or(0, |tariff| tariff.cheapest().1);
     let mut choices: Vec<Choice> = settings
         .iter()
         .map(|setting| {
             let job_j = setting.watts * setting.seconds;
             let waiting_s = slowest - setting.seconds;
-            let later = start.saturating_add((setting.seconds / 60.0) as u32);
             let priced = |tariff: &Tariff| {
+                let start = tariff.cheapest_start(setting.seconds);
+                let later = start.saturating_add((setting.seconds / 60.0) as u32);
                 tariff.of_job(setting.watts, setting.seconds, start) + tariff.of_job(idle_watts, waiting_s, later)
             };
             let cost = tariff.map(priced);
@@ -85,10 +85,14 @@ pub fn what_if(
             }
         })
         .collect();
-    choices.sort_by(|a, b| a.total_wh.total_cmp(&b.total_wh));
+    // With prices that change the least energy is not always the least money.
+    let windows = tariff.is_some_and(|tariff| !tariff.windows.is_empty());
+    let costs = |choice: &Choice| choice.cost.filter(|_| windows).unwrap_or(choice.total_wh);
+    choices.sort_by(|a, b| costs(a).total_cmp(&costs(b)));
     let currency = tariff.map(|tariff| tariff.currency.clone());
     let verdict = verdict(&choices, currency.as_deref(), per_year)?;
-    let cheapest_start = tariff.filter(|tariff| !tariff.windows.is_empty()).map(|_| minute_name(start));
+    let begin = |(tariff, best): (&Tariff, &Choice)| minute_name(tariff.cheapest_start(best.setting.seconds));
+    let cheapest_start = tariff.zip(choices.first()).filter(|_| windows).map(begin);
     Some(WhatIf { currency, idle_watts, per_year, choices, verdict, cheapest_start })
 }
 
@@ -108,6 +112,13 @@ fn verdict(choices: &[Choice], currency: Option<&str>, per_year: f64) -> Option<
         true => "although it is slower",
         false => "and is not slower",
     };
+    if saved < 0.0 {
+        let worst = &worst.setting.name;
+        return Some(format!(
+            "'{name}' costs least, at the cheapest time: it takes {:.2} Wh more than '{worst}', of which more is cheap, {speed}{money}",
+            -saved
+        ));
+    }
     Some(format!(
         "'{name}' costs least: {saved:.2} Wh ({percent:.1} %) less than '{}' each time, {speed}{money}",
         worst.setting.name
@@ -138,6 +149,7 @@ pub fn parse_setting(text: &str) -> Result<Setting, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::power::tariff::Window;
 
     fn settings(texts: &[&str]) -> Vec<Setting> {
         texts.iter().map(|text| parse_setting(text).unwrap()).collect()
@@ -169,6 +181,24 @@ mod tests {
         let found = what_if(&settings(&["slow=60:20m", "fast=90:10m"]), 5.0, None, 52.0, Some(&tariff)).unwrap();
         assert_eq!(found.choices[0].setting.name, "fast");
         assert!(what_if(&[], 5.0, None, 1.0, Some(&tariff)).is_none());
+    }
+
+    /// 20 hours do not fit into a cheap night, and 8 do.
+    #[test]
+    fn with_changing_prices_money_decides() {
+        let night = Window::parse("all", "22:00", "06:00", 0.10).unwrap();
+        let tariff = Tariff { windows: vec![night], ..Tariff::flat(0.50, "EUR") };
+        let found = what_if(&settings(&["slow=40:20h", "fast=110:8h"]), 0.0, None, 12.0, Some(&tariff)).unwrap();
+        // 880 Wh at 0.10, and 800 Wh of which 480 at 0.50.
+        assert_eq!(found.choices[0].setting.name, "fast");
+        assert!((found.choices[0].cost.unwrap() - 0.088).abs() < 1e-9);
+        assert!((found.choices[1].cost.unwrap() - (0.24 + 0.032)).abs() < 1e-9);
+        assert_eq!(found.cheapest_start.as_deref(), Some("Mon 22:00"));
+        assert!(
+            found.verdict.starts_with("'fast' costs least, at the cheapest time: it takes 80.00 Wh more"),
+            "{}",
+            found.verdict
+        );
     }
 
     #[test]

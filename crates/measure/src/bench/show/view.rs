@@ -449,9 +449,21 @@ fn random(result: &BenchResult, top: u8) -> Option<String> {
     medians.filter(|m| m.is_finite()).reduce(f64::max).map(|m| format!("random reads {}", units::iops(m)))
 }
 
-/// A bench without bulk transfers is named after its first run.
+/// A bench without bulk transfers: the most operations of each kind at its top, or its first run.
 fn only(result: &BenchResult) -> Option<String> {
-    let run = runs(result).iter().find(|r| misleading(r).is_none() && r.median().is_some_and(f64::is_finite))?;
+    let trusted = || runs(result).iter().filter(|r| misleading(r).is_none() && r.median().is_some_and(f64::is_finite));
+    let top = trusted().max_by_key(|r| rank(r.layer))?.layer;
+    let kinds =
+        [(Kind::RandomRead, "random reads"), (Kind::RandomWrite, "random writes"), (Kind::RandomMixed, "random 75/25")];
+    let best = kinds.iter().filter_map(|(kind, verb)| {
+        let of = trusted().filter(|r| r.layer == top && r.workload.kind == *kind);
+        Some(format!("{verb} {}", units::iops(of.filter_map(Run::median).reduce(f64::max)?)))
+    });
+    let best: Vec<String> = best.collect();
+    if !best.is_empty() {
+        return Some(format!("{}: {}", words::layer(top), best.join(", ")));
+    }
+    let run = trusted().next()?;
     let median = unit(run).show(run.median()?);
     Some(format!("{}, {} {median}", words::layer(run.layer), words::workload(&run.workload)))
 }

@@ -3,7 +3,7 @@
 use larder_base::units::ByteSize;
 
 use super::{Candidate, GAIN_MIN, Means, STORAGE, candidate, candidates, forget, forget_together};
-use crate::doctor::describe::{Described, Disk, How, Layout, Measured, What};
+use crate::doctor::describe::{Described, Disk, How, Layout, Measured, Path, What};
 use crate::doctor::diagnose::Finding;
 use crate::doctor::limits::{DiskKind, Wire};
 use crate::doctor::stages::{Slowest, StageKind, count, slowest, stages, through_wire, used};
@@ -32,6 +32,8 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
         && record > block
     {
         let mut after = forget_together(described);
+        // What one disk gave through a pool it gave in records of the old size.
+        after.measured.retain(|m| m.path == Path::Disks || !m.what.is_random());
         after.record_bytes = Some(block.max(RECORD_BYTES_MIN));
         let size = ByteSize(block.max(RECORD_BYTES_MIN));
         let how =

@@ -9,8 +9,8 @@ use super::{Candidate, Means, STORAGE, at_stage, candidate, forget};
 use crate::doctor::describe::{Described, Disk, Measured, Path, Side};
 use crate::doctor::diagnose::{CORE_FULL_PERCENT, Finding, explain};
 use crate::doctor::limits::{DiskKind, Wire};
-use crate::doctor::stages::{StageKind, client_of, stages, used};
-use crate::doctor::suspects::{better_client, opposite, slower_network};
+use crate::doctor::stages::{Basis, StageKind, client_of, stages, used};
+use crate::doctor::suspects::{better_client, is_line, opposite, slower_network};
 
 pub(super) fn suspected(
     described: &Described,
@@ -50,13 +50,12 @@ pub(super) fn suspected(
             vec![one]
         }
         "one-direction" => {
-            let mut one = candidate(
-                "both directions as fast as the better one",
-                Means::Change,
-                "the same MTU at both ends and on the switch: ip link set IFACE mtu 1500; then one by one: ethtool -A IFACE rx off tx off, ethtool -K IFACE gro off tso off",
-                forget(described, &[Path::Net]),
-                measured,
-            );
+            let what = "both directions as fast as the better one";
+            let (means, how) = match described.network.as_ref().is_some_and(is_line) {
+                true => (Means::Purchase, "a line that is sold with as much in this direction"),
+                false => (Means::Change, BOTH_WAYS),
+            };
+            let mut one = candidate(what, means, how, forget(described, &[Path::Net]), measured);
             one.at_most = opposite(described, measured).map_or(f64::INFINITY, |other| other.rate);
             vec![one]
         }
@@ -77,7 +76,11 @@ pub(super) fn suspected(
         "host-steals" => vec![calmer_host(described, measured)],
         "throttled" => not_throttled(described, measured).into_iter().collect(),
         "degraded" => rebuilt(described, measured).into_iter().collect(),
-        "disks-wait" => disks(described, measured),
+        "disks-wait" => {
+            let mut all = disks(described, measured);
+            all.extend(as_fast_as_described(described, measured));
+            all
+        }
         "rung-below" => {
             let lanes = |disk: &Disk| disk.connection.as_ref().is_some_and(Wire::is_pcie);
             let disk = used(described, measured).iter().any(|(disk, _)| lanes(disk)) && measured.path != Path::Net;
@@ -139,6 +142,16 @@ pub(super) fn suspected(
         _ => Vec::new(),
     }
 }
+
+/// Disks that are waited for and give much less than is said of them: more of them would be waited for alike.
+fn as_fast_as_described(described: &Described, measured: &Measured) -> Option<Candidate> {
+    stages(described, measured).into_iter().find(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual)?;
+    let how = "find the one that is waited for: iostat -x 5 (await, %util), smartctl -a for errors and pending sectors, larder bench disk for each alone; then: is it full, in pieces, or does memory swap?";
+    let after = forget(described, STORAGE);
+    Some(candidate("the disks as fast as they are described", Means::Change, how, after, measured))
+}
+
+const BOTH_WAYS: &str = "the same MTU at both ends and on the switch: ip link set IFACE mtu 1500; then one by one: ethtool -A IFACE rx off tx off, ethtool -K IFACE gro off tso off";
 
 fn full_cores(measured: &Measured) -> bool {
     measured.cores_percent.iter().chain(&measured.how.client_cores).any(|busy| *busy >= CORE_FULL_PERCENT)

@@ -362,6 +362,9 @@ pub struct How {
     /// How busy disks were, in percent of the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_busy_percent: Option<f64>,
+    /// Cores were full, and not of this: they say nothing of it, and it says little of the box.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub others_work: bool,
 }
 
 /// What fio and its kind take where nothing is said.

@@ -395,6 +395,7 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             slowed: None,
             server_memory_bytes: None,
             client_memory_bytes: None,
+            others_work: false,
         },
     })
 }

@@ -39,6 +39,7 @@ pub(in crate::doctor) fn one_disk(described: &Described, disk: &Disk, measured: 
     let held = |alone: &f64| link.is_some_and(|most| alone * bytes_each(measured) >= most * PROOF_SHARE);
     if let Some(rate) = disk.rate(what) {
         let rate = knee(described, disk, measured, rate).min(bandwidth(disk, measured));
+        let rate = after_seek(disk, measured, rate);
         // What it did here counts more than what it could do.
         return Some(match alone.filter(|alone| *alone < rate * FULL_SHARE && !held(alone)) {
             Some(alone) => One { low: alone, high: alone, basis: Basis::Measured },
@@ -76,6 +77,17 @@ fn bandwidth(disk: &Disk, measured: &Measured) -> f64 {
         What::Read | What::Write => None,
     };
     in_order.map_or(f64::INFINITY, |bytes| bytes / bytes_each(measured))
+}
+
+/// A hard disk's head first moves, and then the bytes pass under it. Operations are given for 4 KiB.
+fn after_seek(disk: &Disk, measured: &Measured, rate: f64) -> f64 {
+    let more = bytes_each(measured) - RANDOM_BLOCK_BYTES as f64;
+    let in_order = if measured.what.writes() { disk.write.or(disk.read) } else { disk.read };
+    let in_order = in_order.or(disk.kind.map(|kind| kind.physical().most_bytes_per_s));
+    match in_order.filter(|_| measured.what.is_random() && more > 0.0 && disk.kind.is_some_and(DiskKind::turns)) {
+        Some(bytes) => 1.0 / (1.0 / rate + more / bytes),
+        None => rate,
+    }
 }
 
 /// A disk with a fast cache writes the beginning of a file faster than its rest.
@@ -193,9 +205,19 @@ pub(super) fn records(described: &Described, measured: &Measured, used: &[(&Disk
             (of, if read.basis == Basis::Usual { read.basis } else { write.basis }, "read and write")
         }
     };
+    // Heads move to each record before it passes under them, and what takes longer of the two is named.
+    let turns = used.iter().all(|(disk, _)| disk.kind.is_some_and(DiskKind::turns));
+    let seek = disks(described, measured, used).filter(|_| turns);
+    let both = |passes: f64, seek: Option<f64>| seek.map_or(passes, |seek| 1.0 / (1.0 / passes + 1.0 / seek));
+    let (passes, passes_low) = (of.0 / record as f64, of.1 / record as f64);
+    let capacity = both(passes, seek.as_ref().map(|s| s.capacity));
+    let low = both(passes_low, seek.as_ref().map(|s| s.capacity_low));
+    if let Some(seek) = seek.filter(|seek| seek.capacity < passes) {
+        return Some(Stage { capacity, capacity_low: low, ..seek });
+    }
     let name = format!("the disks, which {verb} a whole record of {} for each {}", ByteSize(record), ByteSize(block));
-    let mut stage = Stage::new(StageKind::Disks, name, of.0 / record as f64, basis);
-    stage.capacity_low = of.1 / record as f64;
+    let mut stage = Stage::new(StageKind::Disks, name, capacity, basis);
+    stage.capacity_low = low;
     Some(stage.why("a record has one checksum, so all of it is read to check any part of it"))
 }
 

@@ -45,10 +45,11 @@ pub(super) fn latency(described: &Described, measured: &Measured, used: &[(&Disk
         _ => slowest(|d| d.latency_s),
     };
     let wire = described.network.as_ref().and_then(|n| n.round_trip_s).filter(|_| measured.path == Path::Share);
-    let each = disk.unwrap_or(0.0) + wire.unwrap_or(0.0);
-    if each == 0.0 {
+    let waits = disk.unwrap_or(0.0) + wire.unwrap_or(0.0);
+    if waits == 0.0 {
         return None;
     }
+    let each = waits + transfer(described, measured, used, in_flight);
     let requests = if in_flight == 1.0 {
         "one request at a time".to_owned()
     } else {
@@ -60,6 +61,15 @@ pub(super) fn latency(described: &Described, measured: &Measured, used: &[(&Disk
     };
     let why = "Little's law: requests in flight / time of each = requests per second";
     Some(Stage::new(StageKind::Latency, name, in_flight / each * bytes, Basis::Derived).why(why))
+}
+
+/// What waits for its flush before the next is sent has the wire and the disks one after the other.
+fn transfer(described: &Described, measured: &Measured, used: &[(&Disk, u32)], in_flight: f64) -> f64 {
+    let alone = in_flight == 1.0 && measured.how.sync && measured.what == What::Write;
+    let Some(block) = measured.how.block_bytes.filter(|_| alone) else { return 0.0 };
+    let disks = super::disks::disks(described, measured, used).filter(|s| s.basis != Basis::Usual);
+    let wire = described.network.as_ref().filter(|_| measured.path == Path::Share).map(|n| n.bytes_per_s);
+    [disks.map(|s| s.capacity), wire].into_iter().flatten().map(|rate| block as f64 / rate).sum()
 }
 
 fn words(seconds: f64) -> String {

@@ -125,6 +125,20 @@ fn a_busy_core_is_named_wherever_it_is() {
     }
 }
 
+/// Nobody need watch cores that were watched, and what filled them is told.
+#[test]
+fn cores_full_of_others_work_are_told() {
+    let mut disk = run(Layer::Disk, "/mnt/a", Kind::Read, 400e6);
+    disk.samples = cores([100.0, 99.0], false);
+    disk.repeats.iter_mut().for_each(|repeat| repeat.load_cpu_s = Some(0.01));
+    let mut short = run(Layer::Disk, "/mnt/a", Kind::Cat, 380e6);
+    short.samples = cores([100.0, 99.0], false);
+    short.notes.push(Note { code: "too-short".into(), text: "too short".into(), misleading: true });
+    let found = diagnosed(vec![disk, short]);
+    assert!(found.verdict.contains("full of somebody else's work meanwhile: stop that"), "{}", found.verdict);
+    assert!(!found.verdict.contains("watch"), "{}", found.verdict);
+}
+
 #[test]
 fn the_busy_end_has_its_name() {
     let (full, idle) = (cores([99.0, 5.0], false), cores([10.0, 20.0], false));

@@ -20,6 +20,13 @@ fn of<'a>(notices: &'a [Notice], code: &str) -> &'a Notice {
 }
 
 #[test]
+fn a_folder_without_a_machine_is_no_healthy_machine() {
+    let fixture = Fixture::new("/etc/hostname = nas");
+    let found = examine(&fixture.machine, read(&fixture), &Evidence::default()).unwrap();
+    assert!(found.diagnosis.verdict.starts_with("nothing could be read"), "{}", found.diagnosis.verdict);
+}
+
+#[test]
 fn a_pi_with_everything_wrong_is_told_so() {
     let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
     let reading = read(&fixture);

@@ -7,6 +7,7 @@ mod contradictions;
 mod held;
 mod judged;
 mod machine;
+mod rare;
 mod unseen;
 
 fn diagnosis(text: &str) -> Diagnosis {

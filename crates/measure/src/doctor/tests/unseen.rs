@@ -596,7 +596,7 @@ const BOXES: &[Box] = &[
             depth = 1
             sync = true
             file = "4GB""#,
-        cause: "one request at a time, each 16.2 ms",
+        cause: "one request at a time, each 17.1 ms",
         fix: "a disk with power-loss protection",
     },
     Box {

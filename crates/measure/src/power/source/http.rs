@@ -1,8 +1,8 @@
 //! As much HTTP as a plug speaks: one GET, answered by a small JSON text (RFC 9112).
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -10,6 +10,8 @@ use super::login::Credentials;
 
 /// A plug on the same network answers in milliseconds; one that is gone must not hold up a reading.
 const TIMEOUT: Duration = Duration::from_secs(3);
+/// And one that says a little now and then no longer than this.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(8);
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -60,7 +62,7 @@ pub(super) fn escaped(text: &str) -> String {
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-fn exchange(address: &str, path: &str, authorization: Option<&str>) -> std::io::Result<Vec<u8>> {
+fn exchange(address: &str, path: &str, authorization: Option<&str>) -> io::Result<Vec<u8>> {
     let mut stream = connect(address, 80)?;
     // Host and path come from the configuration: a line break in them would be a second header.
     let clean = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
@@ -71,17 +73,60 @@ fn exchange(address: &str, path: &str, authorization: Option<&str>) -> std::io::
         clean(address)
     );
     stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    let (mut patient, mut answer, mut part) = (Patient::new(stream), Vec::new(), [0; 4096]);
+    // Some keep the connection, whatever they were asked for.
+    while !is_whole(&answer) {
+        match patient.read(&mut part)? {
+            0 => break,
+            n => answer.extend_from_slice(part.get(..n).unwrap_or_default()),
+        }
+        if answer.len() as u64 > ANSWER_BYTES_MAX {
+            return Err(io::Error::other("its answer has no end"));
+        }
+    }
     Ok(answer)
 }
 
+/// Whether an answer says itself where it ends, and has come so far.
+fn is_whole(answer: &[u8]) -> bool {
+    let ends =
+        |a: Answer| a.status != 200 || !a.all("content-length").is_empty() || !a.all("transfer-encoding").is_empty();
+    Answer::parse(answer).is_ok_and(ends)
+}
+
+/// What somebody says, as long as all of it comes in time.
+pub(super) struct Patient {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Patient {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self { stream, until: Instant::now() + ANSWER_TIME_MAX }
+    }
+}
+
+impl Read for Patient {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now()).min(TIMEOUT);
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time");
+        if left.is_zero() {
+            return Err(late());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(into).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => late(),
+            _ => e,
+        })
+    }
+}
+
 /// A connection with time-outs, to HOST or HOST:PORT.
-pub(super) fn connect(address: &str, port: u16) -> std::io::Result<TcpStream> {
+pub(super) fn connect(address: &str, port: u16) -> io::Result<TcpStream> {
     let has_port =
         address.rsplit_once(':').is_some_and(|(host, port)| !host.ends_with(':') && port.parse::<u16>().is_ok());
     let full = if has_port { address.to_owned() } else { format!("{address}:{port}") };
-    let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for socket in full.to_socket_addrs()?.take(4) {
         match TcpStream::connect_timeout(&socket, TIMEOUT) {
             Ok(stream) => {
@@ -155,6 +200,36 @@ fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Says its parts with pauses between them, and keeps the connection.
+    fn plug(parts: &'static [&'static str], pause: Duration, times: usize) -> String {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            for part in parts.iter().cycle().take(parts.len() * times) {
+                if stream.write_all(part.as_bytes()).is_err() {
+                    return;
+                }
+                std::thread::sleep(pause);
+            }
+            std::thread::sleep(Duration::from_secs(60));
+        });
+        address
+    }
+
+    #[test]
+    fn slow_plugs_are_waited_for_and_endless_ones_are_not() {
+        let begin = Instant::now();
+        let parts = &["HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n", "{\"power\":", "4.5}"];
+        let found = get_json(&plug(parts, Duration::from_millis(200), 1), "/", None).unwrap();
+        assert_eq!(found["power"], 4.5);
+        assert!(begin.elapsed() < Duration::from_secs(3), "the connection is kept, and the answer whole");
+        let error = get_json(&plug(&["x"], Duration::from_millis(500), 60), "/", None).unwrap_err();
+        assert!(error.to_string().contains("does not answer in time"), "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(15));
+    }
 
     #[test]
     fn answers_of_all_three_shapes_are_read() {

@@ -40,7 +40,12 @@ fn gen1(
         Err(HttpError::Status(404)) => {
             let status = get_json(address, "/status", credentials)?;
             let channel = usize::from(channel);
-            [&status["meters"][channel], &status["emeters"][channel]].into_iter().find(|m| m.is_object()).cloned()
+            // Meters that only measure (Shelly EM) count watt-hours.
+            let energy = &status["emeters"][channel];
+            if energy.is_object() && !status["meters"][channel].is_object() {
+                return Ok((energy["power"].as_f64(), energy["total"].as_f64()));
+            }
+            Some(status["meters"][channel].clone())
         }
         other => Some(other?),
     };
@@ -89,6 +94,11 @@ fn reading(kind: &str, address: &str, watts: Option<f64>, energy_wh: Option<f64>
         SourceError::new(format!("{kind} {address}"), why)
             .action("check channel = in [[power.source]]; not every plug measures")
     })?;
+    if watts < 0.0 {
+        let why = format!("says that {watts:.1} W are taken, which is less than nothing");
+        return Err(SourceError::new(format!("{kind} {address}"), why)
+            .action("is it wired the wrong way round, or does something behind it feed in?"));
+    }
     Ok(Reading {
         source: format!("{kind} {address}"),
         of: "everything on the plug".to_owned(),

@@ -14,6 +14,8 @@ use crate::Machine;
 const FOLDER: &str = "/sys/class/powercap";
 /// Below this, two readings of a counter say nothing.
 const STEP_MIN: Duration = Duration::from_millis(50);
+/// No processor takes more: a counter that seems to say so was set back, as after a sleep.
+const WATTS_MAX: f64 = 5000.0;
 
 /// The last reading of each counter.
 #[derive(Debug, Default)]
@@ -50,7 +52,7 @@ impl Rapl {
         Ok(readings)
     }
 
-    /// Since the reading before; `None` the first time.
+    /// Since the reading before; `None` the first time, and after a counter was set back.
     fn watts(&mut self, zone: &str, now: Duration, energy_uj: u64, range_uj: u64) -> Option<f64> {
         let (before, energy_before) = *self.last.entry(zone.to_owned()).or_insert((now, energy_uj));
         let step = now.checked_sub(before).filter(|step| *step >= STEP_MIN)?;
@@ -60,7 +62,7 @@ impl Rapl {
             // It began anew: what was left of the range, and what came after.
             None => range_uj.saturating_sub(energy_before).saturating_add(energy_uj),
         };
-        Some(used_uj as f64 / 1e6 / step.as_secs_f64())
+        Some(used_uj as f64 / 1e6 / step.as_secs_f64()).filter(|watts| *watts <= WATTS_MAX)
     }
 }
 
@@ -94,5 +96,8 @@ mod tests {
         check(10, 262_130_000_000, Some(3.0));
         check(20, 26_671_150, Some(4.0));
         check(30, 176_671_150, Some(15.0));
+        // A counter that sleep has set back to nothing did not go over its end.
+        check(40, 1_000, None);
+        check(50, 100_001_000, Some(10.0));
     }
 }

@@ -110,6 +110,10 @@ const GEN1_STATUS: &[(&str, &str)] = &[
         r#"{"emeters":[{"power":1.5,"is_valid":true,"total":60.0},{"power":26.25,"is_valid":true,"total":120.0}]}"#,
     ),
 ];
+const TURNED: &[(&str, &str)] = &[
+    ("/shelly", r#"{"type":"SHPLG-S","auth":false}"#),
+    ("/meter/0", r#"{"power":-17.35,"is_valid":true,"total":600000}"#),
+];
 const GEN2: &[(&str, &str)] = &[
     ("/shelly", r#"{"id":"shellyplusplugs-aabbcc","model":"SNPL-00112EU","gen":2,"app":"PlusPlugS","auth_en":false}"#),
     (
@@ -137,7 +141,7 @@ fn plugs_of_all_kinds_are_read() {
         assert_eq!((reading.watts, reading.energy_wh, reading.scope), (watts, energy_wh, Scope::Outlet));
     };
     check(plug::shelly(&plug(GEN1).to_string(), 0, &Login::default()), 17.35, Some(10_000.0));
-    check(plug::shelly(&plug(GEN1_STATUS).to_string(), 1, &Login::default()), 26.25, Some(2.0));
+    check(plug::shelly(&plug(GEN1_STATUS).to_string(), 1, &Login::default()), 26.25, Some(120.0));
     check(plug::shelly(&plug(GEN2).to_string(), 0, &Login::default()), 44.2, Some(12_345.678));
     check(plug::tasmota(&plug(TASMOTA).to_string(), 0, &Login::default()), 63.0, Some(3705.0));
     check(plug::tasmota(&plug(STRIP).to_string(), 1, &Login::default()), 7.5, Some(1000.0));
@@ -183,6 +187,7 @@ fn plugs_that_do_not_tell_say_why() {
         assert!(error.why.contains(why) && error.action.is_some(), "{error:?}");
     };
     check(plug::shelly(&plug(NO_METER).to_string(), 0, &Login::default()), "no meter");
+    check(plug::shelly(&plug(TURNED).to_string(), 0, &Login::default()), "less than nothing");
     for (answers, lock) in [(GEN1, Lock::Basic), (GEN2, Lock::Digest)] {
         let address = locked_plug(answers, lock).to_string();
         check(plug::shelly(&address, 0, &Login::default()), "asks for a password");

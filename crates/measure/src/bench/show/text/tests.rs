@@ -63,6 +63,15 @@ fn the_headline_says_what_there_is() {
     result.runs[0].workload.kind = Kind::CreateFiles;
     let said = view::headline(&result);
     assert!(said.ends_with('.') && !said.contains(": ."), "{said}");
+    // Depths of one kind: the best of them, not the first.
+    let first = result.runs[0].clone();
+    for (kind, part) in [(Kind::RandomRead, 0.5), (Kind::RandomRead, 8.0), (Kind::RandomMixed, 2.0)] {
+        let mut run = first.clone();
+        run.workload.kind = kind;
+        run.repeats.iter_mut().for_each(|repeat| repeat.operations_per_s = 1000.0 * part);
+        result.runs.push(run);
+    }
+    assert_eq!(view::headline(&result), "Disk: random reads 8k IOPS, random 75/25 2k IOPS.");
     let mut share = sample::box_a();
     share.runs.retain(|run| run.layer == Layer::Share && run.workload.kind == Kind::Read);
     share.runs.iter_mut().for_each(|run| {
