@@ -1812,10 +1812,16 @@ mod op {
                 arg: data.fetch()?,
             }),
             fuse_opcode::FUSE_DESTROY => Operation::Destroy(Destroy { header }),
-            fuse_opcode::FUSE_IOCTL => Operation::IoCtl(IoCtl {
-                header,
-                arg: data.fetch()?,
-                data: data.fetch_all(),
+            fuse_opcode::FUSE_IOCTL => Operation::IoCtl({
+                let out = IoCtl {
+                    header,
+                    arg: data.fetch()?,
+                    data: data.fetch_all(),
+                };
+                if out.data.len() < out.arg.in_size as usize {
+                    return None;
+                }
+                out
             }),
             fuse_opcode::FUSE_POLL => Operation::Poll(Poll {
                 header,
