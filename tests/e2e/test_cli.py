@@ -246,6 +246,22 @@ def test_create_status_list_export_import(folder):
     fails(*at, "pool", "status", "no-such-pool", contains=["no-such-pool"])
 
 
+def test_a_pool_imported_while_serving_is_shared_again(folder):
+    larder = make(folder).start()
+    try:
+        with client(larder) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "kept").handle, b"kept")
+        exports = nfs3.exports("127.0.0.1", larder.nfs_port)
+        larder.run("pool", "export", "tank", check=True)
+        assert nfs3.exports("127.0.0.1", larder.nfs_port) == []
+        assert "share list" in larder.run("pool", "import", *larder.disks, check=True).stdout
+        assert [path for path, _ in nfs3.exports("127.0.0.1", larder.nfs_port)] == [path for path, _ in exports]
+        with client(larder) as nfs:
+            assert nfs.read_all(nfs.walk("kept")) == b"kept"
+    finally:
+        larder.end()
+
+
 def test_a_daemon_that_hangs_holds_up_nobody_else(folder):
     """Commands on other disks go on; on its own disks they say who holds them."""
     larder, disks = make(folder).start(), [folder / "other"]

@@ -10,8 +10,8 @@ use larder_pool::{CreateOptions, Layout, Plan, Pool};
 use super::args::{Disks, Global, PoolCommand};
 use super::{Backend, Outcome, Target, absolute, change, closing, direct, is_path, maybe_target, target};
 use crate::config::edit::{Editor, fresh, replace_file};
-use crate::config::{Config, PoolConfig, Schedule, VolumeName, check_name};
-use crate::daemon::{default_share, open_pool, translate};
+use crate::config::{Config, PoolConfig, Schedule, check_name};
+use crate::daemon::{open_pool, take_in, translate};
 use crate::folder::{self, DataFolder};
 use crate::out;
 use crate::render::{self, Paint};
@@ -200,8 +200,12 @@ fn found(dirs: &[PathBuf]) -> Vec<PoolListed> {
 
 async fn import(global: &Global, dirs: &[PathBuf], force: bool) -> Result<(), Failure> {
     let disks = absolute_all(dirs)?;
+    let mut next = "serve it with: larder serve";
     let status = match maybe_target(global).await? {
-        Some(Target::Daemon(client)) => client.post("/v1/pools/import", &PoolImport { disks, force }).await?,
+        Some(Target::Daemon(client)) => {
+            next = "what is shared of it: larder share list";
+            client.post("/v1/pools/import", &PoolImport { disks, force }).await?
+        }
         configured => {
             let config = match configured {
                 Some(Target::Config(config)) => *config,
@@ -219,24 +223,12 @@ async fn import(global: &Global, dirs: &[PathBuf], force: bool) -> Result<(), Fa
             status
         }
     };
-    global.out().answer(&status, |status| {
-        format!("imported the pool '{}' ({}); serve it with: larder serve", status.name, status.state)
-    })
+    global.out().answer(&status, |status| format!("imported the pool '{}' ({}); {next}", status.name, status.state))
 }
 
-/// The pool, and shares of those of its volumes that the file does not know.
 fn add_to_config(config: &Config, pool: &PoolConfig, volumes: &[VolumeStatus]) -> Result<(), Failure> {
     let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
-    editor.remove_pool(&pool.name);
-    editor.add_pool(pool);
-    for volume in volumes {
-        let name = VolumeName { pool: pool.name.clone(), volume: volume.name.clone() };
-        let taken =
-            config.shares.iter().any(|s| s.volume.pool != pool.name && s.name.eq_ignore_ascii_case(&volume.name));
-        if !taken {
-            editor.add_share(&default_share(&volume.name, name, config));
-        }
-    }
+    take_in(&mut editor, config, pool, volumes);
     editor.save().map(drop)
 }
 

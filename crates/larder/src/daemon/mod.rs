@@ -38,7 +38,7 @@ pub(crate) use mounts::is_dead;
 pub(crate) use schedule::run as run_schedule;
 pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving};
-pub(crate) use shares::{default_share, new_user};
+pub(crate) use shares::{default_share, new_user, take_in};
 use storage::{OpenPool, Storage};
 
 /// Changes to the configuration that hold for this run only: options of the command line.
@@ -281,17 +281,20 @@ impl Daemon {
             pool.close().await?;
             return Err(Failure::new(FailureKind::Exists, format!("a pool named '{name}' is open already")));
         }
-        let known = state.config.pool(&pool.name).map(|known| known.scrub).unwrap_or_default();
-        let entry = PoolConfig { name: pool.name.clone(), disks: request.disks, scrub: known };
+        let entry = PoolConfig { name: pool.name.clone(), disks: request.disks, scrub: Schedule::default() };
         let status = pool.status();
         let pool = self.storage.add(pool);
-        let saved = self
-            .edit(&mut state, |editor| {
-                editor.remove_pool(&entry.name);
-                editor.add_pool(&entry);
-                Ok(())
-            })
-            .await;
+        let config = state.config.clone();
+        let saved = match pool.volumes().await {
+            Ok(volumes) => {
+                let set = |editor: &mut Editor| {
+                    shares::take_in(editor, &config, &entry, &volumes);
+                    Ok(())
+                };
+                self.edit(&mut state, set).await
+            }
+            Err(failure) => Err(failure),
+        };
         if let Err(failure) = saved {
             self.storage.remove(&entry.name);
             pool.close().await?;

@@ -1,13 +1,14 @@
 //! From the configuration's shares and users to what the servers are told.
 
-use larder_api::ShareStatus;
+use larder_api::{ShareStatus, VolumeStatus};
 use larder_serve::nfs::{self, Export, Rule};
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
 
 use super::Secrets;
 use super::servers::Servers;
 use super::storage::Storage;
-use crate::config::{Config, Network, ShareConfig, Squash, UserConfig, VolumeName, private_networks};
+use crate::config::edit::Editor;
+use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, private_networks};
 use crate::machine;
 
 /// Tag of the NFS server's volume handles in events. SMB shares and mounts choose tags of their own.
@@ -139,6 +140,20 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
         read_only_users: Vec::new(),
         encrypt: false,
         guest: false,
+    }
+}
+
+/// An imported pool. One that the file knows keeps its shares; of another all volumes are shared whose names are free.
+pub(crate) fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, volumes: &[VolumeStatus]) {
+    if config.pool(&pool.name).is_some() {
+        return editor.set_pool_disks(&pool.name, &pool.disks);
+    }
+    editor.add_pool(pool);
+    for volume in volumes {
+        let name = VolumeName { pool: pool.name.clone(), volume: volume.name.clone() };
+        if !config.shares.iter().any(|share| share.volume == name || share.name.eq_ignore_ascii_case(&volume.name)) {
+            editor.add_share(&default_share(&volume.name, name, config));
+        }
     }
 }
 
