@@ -2,6 +2,7 @@
 //!
 //! Damaged input is no failure of the command: it is told as a fault with its place, and the exit code is 4.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -172,11 +173,17 @@ pub(super) async fn run(global: &Global, command: DebugCommand) -> Result<Outcom
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| Failure::io(path.display(), &error);
-    let length = std::fs::metadata(path).map_err(failed)?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(Failure::invalid(format!("{} has {length} bytes: no such structure is as long", path.display())));
+    let mut bytes = Vec::new();
+    // What devices give has no length.
+    let limited = std::fs::File::open(path).map(|file| file.take(FILE_BYTES_MAX + 1));
+    limited.and_then(|mut file| file.read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Failure::invalid(format!(
+            "{} has more than {FILE_BYTES_MAX} bytes: no such structure is as long",
+            path.display()
+        )));
     }
-    std::fs::read(path).map_err(failed)
+    Ok(bytes)
 }
 
 fn labels(path: &Path) -> Result<Vec<Sheet>, Failure> {
