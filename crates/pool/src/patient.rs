@@ -26,12 +26,14 @@ const TICK: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000 }
 /// Of what a filesystem answers from memory: whoever asks knows what to do without.
 const ANSWER_SECONDS_MAX: u64 = 2;
 
+/// Where a disk did not answer.
+type Closed = Mutex<Vec<(PathBuf, Arc<Watch>)>>;
+
 /// Opens disks with patience.
 #[derive(Debug)]
 pub struct PatientDisks {
     inner: Arc<dyn DiskOpener>,
-    /// Where a disk did not answer.
-    closed: Arc<Mutex<Vec<(PathBuf, Arc<Watch>)>>>,
+    closed: Arc<Closed>,
 }
 
 /// As `inner`, with patience. In a simulator calls end by themselves.
@@ -77,7 +79,7 @@ struct Way {
     is_settled: AtomicBool,
     /// It has been asked for its room, and has not answered yet.
     is_asked: AtomicBool,
-    closed: Weak<Mutex<Vec<(PathBuf, Arc<Watch>)>>>,
+    closed: Weak<Closed>,
 }
 
 impl Way {
