@@ -22,7 +22,7 @@ use crate::layout::Layout;
 use crate::member::{DiskState, ErrorKind, MemberDisk, reserve_hard, reserve_soft};
 use crate::members::Members;
 use crate::placement::{self, Choice, Room};
-use crate::recover::LOST_OBJECTS;
+use crate::recover::{LOST_OBJECTS, OBJECTS};
 use crate::repair::RepairQueue;
 use crate::reserve::{self, Reserves};
 use crate::scrub::Scrubs;
@@ -562,12 +562,12 @@ impl Core {
         }
     }
 
-    /// Where the others can do without what lay there.
-    fn has_lost_objects(&self, member: &MemberDisk) -> bool {
+    /// Its objects are gone, and the folder that they lay in; where the others can do without them.
+    pub fn has_lost_objects(&self, member: &MemberDisk) -> bool {
         let is_well = |other: &MemberDisk| other.is_readable() && other.is_in_sync();
         let others = self.members.iter().filter(|other| other.id != member.id && !is_well(other)).count();
         let is_gone =
-            |io: Arc<dyn DiskIo>| io.list("objects").is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+            |io: Arc<dyn DiskIo>| io.list(OBJECTS).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
         others < usize::from(self.failures()) && member.is_writable() && member.io().is_ok_and(is_gone)
     }
 

@@ -8,6 +8,7 @@
 //! stray.rs  what lies in a wrong place
 //! core.rs  index.rs  member.rs                              filedisk.rs    real files, behind disk.rs
 //! work.rs   threads, or turns in a simulator                watch.rs       disks that do not answer
+//! reserve.rs  room that a full pool gives up                patient.rs     the same, while nobody uses them yet
 //! salvage/                   what is left of a pool, read only
 //! ```
 //!

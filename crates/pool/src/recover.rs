@@ -30,7 +30,7 @@ use crate::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName, ShardName};
 use crate::stray;
 use crate::work::Turns;
 
-const OBJECTS: &str = "objects";
+pub const OBJECTS: &str = "objects";
 /// Of a disk that is brought up to date like one that was away.
 pub const LOST_OBJECTS: &str = "its folder 'objects' is gone: what lay there is made anew";
 /// How often a header is read that says what its file's name does not.
@@ -289,14 +289,7 @@ impl Core {
     /// The objects of a disk are gone, and the folder that they lay in: it is brought up to date like one that was away,
     /// where the others can do without it. Blocks.
     fn begin_anew(&self, slot: u8) -> bool {
-        let Some(member) = self.member(slot).filter(|member| member.is_writable()) else { return false };
-        let lost =
-            self.members.iter().filter(|other| other.id != member.id && !(other.is_readable() && other.is_in_sync()));
-        let is_gone =
-            || member.io().is_ok_and(|io| io.list(OBJECTS).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound));
-        if lost.count() >= usize::from(self.failures()) || !is_gone() {
-            return false;
-        }
+        let Some(member) = self.member(slot).filter(|member| self.has_lost_objects(member)) else { return false };
         if member.io().and_then(|io| create::prepare(&*io)).is_err() {
             return false;
         }

@@ -221,7 +221,8 @@ impl Core {
 
     async fn repair_logged(self: &Arc<Self>, object: Arc<Object>, bad: Vec<u8>) -> bool {
         let path = object.path.clone();
-        match self.blocking(move |core| core.repair(&object, &bad)).await.and_then(|result| result) {
+        let repair = move |core: &Arc<Self>| core.repair(&object, &bad).inspect_err(|_| core.note_short(&object));
+        match self.blocking(repair).await.and_then(|result| result) {
             Ok(mended) => {
                 self.repairs.repaired.fetch_add(mended.len() as u64, Ordering::Relaxed);
                 true
@@ -258,9 +259,6 @@ impl Core {
         match self.spread(object, &found) {
             Ok(moved) => mended.extend(moved),
             Err(error) => failed = Some(error),
-        }
-        if failed.is_some() {
-            self.note_short(object);
         }
         failed.map_or(Ok(mended), Err)
     }
