@@ -16,6 +16,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::data::FileState;
+use crate::known::Known;
 use crate::meta::Ticket;
 use crate::types::{Attr, FileId, Ino};
 
@@ -56,6 +57,8 @@ pub(crate) struct InodeCore {
     pub(crate) next_cookie: u64,
     /// Of a directory: how many entries it has.
     pub(crate) entries: u64,
+    /// Of a directory that was empty since it is in memory: its names.
+    pub(crate) known: Option<Box<Known>>,
     /// How many extended attributes there are: the common answer "none" needs no look-up.
     pub(crate) xattrs: u32,
     /// Of a symbolic link.

@@ -268,6 +268,7 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
         verifier,
         next_cookie: next_cookie.max(FIRST_COOKIE),
         entries,
+        known: None,
         xattrs,
         target,
     })

@@ -36,6 +36,7 @@ pub(crate) fn sample() -> InodeCore {
         verifier: Some(*b"verifier"),
         next_cookie: 3,
         entries: 0,
+        known: None,
         xattrs: 1,
         target: Bytes::from_static(b"abc"),
     }

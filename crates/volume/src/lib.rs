@@ -17,6 +17,7 @@ mod inode;
 pub mod inspect;
 mod io;
 mod keys;
+mod known;
 mod meta;
 mod metrics;
 mod names;

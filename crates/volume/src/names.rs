@@ -42,7 +42,7 @@ impl State {
             return Ok(entry);
         }
         let version = dir.entries_version.load(Ordering::Acquire);
-        if dir.core.lock().entries == 0 {
+        if dir.core.lock().lacks(name) {
             return Ok(None);
         }
         let key = keys::entry_key(dir.id.ino, name);
@@ -61,19 +61,19 @@ impl State {
 
     /// The entry that `name` means when case is ignored, and its name as stored: the exact one first, then the least.
     pub(crate) async fn folded_entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<(Bytes, Entry)>> {
+        let folded = keys::fold(name);
+        if dir.core.lock().lacks(&folded) {
+            return Ok(None);
+        }
         if let Some(entry) = self.entry(dir, name).await? {
             return Ok(Some((Bytes::copy_from_slice(name), entry)));
         }
-        let folded = keys::fold(name);
         // A name that is its own folding has no folded key: its entry is found by itself.
         if folded != name
             && folded.len() <= NAME_BYTES_MAX
             && let Some(entry) = self.entry(dir, &folded).await?
         {
             return Ok(Some((folded.into(), entry)));
-        }
-        if dir.core.lock().entries == 0 {
-            return Ok(None);
         }
         let from = keys::folded_prefix(dir.id.ino, &folded);
         let found = self.meta.scan(&from, &keys::key_after(&from), 1).await?;
@@ -99,11 +99,12 @@ pub(crate) fn add_entry(
     kind: FileKind,
 ) -> Entry {
     let entry = Entry { ino: id, kind, cookie: core.next_cookie };
+    let folded = keys::fold(name);
+    core.learn(name, &folded);
     core.next_cookie += 1;
     core.entries += 1;
     core.attr.size = directory_size(core.entries);
     put_entry(batch, dir, name, entry);
-    let folded = keys::fold(name);
     if folded != name {
         batch.put(keys::folded_key(dir, &folded, name), keys::MARK);
     }

@@ -343,6 +343,7 @@ pub(crate) fn new_core(id: FileId, kind: FileKind, parent: Ino, now: Timestamp) 
         verifier: None,
         next_cookie: keys::FIRST_COOKIE,
         entries: 0,
+        known: None,
         xattrs: 0,
         target: bytes::Bytes::new(),
     }

@@ -292,6 +292,7 @@ fn new_core(ino: Ino) -> InodeCore {
         verifier: None,
         next_cookie: 3,
         entries: 0,
+        known: None,
         xattrs: 0,
         target: Bytes::new(),
     }
