@@ -245,6 +245,22 @@ def test_counts_and_offsets_at_their_limits(nfs, home):
     assert nfs.read_all(file)[20:] == whole[20:]
 
 
+@pytest.mark.parametrize("beyond", (1, 4096, (1 << 20) + 3, 14 << 20))
+def test_a_write_beyond_wtmax_is_cut_short(nfs, home, beyond):
+    """"The server may write fewer bytes than requested": it says how many, and the connection stays."""
+    file = nfs.create(home, f"long{beyond}").handle
+    wtmax = nfs.fsinfo(file).wtmax
+    data = payload(wtmax + beyond, beyond)
+    reply = nfs.write(file, 0, data, FILE_SYNC)
+    assert reply.count == wtmax
+    assert nfs.write(file, reply.count, data[reply.count:reply.count + 5000], FILE_SYNC).count == min(5000, beyond)
+    assert nfs.read_all(file) == data[:wtmax + min(5000, beyond)]
+    # Less data than the count says is refused, however long.
+    arguments = opaque(file) + u64(0) + u32(len(data) + 1) + u32(FILE_SYNC) + opaque(data)
+    with refused(INVAL):
+        nfs.nfs(nfs3.WRITE, arguments, nfs.written, nfs3.wcc)
+
+
 def test_times_change_as_posix_says(nfs, home):
     file = nfs.create(home, "a").handle
 

@@ -7,6 +7,8 @@ import shutil
 import time
 from pathlib import Path
 
+import nfs3
+import pytest
 from conftest import client, make, payload
 
 def shards(disk):
@@ -117,6 +119,99 @@ def test_files_that_have_lost_data_are_named(folder):
         while "No known data errors" not in daemon.run("pool", "status").stdout:
             assert time.monotonic() < end, daemon.run("pool", "status").stdout
             time.sleep(0.5)
+    finally:
+        daemon.end()
+
+
+def remove_everywhere(daemon, name):
+    """All shards of an object, by the beginning of their names."""
+    found = [p for disk in daemon.disks for p in shards(disk) if p.name.split("~")[0] == name]
+    [path.unlink() for path in found]
+    return len(found)
+
+
+@pytest.mark.parametrize("online", (True, False), ids=("online", "offline"))
+def test_files_whose_objects_are_gone_from_all_disks_are_named(folder, online):
+    """Nothing of them is left that a scrub could read: the volume knows what it needs."""
+    daemon = make(folder).start()
+    try:
+        with client(daemon) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "lost").handle, payload(8 << 20, 1))
+        assert daemon.stop() == 0
+        big = max(shards(daemon.disks[0]), key=lambda p: p.stat().st_size)
+        assert remove_everywhere(daemon, big.name.split("~")[0]) == 3
+        if online:
+            daemon.start()
+            unwell = daemon.run("pool", "status", "-x", "-v")
+            assert unwell.returncode == 1, unwell.stdout
+            status = daemon.run("pool", "status", "-v").stdout
+            assert "tank/files:/lost" in status and "1 file has lost data" in status, status
+            assert "is gone from all disks" in daemon.run("pool", "history").stdout
+            found = scrub(daemon, code=4)
+        else:
+            found = scrub(daemon, *daemon.disks, code=4)
+        [file] = found["damage"]["files"]
+        assert file["paths"] == ["/lost"] and found["scrub"]["unrepaired"] == 1, found
+        if not online:
+            daemon.start()
+        assert "tank/files:/lost" in daemon.run("pool", "scrub", "status").stdout
+        with client(daemon) as nfs:
+            nfs.remove(nfs.root, "lost")
+        end = time.monotonic() + 20
+        while "No known data errors" not in daemon.run("pool", "status").stdout:
+            assert time.monotonic() < end, daemon.run("pool", "status").stdout
+            time.sleep(0.5)
+        assert scrub(daemon)["scrub"]["unrepaired"] == 0
+        assert daemon.run("pool", "status", "-x").returncode == 0
+    finally:
+        daemon.end()
+
+
+def test_a_volume_that_has_lost_objects_is_destroyed_with_its_damage(folder):
+    daemon = make(folder).start()
+    try:
+        daemon.run("volume", "create", "second", check=True)
+        with client(daemon) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "kept").handle, payload(1 << 20, 1))
+        with nfs3.Nfs3.mount("127.0.0.1", daemon.nfs_port, "/second") as nfs:
+            nfs.write_all(nfs.create(nfs.root, "lost").handle, payload(8 << 20, 2))
+        assert daemon.stop() == 0
+        big = max(shards(daemon.disks[0]), key=lambda p: p.stat().st_size)
+        remove_everywhere(daemon, big.name.split("~")[0])
+        daemon.start()
+        assert "tank/second:/lost" in daemon.run("pool", "status", "-v").stdout
+        daemon.run("volume", "destroy", "second", "--yes", check=True)
+        assert daemon.run("pool", "status", "-x").returncode == 0, daemon.run("pool", "status", "-v").stdout
+    finally:
+        daemon.end()
+
+
+def test_a_shard_that_was_removed_is_counted_and_made_anew(folder):
+    daemon = make(folder).start()
+    try:
+        data = payload(8 << 20, 1)
+        with client(daemon) as nfs:
+            nfs.write_all(nfs.create(nfs.root, "a").handle, data)
+        assert daemon.stop() == 0
+        big = max(shards(daemon.disks[1]), key=lambda p: p.stat().st_size)
+        big.unlink()
+        daemon.start()
+        end = time.monotonic() + 20
+        while not big.exists():
+            assert time.monotonic() < end, "it is not made anew"
+            time.sleep(0.1)
+        assert [daemon.disk_status(disk)["checksum_errors"] for disk in daemon.disks] == [0, 1, 0]
+        assert daemon.run("pool", "status", "-x").returncode == 1
+        history = daemon.run("pool", "history").stdout
+        assert f"{daemon.disks[1]}: first checksum error" in history and "is gone" in history, history
+        daemon.run("pool", "clear", "tank", check=True)
+        assert daemon.run("pool", "status", "-x").returncode == 0
+        assert daemon.stop() == 0
+        daemon.start()
+        assert daemon.run("pool", "status", "-x").returncode == 0, "once is enough"
+        shutil.rmtree(daemon.disks[0])
+        with client(daemon) as nfs:
+            assert nfs.read_all(nfs.walk("a")) == data
     finally:
         daemon.end()
 

@@ -107,6 +107,27 @@ def test_times_are_kept_to_the_nanosecond(here, ns):
         assert (st.st_atime_ns, st.st_mtime_ns) == (ns, ns + 5), name
 
 
+def test_the_time_of_creation_is_told(here):
+    (here / "f").write_bytes(b"x")
+    born = birth_of("f")
+    os.utime("f", ns=(5, 5))
+    (here / "f").write_bytes(b"more")
+    os.chmod("f", 0o600)
+    assert birth_of("f") == born, "nothing changes it"
+    os.rename("f", "g")
+    os.link("g", "h")
+    assert birth_of("h") == born
+    os.mkdir("d")
+    os.symlink("d", "l")
+    assert abs(birth_of("d") - time.time()) < 60 and abs(birth_of("l") - time.time()) < 60
+
+
+def birth_of(path):
+    told = subprocess.run(["stat", "-c", "%.W", path], text=True, capture_output=True, check=True).stdout
+    assert float(told.replace(",", ".")) > 0, "not told"
+    return float(told.replace(",", "."))
+
+
 def test_no_time_is_too_extreme(here):
     """The farthest times that utimensat(2) can be asked for are kept or clamped, and harm nothing."""
     write("f")

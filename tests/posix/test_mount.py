@@ -181,6 +181,40 @@ def test_umount_by_command_keeps_everything(own):
     assert (own.mnt / "f").read_bytes() == b"unsynced " * 1000
 
 
+def test_a_mount_in_use_is_not_taken_away_unasked(own):
+    """Who uses it is named, and nothing has changed; when nobody does, the pool goes."""
+    (own.mnt / "f").write_bytes(b"kept")
+    in_folder = subprocess.Popen(["sleep", "600"], cwd=own.mnt)
+    with_file = subprocess.Popen(["sleep", "600"], stdin=open(own.mnt / "f", "rb"))
+    try:
+        for words in (("pool", "export", "tank"), ("umount", own.mnt)):
+            done = own.run(*words)
+            assert done.returncode != 0, words
+            for process in (in_folder, with_file):
+                assert f"sleep (process {process.pid})" in done.stderr, done.stderr
+            assert f"{own.mnt} is in use by" in done.stderr
+        assert "larder pool export tank --force" in own.run("pool", "export", "tank").stderr
+        assert os.path.ismount(own.mnt) and (own.mnt / "f").read_bytes() == b"kept"
+        (own.mnt / "g").write_bytes(b"written since")
+        assert own.status()["state"] == "ONLINE"
+    finally:
+        for process in (in_folder, with_file):
+            process.kill()
+            process.wait()
+    done = own.run("pool", "export", "tank")
+    assert done.returncode == 0, done.stderr
+    assert not os.path.ismount(own.mnt)
+
+
+def test_export_by_force(own):
+    fd = os.open(own.mnt / "f", os.O_RDWR | os.O_CREAT)
+    os.write(fd, b"kept")
+    done = own.run("pool", "export", "tank", "--force")
+    assert done.returncode == 0 and not os.path.ismount(own.mnt), done.stderr
+    assert error_of(lambda: os.write(fd, b"x")) in (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
+    error_of(lambda: os.close(fd))
+
+
 def test_umount_takes_the_remains_of_a_killed_server_away(own):
     # The kernel goes on telling the attributes that it has seen.
     os.stat(own.mnt)

@@ -258,6 +258,39 @@ def test_unlinked_but_open(here):
     os.close(fd)
 
 
+def give_name(fd, name):
+    """linkat() with AT_SYMLINK_FOLLOW, which Python passes only beside a folder."""
+    folder = os.open(".", os.O_RDONLY)
+    try:
+        os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
+
+
+def test_files_without_a_name(here):
+    """O_TMPFILE: a file that nobody sees until it is given a name, whole."""
+    os.mkdir("d")
+    fd = os.open("d", os.O_RDWR | os.O_TMPFILE, 0o640)
+    os.write(fd, b"whole")
+    assert os.fstat(fd).st_nlink == 0 and os.listdir("d") == []
+    give_name(fd, "d/f")
+    assert os.fstat(fd).st_nlink == 1 and (here / "d" / "f").read_bytes() == b"whole"
+    assert os.stat("d/f").st_mode & 0o777 == 0o640
+    os.write(fd, b", and more")
+    os.close(fd)
+    assert (here / "d" / "f").read_bytes() == b"whole, and more"
+    for flags in (0, os.O_EXCL):
+        fd = os.open(".", os.O_RDWR | os.O_TMPFILE | flags)
+        os.write(fd, b"x" * 300_000)
+        assert os.pread(fd, 10, 299_995) == b"x" * 5
+        if flags:
+            assert outcome(lambda: give_name(fd, "never")) == "ENOENT"
+        os.close(fd)
+    assert os.listdir(".") == ["d"]
+    os.chmod("d", 0o755)
+    assert run_as(ANN, lambda: os.open("d", os.O_RDWR | os.O_TMPFILE)) == "EACCES"
+
+
 def test_removed_directory_that_is_open(here):
     os.mkdir("d")
     fd = os.open("d", os.O_RDONLY | os.O_DIRECTORY)

@@ -191,6 +191,15 @@ def test_writing_drops_setuid_and_setgid(here, mode, after):
         assert mode_of("f") == mode, "root keeps them"
 
 
+def test_a_setgid_bit_that_nobody_executes_stays_with_members_of_the_group(here):
+    actions = (lambda: overwrite("f"), lambda: os.truncate("f", 1), lambda: os.close(os.open("f", os.O_WRONLY | os.O_TRUNC)))
+    for action in actions:
+        for user, after in ((ANN, 0o2666), (CAT, 0o2666), (BOB, 0o666), (ROOT, 0o2666)):
+            make("f", 0o2666, owner=(10009, ANN[1], ()), content=b"content")
+            assert run_as(user, action) is None
+            assert mode_of("f") == after, user
+
+
 def test_chown_drops_setuid_and_setgid(here):
     make("f", 0o6755, owner=CAT)
     assert run_as(CAT, lambda: os.chown("f", -1, ANN[1])) is None

@@ -305,6 +305,12 @@ pub struct PoolImport {
     pub force: bool,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolExport {
+    /// Take mounts away that are in use.
+    pub force: bool,
+}
+
 /// Properties of a volume that may change at any time. In a request, what is absent stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeChange {

@@ -74,6 +74,6 @@ pub use history::{Event, EventKind};
 pub use layout::{DISKS_MAX, Layout, ParseLayoutError};
 pub use member::DiskState;
 pub use pool::{OpenOptions, Pool};
-pub use scrub::{CountUnused, Damage, ScrubPhase, ScrubStatus};
+pub use scrub::{Damage, Gone, ScrubPhase, ScrubStatus, Users};
 pub use settle::Moving;
 pub use status::{DiskStatus, FoundDisk, FoundPool, PoolState, PoolStatus};

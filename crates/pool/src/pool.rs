@@ -82,7 +82,7 @@ impl Pool {
             let cancelled = || PoolError::Cancelled(options.name.clone().unwrap_or_default());
             let of_task = options.clone();
             let opened = options.opener.work().blocking(move || open_blocking(&of_task)).await;
-            let (core, journal) = opened.ok_or_else(cancelled)??;
+            let (core, journal, was_closed) = opened.ok_or_else(cancelled)??;
             let journal = Arc::new(journal);
             let damaged =
                 |error: larder_base::LogError| PoolError::Journal { pool: core.name.clone(), why: error.to_string() };
@@ -103,6 +103,10 @@ impl Pool {
             // While a disk is away its shards are not made anew on others: it may be back soon.
             if stale || lacking {
                 core.repairs.add_all();
+            }
+            // After a crash a put that was cut short may lack what was never written.
+            if lacking && !stale && was_closed {
+                core.count_lacking();
             }
             let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
             let store = PoolStore { core: core.clone(), tombstones };
@@ -230,7 +234,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.core.closed.store(true, Ordering::Release);
-        self.core.scrubs.forget_who_counts();
+        self.core.scrubs.forget_users();
         self.worker.abort();
         self.historian.abort();
         self.scrubber.abort();
@@ -299,7 +303,8 @@ pub fn read_labels(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Directories {
     Directories { labelled, damaged, hanging, notes }
 }
 
-fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal), PoolError> {
+/// The pool's core and journal, and whether it had been closed.
+fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), PoolError> {
     let Directories { mut labelled, mut damaged, mut hanging, mut notes } =
         read_labels(&*options.opener, &options.disks);
     let unusable: Vec<String> = notes.iter().cloned().chain(damaged.iter().map(Damaged::note)).collect();
@@ -368,7 +373,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal), PoolErro
         core.graveyard.stop();
         core.give_back_disks();
     })?;
-    Ok((core, journal))
+    Ok((core, journal, !matches!(before.usage, Usage::Open { .. })))
 }
 
 fn paths_text(paths: &[PathBuf]) -> String {

@@ -24,7 +24,7 @@ use crate::error::PoolError;
 use crate::geometry::{BLOCK_BYTES, block_offset};
 use crate::history::EventKind;
 use crate::index::{Grave, Object};
-use crate::member::{DiskState, MemberDisk};
+use crate::member::{DiskState, ErrorKind, MemberDisk};
 use crate::read::READ_BYTES_MAX;
 use crate::{shard, stray};
 
@@ -154,6 +154,33 @@ impl Core {
         }
         if !due.is_empty() {
             let _ = self.blocking(move |core| core.finish_resilver(&due)).await;
+        }
+    }
+
+    /// Shards that somebody has taken away while the pool was closed: counted as those that a scrub misses.
+    pub fn count_lacking(&self) {
+        let lacking: Vec<Arc<Object>> =
+            self.index.read().objects.values().filter(|object| !object.is_whole()).cloned().collect();
+        let mut unknown = 0;
+        for object in lacking {
+            let missing: Vec<u8> =
+                (0..object.geometry.shards()).filter(|index| object.slot(*index).is_none()).collect();
+            let without = |slot: u8| object.placed().all(|(_, taken)| taken != slot);
+            let disks: Vec<&MemberDisk> =
+                self.members.with_slots().filter(|(slot, _)| without(*slot)).map(|(_, member)| member).collect();
+            // With more disks than shards nobody knows which of them had it.
+            if disks.len() > missing.len() {
+                unknown += missing.len();
+                continue;
+            }
+            for (index, member) in missing.iter().zip(disks) {
+                self.count_error(member, ErrorKind::Checksum, &format!("{} is gone", object.file_name(*index)));
+            }
+        }
+        if unknown > 0 {
+            let text = format!("{unknown} shards are gone from disks that are not known: they are made anew");
+            tracing::warn!(pool = %self.name, "{text}");
+            self.event(EventKind::Errors, text);
         }
     }
 

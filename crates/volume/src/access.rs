@@ -47,15 +47,16 @@ pub(crate) fn may_remove(dir: &Attr, victim: &Attr, cred: &Cred) -> FsResult<()>
     Ok(())
 }
 
-/// Changes who is not privileged makes to content take setuid away, and setgid where it means a group.
-pub(crate) fn without_suid(mode: u32) -> u32 {
-    let sgid = if mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+/// Changes who is not privileged makes to content take setuid away, and setgid where it means a group, or a group of
+/// which they are no member (setattr_should_drop_sgid of Linux).
+pub(crate) fn without_suid(mode: u32, is_member: bool) -> u32 {
+    let sgid = if mode & S_IXGRP != 0 || !is_member { S_ISGID } else { 0 };
     mode & !(S_ISUID | sgid)
 }
 
 pub(crate) fn clear_suid(attr: &mut Attr, cred: &Cred) {
     if cred.uid != 0 && attr.kind == FileKind::File {
-        attr.mode = without_suid(attr.mode);
+        attr.mode = without_suid(attr.mode, cred.in_group(attr.gid));
     }
 }
 
@@ -110,10 +111,11 @@ pub(crate) fn may_set(attr: &Attr, cred: &Cred, set: &SetAttr) -> FsResult<()> {
 /// Applies everything but the size. `may_set` has been asked.
 pub(crate) fn apply(attr: &mut Attr, cred: &Cred, set: &SetAttr, now: Timestamp) {
     let chown = set.uid.is_some() || set.gid.is_some();
+    let was_member = cred.uid == 0 || cred.in_group(attr.gid);
     attr.uid = set.uid.unwrap_or(attr.uid);
     attr.gid = set.gid.unwrap_or(attr.gid);
     if chown && attr.kind != FileKind::Directory {
-        attr.mode = without_suid(attr.mode);
+        attr.mode = without_suid(attr.mode, was_member);
     }
     if let Some(mode) = set.mode {
         attr.mode = mode & 0o7777;
@@ -240,8 +242,9 @@ mod tests {
 
     #[test]
     fn suid_and_sgid() {
-        assert_eq!(without_suid(0o6755), 0o755);
-        assert_eq!(without_suid(0o6745), 0o2745);
+        assert_eq!(without_suid(0o6755, true), 0o755);
+        assert_eq!(without_suid(0o6745, true), 0o2745);
+        assert_eq!(without_suid(0o6745, false), 0o745);
         let now = Timestamp::new(9, 0);
         let mut file = attr(FileKind::File, 0o4755);
         apply(&mut file, &Cred::new(10, 20, []), &SetAttr { gid: Some(20), ..SetAttr::default() }, now);

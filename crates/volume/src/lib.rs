@@ -13,6 +13,7 @@ mod data;
 mod dir;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod gone;
 mod inode;
 pub mod inspect;
 mod io;
@@ -33,6 +34,7 @@ mod volume;
 mod xattr;
 
 pub use damage::{DamageReport, DamagedFile, DamagedObject};
+pub use gone::GoneObjects;
 pub use registry::Registry;
 pub use types::*;
 pub use volume::*;

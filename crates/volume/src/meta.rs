@@ -125,6 +125,10 @@ pub(crate) trait Meta: Send + Sync + 'static {
     fn engine(&self) -> Option<EngineState<'_>> {
         None
     }
+    /// Names of the engine's tables in its folder of tables, and their lengths.
+    fn tables(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
     /// Everything durable, then closed; later calls fail.
     async fn close(&self) -> FsResult<()>;
 

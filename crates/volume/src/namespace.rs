@@ -10,12 +10,12 @@ use bytes::Bytes;
 
 use crate::access::{self, touch_ctime, touch_mtime};
 use crate::inode::{Inode, InodeCore};
-use crate::keys;
+use crate::keys::{self, Entry};
 use crate::meta::{Batch, Ticket};
-use crate::names::{add_entry, check_name, check_new_name, drop_entry, is_dots};
+use crate::names::{add_entry, check_name, check_new_name, drop_entry, is_dots, put_entry};
 use crate::state::{Cores, State, kind_of, new_core, pre};
 use crate::types::*;
-use crate::volume::Volume;
+use crate::volume::{OpenFile, Volume};
 
 /// What a new inode is, beyond its name and owner.
 #[derive(Default)]
@@ -87,6 +87,34 @@ impl Volume {
         };
         let dir = self.getattr(dir).await?;
         Ok((attr, Changed { before: pre(&dir), after: dir }))
+    }
+
+    /// A regular file without a name, open: it goes when it is closed, unless [`Volume::link`] has given it one by then.
+    pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, OpenFile)> {
+        let state = &self.state;
+        let dir = state.directory(dir).await?;
+        state.meta.admit().await?;
+        let parent = live(&mut dir.core.lock())?.attr;
+        access::require(&parent, cred, ACCESS_WRITE | ACCESS_EXECUTE)?;
+        state.check_room()?;
+        let id = state.new_id().await?;
+        let mut core = newborn(&parent, cred, id, FileKind::File, Making::default(), &set, state.now());
+        (core.attr.nlink, core.parent) = (0, NOWHERE);
+        let attr = core.attr;
+        let mut batch = Batch::default();
+        let (key, value) = keys::encode_inode(id.ino, &core);
+        batch.put(key, value);
+        batch.put(keys::orphan_key(id.ino), keys::MARK);
+        batch.usage.inodes = 1;
+        let inode = state.inodes.insert(core);
+        // Open before anybody can find the mark (I4).
+        inode.opens.fetch_add(1, Ordering::AcqRel);
+        let file = OpenFile { inode: Arc::clone(&inode), state: Arc::clone(state) };
+        let mut core = inode.core.lock();
+        // Nothing is promised about what nobody could find after a crash.
+        core.ticket = state.meta.submit(batch)?;
+        drop(core);
+        Ok((attr, file))
     }
 
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
@@ -209,24 +237,12 @@ impl Volume {
         let now = state.now();
         let (attr, changed, ticket) = {
             let mut cores = Cores::lock(&[&dir, &inode]);
-            let core = cores.of(&inode);
-            if core.gone || core.attr.nlink == 0 {
-                return Err(if core.gone { FsError::Stale } else { FsError::NotFound });
-            }
-            if core.attr.nlink >= LINKS_MAX {
-                return Err(FsError::TooManyLinks);
-            }
-            let kind = core.attr.kind;
             live(cores.of(&dir))?;
-            let core = cores.of(&inode);
-            core.attr.nlink += 1;
-            core.parent = dir.id.ino;
-            touch_ctime(&mut core.attr, now);
-            let attr = core.attr;
+            let mut batch = Batch::default();
+            let attr = linked(cores.of(&inode), dir.id.ino, &mut batch, now)?;
             let parent = cores.of(&dir);
             let before = pre(&parent.attr);
-            let mut batch = Batch::default();
-            let entry = add_entry(&mut batch, dir.id.ino, parent, name, ino, kind);
+            let entry = add_entry(&mut batch, dir.id.ino, parent, name, ino, attr.kind);
             touch_mtime(&mut parent.attr, now);
             let after = parent.attr;
             let ticket = cores.submit(&*state.meta, batch)?;
@@ -234,6 +250,59 @@ impl Volume {
             (attr, Changed { before, after }, ticket)
         };
         drop(namespace);
+        let name = || Bytes::copy_from_slice(name);
+        state.send(|| Event::Added { origin: self.origin, dir: dir.id.ino, name: name(), kind: attr.kind });
+        state.send(|| Event::Attr { origin: self.origin, ino });
+        state.settle(ticket).await?;
+        Ok((attr, changed))
+    }
+
+    /// Gives a file a name that another file has, in one step: that one loses it. Returns the inode after.
+    pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        let state = &self.state;
+        check_new_name(name)?;
+        let dir = state.directory(dir).await?;
+        let inode = state.inode(ino).await?;
+        state.admit_removal().await?;
+        let namespace = dir.namespace.lock().await;
+        let parent = dir.core.lock().attr;
+        access::require(&parent, cred, ACCESS_EXECUTE)?;
+        let old = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
+        if old.ino == ino {
+            let attr = inode.core.lock().attr;
+            return Ok((attr, Changed { before: pre(&parent), after: parent }));
+        }
+        let victim = state.inode(old.ino).await?;
+        access::may_remove(&parent, &victim.core.lock().attr, cred)?;
+        if old.kind == FileKind::Directory {
+            return Err(FsError::IsDirectory);
+        }
+        if kind_of(&inode) == FileKind::Directory {
+            return Err(FsError::NotPermitted);
+        }
+        let now = state.now();
+        let (attr, replaced, changed, ticket, fate) = {
+            let mut cores = Cores::lock(&[&dir, &inode, &victim]);
+            live(cores.of(&dir))?;
+            let mut batch = Batch::default();
+            let attr = linked(cores.of(&inode), dir.id.ino, &mut batch, now)?;
+            let fate = unlinked(state, &victim, cores.of(&victim), &mut batch, now);
+            let replaced = cores.of(&victim).attr;
+            // The name and its cookie stay; what they lead to is another.
+            let entry = Entry { ino, kind: attr.kind, cookie: old.cookie };
+            put_entry(&mut batch, dir.id.ino, name, entry);
+            let parent = cores.of(&dir);
+            let before = pre(&parent.attr);
+            touch_mtime(&mut parent.attr, now);
+            let after = parent.attr;
+            let ticket = cores.submit(&*state.meta, batch)?;
+            state.note_entry(&dir, name, Some(entry));
+            fate.seal(cores.of(&victim));
+            (attr, replaced, Changed { before, after }, ticket, fate)
+        };
+        state.bury(&victim, fate);
+        drop(namespace);
+        self.send_removed(dir.id.ino, name, &replaced);
         let name = || Bytes::copy_from_slice(name);
         state.send(|| Event::Added { origin: self.origin, dir: dir.id.ino, name: name(), kind: attr.kind });
         state.send(|| Event::Attr { origin: self.origin, ino });
@@ -344,6 +413,26 @@ impl Volume {
             return Ok(changed);
         }
     }
+}
+
+/// The parent of a file that never had a name.
+const NOWHERE: Ino = Ino(0);
+
+/// Counts one more name of a file, in `dir`. One that has lost its last name gets none again; one that never had any may.
+fn linked(core: &mut InodeCore, dir: Ino, batch: &mut Batch, now: larder_base::Timestamp) -> FsResult<Attr> {
+    if core.gone || core.attr.nlink == 0 && core.parent != NOWHERE {
+        return Err(if core.gone { FsError::Stale } else { FsError::NotFound });
+    }
+    if core.attr.nlink == 0 {
+        batch.delete(keys::orphan_key(core.attr.id.ino));
+    }
+    if core.attr.nlink >= LINKS_MAX {
+        return Err(FsError::TooManyLinks);
+    }
+    core.attr.nlink += 1;
+    core.parent = dir;
+    touch_ctime(&mut core.attr, now);
+    Ok(core.attr)
 }
 
 /// A directory that still has a name: POSIX lets nothing be made in one that has not.

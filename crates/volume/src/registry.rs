@@ -20,7 +20,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use uuid::Uuid;
 
-use crate::data::Memory;
+use crate::data::{Memory, margin};
 use crate::meta::slate::{Engine, SlateMeta, SlateParts};
 use crate::state::{State, StateParts};
 use crate::table::{EntryCache, InodeBudget, VolumeTag};
@@ -177,6 +177,19 @@ impl Registry {
         let volume = Volume { state, origin: 0 };
         open.insert(entry.info.id, volume.clone());
         Ok(volume)
+    }
+
+    /// What files can still take, of all volumes together: less than the store has room for, since metadata and garbage
+    /// collection need some, and more where the latter gives some back.
+    pub fn writable(&self) -> u64 {
+        let room = self.backing.space.space();
+        let open = self.open.try_lock();
+        let of_open = open.iter().flat_map(|open| open.values()).map(|volume| volume.state.writable(room)).max();
+        of_open.unwrap_or_else(|| room.1.saturating_sub(margin(room.0)))
+    }
+
+    pub(crate) fn store(&self) -> &dyn ObjectStore {
+        &*self.backing.store
     }
 
     pub(crate) fn memory(&self) -> &Memory {

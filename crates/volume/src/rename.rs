@@ -116,7 +116,7 @@ impl Volume {
             target => self.replace(cred, from, to, &source, target.as_ref())?,
         };
         drop(locks);
-        let kind = source.entry.kind;
+        let (ino, kind) = (source.entry.ino, source.entry.kind);
         let copy = Bytes::copy_from_slice;
         state.send(|| Event::Renamed {
             origin: self.origin,
@@ -124,6 +124,7 @@ impl Volume {
             from_name: copy(from.name),
             to: to.dir.id.ino,
             to_name: copy(to.name),
+            ino,
             kind,
         });
         // Other names of either inode show its times and link count.

@@ -257,18 +257,25 @@ impl State {
         Ok(())
     }
 
+    /// What files can still take, whatever the quota says, of a store with this room (total, available).
+    pub(crate) fn writable(&self, (total, available): (u64, u64)) -> u64 {
+        let data = self.data.usage();
+        let later = available.saturating_sub(data.dirty_bytes).saturating_add(data.dead_bytes);
+        self.data.writable((total, available)).min(later)
+    }
+
     pub(crate) fn statfs(&self) -> StatFs {
         let (total, available) = self.space.space();
+        let writable = self.writable((total, available));
         let data = self.data.usage();
         let usage = self.meta.usage();
         let reclaimable = data.dead_bytes;
-        let writable = self.data.writable((total, available));
         // Dirty data will take up room that the store does not know of yet.
         let available = available.saturating_sub(data.dirty_bytes);
         let mut stat = StatFs {
             total_bytes: total,
             free_bytes: available.saturating_add(reclaimable).min(total),
-            available_bytes: writable.min(available.saturating_add(reclaimable)),
+            available_bytes: writable,
             total_files: 0,
             free_files: 0,
         };

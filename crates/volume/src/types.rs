@@ -302,6 +302,7 @@ pub enum Event {
         from_name: Bytes,
         to: Ino,
         to_name: Bytes,
+        ino: Ino,
         kind: FileKind,
     },
 }

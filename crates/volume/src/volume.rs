@@ -77,6 +77,13 @@ pub struct VolumeInfo {
     pub properties: Properties,
 }
 
+impl VolumeInfo {
+    /// What the paths of all its objects begin with.
+    pub fn prefix(&self) -> String {
+        format!("{}/", crate::registry::prefix_of(self.id))
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CheckReport {
     pub inodes: u64,

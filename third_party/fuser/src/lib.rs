@@ -869,6 +869,20 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::ENOSYS);
     }
 
+    /// Create and open a file without a name (`O_TMPFILE`).
+    /// The kernel remembers ENOSYS, and refuses with EOPNOTSUPP from then on.
+    fn tmpfile(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
     /// Test for a POSIX file lock.
     fn getlk(
         &self,

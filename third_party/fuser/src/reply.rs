@@ -287,19 +287,34 @@ impl ReplyEntry {
 #[derive(Debug)]
 pub struct ReplyAttr {
     reply: ReplyRaw,
+    is_statx: bool,
 }
 
 impl Reply for ReplyAttr {
     fn new(unique: ll::RequestId, sender: ReplySender) -> ReplyAttr {
         ReplyAttr {
             reply: Reply::new(unique, sender),
+            is_statx: false,
         }
     }
 }
 
 impl ReplyAttr {
+    /// The answer is that of STATX
+    pub(crate) fn as_statx(self) -> Self {
+        ReplyAttr {
+            is_statx: true,
+            ..self
+        }
+    }
+
     /// Reply to a request with the given attribute
     pub fn attr(self, ttl: &Duration, attr: &FileAttr) {
+        if self.is_statx {
+            return self
+                .reply
+                .send_ll(&ll::ResponseStruct::new_statx(ttl, attr));
+        }
         self.reply
             .send_ll(&ll::ResponseStruct::new_attr(ttl, &attr.into()));
     }

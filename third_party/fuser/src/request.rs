@@ -22,6 +22,7 @@ use crate::ll::Errno;
 use crate::ll::ResponseData;
 use crate::ll::ResponseErrno;
 use crate::reply::Reply;
+use crate::reply::ReplyAttr;
 use crate::reply::ReplyDirectory;
 use crate::reply::ReplyDirectoryPlus;
 use crate::reply::ReplyRaw;
@@ -136,6 +137,14 @@ impl<'a> RequestWithSender<'a> {
                     self.request.nodeid(),
                     _attr.file_handle(),
                     self.reply(),
+                );
+            }
+            ll::Operation::Statx(x) => {
+                filesystem.getattr(
+                    self.request_header(),
+                    self.request.nodeid(),
+                    x.file_handle(),
+                    self.reply::<ReplyAttr>().as_statx(),
                 );
             }
             ll::Operation::SetAttr(x) => {
@@ -379,6 +388,16 @@ impl<'a> RequestWithSender<'a> {
                     self.request_header(),
                     self.request.nodeid(),
                     x.name().as_ref(),
+                    x.mode(),
+                    x.umask(),
+                    x.flags(),
+                    self.reply(),
+                );
+            }
+            ll::Operation::TmpFile(x) => {
+                filesystem.tmpfile(
+                    self.request_header(),
+                    self.request.nodeid(),
                     x.mode(),
                     x.umask(),
                     x.flags(),

@@ -195,6 +195,9 @@ pub(crate) enum PoolCommand {
         /// A pool's name, or the folders of its disks
         #[arg(required = true, value_name = "POOL|DIR")]
         words: Vec<String>,
+        /// Even if programs use a mount of it: they get errors from then on
+        #[arg(long)]
+        force: bool,
     },
     /// Take new disks in: empty folders, or disks mounted there
     #[command(override_usage = "larder pool add [OPTIONS] [POOL] DISK...")]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use larder_api::{DaemonInfo, Done, Failure, PoolImport, PoolListed, PoolStatus, VolumeStatus};
+use larder_api::{DaemonInfo, Done, Failure, PoolExport, PoolImport, PoolListed, PoolStatus, VolumeStatus};
 use larder_base::units::ByteSize;
 use larder_pool::{CreateOptions, Layout, Plan, Pool};
 
@@ -26,7 +26,7 @@ pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<Outcome
         PoolCommand::Scrub(command) => return super::scrub::run(global, command).await,
         PoolCommand::List { dirs } => list(global, &dirs).await?,
         PoolCommand::Import { dirs, force } => import(global, &dirs, force).await?,
-        PoolCommand::Export { words } => export(global, &words).await?,
+        PoolCommand::Export { words, force } => export(global, &words, force).await?,
         PoolCommand::History { words, last } => super::history::run(global, &words, last).await?,
         PoolCommand::Clear { words } => clear(global, &words).await?,
         other => change::run(global, other).await?,
@@ -242,10 +242,11 @@ fn new_config(global: &Global) -> Result<Config, Failure> {
     Ok(config)
 }
 
-async fn export(global: &Global, words: &[String]) -> Result<(), Failure> {
+async fn export(global: &Global, words: &[String], force: bool) -> Result<(), Failure> {
+    let request = PoolExport { force };
     if let Some(dirs) = as_dirs(words)? {
         match held_by_daemon(&dirs).await {
-            Some((client, name)) => client.post::<Done>(&format!("/v1/pools/{name}/export"), &()).await?,
+            Some((client, name)) => client.post::<Done>(&format!("/v1/pools/{name}/export"), &request).await?,
             None => closing_export(direct(&dirs).await?).await?,
         };
         return global.out().answer(&Done {}, |_| "exported: the disks may be moved to another machine".to_owned());
@@ -254,7 +255,7 @@ async fn export(global: &Global, words: &[String]) -> Result<(), Failure> {
         check_name(name).map_err(Failure::invalid)?;
         match target(global).await? {
             Target::Daemon(client) => {
-                client.post::<Done>(&format!("/v1/pools/{name}/export"), &()).await?;
+                client.post::<Done>(&format!("/v1/pools/{name}/export"), &request).await?;
             }
             Target::Config(config) => {
                 let Some(pool) = config.pool(name) else {

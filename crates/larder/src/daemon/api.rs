@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
 use larder_api::{
-    BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolChangeRequest, PoolImport, SocketPath,
+    BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolChangeRequest, PoolExport, PoolImport, SocketPath,
     UnmountRequest, UserAdd, UserPassword, VolumeChange, VolumeCreate,
 };
 use serde::Serialize;
@@ -111,8 +111,8 @@ async fn pool_import(State(daemon): Shared, Json(request): Json<PoolImport>) -> 
     ok(finish(async move { daemon.pool_import(request).await }).await?)
 }
 
-async fn pool_export(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
-    done(finish(async move { daemon.pool_export(&name).await }).await)
+async fn pool_export(State(daemon): Shared, Path(name): Path<String>, Json(request): Json<PoolExport>) -> Answer<Done> {
+    done(finish(async move { daemon.pool_export(&name, request).await }).await)
 }
 
 async fn pool_clear(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {

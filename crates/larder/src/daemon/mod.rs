@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use larder_api::{
-    DaemonInfo, Failure, FailureKind, MountRequest, MountStatus, PoolChangePlan, PoolChangeRequest, PoolImport,
-    PoolListed, PoolStatus, ShareStatus, UserAdd, UserStatus, VolumeChange, VolumeCreate, VolumeStatus,
+    DaemonInfo, Failure, FailureKind, MountRequest, MountStatus, PoolChangePlan, PoolChangeRequest, PoolExport,
+    PoolImport, PoolListed, PoolStatus, ShareStatus, UserAdd, UserStatus, VolumeChange, VolumeCreate, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 use larder_serve::fuse::MountOptions;
@@ -32,6 +32,7 @@ mod servers;
 mod shares;
 pub(crate) mod storage;
 pub(crate) mod translate;
+mod users;
 
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
@@ -146,6 +147,9 @@ impl Daemon {
             }
         }
         state.shares = shares::apply(&state.config, &state.secrets, &self.storage, &self.servers).await;
+        for pool in self.storage.all() {
+            pool.look_for_gone().await;
+        }
         for share in &state.shares {
             if let Some(fault) = &share.fault {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
@@ -327,10 +331,17 @@ impl Daemon {
         Ok(plan)
     }
 
-    /// Stops serving the pool, closes it as exported and takes it out of the file.
-    pub(crate) async fn pool_export(&self, name: &str) -> Result<(), Failure> {
+    /// Stops serving the pool, closes it as exported and takes it out of the file. Unless forced to, not while a program
+    /// uses a mount of it.
+    pub(crate) async fn pool_export(&self, name: &str, request: PoolExport) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let pool = self.storage.pool(Some(name))?;
+        if !request.force {
+            let busy = self.mounts.remove_unused_of(|volume| volume.pool == name).await;
+            busy.map_err(|in_use| {
+                in_use.action(format!("end what uses it, or take it away: larder pool export {name} --force"))
+            })?;
+        }
         self.edit(&mut state, |editor| {
             editor.remove_pool(name);
             Ok(())

@@ -9,11 +9,14 @@ use larder_serve::fuse::{FuseMount, MountOptions, clear_remains};
 use larder_volume::Volume;
 use parking_lot::Mutex;
 
-use super::translate;
+use super::{translate, users};
 use crate::config::VolumeName;
 
 /// Mounts of one daemon beyond this are refused.
 const MOUNTS_MAX: usize = 64;
+
+/// Users of a mount that are named.
+const NAMED_MAX: usize = 5;
 
 /// Cheap to clone: all clones are one.
 #[derive(Clone, Default)]
@@ -111,10 +114,34 @@ impl Mounts {
                 drop(self.mounts.lock().remove(dir));
                 Ok(())
             }
-            Ok(Err(e)) => Err(Failure::io(format_args!("cannot unmount {}", dir.display()), &e)
-                .action(format!("see who is in it with: fuser -vm {}", dir.display()))),
+            Ok(Err(e)) => {
+                let of_task = dir.to_owned();
+                let looked = tokio::task::spawn_blocking(move || in_use(&of_task)).await;
+                Err(looked.ok().flatten().unwrap_or_else(|| {
+                    Failure::io(format_args!("cannot unmount {}", dir.display()), &e)
+                        .action(format!("see who is in it with: fuser -vm {}", dir.display()))
+                }))
+            }
             Err(e) => Err(Failure::internal(format!("unmounting {} crashed: {e}", dir.display()))),
         }
+    }
+
+    /// Takes those of one pool away; while a program uses one of them nothing changes.
+    pub(crate) async fn remove_unused_of(&self, matches: impl Fn(&VolumeName) -> bool) -> Result<(), Failure> {
+        let found: Vec<_> = {
+            let mounts = self.mounts.lock();
+            let found = mounts.iter().filter(|(_, mounted)| matches(&mounted.name));
+            found.map(|(dir, mounted)| (dir.clone(), mounted.fuse.clone())).collect()
+        };
+        let dirs: Vec<PathBuf> = found.iter().map(|(dir, _)| dir.clone()).collect();
+        let looked = tokio::task::spawn_blocking(move || dirs.iter().find_map(|dir| in_use(dir))).await;
+        if let Ok(Some(failure)) = looked {
+            return Err(failure);
+        }
+        for (dir, fuse) in found {
+            self.take_away(&dir, fuse).await?;
+        }
+        Ok(())
     }
 
     /// Takes those of one volume or pool away, with files open or not: their holders get errors.
@@ -137,6 +164,17 @@ impl Mounts {
             }
         }
     }
+}
+
+/// Says who uses the mount, if anybody does.
+fn in_use(dir: &Path) -> Option<Failure> {
+    let users = users::of(dir);
+    let last = users.len().checked_sub(1)?;
+    let named: Vec<String> = users.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    let more = if last >= NAMED_MAX { format!(" and {} more", last + 1 - NAMED_MAX) } else { String::new() };
+    let show = dir.display();
+    let failure = Failure::new(FailureKind::Busy, format!("{show} is in use by {}{more}", named.join(", ")));
+    Some(failure.action("end what uses it, then try again"))
 }
 
 fn status(dir: &Path, mounted: &Mounted) -> MountStatus {

@@ -1,10 +1,11 @@
 //! Scrubs of open pools, and what their findings mean for files.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
+use futures::future::BoxFuture;
 use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, Failure, PoolScrub, PoolStatus, ScrubStatus};
 use larder_base::shell;
-use larder_volume::{DamageReport, DamagedObject, Registry};
+use larder_volume::{DamageReport, DamagedObject, GoneObjects, Registry};
 
 use super::storage::OpenPool;
 use super::translate;
@@ -19,7 +20,10 @@ impl OpenPool {
     /// Start, pause or stop.
     pub(crate) async fn scrub_do(&self, action: &str, why: &str) -> Result<PoolScrub, Failure> {
         let done = match action {
-            "start" => self.pool.scrub_start(why).await,
+            "start" => {
+                self.open_volumes().await;
+                self.pool.scrub_start(why).await
+            }
             "pause" => self.pool.scrub_pause().await,
             "stop" => self.pool.scrub_stop().await,
             other => {
@@ -32,7 +36,23 @@ impl OpenPool {
 
     /// Scrubs to the end; returns how many pieces were made anew.
     pub(crate) async fn scrub_through(&self) -> Result<u64, Failure> {
+        self.open_volumes().await;
         self.pool.scrub().await.map(|status| status.repaired).map_err(|e| translate::pool_failure(&e))
+    }
+
+    /// Only a volume that is open knows what it needs. Whoever wants to use one that cannot be opened is told why.
+    async fn open_volumes(&self) {
+        for volume in self.registry.list().await.unwrap_or_default() {
+            let _ = self.registry.volume(&volume.name).await;
+        }
+    }
+
+    /// Tells the pool what its volumes need and it has not.
+    pub(crate) async fn look_for_gone(&self) {
+        match self.registry.gone_objects().await {
+            Ok(gone) => self.pool.note_gone(gone_of(gone)),
+            Err(error) => tracing::warn!(pool = %self.name, %error, "cannot look for objects that are gone"),
+        }
     }
 
     /// When the last scrub began (or the pool was made), and whether none runs or waits to be gone on with.
@@ -85,6 +105,7 @@ impl OpenPool {
 
     /// What is lost of files and metadata, and how many damaged objects are of neither.
     async fn damage(&self) -> (Damage, u64) {
+        self.look_for_gone().await;
         let (damaged, more) = self.pool.damage();
         let objects = damaged_objects(&damaged);
         match self.registry.damaged_files(&objects).await {
@@ -106,16 +127,28 @@ fn damaged_objects(damaged: &[larder_pool::Damage]) -> Vec<DamagedObject> {
     damaged.iter().map(object).collect()
 }
 
-/// For the pool's history, which counts what `status` counts.
-pub(super) fn unused_in(registry: Weak<Registry>) -> larder_pool::CountUnused {
-    Arc::new(move |damaged| {
-        let registry = registry.clone();
+fn gone_of(gone: GoneObjects) -> larder_pool::Gone {
+    let length = |object: &DamagedObject| object.ranges.last().map_or(0, |range| range.end);
+    let objects = gone.objects.into_iter().map(|object| (object.path.clone(), length(&object))).collect();
+    larder_pool::Gone { objects, asked: gone.asked }
+}
+
+/// Those who use a pool. It must not hold what holds it.
+pub(super) struct VolumesOf(pub(super) Weak<Registry>);
+
+impl larder_pool::Users for VolumesOf {
+    /// For the pool's history, which counts what `status` counts.
+    fn count_unused(&self, damage: Vec<larder_pool::Damage>) -> BoxFuture<'_, u64> {
         Box::pin(async move {
-            let Some(registry) = registry.upgrade() else { return 0 };
-            let report = registry.damaged_files(&damaged_objects(&damaged)).await;
+            let Some(registry) = self.0.upgrade() else { return 0 };
+            let report = registry.damaged_files(&damaged_objects(&damage)).await;
             report.map_or(0, |report| report.unused.len() as u64)
         })
-    })
+    }
+
+    fn find_gone(&self) -> BoxFuture<'_, Option<larder_pool::Gone>> {
+        Box::pin(async move { self.0.upgrade()?.gone_objects().await.ok().map(gone_of) })
+    }
 }
 
 /// What no file uses any more is no error: garbage collection takes it away.

@@ -54,7 +54,7 @@ impl OpenPool {
         match Registry::open(backing, MemoryBudget { total_bytes: memory.0 }).await {
             Ok(registry) => {
                 let registry = Arc::new(registry);
-                pool.count_unused_with(super::scrub::unused_in(Arc::downgrade(&registry)));
+                pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
                 Ok(Self { name, pool, registry })
             }
             Err(error) => {
@@ -76,7 +76,8 @@ impl OpenPool {
     }
 
     pub(crate) fn status(&self) -> PoolStatus {
-        translate::pool_status(self.pool.status())
+        let status = translate::pool_status(self.pool.status());
+        PoolStatus { available_bytes: self.registry.writable().min(status.total_bytes), ..status }
     }
 
     pub(crate) fn disks(&self) -> Vec<PathBuf> {
@@ -164,7 +165,13 @@ impl OpenPool {
     }
 
     pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {
-        self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))
+        let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
+        self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))?;
+        // What it had lost nobody misses any more.
+        if let Some(info) = infos.into_iter().find(|info| info.name == name) {
+            self.pool.note_gone(larder_pool::Gone { objects: Vec::new(), asked: vec![info.prefix()] });
+        }
+        Ok(())
     }
 
     async fn check(&self, name: &str, read_data: bool) -> Result<CheckResult, Failure> {

@@ -11,6 +11,8 @@ use crate::geometry::{BLOCK_BYTES, Geometry, UNIT_BYTES};
 use crate::history::EventKind;
 use crate::index::Object;
 
+/// The version of what is not there at all.
+pub const GONE: u64 = u64::MAX;
 /// Ranges that are told apart; beyond that the last one grows.
 const RANGES_MAX: usize = 64;
 
@@ -47,7 +49,35 @@ impl Core {
     }
 }
 
+/// Objects that somebody needs and that the pool has never heard of: nothing of them is left on any disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gone {
+    /// Path and length of each.
+    pub objects: Vec<(String, u64)>,
+    /// Every path that begins with one of these was looked for.
+    pub asked: Vec<String>,
+}
+
 impl Core {
+    /// Of the paths that were looked for, these alone are gone now.
+    pub fn note_gone(&self, gone: Gone) {
+        let damage: Vec<Damage> = {
+            let index = self.index.read();
+            let gone = gone.objects.into_iter().filter(|(path, _)| index.get(path).is_none());
+            let whole = |len: u64| std::iter::once(0..len).collect();
+            gone.map(|(object, len)| Damage { object, version: GONE, ranges: whole(len) }).collect()
+        };
+        self.scrubs.has_lost.fetch_or(!damage.is_empty(), Ordering::AcqRel);
+        let new = self.scrubs.state.lock().set_gone(damage, &gone.asked);
+        let Some(first) = new.first() else { return };
+        let others = match new.len() {
+            1 => String::new(),
+            n => format!(", and {} others", n - 1),
+        };
+        tracing::error!(pool = %self.name, object = %first, count = new.len(), "objects are gone from all disks");
+        self.event(EventKind::Errors, format!("{first} is gone from all disks{others}"));
+    }
+
     /// A read met a block that nothing gives back, although all disks are there: known from now on, without a scrub.
     pub fn note_lost(&self, object: &Object, index: u8, local: &Range<u64>) {
         // Nobody has been told that a draft is stored.

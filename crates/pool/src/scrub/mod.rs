@@ -50,7 +50,8 @@ use crate::member::MemberDisk;
 use crate::pool::Pool;
 use crate::write::now_ms;
 
-pub use damage::Damage;
+use damage::GONE;
+pub use damage::{Damage, Gone};
 pub use records::Records;
 pub use state::FILE_NAME;
 use state::State;
@@ -63,8 +64,8 @@ use verify::{ObjectDone, Outcome, ShardCheck};
 const WINDOW: usize = 32;
 /// What a crash may make a scrub do again.
 const SAVE_EVERY: Duration = Duration::from_secs(15);
-/// How long the end waits to know what is of use.
-const COUNT_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long the end waits for each answer of those who use the pool.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often somebody who waits for the end looks.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -85,11 +86,16 @@ pub struct Scrubs {
     /// Bytes were lost since the counters were zero: not all was answered.
     pub has_lost: AtomicBool,
     pub saving: Mutex<()>,
-    unused: Mutex<Option<CountUnused>>,
+    users: Mutex<Option<Arc<dyn Users>>>,
 }
 
-/// How many of these damaged objects nobody uses any more. What that is, others know: it is no error for people.
-pub type CountUnused = Arc<dyn Fn(Vec<Damage>) -> BoxFuture<'static, u64> + Send + Sync>;
+/// Those who use what the pool stores: they know what it cannot. Asked at the end of a scrub.
+pub trait Users: Send + Sync {
+    /// How many of these damaged objects nobody uses any more: that is no error for people.
+    fn count_unused(&self, damage: Vec<Damage>) -> BoxFuture<'_, u64>;
+    /// What of theirs is gone, if they can tell.
+    fn find_gone(&self) -> BoxFuture<'_, Option<Gone>>;
+}
 
 /// Streams of a disk that does not seek.
 const STREAMS_MAX: u32 = 2;
@@ -125,15 +131,15 @@ impl Default for Scrubs {
             in_repair: Mutex::default(),
             has_lost: AtomicBool::new(false),
             saving: Mutex::default(),
-            unused: Mutex::default(),
+            users: Mutex::default(),
         }
     }
 }
 
 impl Scrubs {
     /// It may hold what holds the pool.
-    pub fn forget_who_counts(&self) {
-        *self.unused.lock() = None;
+    pub fn forget_users(&self) {
+        *self.users.lock() = None;
     }
 
     pub fn is_repairing(&self, object: &Object) -> bool {
@@ -211,7 +217,7 @@ impl Core {
             (Outcome::Interrupted, _) => ScrubPhase::Stopped,
             (Outcome::Done, _) => ScrubPhase::Finished,
         };
-        let unused = if phase == ScrubPhase::Finished { self.count_unused().await } else { 0 };
+        let unused = if phase == ScrubPhase::Finished { self.ask_users().await } else { 0 };
         let (kind, text) = {
             let is_current = |damage: &Damage| self.is_damaged_still(damage);
             let mut state = self.scrubs.state.lock();
@@ -235,13 +241,17 @@ impl Core {
         let _ = self.blocking(|core| core.save_scrub()).await;
     }
 
-    async fn count_unused(&self) -> u64 {
-        let damage = self.scrubs.state.lock().damage().0;
-        let count = self.scrubs.unused.lock().clone().filter(|_| !damage.is_empty());
-        match count {
-            Some(count) => tokio::time::timeout(COUNT_WAIT_MAX, count(damage)).await.unwrap_or(0),
-            None => 0,
+    /// Takes over what is gone, and returns how many damaged objects nobody uses any more.
+    async fn ask_users(&self) -> u64 {
+        let Some(users) = self.scrubs.users.lock().clone() else { return 0 };
+        if let Ok(Some(gone)) = tokio::time::timeout(ANSWER_WAIT_MAX, users.find_gone()).await {
+            self.note_gone(gone);
         }
+        let damage = self.scrubs.state.lock().damage().0;
+        if damage.is_empty() {
+            return 0;
+        }
+        tokio::time::timeout(ANSWER_WAIT_MAX, users.count_unused(damage)).await.unwrap_or(0)
     }
 
     /// One object: all its shards at once, each when its disk's turn has come.
@@ -279,7 +289,7 @@ impl Core {
 
     /// The pool is being closed: what was read so far is kept, and no scrub touches a disk any more.
     pub async fn stop_scrubbing(self: &Arc<Self>) {
-        self.scrubs.forget_who_counts();
+        self.scrubs.forget_users();
         for turns in &self.scrubs.turns {
             // Whoever reads has seen by now that the pool is closed.
             drop(turns.places.acquire_many(PLACES).await);
@@ -325,7 +335,9 @@ impl Core {
     }
 
     fn is_damaged_still(&self, damage: &Damage) -> bool {
-        self.index.read().get(&damage.object).is_some_and(|object| object.version == damage.version)
+        let index = self.index.read();
+        let object = index.get(&damage.object);
+        object.map_or(damage.version == GONE, |object| object.version == damage.version)
     }
 }
 
@@ -343,9 +355,14 @@ fn result_text(status: &ScrubStatus) -> String {
 }
 
 impl Pool {
-    /// Who is asked which damage concerns nobody, until the pool is closed.
-    pub fn count_unused_with(&self, count: CountUnused) {
-        *self.core.scrubs.unused.lock() = Some(count);
+    /// Who is asked at the end of a scrub, until the pool is closed.
+    pub fn used_by(&self, users: Arc<dyn Users>) {
+        *self.core.scrubs.users.lock() = Some(users);
+    }
+
+    /// Somebody has found out what is gone of what it needs.
+    pub fn note_gone(&self, gone: Gone) {
+        self.core.note_gone(gone);
     }
 
     /// Begins a scrub, or goes on with one that was paused. `why` is for the history.

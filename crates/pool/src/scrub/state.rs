@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::damage::{Damage, joined};
+use super::damage::{Damage, GONE, joined};
 use super::records::Records;
 use super::verify::ObjectDone;
 use crate::disk::DiskIo;
@@ -219,6 +219,22 @@ impl State {
         }
     }
 
+    /// Replaces what is known to be gone of the paths that begin as in `asked`; returns what is new.
+    pub fn set_gone(&mut self, gone: Vec<Damage>, asked: &[String]) -> Vec<String> {
+        let was_asked = |path: &str| asked.iter().any(|prefix| path.starts_with(prefix.as_str()));
+        let still = |path: &str| gone.iter().any(|one| one.object == path);
+        self.damage.retain(|path, damage| damage.version != GONE || !was_asked(path) || still(path));
+        let mut new = Vec::new();
+        for one in gone {
+            let known = self.damage.get(&one.object).is_some_and(|known| known.version == GONE);
+            if !known && self.damage.len() < DAMAGE_MAX {
+                new.push(one.object.clone());
+                self.damage.insert(one.object.clone(), one);
+            }
+        }
+        new
+    }
+
     /// Labels and journal: no objects.
     pub fn add_records(&mut self, found: Records) {
         let Some(status) = &mut self.status else { return };
@@ -238,6 +254,10 @@ impl State {
                 (status.objects_total, status.bytes_total) = (status.objects_done, status.bytes_done);
             }
             self.retain_damage(is_current);
+            let gone = self.damage.values().filter(|damage| damage.version == GONE).count() as u64;
+            if let Some(status) = &mut self.status {
+                (status.errors, status.unrepaired) = (status.errors + gone, status.unrepaired + gone);
+            }
         }
     }
 

@@ -200,6 +200,7 @@ mod tests {
             from_name: "a".into(),
             to: Ino(3),
             to_name: "b".into(),
+            ino: Ino(9),
             kind: FileKind::File,
         };
         let stale = stale_by(&event, 1);

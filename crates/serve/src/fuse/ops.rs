@@ -137,7 +137,7 @@ impl Filesystem for Operations {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         let mut set = SetAttr {
             mode: mode.map(|mode| mode & 0o7777),
             uid,
@@ -152,6 +152,10 @@ impl Filesystem for Operations {
             set.mtime = Some(SetTime::Now);
         }
         self.session.serve(Op::SetAttributes, async move {
+            let cred = match set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
+                true => session.with_groups(cred, caller, Ino(ino.0)).await,
+                false => cred,
+            };
             let result = match set == SetAttr::default() {
                 true => session.volume.getattr(Ino(ino.0)).await,
                 false => session.volume.setattr(&cred, Ino(ino.0), set).await.map(|changed| changed.after),
@@ -282,8 +286,12 @@ impl Filesystem for Operations {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Open, async move {
+            let cred = match has(flags.0, OFlags::TRUNC) {
+                true => session.with_groups(cred, caller, Ino(ino.0)).await,
+                false => cred,
+            };
             match session.open(&cred, Ino(ino.0), flags).await {
                 Ok((handle, flags)) => reply.opened(handle, flags),
                 Err(error) => reply.error(errno(&error)),
@@ -318,6 +326,21 @@ impl Filesystem for Operations {
                     session.known.learn(attr.id.ino);
                     let ttl = session.attr_ttl(&attr).min(session.entry_ttl());
                     let generation = fuser::Generation(attr.id.generation);
+                    reply.created(&ttl, &file_attr(&attr), generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
+                }
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn tmpfile(&self, request: &Request, parent: INodeNo, mode: u32, _umask: u32, _flags: i32, reply: ReplyCreate) {
+        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        self.session.serve(Op::Create, async move {
+            match session.volume.create_unnamed(&cred, Ino(parent.0), with_mode(mode)).await {
+                Ok((attr, file)) => {
+                    let handle = FileHandle(session.handles.insert(file));
+                    session.known.learn(attr.id.ino);
+                    let (ttl, generation) = (session.attr_ttl(&attr), fuser::Generation(attr.id.generation));
                     reply.created(&ttl, &file_attr(&attr), generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
                 }
                 Err(error) => reply.error(errno(&error)),
@@ -368,9 +391,10 @@ impl Filesystem for Operations {
             _ => Stability::Unstable,
         };
         let cred = self.session.write_cred(request, write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
-        let (session, ino, len) = (self.session.clone(), Ino(ino.0), data.len());
+        let (session, ino, len, caller) = (self.session.clone(), Ino(ino.0), data.len(), request.pid());
         let data = vec![Bytes::copy_from_slice(data)];
         self.session.serve_holding(len, async move {
+            let cred = if cred.uid == 0 { cred } else { session.with_groups(cred, caller, ino).await };
             let result = match append {
                 true => session.append(&cred, ino, offset, data, stability).await,
                 false => session.volume.write(&cred, ino, offset, data, stability).await.map(drop),
@@ -544,8 +568,9 @@ impl Filesystem for Operations {
         reply: ReplyEmpty,
     ) {
         let Some((mode, within_size)) = allocate_mode(mode) else { return reply.error(Errno::EOPNOTSUPP) };
-        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Other, async move {
+            let cred = session.with_groups(cred, caller, Ino(ino.0)).await;
             let mut length = length;
             if within_size {
                 match session.volume.getattr(Ino(ino.0)).await {
@@ -600,8 +625,9 @@ impl Filesystem for Operations {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let (session, cred) = (self.session.clone(), self.session.cred(request));
+        let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Write, async move {
+            let cred = session.with_groups(cred, caller, Ino(ino_out.0)).await;
             match session.copy(&cred, (Ino(ino_in.0), offset_in), (Ino(ino_out.0), offset_out), len).await {
                 Ok(copied) => reply.written(copied),
                 Err(error) => reply.error(errno(&error)),

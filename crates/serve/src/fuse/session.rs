@@ -138,6 +138,20 @@ impl Session {
         cred
     }
 
+    /// `cred` with the caller's other groups where they matter: whether a setgid bit that nobody executes stays with a file that
+    /// changes. The kernel does not send them, and only a few files ask for the look into /proc.
+    pub(super) async fn with_groups(&self, cred: Cred, caller: u32, ino: Ino) -> Cred {
+        const SGID: u32 = 0o2000;
+        const SGID_AND_GROUP_EXECUTES: u32 = 0o2010;
+        match self.volume.getattr(ino).await {
+            Ok(attr) if cred.uid != 0 && attr.mode & SGID_AND_GROUP_EXECUTES == SGID && !cred.in_group(attr.gid) => {
+                let status = std::fs::read_to_string(format!("/proc/{caller}/status")).unwrap_or_default();
+                Cred { groups: groups_in(&status).into(), ..cred }
+            }
+            _ => cred,
+        }
+    }
+
     /// Carries a request out (S1).
     pub(super) fn serve(&self, kind: Op, operation: impl Future<Output = ()> + Send + 'static) {
         if self.closing.load(Ordering::Relaxed) {
@@ -273,4 +287,9 @@ pub(super) fn send_data(reply: ReplyData, data: &ReadData, len_max: usize) {
     let mut joined = Vec::with_capacity(len_max);
     pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
     reply.data(&joined);
+}
+/// The supplementary groups in `/proc/PID/status`.
+fn groups_in(status: &str) -> Vec<u32> {
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    groups.unwrap_or_default().split_whitespace().filter_map(|group| group.parse().ok()).collect()
 }

@@ -33,6 +33,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, ReusableBoxFuture, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
+use super::ops::IO_BYTES_MAX;
 use super::outbox::{Outbox, Reply};
 use super::record::{Receiver, RecordError};
 use super::session::{Next, Service, Session, Work};
@@ -40,8 +41,8 @@ use super::shared::{Charge, Shared};
 
 /// See C2. A client on a slow line sends its 1 MiB WRITE in this time at 17 KB/s.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
-/// The largest WRITE and the largest RPC header there may be.
-pub const MESSAGE_BYTES_MAX: usize = (1 << 20) + 4096;
+/// The largest WRITE that is kept whole and the largest RPC header there may be.
+pub const MESSAGE_BYTES_MAX: usize = IO_BYTES_MAX as usize + 4096;
 /// Turns of the loop before other connections get theirs.
 const TURNS_MAX: u32 = 16;
 /// Calls started in one turn: replies to them should not wait for all that came in.
@@ -160,7 +161,7 @@ pub async fn serve(
         rd,
         wr,
         session,
-        receiver: Receiver::new(MESSAGE_BYTES_MAX),
+        receiver: Receiver::new(IO_BYTES_MAX as usize, MESSAGE_BYTES_MAX),
         outbox: Outbox::default(),
         slot: None,
         scratch: Vec::new(),

@@ -14,6 +14,7 @@ use super::rpc::parse_call;
 use super::xdr::Reader;
 
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
+const PAYLOAD_BYTES_MAX: usize = 1 << 19;
 
 /// A stream of records, received in one piece and byte by byte: the same messages.
 pub fn rpc_record(data: &[u8]) {
@@ -23,7 +24,7 @@ pub fn rpc_record(data: &[u8]) {
 
 /// Lengths of the messages, and whether the stream was refused in the end.
 fn receive(stream: &[u8], step: usize) -> (Vec<usize>, bool) {
-    let mut receiver = Receiver::new(MESSAGE_BYTES_MAX);
+    let mut receiver = Receiver::new(PAYLOAD_BYTES_MAX, MESSAGE_BYTES_MAX);
     let mut messages = Vec::new();
     let mut cx = Context::from_waker(Waker::noop());
     let mut at = 0;

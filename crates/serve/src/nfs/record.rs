@@ -6,7 +6,8 @@
 //!
 //! T1. Memory follows what was received, not what was announced; but for the payload buffer of a
 //!     WRITE, which is reserved once its whole header was read and is bounded by the limits.
-//! T2. No message is larger than [`Limits::message_bytes_max`], in however many fragments it comes.
+//! T2. No message is larger than the limit, in however many fragments it comes; but for a WRITE in one fragment, of
+//!     which the payload beyond wtmax is dropped as it arrives: its reply then counts what was kept (RFC 1813 3.3.7).
 //! T3. A message kept by the volume never pins the shared buffer for less than a quarter of it
 //!     ([`payload`] copies small ones).
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
@@ -30,6 +31,8 @@ const LARGE_BYTES: usize = 16 << 10;
 const HEAD_BYTES_MAX: usize = 1024;
 /// How much is read at a time between large payloads: headers, but little of the next payload.
 const BETWEEN_BYTES: usize = 4 << 10;
+/// The longest WRITE of which the beginning is kept. Nobody sends more than wtmax on purpose; some round it.
+const WRITE_BYTES_MAX: usize = 16 << 20;
 /// Fragments without data in one message: legal, but a stream of them is not a client's.
 const EMPTY_FRAGMENTS_MAX: u32 = 16;
 
@@ -60,12 +63,12 @@ pub enum RecordError {
 /// A message in the making.
 enum Partial {
     None,
-    /// The payload of a WRITE, then `pad` bytes of padding.
+    /// The payload of a WRITE, as much of it as is kept, then what else the message holds: padding.
     Payload {
         head: Bytes,
         data: Vec<u8>,
         size: usize,
-        pad: usize,
+        dropped_left: usize,
     },
     /// Anything else that is large or comes in several fragments.
     Assembled {
@@ -81,12 +84,21 @@ pub struct Receiver {
     partial: Partial,
     /// The last message had a payload of its own; so will the next.
     after_payload: bool,
+    /// What is kept of the payload of a WRITE.
+    payload_bytes_max: usize,
     message_bytes_max: usize,
 }
 
 impl Receiver {
-    pub fn new(message_bytes_max: usize) -> Self {
-        Self { buf: BytesMut::new(), partial: Partial::None, after_payload: false, message_bytes_max }
+    /// `payload_bytes_max` is wtmax, and an RPC header fits beside it into a message.
+    pub fn new(payload_bytes_max: usize, message_bytes_max: usize) -> Self {
+        Self {
+            buf: BytesMut::new(),
+            partial: Partial::None,
+            after_payload: false,
+            payload_bytes_max,
+            message_bytes_max,
+        }
     }
 
     /// Between messages: nothing is half received.
@@ -137,13 +149,15 @@ impl Receiver {
                         return Ok(None);
                     }
                 }
-                Partial::Payload { head, data, size, pad } => {
+                Partial::Payload { head, data, size, dropped_left } => {
                     let here = self.buf.split_to(self.buf.len().min(*size - data.len()));
                     data.extend_from_slice(&here);
-                    if data.len() < *size || self.buf.len() < *pad {
+                    let dropped = self.buf.len().min(*dropped_left);
+                    self.buf.advance(dropped);
+                    *dropped_left -= dropped;
+                    if data.len() < *size || *dropped_left > 0 {
                         return Ok(None);
                     }
-                    self.buf.advance(*pad);
                     let (head, tail) = (std::mem::take(head), Some(Bytes::from(std::mem::take(data))));
                     self.partial = Partial::None;
                     self.after_payload = true;
@@ -157,7 +171,11 @@ impl Receiver {
     /// Looks at the front of the buffer: a complete message is cut out, a large one is begun.
     fn start(&mut self) -> Result<Option<Message>, RecordError> {
         let Some((mark, rest)) = self.buf.split_first_chunk::<4>() else { return Ok(None) };
-        let (len, last) = self.parse_mark(u32::from_be_bytes(*mark), 0)?;
+        let mark = u32::from_be_bytes(*mark);
+        let (len, last) = match self.parse_mark(mark, 0) {
+            Err(too_long) => return self.start_oversized(mark, too_long),
+            Ok(mark) => mark,
+        };
         if last && rest.len() >= len {
             self.buf.advance(4);
             return Ok(Some(Message { head: self.buf.split_to(len).freeze(), tail: None }));
@@ -171,17 +189,32 @@ impl Receiver {
             return Ok(None);
         }
         match if last { write_payload(rest, len) } else { None } {
-            Some((head_bytes, size)) => {
-                self.buf.advance(4);
-                let head = self.buf.split_to(head_bytes).freeze();
-                self.partial = Partial::Payload { head, data: Vec::with_capacity(size), size, pad: padding(size) };
-            }
+            Some((head_bytes, size)) => self.start_payload(head_bytes, size, padding(size)),
             None => {
                 self.buf.advance(4);
                 let empty = u32::from(len == 0);
                 self.partial = Partial::Assembled { data: Vec::new(), fragment_left: len, last, empty };
             }
         }
+        Ok(None)
+    }
+
+    fn start_payload(&mut self, head_bytes: usize, size: usize, dropped_left: usize) {
+        self.buf.advance(4);
+        let head = self.buf.split_to(head_bytes).freeze();
+        self.partial = Partial::Payload { head, data: Vec::with_capacity(size), size, dropped_left };
+    }
+
+    /// T2: a WRITE is begun, of anything else the length is an error.
+    fn start_oversized(&mut self, mark: u32, too_long: RecordError) -> Result<Option<Message>, RecordError> {
+        let len = usize::try_from(mark & !LAST_FRAGMENT).unwrap_or(usize::MAX);
+        if mark & LAST_FRAGMENT == 0 || len > WRITE_BYTES_MAX {
+            return Err(too_long);
+        }
+        let Some(rest) = self.buf.get(4..).filter(|rest| rest.len() >= HEAD_BYTES_MAX) else { return Ok(None) };
+        let (head_bytes, size) = write_payload(rest, len).ok_or(too_long)?;
+        let kept = size.min(self.payload_bytes_max);
+        self.start_payload(head_bytes, kept, size - kept + padding(size));
         Ok(None)
     }
 
@@ -250,6 +283,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const PAYLOAD_MAX: usize = 1 << 19;
     const MAX: usize = 1 << 20;
 
     fn write_call(xid: u32, size: usize) -> Vec<u8> {
@@ -276,7 +310,7 @@ mod tests {
 
     /// Feeds `stream` in reads of at most `step` bytes.
     fn receive(stream: &[u8], step: usize) -> Result<Vec<Message>, RecordError> {
-        let mut receiver = Receiver::new(MAX);
+        let mut receiver = Receiver::new(PAYLOAD_MAX, MAX);
         let mut messages = Vec::new();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut at = 0;
@@ -339,7 +373,9 @@ mod tests {
     #[test]
     fn lengths_are_bounded() {
         let mark = |len: u32| len.to_be_bytes().to_vec();
-        assert_eq!(receive(&mark(LAST_FRAGMENT | (MAX as u32 + 1)), 9).err(), Some(RecordError::TooLong(MAX)));
+        let mut no_write = mark(LAST_FRAGMENT | (MAX as u32 + 1));
+        no_write.resize(4 + HEAD_BYTES_MAX, 0);
+        assert_eq!(receive(&no_write, 9).err(), Some(RecordError::TooLong(MAX)));
         assert_eq!(receive(b"GET / HTTP/1.1\r\n\r\n", 99).err(), Some(RecordError::TooLong(MAX)));
         assert_eq!(receive(&mark(0).repeat(100), 9).err(), Some(RecordError::EmptyFragments));
         let mut many = mark(1 << 19);
@@ -350,10 +386,33 @@ mod tests {
         assert_eq!(receive(&many, 99_999).err(), Some(RecordError::TooLong(MAX)));
     }
 
+    #[test]
+    fn of_a_write_beyond_the_limit_the_beginning_is_kept() {
+        for size in [MAX - 20, MAX, MAX + 1, WRITE_BYTES_MAX - 200] {
+            let mut stream = marked(&write_call(1, size), usize::MAX);
+            stream.extend(marked(&write_call(2, 100_000), usize::MAX));
+            stream.extend(marked(&write_call(3, 10), usize::MAX));
+            for step in [1500, 65_536, usize::MAX >> 1] {
+                let got = receive(&stream, step).unwrap();
+                let tail = got[0].tail.as_ref().unwrap();
+                assert!(tail.len() == PAYLOAD_MAX && tail.iter().enumerate().all(|(i, &byte)| byte == i as u8));
+                assert_eq!(got[0].head[got[0].head.len() - 4..], (size as u32).to_be_bytes());
+                assert!(whole(&got[1]) == write_call(2, 100_000) && whole(&got[2]) == write_call(3, 10));
+            }
+        }
+        let too_long = Some(RecordError::TooLong(MAX));
+        let in_pieces = marked(&write_call(1, MAX + 1), MAX / 2);
+        let beyond = marked(&write_call(1, WRITE_BYTES_MAX), usize::MAX);
+        let other = marked(&call(1, NFS_PROGRAM, NFS_V3, PROC_WRITE + 1, None, &vec![0; MAX]), usize::MAX);
+        for stream in [in_pieces, beyond, other] {
+            assert_eq!(receive(&stream, 4096).err(), too_long);
+        }
+    }
+
     proptest! {
         #[test]
         fn no_stream_panics(stream in proptest::collection::vec(any::<u8>(), 0..2000), step in 1usize..500) {
-            let mut receiver = Receiver::new(MAX);
+            let mut receiver = Receiver::new(PAYLOAD_MAX, MAX);
             let mut cx = Context::from_waker(std::task::Waker::noop());
             for mut part in stream.chunks(step) {
                 let _ = receiver.poll_fill(&mut part, &mut cx);

@@ -9,6 +9,8 @@
 //! and an open takes its [`FeedHold`] before it is answered, so no change is missed; and a share that
 //! nobody uses costs the other protocols nothing.
 //! F3: every queue is bounded; what does not fit is answered with "list again".
+//! F4: of renames the newest are remembered, so that a delete finds what was renamed since it was opened. Only the name
+//! that it was opened by is followed: another link to the same file is not what was to be deleted.
 //!
 //! Writes and attribute changes are not reported to watchers: an event of that kind names the inode, not
 //! the directories that it is in. They do break leases.
@@ -18,6 +20,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use larder_volume::{Event, FileKind, Ino, Volume};
 use parking_lot::Mutex;
 use smb_server::{ConfigHandle, DirChange, DirChangeKind, DirWatch};
@@ -28,6 +31,8 @@ use super::names;
 
 /// Changes that one watch may have waiting; a client takes at most 64 KiB of them at once.
 const QUEUED_MAX: usize = 4096;
+/// Renames by others that are remembered.
+const MOVES_MAX: usize = 4096;
 /// How long the feed goes on after the last open closed, so that a client that opens and closes one file
 /// after another does not start it each time.
 const LINGER: Duration = Duration::from_secs(5);
@@ -45,6 +50,14 @@ struct State {
     running: bool,
     released: Option<Instant>,
     watchers: HashMap<Ino, Vec<Weak<Watcher>>>,
+    /// Oldest first.
+    moves: VecDeque<Move>,
+}
+
+struct Move {
+    ino: Ino,
+    from: (Ino, Bytes),
+    to: (Ino, Bytes),
 }
 
 #[derive(Default)]
@@ -123,8 +136,35 @@ impl Feed {
         let idle = state.holds == 0 && state.released.is_none_or(|at| at.elapsed() > LINGER);
         if idle {
             state.running = false;
+            state.moves.clear();
         }
         idle
+    }
+
+    /// Where others have renamed `name` of `dir` to, which led to `ino` (F4).
+    pub fn moved(&self, ino: Ino, dir: Ino, name: &[u8]) -> Option<(Ino, Bytes)> {
+        let same = |a: &[u8], b: &[u8]| a == b || fold(a) == fold(b);
+        let mut at = None;
+        for one in self.state.lock().moves.iter().filter(|one| one.ino == ino) {
+            let is_next = match &at {
+                None => one.from.0 == dir && same(&one.from.1, name),
+                Some(at) => one.from == *at,
+            };
+            if is_next {
+                at = Some(one.to.clone());
+            }
+        }
+        at
+    }
+
+    fn remember(&self, event: &Event) {
+        let Event::Renamed { from, from_name, to, to_name, ino, .. } = event else { return };
+        let mut state = self.state.lock();
+        if state.moves.len() >= MOVES_MAX {
+            state.moves.pop_front();
+        }
+        let (from, to) = ((*from, from_name.clone()), (*to, to_name.clone()));
+        state.moves.push_back(Move { ino: *ino, from, to });
     }
 
     fn closed(&self) {
@@ -144,6 +184,7 @@ impl Feed {
     }
 
     async fn tell(&self, event: Event) {
+        self.remember(&event);
         match event {
             Event::Attr { ino, .. } | Event::Data { ino, .. } => self.break_leases(Some(ino)).await,
             Event::Added { dir, name, kind, .. } => self.push(dir, &name, DirChangeKind::Added, kind),
@@ -237,6 +278,10 @@ impl Drop for Watch {
             }
         }
     }
+}
+
+fn fold(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).to_lowercase()
 }
 
 fn origin(event: &Event) -> u32 {

@@ -207,15 +207,32 @@ async fn renames_replace_only_when_told_and_change_case() {
 }
 
 #[tokio::test]
-async fn a_delete_spares_another_file_that_took_the_name() {
+async fn a_delete_spares_another_file_that_took_the_name_and_follows_its_own() {
     let f = Fixture::new().await;
     let ann = f.tree("ann");
-    let opened = make(&ann, "f", "old").await;
-    f.volume.rename(&Cred::root(), Ino::ROOT, b"f", Ino::ROOT, b"g", larder_volume::RenameMode::Replace).await.unwrap();
-    make(&ann, "f", "new").await;
-    assert!(f.share.unlink_opened(&path("f"), opened).await.is_err());
-    assert_eq!(content(&ann, "f").await, "new");
-    f.share.unlink_opened(&path("g"), opened).await.unwrap();
+    let root = mkdir(&ann, "").await;
+    mkdir(&ann, "d").await;
+    let dir = f.volume.lookup(&Cred::root(), Ino::ROOT, b"d", larder_volume::NameMatch::Exact).await.unwrap().id.ino;
+    let opened = make(&ann, "File", "old").await;
+    let rename = async |from: Ino, name: &[u8], to: Ino, new: &[u8]| {
+        f.volume.rename(&Cred::root(), from, name, to, new, larder_volume::RenameMode::Replace).await.unwrap();
+    };
+    rename(Ino::ROOT, b"File", Ino::ROOT, b"g").await;
+    rename(Ino::ROOT, b"g", dir, b"h").await;
+    make(&ann, "f", "other").await;
+    make(&ann, "FILE", "new").await;
+    // A second name is not the one that was opened.
+    let linked = make(&ann, "one", "kept").await;
+    f.volume.link(&Cred::root(), Ino(linked), Ino::ROOT, b"two").await.unwrap();
+    f.volume.unlink(&Cred::root(), Ino::ROOT, b"one").await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    f.share.unlink_opened(&path("file"), opened).await.unwrap();
+    assert!(f.share.unlink_opened(&path("file"), opened).await.is_err());
+    assert!(f.share.unlink_opened(&path("one"), linked).await.is_err());
+    assert_eq!((content(&ann, "file").await, content(&ann, "f").await), ("new".to_owned(), "other".to_owned()));
+    assert_eq!(content(&ann, "two").await, "kept");
+    refused(open(&ann, "d\\h", OpenIntent::Open, 0).await, SmbError::NotFound);
+    drop(root);
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr, Volume};
+use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr, Volume};
 use smb_server::{
     BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
     VolumeInfo,
@@ -263,24 +263,38 @@ impl Tree {
         Ok(Some(Box::new(FileHandle { core, who, ino, name: name.to_owned(), rights, _open: open, _hold: hold })))
     }
 
-    /// Removes a name; where `opened` is given, only while it leads to that inode.
+    /// Removes a name; where `opened` is given, only while it leads to that inode: or the name that another protocol has given
+    /// it since.
     async fn remove(&self, path: &SmbPath, opened: Option<Ino>) -> SmbResult<()> {
         let Some((dir, name)) = self.parent(path).await? else { return Err(SmbError::AccessDenied) };
-        let (attr, stored) = self.core.find_stored(&self.who, dir.id.ino, name).await.or_status()?;
-        if let Some(opened) = opened {
-            let target = match attr.kind {
-                FileKind::Symlink => self.core.follow(&self.who, dir.id.ino, attr).await.or_status()?,
-                _ => attr,
-            };
-            if target.id.ino != opened {
-                return Err(SmbError::NotFound);
-            }
-        }
+        let dir = dir.id.ino;
+        let found = match (self.core.find_stored(&self.who, dir, name).await, opened) {
+            (Ok((attr, stored)), Some(opened)) if self.leads_to(dir, attr, opened).await => Ok((dir, attr, stored)),
+            (Ok((attr, stored)), None) => Ok((dir, attr, stored)),
+            (Ok(_) | Err(FsError::NotFound), Some(opened)) => self.find_moved(opened, dir, name).await,
+            (Err(error), _) => Err(error),
+        };
+        let (dir, attr, stored) = found.or_status()?;
         match attr.kind {
-            FileKind::Directory => self.core.volume.rmdir(&self.who, dir.id.ino, &stored).await.map(drop),
-            _ => self.core.volume.unlink(&self.who, dir.id.ino, &stored).await.map(drop),
+            FileKind::Directory => self.core.volume.rmdir(&self.who, dir, &stored).await.map(drop),
+            _ => self.core.volume.unlink(&self.who, dir, &stored).await.map(drop),
         }
         .or_status()
+    }
+
+    /// Itself or as a symbolic link.
+    async fn leads_to(&self, dir: Ino, attr: Attr, opened: Ino) -> bool {
+        match attr.kind {
+            FileKind::Symlink => self.core.follow(&self.who, dir, attr).await.is_ok_and(|at| at.id.ino == opened),
+            _ => attr.id.ino == opened,
+        }
+    }
+
+    async fn find_moved(&self, opened: Ino, dir: Ino, name: &str) -> FsResult<(Ino, Attr, Bytes)> {
+        let moved = self.core.feed.moved(opened, dir, &names::stored(name));
+        let (dir, name) = moved.ok_or(FsError::NotFound)?;
+        let attr = self.core.volume.lookup(&self.who, dir, &name, NameMatch::Exact).await?;
+        if attr.id.ino == opened { Ok((dir, attr, name)) } else { Err(FsError::NotFound) }
     }
 
     /// Renames onto a name that may be taken, by the source itself (its case changes) or by another.
@@ -381,16 +395,7 @@ impl ShareBackend for Tree {
             _ if !replace_if_exists => Err(SmbError::Exists),
             FileKind::Directory => Err(SmbError::AccessDenied),
             _ if taken.id.ino == ino => Ok(()),
-            _ => {
-                // The name goes from one file to the other in one step: the link is made beside it, and renamed onto it.
-                let beside = format!(".larder-link-{:016x}", rand::random::<u64>());
-                volume.link(&self.who, ino, dir, beside.as_bytes()).await.or_status()?;
-                let renamed = volume.rename(&self.who, dir, beside.as_bytes(), dir, &stored, RenameMode::Replace).await;
-                if renamed.is_err() {
-                    let _ = volume.unlink(&self.who, dir, beside.as_bytes()).await;
-                }
-                renamed.map(drop).or_status()
-            }
+            _ => volume.relink(&self.who, ino, dir, &stored).await.map(drop).or_status(),
         }
     }
 

@@ -76,6 +76,7 @@ pub(crate) use segments::Segment;
 #[cfg(any(test, fuzzing))]
 pub(crate) use segments::encode_segment;
 pub(crate) use segments::{SEGMENT_TAG, decode_segment};
+pub(crate) use space::margin;
 pub(crate) use write::WriteAt;
 
 /// Hands out inodes by number: at most one `Inode` per number exists (I1). Replay of intents and garbage collection need it.
@@ -244,6 +245,13 @@ impl Data {
     /// It was, or will not be in this opening.
     pub(crate) fn removal_ends(&self) {
         self.0.removals.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Segments that extents refer to, and the lengths of their objects.
+    pub(crate) fn segments_in_use(&self) -> Vec<(SegmentId, u64)> {
+        let segments = self.0.segments.lock();
+        let in_use = segments.iter().filter(|(_, segment)| segment.extents > 0 && !segment.pending);
+        in_use.map(|(id, segment)| (id, segment.object_bytes)).collect()
     }
 
     pub(crate) fn counts(&self) -> &VolumeCounts {

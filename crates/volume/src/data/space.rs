@@ -34,6 +34,11 @@ impl Gate {
     }
 }
 
+/// See [`Inner::margin`].
+pub(crate) fn margin(total: u64) -> u64 {
+    (total / 32).min(MARGIN_BYTES_MAX)
+}
+
 impl Inner {
     /// (total, available), at most [`BELIEVED`] old while there is plenty, fresh otherwise.
     pub(super) fn room(&self, accepting: u64) -> (u64, u64) {
@@ -56,7 +61,7 @@ impl Inner {
 
     /// Kept free for metadata and for garbage collection's own segments.
     pub(super) fn margin(&self, total: u64) -> u64 {
-        (total / 32).min(MARGIN_BYTES_MAX)
+        margin(total)
     }
 
     /// Bytes that are dead in segments now.

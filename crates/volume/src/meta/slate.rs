@@ -439,6 +439,13 @@ impl Meta for SlateMeta {
         Some(EngineState { counts: &self.counts, young_tables, runs })
     }
 
+    fn tables(&self) -> Vec<(String, u64)> {
+        let manifest = self.db.subscribe().borrow().current_manifest.clone();
+        let tables =
+            manifest.all_sst_views().map(|view| (format!("{}.sst", view.sst.id.value()), view.sst.estimate_size()));
+        tables.collect()
+    }
+
     async fn close(&self) -> FsResult<()> {
         let newest = self.overlay.newest();
         self.overlay.stop(FsError::Poisoned("the volume is closed".into()));

@@ -300,3 +300,81 @@ async fn removed_directories() {
     drop(open);
     assert_eq!(err(volume.getattr(d).await), "stale file handle");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_goes_from_one_file_to_another_in_one_step() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let (r, top) = (root(), Ino::ROOT);
+    let sub = dir(&volume, top, "d").await;
+    let one = file(&volume, top, "One").await;
+    let two = file(&volume, sub, "Two").await;
+    volume.write(&r, two, 0, bytes("two"), Stability::FileSync).await.unwrap();
+    let before = volume.readdir(&r, sub, 0, 10, false).await.unwrap().entries[0].cookie;
+    assert_eq!(err(volume.relink(&r, one, sub, b"none").await), "no such file or directory");
+    assert_eq!(err(volume.relink(&r, one, top, b"d").await), "is a directory");
+    assert_eq!(err(volume.relink(&r, sub, sub, b"Two").await), "operation not permitted");
+    volume.setattr(&r, sub, SetAttr { mode: Some(0o755), ..SetAttr::default() }).await.unwrap();
+    assert_eq!(err(volume.relink(&Cred::new(9, 9, []), one, sub, b"Two").await), "permission denied");
+    let open = volume.open(two).await.unwrap();
+    let (attr, changed) = volume.relink(&r, one, sub, b"Two").await.unwrap();
+    assert!(attr.nlink == 2 && changed.after.change > changed.before.change);
+    let listed = volume.readdir(&r, sub, 0, 10, false).await.unwrap().entries;
+    assert_eq!((listed.len(), listed[0].ino, listed[0].cookie), (1, one, before));
+    assert_eq!(volume.lookup(&r, sub, b"tWO", NameMatch::Folded).await.unwrap().id.ino, one);
+    // Who had the other open reads it still.
+    assert_eq!(volume.getattr(two).await.unwrap().nlink, 0);
+    assert_eq!(volume.read(two, 0, 10).await.unwrap().chunks.concat(), b"two");
+    drop(open);
+    let (again, _) = volume.relink(&r, one, sub, b"Two").await.unwrap();
+    assert_eq!(again.nlink, 2);
+    registry.close().await.unwrap();
+    let (registry, volume) = place.open().await;
+    assert_eq!(volume.lookup(&r, sub, b"two", NameMatch::Folded).await.unwrap().id.ino, one);
+    assert_eq!(registry.check("v", true).await.unwrap().problems, Vec::<String>::new());
+    registry.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_without_a_name_goes_unless_it_gets_one() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let (r, top) = (root(), Ino::ROOT);
+    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    volume.setattr(&r, top, SetAttr { mode: Some(0o755), ..SetAttr::default() }).await.unwrap();
+    assert_eq!(err(volume.create_unnamed(&Cred::new(9, 9, []), top, set).await), "permission denied");
+    let (attr, open) = volume.create_unnamed(&r, top, set).await.unwrap();
+    let ino = attr.id.ino;
+    assert_eq!((attr.nlink, attr.mode), (0, 0o600));
+    volume.write(&r, ino, 0, bytes("given"), Stability::FileSync).await.unwrap();
+    let (goes, other) = volume.create_unnamed(&r, top, set).await.unwrap();
+    volume.write(&r, goes.id.ino, 0, bytes("gone"), Stability::FileSync).await.unwrap();
+    let (crashed, third) = volume.create_unnamed(&r, top, set).await.unwrap();
+    volume.write(&r, crashed.id.ino, 0, bytes("gone"), Stability::FileSync).await.unwrap();
+    let (linked, _) = volume.link(&r, ino, top, b"name").await.unwrap();
+    assert_eq!(linked.nlink, 1);
+    drop((open, other));
+    assert_eq!(read_all(&volume, ino).await, b"given");
+    assert_eq!(err(volume.getattr(goes.id.ino).await), "stale file handle");
+    // What had a name once gets none again.
+    let held = volume.open(ino).await.unwrap();
+    volume.unlink(&r, top, b"name").await.unwrap();
+    assert_eq!(err(volume.link(&r, ino, top, b"again").await), "no such file or directory");
+    drop(held);
+    let (attr, fourth) = volume.create_unnamed(&r, top, set).await.unwrap();
+    volume.write(&r, attr.id.ino, 0, bytes("kept"), Stability::Unstable).await.unwrap();
+    volume.link(&r, attr.id.ino, top, b"kept").await.unwrap();
+    volume.sync().await.unwrap();
+    std::mem::forget((third, fourth));
+    registry.close().await.unwrap();
+    let (registry, volume) = place.open().await;
+    assert_eq!(list(&volume, top).await, ["kept"]);
+    assert_eq!(read_all(&volume, attr.id.ino).await, b"kept");
+    let since = std::time::Instant::now();
+    while registry.check("v", true).await.unwrap().inodes != 2 {
+        assert!(since.elapsed().as_secs() < 10, "what nobody can name is swept");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    check_clean(&registry).await;
+    registry.close().await.unwrap();
+}

@@ -4,7 +4,6 @@ use std::io::IoSlice;
 use std::os::unix::prelude::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
-#[cfg(target_os = "macos")]
 use std::time::SystemTime;
 
 use smallvec::SmallVec;
@@ -125,6 +124,52 @@ impl ResponseStruct<abi::fuse_attr_out> {
             attr_valid_nsec: ttl.subsec_nanos(),
             dummy: 0,
             attr: attr.attr,
+        })
+    }
+}
+
+impl ResponseStruct<abi::fuse_statx_out> {
+    /// Everything that stat(2) tells, and the time of creation.
+    pub(crate) fn new_statx(ttl: &Duration, attr: &crate::FileAttr) -> Self {
+        const STATX_BASIC_STATS: u32 = 0x7ff;
+        const STATX_BTIME: u32 = 0x800;
+        let time = |time: &SystemTime| {
+            let (tv_sec, tv_nsec) = time_from_system_time(time);
+            abi::fuse_sx_time {
+                tv_sec,
+                tv_nsec,
+                reserved: 0,
+            }
+        };
+        let basic = fuse_attr_from_attr(attr);
+        ResponseStruct(abi::fuse_statx_out {
+            attr_valid: ttl.as_secs(),
+            attr_valid_nsec: ttl.subsec_nanos(),
+            flags: 0,
+            spare: [0; 2],
+            stat: abi::fuse_statx {
+                mask: STATX_BASIC_STATS | STATX_BTIME,
+                blksize: basic.blksize,
+                attributes: 0,
+                nlink: basic.nlink,
+                uid: basic.uid,
+                gid: basic.gid,
+                mode: basic.mode as u16,
+                spare0: 0,
+                ino: basic.ino,
+                size: basic.size,
+                blocks: basic.blocks,
+                attributes_mask: 0,
+                atime: time(&attr.atime),
+                btime: time(&attr.crtime),
+                ctime: time(&attr.ctime),
+                mtime: time(&attr.mtime),
+                rdev_major: (basic.rdev >> 8) & 0xfff,
+                rdev_minor: (basic.rdev & 0xff) | ((basic.rdev >> 12) & 0xf_ff00),
+                dev_major: 0,
+                dev_minor: 0,
+                spare2: [0; 14],
+            },
         })
     }
 }

@@ -94,9 +94,14 @@ impl Call {
         let tail = self.tail.take();
         let mut args = self.args();
         let (offset, count, stable) = (args.u64()?, args.u32()?, args.u32()?);
-        let mut data = match tail {
-            Some(tail) => tail,
-            None => payload(&self.message, args.opaque(usize::MAX)?),
+        let (mut data, sent) = match tail {
+            // The length ends the head; of a longer payload only what may be written was kept.
+            Some(tail) => (tail, args.u32()? as usize),
+            None => {
+                let data = payload(&self.message, args.opaque(usize::MAX)?);
+                let sent = data.len();
+                (data, sent)
+            }
         };
         let stability = match stable {
             0 => Stability::Unstable,
@@ -104,7 +109,7 @@ impl Call {
             2 => Stability::FileSync,
             _ => return Err(Garbage.into()),
         };
-        if count as usize > data.len() {
+        if count as usize > sent {
             return Err(Status::Inval.into());
         }
         data.truncate(count.min(IO_BYTES_MAX) as usize);
