@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from conftest import make
 from larderd import binary, run
+from others import Sshd
 
 SMALL = ("--size", "64M", "--seconds", "1", "--repeats", "1")
 
@@ -289,3 +291,38 @@ def test_plain_lines_without_a_terminal(folder, output):
     done = bench("disk", folder, *SMALL, "--only", "read", *output)
     assert "\r" not in done.stderr and "\x1b" not in done.stderr + done.stdout
     assert "MB/s" in done.stdout + done.stderr and "kept, with plots" in done.stderr
+
+
+def test_kinds_of_encryption_are_compared(folder, output):
+    """What each share agreed on is found out, told apart and set beside what a core can do."""
+    with Sshd(folder / "sshd", folder / "files") as sshd:
+        daemon = make(folder / "larder", count=1, layout="stripe").start()
+        try:
+            (folder / "password").write_text(daemon.password + "\n")
+            smb = f"smb://{daemon.user}@127.0.0.1:{daemon.smb_port}/{daemon.share}"
+            chacha = "chacha20-poly1305@openssh.com"
+            found = result("share", smb, f"{smb}?encrypt=1", sshd.url, f"{sshd.url}?cipher={chacha}", "--preset", "encryption",
+                           "--only", "write,read", "--size", "32M", "--seconds", "1", "--repeats", "1", "--password-file",
+                           folder / "password", "--key-file", sshd.key, *output)
+        finally:
+            daemon.end()
+    kinds = list(dict.fromkeys(r["variant"]["encryption"] for r in found["runs"]))
+    assert kinds[0].startswith("signed") and kinds[1].startswith("encrypted with Aes"), kinds
+    assert kinds[2].startswith("aes") and kinds[3] == "chacha20-poly1305" and len(kinds) == 4, kinds
+    ciphers = next(n["text"] for n in found["notes"] if n["code"] == "ciphers")
+    assert all(name in ciphers for name in ("AES-128-GCM", "AES-256-GCM", "ChaCha20-Poly1305")), ciphers
+    assert not any(n["code"] == "one-encryption" for n in found["notes"])
+    text = bench("show", *output).stdout
+    assert "BY ENCRYPTION" in text and all(kind in text for kind in ("signed", "chacha20-poly1305: ")), text
+    plain = result("disk", folder / "files", "--preset", "encryption", "--only", "read", "--size", "32M", "--seconds", "1", "--repeats", "1", *output)
+    assert "nothing to compare" in next(n["text"] for n in plain["notes"] if n["code"] == "one-encryption")
+
+
+def test_two_folders_are_compared_by_their_place(folder, output):
+    """Each result names its own folder; that is no reason to have nothing in common."""
+    (folder / "other").mkdir()
+    result("disk", folder, *SMALL, "--only", "read", "--repeats", "3", *output)
+    result("disk", folder / "other", *SMALL, "--only", "read", "--repeats", "3", "--label", "encryption=luks", *output)
+    found = json.loads(bench("compare", "last~1", "last", "--json", *output).stdout)
+    assert len(found["rows"]) == 1 and found["only_a"] == found["only_b"] == [], found["summary"]
+    assert found["rows"][0]["variant"] == "encryption - / luks"

@@ -10,6 +10,7 @@
 
 mod before;
 mod both;
+mod ciphers;
 pub mod client;
 pub mod compare;
 pub mod control;

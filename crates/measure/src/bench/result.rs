@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// The key of a variant that says what encrypts.
+pub(crate) const ENCRYPTION: &str = "encryption";
+
 pub const SCHEMA: &str = "larder-bench";
 pub const VERSION: u32 = 1;
 

@@ -1,6 +1,6 @@
 //! A whole bench: which subjects, in which order, and what they say together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,10 +10,10 @@ use super::device::Device;
 use super::error::BenchError;
 use super::far::FarEnd;
 use super::plan::{Changes, Plan, Preset};
-use super::result::{BenchResult, Note, SCHEMA, VERSION};
+use super::result::{BenchResult, ENCRYPTION, Note, Run, SCHEMA, VERSION};
 use super::runner::{Runner, Watch};
 use super::sampler::Meter;
-use super::{before, facts, history, net};
+use super::{before, ciphers, facts, history, net};
 use crate::Machine;
 
 mod disks;
@@ -135,6 +135,9 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
     watch.planned(bench.seconds());
     let ended = bench.all(&mut runner);
     runner.note_unmeasured();
+    if request.preset == Preset::Encryption {
+        one_kind(&runner.runs).into_iter().for_each(|note| runner.note(note));
+    }
     for text in control.leftovers().take() {
         runner.note(Note { code: "left-behind".to_owned(), text, misleading: false });
     }
@@ -206,6 +209,9 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn all(&self, runner: &mut Runner) -> Result<(), BenchError> {
         let subjects = &self.request.subjects;
+        if self.request.preset == Preset::Encryption {
+            ciphers::note(self.control).into_iter().for_each(|note| runner.note(note));
+        }
         // A wrong password is better known now than after all the rest.
         let shares: Vec<&ShareTarget> = subjects.shares.iter().filter(|share| self.answers(runner, share)).collect();
         if !subjects.disks.is_empty() {
@@ -289,6 +295,16 @@ fn noted(runner: &mut Runner, what: &str, ended: Result<(), BenchError>) -> Resu
         }
         ended => ended,
     }
+}
+
+/// What a person wanted to compare was the same everywhere.
+fn one_kind(runs: &[Run]) -> Option<Note> {
+    let kinds: BTreeSet<&String> = runs.iter().filter_map(|run| run.variant.get(ENCRYPTION)).collect();
+    let kind = kinds.first().filter(|_| kinds.len() == 1)?;
+    let text = format!(
+        "encryption is '{kind}' in all that was measured, so there is nothing to compare: name a folder on dm-crypt (LUKS) or gocryptfs beside a plain one, or a share in several ways, such as smb://HOST/SHARE and smb://HOST/SHARE?encrypt=1, sftp://HOST/ and sftp://HOST/?cipher=chacha20-poly1305@openssh.com"
+    );
+    Some(Note { code: "one-encryption".to_owned(), text, misleading: false })
 }
 
 fn is_root() -> bool {

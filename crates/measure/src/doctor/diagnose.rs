@@ -217,7 +217,8 @@ fn past_memory(described: &Described, measured: &Measured, stages: &[Stage]) -> 
 }
 
 /// Suspicions of what comes after the disks.
-const AFTER_DISKS: [&str; 12] = [
+const AFTER_DISKS: [&str; 13] = [
+    "one-connection",
     "one-of-a-bond",
     "cpu-quota",
     "host-steals",
@@ -344,6 +345,12 @@ fn allow(name: &str) -> &'static str {
     if several { "they allow" } else { "it allows" }
 }
 
+/// Whether no more can be said than that a rate lies within what is usual, or possible. At its upper end it is that.
+fn is_range(stage: &Stage, rate: f64) -> bool {
+    let wide = stage.capacity_low < stage.capacity * PROOF_SHARE;
+    wide && (stage.basis == Basis::Usual || rate < stage.capacity * PROOF_SHARE)
+}
+
 /// The kind of disk that a range is usual of, where all are of one.
 fn of_kind(described: &Described, measured: &Measured) -> String {
     let used = used(described, measured);
@@ -368,7 +375,7 @@ fn sentence(
     let is = if confidence == Confidence::Certain { "is" } else { "is most likely" };
     let (doing, rate) = (path_words(measured), rate_words(measured.rate, measured.what));
     match cause {
-        Cause::Stage(stage) if stage.capacity_low < stage.capacity * PROOF_SHARE => {
+        Cause::Stage(stage) if is_range(stage, measured.rate) => {
             let (low, high) =
                 (rate_words(stage.capacity_low, measured.what), rate_words(stage.capacity, measured.what));
             let range = match stage.basis {
@@ -384,9 +391,10 @@ fn sentence(
             let alike = alike.map(|s| format!(", and {} allow{} hardly more", s.name, plural(&s.name)));
             let cores = if is_of_cores(described, measured, stage) { String::new() } else { no_more_to_give(measured) };
             let how = match percent > EXACT_SHARE * 100.0 {
-                true => {
+                true if stage.basis == Basis::Measured => {
                     format!("alone {} gave {most}, so one of the two was measured differently", pronoun(&stage.name))
                 }
+                true => format!("{percent:.0} % of the {most} that are said of it"),
                 false => format!("{percent:.0} % of the {most} that {}", allow(&stage.name)),
             };
             format!("{doing} ({rate}) {is} capped by {}: {how}{}{cores}", stage.name, alike.unwrap_or_default())
@@ -412,7 +420,7 @@ fn sentence(
             let cores = if s.code == "rung-below" { no_more_to_give(measured) } else { String::new() };
             format!("{doing} ({rate}) is most likely capped by {}: {}{cores}", s.what, s.why)
         }
-        Cause::Misleading(why) => format!("{doing} ({rate}) proves nothing: {why}"),
+        Cause::Misleading(why) => format!("{doing} ({rate}) proves nothing: {why}{}", beside_memory(measured, stages)),
         Cause::Asked(text) => format!("{doing} ({rate}) cannot be judged: {text}"),
         Cause::Unexplained => {
             let more = stages.iter().find(|s| s.capacity >= measured.rate);
@@ -421,6 +429,17 @@ fn sentence(
             format!("{doing} ({rate}) is not explained by what is described{}; {look}", most.unwrap_or_default())
         }
     }
+}
+
+/// Whatever answered, so much passed the wire.
+fn beside_memory(measured: &Measured, stages: &[Stage]) -> String {
+    let wire = stages.iter().find(|s| s.kind == StageKind::Network && s.basis != Basis::Measured);
+    let full = |s: &&Stage| (WIRE_FULL_SHARE..=EXACT_SHARE).contains(&(measured.rate / s.capacity));
+    let words = wire.filter(full).filter(|_| measured.path == Path::Share).map(|s| {
+        let part = measured.rate / s.capacity * 100.0;
+        format!(" (it is {part:.0} % of what {} carries, so that is full, and of the disks nothing is known)", s.name)
+    });
+    words.unwrap_or_default()
 }
 
 /// A wire or disk that is full beside a core that is full.
@@ -473,22 +492,52 @@ fn cores_words(full: usize, watched: usize) -> String {
 
 /// What to measure next, so that it could be explained.
 fn missing(described: &Described, measured: &Measured, stages: &[Stage]) -> String {
+    let wanted = match measured.path {
+        Path::Net => missing_of_wire(described, measured),
+        _ => missing_of_storage(described, measured, stages),
+    };
+    wanted.join(", and ")
+}
+
+fn missing_of_wire(described: &Described, measured: &Measured) -> Vec<&'static str> {
+    let mut wanted = unwatched(measured);
+    if measured.how.in_flight.is_none_or(|n| n <= 1.0) {
+        wanted.push("measure several connections at once (iperf3 -P 4)");
+    }
+    if described.network.as_ref().is_none_or(|n| n.round_trip_s.is_none()) {
+        wanted.push("say how long a packet takes there and back (round_trip =, ping says)");
+    }
+    if measured.how.client_cores.is_empty() {
+        wanted.push("watch the client's cores");
+    }
+    if wanted.is_empty() {
+        wanted.push("try another cable, port and card at each end (ethtool IFACE says what was negotiated)");
+    }
+    wanted
+}
+
+/// Cores that nobody watched, or that say nothing of this.
+fn unwatched(measured: &Measured) -> Vec<&'static str> {
+    if measured.how.others_work {
+        return vec!["the cores were full of somebody else's work meanwhile: stop that, and measure again"];
+    }
+    if measured.cores_percent.is_empty() { vec!["watch the cores meanwhile"] } else { Vec::new() }
+}
+
+fn missing_of_storage(described: &Described, measured: &Measured, stages: &[Stage]) -> Vec<&'static str> {
     let has = |kind: StageKind| stages.iter().any(|s| s.kind == kind);
-    let mut wanted = Vec::new();
+    let mut wanted = unwatched(measured);
     if measured.how.elsewhere.is_some() {
         wanted.push("measure the disks of the machine that serves (there: larder bench disk)");
     } else if measured.path == Path::Disks && count(&used(described, measured)) == 1 {
         wanted.push("say what its data sheet promises (read =, write =)");
-    } else if measured.path != Path::Net && !has(StageKind::Disks) {
+    } else if !has(StageKind::Disks) {
         wanted.push("say how fast one disk is by itself (fio)");
+    } else if measured.path == Path::Share && !has(StageKind::Storage) {
+        wanted.push("measure the same on the machine itself");
     }
     if described.shape(measured).layout.is_raidz() && measured.what.is_random() && described.record_bytes.is_none() {
         wanted.push("say how large records are (record =)");
-    }
-    if measured.how.others_work {
-        wanted.insert(0, "the cores were full of somebody else's work meanwhile: stop that, and measure again");
-    } else if measured.cores_percent.is_empty() {
-        wanted.push("watch the cores meanwhile");
     }
     if measured.path == Path::Share {
         if !stages.iter().any(|s| s.kind == StageKind::Network && s.basis == Basis::Measured) {
@@ -507,7 +556,7 @@ fn missing(described: &Described, measured: &Measured, stages: &[Stage]) -> Stri
             _ => "what do they share that is not described: a chipset's uplink, a hub, memory?",
         });
     }
-    wanted.join(", and ")
+    wanted
 }
 
 /// Whether a hard disk that gives so much of its rate may just be read further in.

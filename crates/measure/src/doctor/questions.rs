@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::describe::{Described, Disk, Measured, Path, RANDOM_BLOCK_BYTES, What, is_bond};
 use super::diagnose::CORE_FULL_PERCENT;
-use super::limits::{Physical, Wire};
+use super::limits::{DiskKind, Physical, Wire};
 use super::misleading::misleading;
-use super::stages::{Basis, SIDE_BY_SIDE, StageKind, allows_at_most, comparable, stages, used};
+use super::stages::{Basis, SIDE_BY_SIDE, StageKind, WINDOW, allows_at_most, comparable, stages, used};
 use super::words::{bytes_words, path_words, rate_words};
 
 /// Figures are rounded, and practical limits are practical.
@@ -23,6 +23,8 @@ const SLACK_LAYERS: f64 = 1.15;
 const SLACK_MEASURED: f64 = 1.25;
 /// And where nobody chose the figures that belong together.
 const SLACK_BENCH: f64 = 1.6;
+
+mod evidence;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Question {
@@ -49,7 +51,14 @@ const RULES: &[Rule] = &[
     one_after_the_other,
     layers,
     in_flight,
+    evidence::queue_not_kept,
     busy_and_waiting,
+    evidence::answers_too_soon,
+    evidence::plugs,
+    evidence::clients_here,
+    evidence::blocks_beyond_files,
+    evidence::sent_again,
+    evidence::idle_disks,
 ];
 
 pub(super) fn questions(described: &Described) -> Vec<Question> {
@@ -231,8 +240,11 @@ fn beyond(described: &Described) -> Vec<Question> {
         }
         let slack_measured = if described.of_bench { SLACK_BENCH } else { SLACK_MEASURED };
         let gathers = measured.what.writes() && (measured.what.is_random() || !measured.how.sync);
+        let waits = measured.what.writes() && measured.how.sync;
         let exceeded = stages(described, measured).into_iter().find(|stage| {
             let slack = match (stage.kind, stage.basis) {
+                // No wait for a flush is shorter than a flush, and no window is left before its round trip is over.
+                (StageKind::Latency, _) if waits || stage.name.starts_with(WINDOW) => 1.3,
                 // Writes are gathered by caches and filesystems: random ones become sequential ones.
                 (StageKind::Disks | StageKind::Latency, _) if gathers && measured.what.is_random() => return false,
                 (StageKind::Disks, Basis::Usual) => return false,
@@ -266,6 +278,12 @@ fn beyond(described: &Described) -> Vec<Question> {
             }
             StageKind::Disks => "Did memory answer, is the data compressible, or are the disks faster?".to_owned(),
             StageKind::Link => "Is its limit higher, is what was measured behind it, or did memory answer?".to_owned(),
+            StageKind::Latency if stage.name.starts_with(WINDOW) => {
+                "Were there several connections (jobs =), does the window grow by itself (then leave it out), or is the round trip shorter?".to_owned()
+            }
+            StageKind::Latency if waits => {
+                "Were more requests in flight, is a flush faster, did a cache answer it, or is the log on another disk (then leave flush = out)?".to_owned()
+            }
             StageKind::Latency => "Were more requests in flight, is each faster, or did a cache answer?".to_owned(),
             StageKind::Processor => "Is its rate per core higher, or does it run on more cores?".to_owned(),
             StageKind::Storage => {
@@ -325,26 +343,40 @@ fn most_bytes(disks: &[(&Disk, u32)]) -> f64 {
 /// The least time of one request that no cache answers, where each waits for the one before it.
 fn one_after_the_other(described: &Described) -> Vec<Question> {
     let mut asked = Vec::new();
-    for (at, m) in described.measured.iter().enumerate() {
+    for (at, m) in described.measured.iter().enumerate().filter(|(_, m)| m.path != Path::Net) {
         let disks = used(described, m);
         let least = |disk: &Disk| disk.kind.map(|kind| kind.physical().least_latency_s);
         let Some(Some(least)) = disks.iter().map(|(disk, _)| least(disk)).reduce(|a, b| Some(a?.min(b?))) else {
             continue;
         };
-        let Some(depth) = m.how.in_flight.filter(|_| m.what == What::RandomRead && m.path != Path::Net) else {
-            continue;
+        // A disk with capacitors answers a flush before anything reached its medium. A hard disk has none.
+        let turn = disks.iter().all(|(disk, _)| disk.kind.is_some_and(DiskKind::turns));
+        let flushed = turn && m.how.sync && m.what.writes();
+        let per_s = match m.what {
+            What::RandomRead => Some(m.rate),
+            What::RandomWrite => Some(m.rate).filter(|_| flushed),
+            What::Write => m.how.block_bytes.map(|block| m.rate / block as f64).filter(|_| flushed),
+            What::Read => None,
         };
+        let (Some(depth), Some(per_s)) = (m.how.in_flight, per_s) else { continue };
         let most = depth / least;
-        if m.rate > most * SLACK && misleading(described, m).is_none() {
-            let text = format!(
-                "{} gave {} with {depth:.0} in flight, and such disks take at least {:.2} ms for each, which makes {}. Did a cache answer, or were more in flight?",
-                path_words(m),
-                rate_words(m.rate, m.what),
-                least * 1e3,
-                rate_words(most, m.what)
-            );
-            asked.push(Question { code: "too-quick", text, measured: Some(at) });
+        if per_s <= most * SLACK || misleading(described, m).is_some() {
+            continue;
         }
+        let hint = match flushed {
+            true => {
+                "Did a cache answer the flush (a controller's, or a disk's that lies), is the log on another disk, or were more in flight?"
+            }
+            false => "Did a cache answer, or were more in flight?",
+        };
+        let text = format!(
+            "{} gave {} with {depth:.0} in flight, and such disks take at least {:.2} ms for each, which makes {}. {hint}",
+            path_words(m),
+            rate_words(m.rate, m.what),
+            least * 1e3,
+            rate_words(most, What::RandomRead)
+        );
+        asked.push(Question { code: "too-quick", text, measured: Some(at) });
     }
     asked
 }

@@ -9,8 +9,10 @@ use super::describe::{Described, Disk, Layout, Link, Measured, Network, Path, Wh
 use super::diagnose::SLOW_WIRE_BYTES_PER_S;
 use super::limits::{DiskKind, Duplex, Wire};
 use super::misleading::misleading;
-use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, client_of, count, layout, link_of, used};
+use super::stages::{Basis, PROOF_SHARE, Stage, StageKind, client_of, count, layout, link_of, stages, used};
 use super::words::{bytes_words, client_processor, processor, rate_words};
+
+mod waits;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Suspicion {
@@ -44,11 +46,15 @@ const PATTERNS: &[Pattern] = &[
     Pattern { code: "retransmits", test: retransmits },
     Pattern { code: "one-direction", test: one_direction },
     Pattern { code: "one-core-irq", test: interrupts },
+    Pattern { code: "one-connection", test: waits::one_connection },
     Pattern { code: "rung-below", test: rung_below },
+    Pattern { code: "link-rung", test: link_rung },
     Pattern { code: "hot-disk", test: hot },
     Pattern { code: "smr", test: shingled },
     Pattern { code: "fast-cache", test: fast_cache },
     Pattern { code: "qlc", test: four_bits },
+    Pattern { code: "flush", test: waits::flush },
+    Pattern { code: "one-in-flight", test: waits::one_in_flight },
     Pattern { code: "degraded", test: degraded },
     Pattern { code: "slower-disks", test: slower_than_said },
     Pattern { code: "shared-link", test: shared },
@@ -56,7 +62,8 @@ const PATTERNS: &[Pattern] = &[
     Pattern { code: "core-nearly-full", test: nearly_full },
     Pattern { code: "client-core-nearly-full", test: client_nearly_full },
     Pattern { code: "one-thread", test: one_thread },
-    Pattern { code: "one-at-a-time", test: one_at_a_time },
+    Pattern { code: "one-copy", test: waits::one_copy },
+    Pattern { code: "one-at-a-time", test: waits::one_at_a_time },
     Pattern { code: "wifi", test: air },
     Pattern { code: "other-end", test: other_end },
     Pattern { code: "processor-elsewhere", test: processor_elsewhere },
@@ -101,6 +108,11 @@ pub(super) fn slower_wire(described: &Described, measured: &Measured, stages: &[
 /// Whether it is the network that has the rate of a lower standard, not a disk's connection.
 pub(super) fn slower_network(described: &Described, measured: &Measured, stages: &[Stage]) -> bool {
     network_rung(&Case { described, measured, stages }).is_some()
+}
+
+/// The wire alone by several connections, where those carry much more than one does.
+pub(super) fn several_connections<'a>(described: &'a Described, measured: &'a Measured) -> Option<&'a Measured> {
+    waits::connections(&Case { described, measured, stages: &[] }).map(|(_, several)| several)
 }
 
 /// Losses, where they explain that a wire is not full.
@@ -333,8 +345,8 @@ fn rung_below(case: &Case) -> Option<(String, String)> {
     network_rung(case).or_else(|| disk_rung(case)).map(|(_, said)| said)
 }
 
-fn rung_words(case: &Case, have: &Wire, lower: &Wire) -> String {
-    let (rate, most) = (bytes_words(case.measured.bytes_per_s()), bytes_words(lower.practical));
+fn rung_words(rate: f64, have: &Wire, lower: &Wire) -> String {
+    let (rate, most) = (bytes_words(rate), bytes_words(lower.practical));
     let look = match have.is_pcie() {
         true => "a slot of fewer lanes, a riser, a bad contact, or saved power",
         false => "a cable, a port, an adapter or a switch between",
@@ -366,7 +378,7 @@ fn network_rung(case: &Case) -> Option<(Wire, (String, String))> {
     let explained = |wire: &Wire| usual && wire.practical <= SLOW_WIRE_BYTES_PER_S;
     let wire = case.described.network.as_ref().filter(|_| over_network(case))?.wire.as_ref()?;
     let lower = wire.rungs_below().into_iter().find(|wire| fits(wire) && !explained(wire))?;
-    let words = said(&format!("a part of the way that runs at {}", lower.name), rung_words(case, wire, &lower))?;
+    let words = said(&format!("a part of the way that runs at {}", lower.name), rung_words(rate, wire, &lower))?;
     Some((lower, words))
 }
 
@@ -392,8 +404,54 @@ fn disk_rung(case: &Case) -> Option<(Wire, (String, String))> {
     let mut lower = wire.rungs_below().into_iter().filter(|w| unusual && fits(w));
     let first = lower.next()?;
     let alike = lower.next().map(|other| format!(" or {}", other.name)).unwrap_or_default();
-    let words = said(&format!("a connection that runs at {}{alike}", first.name), rung_words(case, wire, &first))?;
+    let words = said(&format!("a connection that runs at {}{alike}", first.name), rung_words(rate, wire, &first))?;
     Some((first, words))
+}
+
+/// Of a link by name that something passes on its way: a port, a hub, a card's slot.
+fn link_rung(case: &Case) -> Option<(String, String)> {
+    let disks = used(case.described, case.measured);
+    let several = case.measured.path != Path::Net && count(&disks) > 1;
+    // What so slow a disk gives anyway needs no worse link.
+    let each = case.measured.rate / f64::from(count(&disks)).max(1.0);
+    let usual = |kind: &DiskKind| each >= kind.physical().usual(case.measured.what).0;
+    let explained = case.measured.path != Path::Net && kinds(case).iter().any(usual);
+    (!case.measured.what.is_random() && !explained).then_some(())?;
+    let found = case.described.links.iter().find_map(|link| {
+        // Lanes have many rungs, and several disks many reasons to be near one of them.
+        let wire = link.wire.as_ref().filter(|w| link.could.is_none() && !(several && w.is_pcie()))?;
+        // What somebody measured of it is no name's figure.
+        (link.read == wire.practical && link.write == wire.practical).then_some(())?;
+        let rate = carried(case.described, case.measured, link)?;
+        let passed = |lower: &Wire| {
+            let honest = |m: &&Measured| misleading(case.described, m).is_none();
+            let all = case.described.measured.iter().filter(honest);
+            all.filter_map(|m| carried(case.described, m, link)).any(|other| other > lower.line)
+        };
+        // A wire of one direction at a time carries twice what comes from disks and goes out through it (B4).
+        let passes = |w: &Wire| if w.duplex == Duplex::Half && both_ways(case, link) { rate * 2.0 } else { rate };
+        let fits = |w: &Wire| passes(w) >= w.practical * RUNG_ALONE && passes(w) <= w.line && !passed(w);
+        let lower = wire.rungs_below().into_iter().find(fits)?;
+        let passes = passes(&lower);
+        Some((link, wire, lower, passes))
+    });
+    let (link, wire, lower, rate) = found?;
+    said(&format!("{}, which runs at {}", link.name, lower.name), rung_words(rate, wire, &lower))
+}
+
+/// Whether a share's bytes come over a link from the disks and leave over it to the network.
+fn both_ways(case: &Case, link: &Link) -> bool {
+    let card = case.described.network.as_ref().is_some_and(|n| n.via.contains(&link.name));
+    let disks = used(case.described, case.measured);
+    case.measured.path == Path::Share && card && disks.iter().any(|(disk, _)| disk.via.contains(&link.name))
+}
+
+/// Bytes that cross a link, with copies and parity, while so much is measured.
+fn carried(described: &Described, measured: &Measured, link: &Link) -> Option<f64> {
+    let wire = link.wire.as_ref()?;
+    let stages = stages(described, measured);
+    let stage = stages.iter().find(|s| link_of(described, s).is_some_and(|of| of.name == link.name))?;
+    Some(measured.rate * wire.practical / stage.capacity)
 }
 
 fn kinds(case: &Case) -> Vec<DiskKind> {
@@ -475,7 +533,7 @@ fn together<'a>(case: &Case<'a>) -> Option<(Vec<(&'a Disk, u32)>, &'a Stage)> {
         Some(Layout::Mirror) => case.stages.iter().all(|s| case.measured.rate < s.capacity_low * PROOF_SHARE),
         Some(layout) => !layout.is_raidz() && layout != Layout::Linear,
     };
-    (count(&disks) >= 2 && scales && !over_network(case)).then_some(())?;
+    (count(&disks) >= 2 && scales && !over_network(case) && !waits::too_few_for_all(case)).then_some(())?;
     let all = case.stages.iter().find(|s| s.kind == StageKind::Disks && s.basis != Basis::Usual)?;
     // Where data lies unevenly on unequal disks that alone may explain it.
     (case.measured.rate < all.capacity_low * PROOF_SHARE).then_some((disks, all))
@@ -595,16 +653,6 @@ fn one_thread(case: &Case) -> Option<(String, String)> {
         "one thread of work",
         format!("the cores are busy {sum:.0} % together, which is one core's worth that moves about"),
     )
-}
-
-fn one_at_a_time(case: &Case) -> Option<(String, String)> {
-    let block = case.measured.block_bytes()? as f64;
-    let depth = case.measured.how.in_flight.filter(|d| *d <= 2.0)?;
-    let each_ms = depth * block / case.measured.bytes_per_s() * 1e3;
-    let why = format!(
-        "{depth:.0} in flight, and each takes {each_ms:.2} ms (Little's law): the time goes into waiting, not into transfer"
-    );
-    said("the time of single requests", why)
 }
 
 fn air(case: &Case) -> Option<(String, String)> {

@@ -216,6 +216,10 @@ impl<T: Target + 'static> ShareClient for Client<T> {
         self.description.clone()
     }
 
+    fn encryption(&self) -> String {
+        self.target.encryption()
+    }
+
     fn free_bytes(&self) -> Option<u64> {
         self.free_bytes
     }

@@ -51,6 +51,8 @@ pub trait ShareClient: Send {
     fn access(&self) -> &str;
     /// How it is reached, for a person: protocol version, transfer sizes, signing or cipher, fingerprint.
     fn describe(&self) -> String;
+    /// What encrypts or signs on the way, in a word or two; `none`.
+    fn encryption(&self) -> String;
     /// Of the share when it was opened, where its protocol tells. More than half of it is never used.
     fn free_bytes(&self) -> Option<u64>;
     /// Makes the files that a workload needs. Those of the last one are used again where they fit.

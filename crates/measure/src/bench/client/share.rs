@@ -45,6 +45,11 @@ pub(super) trait Target: Sized + Send + Sync {
     fn connect(&self, workload: Option<&Workload>) -> impl Future<Output = Outcome<Self::Share>>;
     fn describe(&self) -> String;
 
+    /// What encrypts or signs on the way, once connected.
+    fn encryption(&self) -> String {
+        "none".to_owned()
+    }
+
     /// Runs a thread's work. Whoever brings an executor of his own has his own sleep as well.
     fn block_on<R>(work: impl Future<Output = Outcome<R>>) -> Outcome<R> {
         block_on(work)

@@ -1,5 +1,6 @@
 //! What was not the same, in words.
 
+use super::rows::properties;
 use super::{Difference, Effect};
 use crate::bench::result::{BenchResult, Caches, Kind, Run};
 use crate::bench::show::{size, words};
@@ -69,7 +70,11 @@ pub(super) fn runs(a: &Run, b: &Run) -> Vec<Difference> {
         difference("misleading", &misleading(a), &misleading(b), OtherMethod),
         both_misleading(a, b),
     ];
-    found.into_iter().flatten().collect()
+    let properties = properties(a, b).filter_map(|(key, a, b)| {
+        let [a, b] = [a, b].map(|value| value.map_or("-", String::as_str));
+        difference(&words::clean(key), a, b, Mentioned)
+    });
+    found.into_iter().flatten().chain(properties).collect()
 }
 
 fn flight(run: &Run) -> String {

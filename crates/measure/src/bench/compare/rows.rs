@@ -1,5 +1,7 @@
 //! Which runs belong to each other, and what two of them say.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::stats::{self, Random, Sample};
 use super::{CHANCE, Difference, Effect, Figures, Row, SAME_WITHIN, Verdict, differ};
 use crate::bench::result::{BenchResult, Repeat, Run};
@@ -11,13 +13,41 @@ pub(super) struct Matched<'a> {
     pub(super) only_b: Vec<String>,
 }
 
-/// How nearly two runs are the same, the best first. What comes later only finds what is left.
-const LIKENESS: [fn(&Role<'_>, &Role<'_>) -> bool; 4] = [
-    |a, b| a.run.subject == b.run.subject && same_workload(a.run, b.run),
-    |a, b| a.subject == b.subject && same_workload(a.run, b.run),
-    |a, b| a.run.subject == b.run.subject,
-    |a, b| a.subject == b.subject,
+/// How nearly two runs are the same, the best first. What comes later only finds what is left: at last what one property
+/// tells apart, for that is what somebody compares who measured once with it and once without.
+const LIKENESS: [fn(&Role<'_>, &Role<'_>) -> bool; 6] = [
+    |a, b| apart(a, b) == 0 && a.run.subject == b.run.subject && same_workload(a.run, b.run),
+    |a, b| apart(a, b) == 0 && a.subject == b.subject && same_workload(a.run, b.run),
+    |a, b| apart(a, b) == 0 && a.run.subject == b.run.subject,
+    |a, b| apart(a, b) == 0 && a.subject == b.subject,
+    |a, b| apart(a, b) == 1 && a.run.subject == b.run.subject && same_workload(a.run, b.run),
+    |a, b| apart(a, b) == 1 && a.subject == b.subject && same_workload(a.run, b.run),
 ];
+
+/// In how many of their properties two runs differ.
+fn apart(a: &Role<'_>, b: &Role<'_>) -> usize {
+    properties(a.run, b.run).filter(|(_, a, b)| a != b).count()
+}
+
+/// Each property of either, with its two values. What only says the subject again is none.
+pub(super) fn properties<'a>(
+    a: &'a Run,
+    b: &'a Run,
+) -> impl Iterator<Item = (&'a String, Option<&'a String>, Option<&'a String>)> {
+    let (a, b): (BTreeMap<_, _>, BTreeMap<_, _>) = (words::told_variant(a).collect(), words::told_variant(b).collect());
+    let keys: BTreeSet<&String> = a.keys().chain(b.keys()).copied().collect();
+    keys.into_iter().map(move |key| (key, a.get(key).copied(), b.get(key).copied()))
+}
+
+/// `compression zstd, encryption none / aes-256-gcm`
+fn variant(a: &Run, b: &Run) -> String {
+    let value = |v: Option<&String>| v.map_or_else(|| "-".to_owned(), |v| words::clean(v));
+    let told = properties(a, b).map(|(key, a, b)| match a == b {
+        true => format!("{} {}", words::clean(key), value(a)),
+        false => format!("{} {} / {}", words::clean(key), value(a), value(b)),
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
 
 /// A run, and the part its subject plays: the n-th of its layer and access. Another box's `/mnt/tank` is this one's
 /// `/srv/raid0`.
@@ -44,7 +74,7 @@ fn roles(result: &BenchResult) -> Vec<Role<'_>> {
 
 /// What two runs must share to be compared at all.
 fn related(a: &Run, b: &Run) -> bool {
-    a.layer == b.layer && a.access == b.access && a.variant == b.variant && a.workload.kind == b.workload.kind
+    a.layer == b.layer && a.access == b.access && a.workload.kind == b.workload.kind
 }
 
 fn same_workload(a: &Run, b: &Run) -> bool {
@@ -140,7 +170,7 @@ fn row(a: &Run, b: &Run, whole: &[Difference]) -> Row {
         subject_a: words::clean(&a.subject),
         subject_b: words::clean(&b.subject),
         access: words::clean(&a.access),
-        variant: words::variant(a),
+        variant: variant(a, b),
         workload: words::workload(&a.workload),
         unit: if a.workload.kind.counts_operations() { "operations/s" } else { "bytes/s" },
         ratio,

@@ -225,3 +225,38 @@ fn a_mixed_workload_is_compared_by_its_sides_too() {
     let shown = super::super::show::text(&b, &Style::default());
     assert!(shown.contains("its reads") && shown.contains("its writes"), "{shown}");
 }
+
+/// Two benches of two folders, as they come: each names its own.
+#[test]
+fn what_one_property_tells_apart_is_compared() {
+    let bench = |subject: &str, variant: &[(&str, &str)]| {
+        let mut result = sample::box_d();
+        result.runs.truncate(2);
+        for run in &mut result.runs {
+            (run.layer, run.subject) = (Layer::Disk, subject.to_owned());
+            run.variant = variant.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        }
+        result
+    };
+    let plain = bench("/mnt/plain", &[("disk", "/mnt/plain")]);
+    let check = |b: &BenchResult, name: &str, told: usize| {
+        let found = compare(&plain, &scaled(b, |_, _| 0.6));
+        assert_eq!(verdicts(&found), [Verdict::Slower; 2], "{name}: {}", found.summary);
+        assert!(found.only_a.is_empty() && found.only_b.is_empty());
+        assert_eq!(found.rows[0].variant, name);
+        assert_eq!(found.rows[0].differences.len(), told, "{:?}", found.rows[0].differences);
+    };
+    check(&plain, "", 0);
+    check(&bench("/mnt/luks", &[("disk", "/mnt/luks")]), "", 0);
+    check(&bench("/mnt/plain", &[("disk", "/mnt/plain"), ("encryption", "xts")]), "encryption - / xts", 1);
+    // Where both have the same and another one, like goes with like.
+    let both = bench("/mnt/plain", &[("layout", "mirror")]);
+    let mut more = bench("/mnt/plain", &[("layout", "raidz1")]);
+    more.runs.extend(both.runs.clone());
+    let found = compare(&both, &more);
+    assert_eq!((found.rows.len(), found.rows[0].variant.as_str()), (2, "layout mirror"));
+    assert_eq!((found.only_a.len(), found.only_b.len()), (0, 2));
+    // Two properties at once say nothing of either.
+    let two = bench("/mnt/plain", &[("layout", "raidz1"), ("compression", "zstd")]);
+    assert!(compare(&both, &two).rows.is_empty());
+}

@@ -7,7 +7,7 @@ use super::super::error::BenchError;
 use super::super::ground::{Ground, buffered};
 use super::super::local::{LocalLoad, Place};
 use super::super::plan::Plan;
-use super::super::result::{Caches, Kind, Layer, Note, Run};
+use super::super::result::{Caches, ENCRYPTION, Kind, Layer, Note, Run};
 use super::super::runner::{Runner, Spec, title};
 use super::super::scratch::Scratch;
 use super::{Bench, DiskTarget, is_root};
@@ -96,7 +96,7 @@ impl Bench<'_> {
                 workload.caches = caches_of(shape.kind, site.caches);
                 let mut variant = self.labelled("disk", &site.subject);
                 if plan.preset == super::Preset::Encryption {
-                    variant.entry("encryption".to_owned()).or_insert_with(|| site.encryption.clone());
+                    variant.entry(ENCRYPTION.to_owned()).or_insert_with(|| site.encryption.clone());
                 }
                 runner.measure(
                     &mut load,

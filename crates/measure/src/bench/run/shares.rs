@@ -12,7 +12,7 @@ use super::super::ground::Ground;
 use super::super::load::{ClientLoad, Load};
 use super::super::local::{LocalLoad, Place};
 use super::super::plan::{Plan, Preset};
-use super::super::result::{Caches, Layer, Note};
+use super::super::result::{Caches, ENCRYPTION, Layer, Note};
 use super::super::runner::{Runner, Spec};
 use super::super::scratch::Scratch;
 use super::{Bench, ShareTarget, client, is_root};
@@ -79,7 +79,7 @@ impl Bench<'_> {
         notes.push(Note { code: "mounted".to_owned(), text, misleading: false });
         let mut variant = self.labelled("access", &format!("mount {}", ground.filesystem));
         if plan.preset == Preset::Encryption {
-            variant.entry("encryption".to_owned()).or_insert_with(|| ground.encryption());
+            variant.entry(ENCRYPTION.to_owned()).or_insert_with(|| ground.encryption());
         }
         let plan = Plan { data_bytes, ..plan };
         let far = self.served_by_far_end(runner, &folder.display().to_string(), server_of(&ground.source));
@@ -98,8 +98,11 @@ impl Bench<'_> {
         let plan = Plan { data_bytes, ..plan };
         let subject = client::shown_url(url);
         let reached = Note { code: "reached".to_owned(), text: opened.describe(), misleading: false };
+        let mut variant = self.request.labels.clone();
+        if plan.preset == Preset::Encryption {
+            variant.entry(ENCRYPTION.to_owned()).or_insert_with(|| opened.encryption());
+        }
         let mut load = ClientLoad { client: opened };
-        let variant = self.request.labels.clone();
         let text = "what the server has in memory is not known here: only data of twice its memory shows its disks";
         let text = text.to_owned();
         let server = Note { code: "server-memory".to_owned(), text, misleading: false };

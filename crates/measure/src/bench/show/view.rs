@@ -3,10 +3,10 @@
 //!
 //! A run that is marked misleading is shown, but never speaks for its layer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{units, words};
-use crate::bench::result::{BenchResult, Caches, Kind, Layer, Note, Run, Saturation};
+use crate::bench::result::{BenchResult, Caches, ENCRYPTION, Kind, Layer, Note, Run, Saturation};
 
 /// A result has hundreds of runs at most; whatever a file claims, no more are shown.
 pub(crate) const RUNS_MAX: usize = 600;
@@ -356,9 +356,17 @@ pub(crate) fn compared(result: &BenchResult) -> Vec<Compared<'_>> {
     let bases = [Layer::Pool, Layer::Disks, Layer::Disk];
     let base = bases.into_iter().find(|l| main.iter().any(|r| r.layer == *l)).unwrap_or(Layer::Disk);
     let sharing = main.iter().any(|r| r.layer == Layer::Share);
+    let kinds: BTreeSet<&String> = main.iter().filter_map(|r| encrypts_subject(r)).collect();
     for run in main {
-        for (key, value) in &run.variant {
-            let others = run.variant.iter().filter(|(k, _)| *k != key);
+        // What encrypts below a folder, or on the way to a share, is a property of that folder or share.
+        let encrypts = encrypts_subject(run);
+        if let Some(kind) = encrypts.filter(|_| kinds.len() > 1) {
+            let value = format!("{}: {}", words::clean(kind), words::clean(&run.subject));
+            place(&mut found, ENCRYPTION, words::layer(run.layer).to_owned(), value, run);
+        }
+        let apart = |k: &&String| *k != ENCRYPTION || encrypts.is_none();
+        for (key, value) in run.variant.iter().filter(|(k, _)| apart(k)) {
+            let others = run.variant.iter().filter(|(k, _)| *k != key && apart(k));
             let mut fixed = vec![words::layer(run.layer).to_owned(), words::clean(&run.access)];
             fixed.extend(others.map(|(k, v)| format!("{} {}", words::clean(k), words::clean(v))));
             place(&mut found, &words::clean(key), fixed.join(", "), words::clean(value), run);
@@ -374,7 +382,7 @@ pub(crate) fn compared(result: &BenchResult) -> Vec<Compared<'_>> {
             let told: Vec<String> = run
                 .variant
                 .iter()
-                .filter(|(k, _)| !matches!(k.as_str(), "access" | "disk"))
+                .filter(|(k, _)| !matches!(k.as_str(), "access" | "disk") && apart(k))
                 .map(|(k, v)| format!("{} {}", words::clean(k), words::clean(v)))
                 .collect();
             let fixed = [vec!["the storage of this machine, and shares".to_owned()], told].concat().join(", ");
@@ -387,6 +395,11 @@ pub(crate) fn compared(result: &BenchResult) -> Vec<Compared<'_>> {
         compared.rows.iter_mut().for_each(|(_, cells)| cells.resize(columns, None));
     }
     found
+}
+
+/// The kind of encryption of a subject that has one of its own.
+fn encrypts_subject(run: &Run) -> Option<&String> {
+    run.variant.get(ENCRYPTION).filter(|_| matches!(run.layer, Layer::Disk | Layer::Share))
 }
 
 fn place<'a>(found: &mut Vec<Compared<'a>>, key: &str, fixed: String, value: String, run: &'a Run) {

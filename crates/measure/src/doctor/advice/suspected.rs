@@ -2,6 +2,7 @@
 
 use super::client::{at_client, cable_instead_of_air};
 use super::disks::{disks, of_kind, other_kind, rebuilt};
+use super::latency::{capacitors, more_at_once};
 use super::network::FULL_SPEED;
 use super::network::faster_networks;
 use super::processor::{at_processor, calmer_host, interrupts_spread, not_throttled};
@@ -10,7 +11,7 @@ use crate::doctor::describe::{Described, Disk, Measured, Path, Side};
 use crate::doctor::diagnose::{CORE_FULL_PERCENT, Finding, explain};
 use crate::doctor::limits::{DiskKind, Wire};
 use crate::doctor::stages::{Basis, StageKind, client_of, stages, used};
-use crate::doctor::suspects::{better_client, is_line, opposite, slower_network};
+use crate::doctor::suspects::{better_client, is_line, opposite, several_connections, slower_network};
 
 pub(super) fn suspected(
     described: &Described,
@@ -38,6 +39,8 @@ pub(super) fn suspected(
             let air = client.into_iter().chain(described.network.as_ref().and_then(|n| n.wire.as_ref()));
             let (what, how) = match air.into_iter().any(Wire::is_air) {
                 true => ("air without losses", "a station nearer to it, another channel, or a cable"),
+                // A cable that is good in one direction is good in both.
+                false if opposite(described, measured).is_some() => ("a wire without losses", BOTH_WAYS),
                 false => (
                     "a wire without losses",
                     "another cable and switch port; then: ethtool -S IFACE | grep -i err, nstat TcpRetransSegs",
@@ -100,6 +103,11 @@ pub(super) fn suspected(
             }
             vec![one]
         }
+        "link-rung" => {
+            let after = forget(&forget(described, STORAGE), &[Path::Net]);
+            let how = "lsusb -t (5000M, 480M), lspci -vv | grep -E 'LnkCap|LnkSta', dmesg | grep -i speed: what was agreed on; then another port, cable or slot";
+            vec![candidate("the full speed of that link", Means::Change, how, after, measured)]
+        }
         "hot-disk" => {
             let disks = used(described, measured);
             let cool = stages(described, measured).into_iter().find(|s| s.kind == StageKind::Disks);
@@ -112,18 +120,34 @@ pub(super) fn suspected(
         "smr" => other_kind(described, measured, of_kind(described, DiskKind::Smr)).into_iter().collect(),
         "client-core-nearly-full" => at_client(described, measured),
         "core-nearly-full" | "one-thread" | "processor-elsewhere" => at_processor(described, measured),
-        "one-at-a-time" => {
-            let mut more = measured.clone();
-            more.how.in_flight = more.how.in_flight.map(|n| n * 8.0);
-            let mut one = candidate(
-                "eight times as many requests at once",
-                Means::Command,
-                "mount -o nconnect=8 ..., a larger rsize and read-ahead, or a program with several at once",
-                described.clone(),
-                &more,
-            );
-            one.at_most = measured.rate * 8.0;
+        "one-at-a-time" => more_at_once(described, measured).into_iter().collect(),
+        "flush" => std::iter::once(capacitors(described, measured)).chain(more_at_once(described, measured)).collect(),
+        "one-in-flight" => {
+            let how = "fio --ioengine=io_uring (or libaio) --direct=1; of an application: several threads, or several files at once";
+            let what = "as many requests at once as were meant";
+            let mut one = candidate(what, Means::Command, how, described.clone(), measured);
+            one.at_most = measured.rate * measured.how.in_flight.unwrap_or(1.0);
             vec![one]
+        }
+        "one-connection" => {
+            let Some(several) = several_connections(described, measured) else { return Vec::new() };
+            let how = match measured.path {
+                Path::Net => {
+                    "iperf3 -P 4; for one alone larger windows: sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216' net.ipv4.tcp_wmem='4096 16384 16777216'"
+                }
+                _ => "mount -o nconnect=4 ... (NFS), multichannel (SMB), several files at once",
+            };
+            let mut one = candidate("several connections at once", Means::Command, how, described.clone(), measured);
+            // They have been seen to fill it, with what cores there are.
+            (one.at_most, one.relieves) = (several.rate, &[Side::Server, Side::Client]);
+            vec![one]
+        }
+        "one-copy" => {
+            let how = "several readers or files at once: fio --numjobs=4, rclone copy --transfers=4; for one alone a layout that stripes (RAID 10 far copies, ZFS)";
+            let all = stages(described, measured).into_iter().find(|s| s.kind == StageKind::Disks);
+            let mut one = candidate("several files read at once", Means::Command, how, described.clone(), measured);
+            one.at_most = all.map_or(f64::INFINITY, |s| s.capacity);
+            std::iter::once(one).chain(disks(described, measured)).collect()
         }
         "wifi" => faster_networks(described, measured),
         "other-end" => as_is(

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use larder_base::units::ByteSize;
+
 use super::raw::COUNT_MAX;
 use super::{BadDescription, Described, Layout, Measured, Path};
 
@@ -24,6 +26,8 @@ pub(super) fn check(described: &Described) -> Result<()> {
     once("link", d.links.iter().map(|l| &l.name))?;
     once("client", d.clients.iter().map(|c| &c.name))?;
     names(d)?;
+    memory("the box", d.memory_bytes)?;
+    d.clients.iter().try_for_each(|c| memory(&c.name, c.memory_bytes))?;
     layout(d)?;
     d.measured.iter().try_for_each(|m| measured(d, m))?;
     let of_wire = d.measured.iter().find(|m| matches!(m.path, Path::Share | Path::Net));
@@ -31,6 +35,16 @@ pub(super) fn check(described: &Described) -> Result<()> {
         Some(_) => senseless(
             "a share was measured: add a [network]. How fast is the wire between box and client (iperf3 says), or of what type?",
         ),
+        None => Ok(()),
+    }
+}
+
+/// No machine that runs a kernel and serves files, or asks for some, has less.
+const MEMORY_MIN: u64 = 16 << 20;
+
+fn memory(whose: &str, bytes: Option<u64>) -> Result<()> {
+    match bytes.filter(|bytes| *bytes < MEMORY_MIN) {
+        Some(bytes) => senseless(format!("memory of {whose} is {}: is the unit right? Write 8GiB", ByteSize(bytes))),
         None => Ok(()),
     }
 }

@@ -89,6 +89,7 @@ pub(super) enum Layout {
     #[serde(alias = "raid1", alias = "raid10")]
     Mirror,
     /// Each record on all disks, as in ZFS.
+    #[serde(alias = "raidz")]
     Raidz1,
     Raidz2,
     Raidz3,

@@ -243,6 +243,12 @@ fn disk(raw: RawDisk) -> Result<Disk> {
     }
     let connection = wire(&raw.connection)?;
     let least = connection.as_ref().map_or(f64::INFINITY, |wire| wire.practical);
+    if let Some(wire) = connection.as_ref().filter(|w| w.is_air() || w.is_ethernet()) {
+        return senseless(format!(
+            "the disk '{}' is connected by {}: a disk hangs on PCIe, SATA, SAS or USB. Is it reached over a network (then describe that as a [[link]], and name it in via =)?",
+            raw.name, wire.name
+        ));
+    }
     if let Some(at) = raw.temperature.filter(|t| !(-40.0..=150.0).contains(t)) {
         return senseless(format!("temperature = {at} of the disk '{}': how many degrees Celsius?", raw.name));
     }

@@ -18,7 +18,7 @@ mod network;
 pub(super) use below::{SIDE_BY_SIDE, asked_as_hard, comparable};
 pub(super) use disks::{Slowest, allows_at_most, figure_of_wire, slowest, through_wire, without_wire};
 pub(super) use links::{figure_of_link, link_of};
-pub(super) use network::{client_of, slower_rung};
+pub(super) use network::{WINDOW, client_of, slower_rung};
 
 /// So close to a capacity a measurement is at its end: protocols and gaps take the rest.
 pub const PROOF_SHARE: f64 = 0.80;

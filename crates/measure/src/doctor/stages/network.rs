@@ -18,18 +18,27 @@ pub(super) fn network(described: &Described, measured: &Measured) -> Vec<Stage> 
     let mut stages = vec![Stage::new(StageKind::Network, name, network.bytes_per_s, Basis::Given).per(measured)];
     if let (Some(window), Some(round_trip)) = (network.window_bytes, network.round_trip_s) {
         // RFC 7323: no more than one window is under way in a round trip.
-        let capacity = window as f64 / round_trip;
+        let connections = connections(measured);
+        let capacity = connections * window as f64 / round_trip;
         let why = "TCP has at most one window of bytes under way (RFC 7323)";
-        stages.push(
-            Stage::new(StageKind::Latency, "the TCP window over the round trip", capacity, Basis::Derived)
-                .why(why)
-                .per(measured),
-        );
+        let name = match connections {
+            1.0 => format!("{WINDOW} over the round trip"),
+            n => format!("{WINDOW} of each of {n:.0} connections over the round trip"),
+        };
+        stages.push(Stage::new(StageKind::Latency, name, capacity, Basis::Derived).why(why).per(measured));
     }
     if let Some(client) = client_of(described, measured) {
         stages.extend(at_client(described, client, measured));
     }
     stages
+}
+
+/// How the stage of a TCP window begins.
+pub(in crate::doctor) const WINDOW: &str = "the TCP window";
+
+/// Of a wire alone those that were opened at once; requests over a share pass one.
+fn connections(measured: &Measured) -> f64 {
+    measured.how.in_flight.filter(|_| measured.path == Path::Net).unwrap_or(1.0)
 }
 
 /// So near to a standard's rate a wire alone is that standard.

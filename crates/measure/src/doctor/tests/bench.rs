@@ -473,3 +473,21 @@ fn a_disk_that_fell_behind_its_beginning_is_named() {
     let words = "its fast cache is full: it wrote 2.10 GB/s until 30.0 GiB, and 600 MB/s from then on";
     assert!(found.verdict.contains(words), "{}", found.verdict);
 }
+
+/// A share has one connection, and the wire carries several times as much by four.
+#[test]
+fn one_connection_of_a_share_is_named() {
+    let net = |rate: f64, jobs: u32| {
+        let mut run = run(Layer::Net, "nas", Kind::Receive, rate);
+        (run.workload.depth, run.workload.jobs) = (1, jobs);
+        run
+    };
+    let share = || run(Layer::Share, "nfs://nas/data", Kind::Read, 455e6);
+    let found = diagnosed(vec![net(488e6, 1), net(1.17e9, 4), share()]);
+    assert!(found.verdict.contains("what one connection carries"), "{}", found.verdict);
+    assert_eq!((found.findings.len(), found.advice[0].rate_after), (3, 1.17e9));
+    // Where one carries nearly as much nobody needs two figures of the wire.
+    let found = diagnosed(vec![net(1.1e9, 1), net(1.17e9, 4), share()]);
+    assert_eq!(found.findings.len(), 2);
+    assert!(!found.verdict.contains("connection"), "{}", found.verdict);
+}

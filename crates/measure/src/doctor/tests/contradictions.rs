@@ -122,3 +122,47 @@ fn a_core_does_not_work_and_wait() {
     let one = measured("local", "read", "rate = \"100MB/s\"\ncores = [95, 40]\niowait = 40");
     assert!(diagnosis(&format!("{HDD}{one}")).questions.is_empty());
 }
+
+#[test]
+fn times_and_queues_that_do_not_fit_are_asked_about() {
+    check(&disk("hdd", "latency = \"10us\""), "answers-too-soon", &["10 us", "2.0 ms", "unit"]);
+    let queue = measured("local", "random-read", "iops = 1000\ndepth = 32\nlatency = \"100us\"");
+    check(&(disk("nvme", "random_read = 500000") + &queue), "queue-not-kept", &["0.1 in flight", "32 are said"]);
+    let sync = measured("local", "random-write", "iops = 20000\ndepth = 1\nsync = true");
+    let ssd = disk("sata-ssd", "random_write = 80000\nflush = \"2ms\"");
+    check(&format!("{ssd}{sync}"), "beyond-stage", &["20.0k operations/s", "500 operations/s", "is a flush faster"]);
+    let flushed = measured("local", "random-write", "iops = 5000\ndepth = 1\nsync = true");
+    check(&(disk("hdd", "") + &flushed), "too-quick", &["5.0k operations/s", "at least 2.00 ms", "answer the flush"]);
+    let in_order = measured("local", "write", "rate = \"80MB/s\"\nblock = \"4KiB\"\ndepth = 1\nsync = true");
+    check(&(disk("hdd", "") + &in_order), "too-quick", &["80 MB/s", "500 operations/s"]);
+    // Many at once may be flushed together, and a capacitor answers for flash.
+    let many = measured("local", "random-write", "iops = 5000\ndepth = 32\nsync = true");
+    assert!(diagnosis(&(disk("hdd", "") + &many)).questions.is_empty());
+    assert!(diagnosis(&(disk("nvme", "") + &flushed)).questions.is_empty());
+}
+
+#[test]
+fn windows_hold_what_they_hold() {
+    let network = "[network]\nname = \"gigabit\"\nround_trip = \"10ms\"\nwindow = \"64KiB\"\n";
+    let net = |jobs: u32| measured("network", "read", &format!("rate = \"800Mbit/s\"\njobs = {jobs}"));
+    check(&format!("{HDD}{network}{}", net(1)), "beyond-stage", &["100 MB/s", "6.6 MB/s", "several connections"]);
+    assert!(diagnosis(&format!("{HDD}{network}{}", net(16))).questions.is_empty());
+}
+
+#[test]
+fn what_stands_beside_a_figure_goes_with_it() {
+    let idle = measured("local", "read", "rate = \"280MB/s\"\ndisk_busy = 5");
+    check(&format!("{HDD}{idle}"), "idle-disks", &["93 % of what the disks can", "busy 5 %"]);
+    let busy = measured("local", "read", "rate = \"280MB/s\"\ndisk_busy = 88");
+    assert!(diagnosis(&format!("{HDD}{busy}")).questions.is_empty());
+    let again = measured("share", "read", "rate = \"112MB/s\"\nretransmits = 40");
+    check(&format!("{HDD}{GIGABIT}{again}"), "sent-again", &["40 %", "187 MB/s", "125 MB/s"]);
+    let few = measured("share", "read", "rate = \"112MB/s\"\nretransmits = 3");
+    assert!(diagnosis(&format!("{HDD}{GIGABIT}{few}")).questions.is_empty());
+    check(&disk("nvme", "connection = \"SATA 6G\""), "wrong-plug", &["M.2 SATA SSD"]);
+    let client = "[[client]]\nname = \"mac\"\n";
+    let here = measured("local", "read", "rate = \"100MB/s\"\nclient = \"mac\"");
+    check(&format!("{HDD}{client}{here}"), "client-here", &["client = \"mac\"", "path = \"share\""]);
+    let block = measured("local", "read", "rate = \"100MB/s\"\nblock = \"1GiB\"\nfile = \"1MiB\"");
+    check(&format!("{HDD}{block}"), "block-beyond-file", &["1.00 GiB", "1.00 MiB"]);
+}

@@ -9,6 +9,7 @@ mod judged;
 mod machine;
 mod rare;
 mod unseen;
+mod waiting;
 
 fn diagnosis(text: &str) -> Diagnosis {
     diagnose(&Described::parse(text).unwrap())
@@ -148,6 +149,8 @@ fn descriptions_that_make_no_sense_are_refused() {
         (format!("degraded = true\n{disk}"), "what was on the missing disk is lost"),
         (format!("layout = \"mirror\"\n{disk}"), "a mirror of 2 copies on 1 disk:"),
         (format!("memory = \"8\"\n{disk}"), "'8' is not a size"),
+        (format!("memory = \"8KiB\"\n{disk}"), "memory of the box is 8.00 KiB: is the unit right?"),
+        (format!("{disk}connection = \"Wi-Fi 6\""), "a disk hangs on PCIe, SATA, SAS or USB"),
         (format!("{disk}random_read = nan"), "how many operations does it do"),
         (format!("{disk}random_read = \"90k\""), "operations and percents are plain numbers"),
         (format!("{disk}[[measured]]\npath = \"local\"\nwhat = \"read\"\nrate = 50"), "in quotes and have a unit"),

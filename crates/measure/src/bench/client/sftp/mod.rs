@@ -97,6 +97,11 @@ impl Target for SftpTarget {
             transfers.1 >> 10
         )
     }
+
+    fn encryption(&self) -> String {
+        let cipher = self.seen.lock().map(|seen| seen.cipher.clone()).unwrap_or_default();
+        cipher.split('@').next().unwrap_or_default().to_owned()
+    }
 }
 
 pub(super) struct SftpShare {

@@ -47,7 +47,14 @@ pub(super) struct SmbTarget {
     user: String,
     password: String,
     encrypt: bool,
-    found: Mutex<Option<String>>,
+    found: Mutex<Option<Found>>,
+}
+
+/// What was agreed on, for a person.
+#[derive(Clone)]
+struct Found {
+    protection: String,
+    description: String,
 }
 
 impl SmbTarget {
@@ -131,12 +138,13 @@ impl Target for SmbTarget {
         let (read, write) = (size(params.max_read_size), size(params.max_write_size));
         if let Ok(mut found) = self.found.lock() {
             let (dialect, protection) = (params.dialect, Self::protection(&client));
-            *found = Some(format!(
+            let description = format!(
                 "{dialect} to {address}, share {}, {protection}, reads of up to {} KiB, writes of up to {} KiB",
                 self.share,
                 read >> 10,
                 write >> 10
-            ));
+            );
+            *found = Some(Found { protection, description });
         }
         Ok(SmbShare {
             connection,
@@ -150,7 +158,12 @@ impl Target for SmbTarget {
 
     fn describe(&self) -> String {
         let found = self.found.lock().ok().and_then(|found| found.clone());
-        found.unwrap_or_else(|| format!("SMB to {}", self.url.host))
+        found.map_or_else(|| format!("SMB to {}", self.url.host), |found| found.description)
+    }
+
+    fn encryption(&self) -> String {
+        let found = self.found.lock().ok().and_then(|found| found.clone());
+        found.map_or_else(|| "unknown".to_owned(), |found| found.protection)
     }
 }
 

@@ -37,7 +37,8 @@ pub(super) struct DavTarget {
     base: String,
     user: Option<String>,
     authorization: Option<String>,
-    found: Mutex<Option<String>>,
+    /// What encrypts, and all of it for a person.
+    found: Mutex<Option<(String, String)>>,
 }
 
 impl DavTarget {
@@ -61,6 +62,9 @@ impl DavTarget {
     }
 }
 
+/// HTTP without TLS.
+const PLAIN: &str = "not encrypted";
+
 impl Target for DavTarget {
     type Share = DavShare;
     const ACCESS: &'static str = "webdav";
@@ -76,19 +80,29 @@ impl Target for DavTarget {
         };
         share.properties("", "0").await?;
         if let Ok(mut found) = self.found.lock() {
-            let protection = share.pool.protection.borrow().clone().unwrap_or_else(|| "not encrypted".into());
-            *found = Some(format!(
+            let protection = share.pool.protection.borrow().clone().unwrap_or_else(|| PLAIN.into());
+            let description = format!(
                 "WebDAV over HTTP/1.1 to {}, folder {}, {protection}; the server alone decides when data is on its disks",
                 self.authority,
                 if self.base.is_empty() { "/" } else { &self.base }
-            ));
+            );
+            *found = Some((protection, description));
         }
         Ok(share)
     }
 
     fn describe(&self) -> String {
         let found = self.found.lock().ok().and_then(|found| found.clone());
-        found.unwrap_or_else(|| format!("WebDAV to {}", self.authority))
+        found.map_or_else(|| format!("WebDAV to {}", self.authority), |(_, description)| description)
+    }
+
+    fn encryption(&self) -> String {
+        let found = self.found.lock().ok().and_then(|found| found.clone());
+        match found {
+            Some((protection, _)) if protection == PLAIN => "none".to_owned(),
+            Some((protection, _)) => protection,
+            None => "unknown".to_owned(),
+        }
     }
 }
 

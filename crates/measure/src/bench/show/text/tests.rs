@@ -167,3 +167,41 @@ fn comparisons_hold_all_but_one_property_fixed() {
     assert_eq!(disks.rows.len(), 8);
     assert!(result.runs.iter().any(|r| r.layer == Layer::Disks));
 }
+
+/// What encrypts below a folder or on the way to a share is told apart by folder and share.
+#[test]
+fn kinds_of_encryption_are_a_table_of_their_own() {
+    let mut result = sample::box_d();
+    let told = [
+        (Layer::Disk, "/mnt/plain", "local", "none"),
+        (Layer::Disk, "/mnt/luks", "local", "dm-crypt"),
+        (Layer::Share, "nfs://nas/data", "nfs3", "none"),
+        (Layer::Share, "smb://nas/data", "smb3", "signed"),
+        (Layer::Share, "smb://nas/data?encrypt=1", "smb3", "encrypted with Aes128Gcm"),
+    ];
+    let one = result.runs[0].clone();
+    result.runs = told
+        .iter()
+        .map(|(layer, subject, access, encryption)| {
+            let mut run = one.clone();
+            (run.layer, run.subject, run.access) = (*layer, (*subject).to_owned(), (*access).to_owned());
+            run.variant.clear();
+            run.variant.insert("encryption".to_owned(), (*encryption).to_owned());
+            if *layer == Layer::Disk {
+                run.variant.insert("disk".to_owned(), (*subject).to_owned());
+            }
+            run
+        })
+        .collect();
+    let rows = |result: &BenchResult, key: &str| -> Vec<usize> {
+        view::compared(result).iter().filter(|c| c.key == key).map(|c| c.rows.len()).collect()
+    };
+    assert_eq!(rows(&result, "encryption"), [2, 3]);
+    assert_eq!((rows(&result, "disk"), rows(&result, "access").len()), (vec![2], 1));
+    let shown = text(&result, &Style::default());
+    assert!(shown.contains("BY ENCRYPTION") && shown.contains("dm-crypt: /mnt/luks"), "{shown}");
+    assert!(shown.lines().all(|l| width(l) <= 100), "{shown}");
+    // All alike is no comparison.
+    result.runs.iter_mut().for_each(|r| drop(r.variant.insert("encryption".to_owned(), "none".to_owned())));
+    assert!(rows(&result, "encryption").is_empty());
+}
