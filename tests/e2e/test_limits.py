@@ -116,6 +116,14 @@ def test_disk_full(loop_disks, folder):
             assert fill(nfs, home, 1, kept) == NOSPC
             assert len(kept) << 20 > promised * 0.6, f"full after {len(kept)} MiB of {promised >> 20} MiB promised"
             assert_kept(nfs, home, kept)
+            # Flushed and collected, there may be some room again: what status and statfs promise can be written.
+            time.sleep(4)
+            promised = nfs.fsstat(nfs.root).available_bytes
+            assert abs(daemon.status()["available_bytes"] - promised) < 2 << 20
+            before = len(kept)
+            assert fill(nfs, home, 2, kept) == NOSPC
+            assert len(kept) - before >= (promised >> 20) * 0.6 - 1, f"{len(kept) - before} of {promised >> 20} MiB promised"
+            assert_kept(nfs, home, kept)
             # An unstable write may be taken and refused at COMMIT; either way it says so.
             try:
                 file = nfs.create(home, "unstable").handle
