@@ -288,6 +288,7 @@ pub(super) fn send_data(reply: ReplyData, data: &ReadData, len_max: usize) {
     pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
     reply.data(&joined);
 }
+
 /// The supplementary groups in `/proc/PID/status`.
 fn groups_in(status: &str) -> Vec<u32> {
     let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
