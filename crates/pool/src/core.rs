@@ -261,6 +261,19 @@ impl Core {
         self.version_next.store(first + 1, Ordering::Relaxed);
     }
 
+    /// A session whose label no disk took, all being full, has used its generation, and the next one has the same: its versions
+    /// start beyond all that are known, or a tombstone would name them, too (W5).
+    pub fn skip_versions(&self, known: u64) {
+        const SESSION_BITS: u32 = 40;
+        const GENERATION_MAX: u64 = u64::MAX >> SESSION_BITS;
+        let first = self.version_next.load(Ordering::Relaxed);
+        if known >= first {
+            let generation = ((known >> SESSION_BITS) + 1).min(GENERATION_MAX);
+            let in_session = first & ((1 << SESSION_BITS) - 1);
+            self.version_next.store((generation << SESSION_BITS) | in_session, Ordering::Relaxed);
+        }
+    }
+
     pub fn version_next(&self) -> u64 {
         self.version_next.fetch_add(1, Ordering::Relaxed)
     }

@@ -136,6 +136,8 @@ impl Core {
     /// Fills the index from all disks that are there. Blocks.
     pub fn load_index(&self, gone: &BTreeMap<String, u64>) -> Result<(), PoolError> {
         let Gathered { versions, temps, unfinished } = self.gather()?;
+        let known = versions.values().flat_map(BTreeMap::keys).chain(gone.values()).max();
+        self.skip_versions(known.copied().unwrap_or(0));
         let mut litter: Vec<Grave> = Vec::new();
         let mut refused: Vec<(u8, String)> = Vec::new();
         let mut cut_short: BTreeMap<u64, Arc<Object>> = BTreeMap::new();
