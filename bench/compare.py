@@ -177,6 +177,7 @@ class Bench:
         if self.args.perf != row_key:
             return None
         self.serial += 1
+        self.args.perf_dir.mkdir(parents=True, exist_ok=True)
         data = self.args.perf_dir / f"{row_key}-{server.name}-{self.serial}.data"
         pids = ",".join(map(str, tree(server.pid)))
         command = ["perf", "record", "-q", "-F", "1999", "-g", "-o", str(data), "-p", pids]
