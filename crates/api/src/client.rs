@@ -53,8 +53,8 @@ impl Client {
         self.call("PATCH", path, Some(body)).await
     }
 
-    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.call("DELETE", path, None::<&()>).await
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        self.call("DELETE", path, Some(body)).await
     }
 
     async fn stream(&self) -> io::Result<tokio::net::UnixStream> {

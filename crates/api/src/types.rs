@@ -305,9 +305,10 @@ pub struct PoolImport {
     pub force: bool,
 }
 
+/// For a pool that is exported, or a volume that is destroyed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PoolExport {
-    /// Take mounts away that are in use.
+pub struct TakeAway {
+    /// Also mounts that are in use.
     pub force: bool,
 }
 

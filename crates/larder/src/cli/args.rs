@@ -381,6 +381,9 @@ pub(crate) enum VolumeCommand {
         /// Do not ask
         #[arg(long)]
         yes: bool,
+        /// Even if programs use a mount of it: they get errors from then on
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         disks: Disks,
     },

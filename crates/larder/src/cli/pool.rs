@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use larder_api::{DaemonInfo, Done, Failure, PoolExport, PoolImport, PoolListed, PoolStatus, VolumeStatus};
+use larder_api::{DaemonInfo, Done, Failure, PoolImport, PoolListed, PoolStatus, TakeAway, VolumeStatus};
 use larder_base::units::ByteSize;
 use larder_pool::{CreateOptions, Layout, Plan, Pool};
 
@@ -243,7 +243,7 @@ fn new_config(global: &Global) -> Result<Config, Failure> {
 }
 
 async fn export(global: &Global, words: &[String], force: bool) -> Result<(), Failure> {
-    let request = PoolExport { force };
+    let request = TakeAway { force };
     if let Some(dirs) = as_dirs(words)? {
         match held_by_daemon(&dirs).await {
             Some((client, name)) => client.post::<Done>(&format!("/v1/pools/{name}/export"), &request).await?,

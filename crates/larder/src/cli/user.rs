@@ -96,7 +96,7 @@ impl Users {
     async fn remove(&self, name: &str) -> Result<(), Failure> {
         self.must_exist(name).await?;
         match self {
-            Users::Daemon(client) => client.delete::<Done>(&format!("/v1/users/{name}")).await.map(drop),
+            Users::Daemon(client) => client.delete::<Done>(&format!("/v1/users/{name}"), &()).await.map(drop),
             Users::Files { file, folder } => {
                 edit(file, |editor| editor.remove_user(name))?;
                 Secrets::open(folder.path())?.remove(name)

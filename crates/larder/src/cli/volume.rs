@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use larder_api::{Done, Failure, VolumeCreate, VolumeStatus};
+use larder_api::{Done, Failure, TakeAway, VolumeCreate, VolumeStatus};
 
 use super::args::{Disks, Global, VolumeCommand};
 use super::{Backend, closing};
@@ -55,17 +55,19 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
             };
             global.out().answer(&status, |v| render::volume_list(std::slice::from_ref(v)))
         }
-        VolumeCommand::Destroy { name, yes, disks } => destroy(global, &name, yes, &disks).await,
+        VolumeCommand::Destroy { name, yes, force, disks } => {
+            destroy(global, &name, yes, TakeAway { force }, &disks).await
+        }
     }
 }
 
-async fn destroy(global: &Global, name: &str, yes: bool, disks: &Disks) -> Result<(), Failure> {
+async fn destroy(global: &Global, name: &str, yes: bool, how: TakeAway, disks: &Disks) -> Result<(), Failure> {
     split(name)?;
     if !yes && !confirmed(name)? {
         return Err(Failure::invalid(format!("the volume '{name}' was left as it is")));
     }
     let done: Done = match Backend::of(global, disks).await? {
-        Backend::Daemon(client) => client.delete(&format!("/v1/volumes/{name}")).await?,
+        Backend::Daemon(client) => client.delete(&format!("/v1/volumes/{name}"), &how).await?,
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
                 let (pool, volume) = storage.named(name)?;

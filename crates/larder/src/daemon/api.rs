@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
 use larder_api::{
-    BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolChangeRequest, PoolExport, PoolImport, SocketPath,
+    BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolChangeRequest, PoolImport, SocketPath, TakeAway,
     UnmountRequest, UserAdd, UserPassword, VolumeChange, VolumeCreate,
 };
 use serde::Serialize;
@@ -111,7 +111,7 @@ async fn pool_import(State(daemon): Shared, Json(request): Json<PoolImport>) -> 
     ok(finish(async move { daemon.pool_import(request).await }).await?)
 }
 
-async fn pool_export(State(daemon): Shared, Path(name): Path<String>, Json(request): Json<PoolExport>) -> Answer<Done> {
+async fn pool_export(State(daemon): Shared, Path(name): Path<String>, Json(request): Json<TakeAway>) -> Answer<Done> {
     done(finish(async move { daemon.pool_export(&name, request).await }).await)
 }
 
@@ -160,8 +160,12 @@ async fn volume_set(
     ok(finish(async move { daemon.volume_set(&name, change).await }).await?)
 }
 
-async fn volume_destroy(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
-    done(finish(async move { daemon.volume_destroy(&name).await }).await)
+async fn volume_destroy(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<TakeAway>,
+) -> Answer<Done> {
+    done(finish(async move { daemon.volume_destroy(&name, request).await }).await)
 }
 
 async fn metrics(State(daemon): Shared) -> Response {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use larder_api::{
-    DaemonInfo, Failure, FailureKind, MountRequest, MountStatus, PoolChangePlan, PoolChangeRequest, PoolExport,
-    PoolImport, PoolListed, PoolStatus, ShareStatus, UserAdd, UserStatus, VolumeChange, VolumeCreate, VolumeStatus,
+    DaemonInfo, Failure, FailureKind, MountRequest, MountStatus, PoolChangePlan, PoolChangeRequest, PoolImport,
+    PoolListed, PoolStatus, ShareStatus, TakeAway, UserAdd, UserStatus, VolumeChange, VolumeCreate, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 use larder_serve::fuse::MountOptions;
@@ -333,14 +333,11 @@ impl Daemon {
 
     /// Stops serving the pool, closes it as exported and takes it out of the file. Unless forced to, not while a program
     /// uses a mount of it.
-    pub(crate) async fn pool_export(&self, name: &str, request: PoolExport) -> Result<(), Failure> {
+    pub(crate) async fn pool_export(&self, name: &str, request: TakeAway) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let pool = self.storage.pool(Some(name))?;
         if !request.force {
-            let busy = self.mounts.remove_unused_of(|volume| volume.pool == name).await;
-            busy.map_err(|in_use| {
-                in_use.action(format!("end what uses it, or take it away: larder pool export {name} --force"))
-            })?;
+            self.unmount_unused(|volume| volume.pool == name, format!("larder pool export {name} --force")).await?;
         }
         self.edit(&mut state, |editor| {
             editor.remove_pool(name);
@@ -351,6 +348,11 @@ impl Daemon {
         self.storage.remove(name);
         self.apply(&mut state).await;
         pool.export().await
+    }
+
+    async fn unmount_unused(&self, of: impl Fn(&VolumeName) -> bool, anyway: String) -> Result<(), Failure> {
+        let busy = self.mounts.remove_unused_of(of).await;
+        busy.map_err(|in_use| in_use.action(format!("end what uses it, or take it away: {anyway}")))
     }
 
     pub(crate) async fn volume_create(&self, request: VolumeCreate) -> Result<VolumeStatus, Failure> {
@@ -389,14 +391,17 @@ impl Daemon {
         Ok(status)
     }
 
-    /// Takes the shares and mounts of the volume away, then the volume.
-    pub(crate) async fn volume_destroy(&self, name: &str) -> Result<(), Failure> {
+    /// Takes the shares and mounts of the volume away, then the volume. Unless forced to, not while a program uses a mount.
+    pub(crate) async fn volume_destroy(&self, name: &str, request: TakeAway) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let (pool, volume) = self.storage.named(name)?;
         if !pool.volumes().await?.iter().any(|v| v.name == volume) {
             return Err(Failure::not_found(format!("there is no volume '{}/{volume}'", pool.name)));
         }
         let name = VolumeName { pool: pool.name.clone(), volume };
+        if !request.force {
+            self.unmount_unused(|mounted| *mounted == name, format!("larder volume destroy {name} --force")).await?;
+        }
         self.edit(&mut state, |editor| {
             editor.remove_volume(&name);
             Ok(())
