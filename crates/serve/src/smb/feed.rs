@@ -9,8 +9,8 @@
 //! and an open takes its [`FeedHold`] before it is answered, so no change is missed; and a share that
 //! nobody uses costs the other protocols nothing.
 //! F3: every queue is bounded; what does not fit is answered with "list again".
-//! F4: of renames the newest are remembered, so that a delete finds what was renamed since it was opened. Only the name
-//! that it was opened by is followed: another link to the same file is not what was to be deleted.
+//! F4: of renames the newest are remembered, so that a delete finds what was renamed since it was opened, or is in a folder that
+//! was. Only the name that it was opened by is followed: another link to the same file is not what was to be deleted.
 //!
 //! Writes and attribute changes are not reported to watchers: an event of that kind names the inode, not
 //! the directories that it is in. They do break leases.
@@ -58,6 +58,12 @@ struct Move {
     ino: Ino,
     from: (Ino, Bytes),
     to: (Ino, Bytes),
+}
+
+impl Move {
+    fn was(&self, dir: Ino, name: &[u8]) -> bool {
+        self.from.0 == dir && (*self.from.1 == *name || fold(&self.from.1) == fold(name))
+    }
 }
 
 #[derive(Default)]
@@ -143,11 +149,10 @@ impl Feed {
 
     /// Where others have renamed `name` of `dir` to, which led to `ino` (F4).
     pub fn moved(&self, ino: Ino, dir: Ino, name: &[u8]) -> Option<(Ino, Bytes)> {
-        let same = |a: &[u8], b: &[u8]| a == b || fold(a) == fold(b);
         let mut at = None;
         for one in self.state.lock().moves.iter().filter(|one| one.ino == ino) {
             let is_next = match &at {
-                None => one.from.0 == dir && same(&one.from.1, name),
+                None => one.was(dir, name),
                 Some(at) => one.from == *at,
             };
             if is_next {
@@ -155,6 +160,11 @@ impl Feed {
             }
         }
         at
+    }
+
+    /// What others have renamed last that was `name` of `dir` (F4).
+    pub fn moved_away(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
+        self.state.lock().moves.iter().rev().find(|one| one.was(dir, name)).map(|one| one.ino)
     }
 
     fn remember(&self, event: &Event) {

@@ -236,6 +236,36 @@ async fn a_delete_spares_another_file_that_took_the_name_and_follows_its_own() {
 }
 
 #[tokio::test]
+async fn a_delete_finds_its_file_below_folders_that_others_renamed() {
+    let f = Fixture::new().await;
+    let ann = f.tree("ann");
+    let root = mkdir(&ann, "").await;
+    for folder in ["a", "a\\b", "z"] {
+        mkdir(&ann, folder).await;
+    }
+    let opened = make(&ann, "a\\b\\file", "old").await;
+    let ino = async |dir: Ino, name: &[u8]| {
+        f.volume.lookup(&Cred::root(), dir, name, larder_volume::NameMatch::Exact).await.unwrap().id.ino
+    };
+    let rename = async |from: Ino, name: &[u8], to: Ino, new: &[u8]| {
+        f.volume.rename(&Cred::root(), from, name, to, new, larder_volume::RenameMode::NoReplace).await.unwrap();
+    };
+    let (a, z) = (ino(Ino::ROOT, b"a").await, ino(Ino::ROOT, b"z").await);
+    rename(a, b"b", z, b"c").await;
+    rename(Ino::ROOT, b"a", Ino::ROOT, b"x").await;
+    rename(ino(z, b"c").await, b"file", z, b"elsewhere").await;
+    // Others that took the old path are not what was opened.
+    mkdir(&ann, "a").await;
+    mkdir(&ann, "a\\b").await;
+    make(&ann, "a\\b\\file", "new").await;
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    f.share.unlink_opened(&path("A\\b\\File"), opened).await.unwrap();
+    refused(open(&ann, "z\\elsewhere", OpenIntent::Open, 0).await, SmbError::NotFound);
+    assert_eq!(content(&ann, "a\\b\\file").await, "new");
+    drop(root);
+}
+
+#[tokio::test]
 async fn links_are_followed_within_the_volume() {
     let f = Fixture::new().await;
     let ann = f.tree("ann");

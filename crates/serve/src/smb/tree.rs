@@ -263,23 +263,47 @@ impl Tree {
         Ok(Some(Box::new(FileHandle { core, who, ino, name: name.to_owned(), rights, _open: open, _hold: hold })))
     }
 
-    /// Removes a name; where `opened` is given, only while it leads to that inode: or the name that another protocol has given
-    /// it since.
-    async fn remove(&self, path: &SmbPath, opened: Option<Ino>) -> SmbResult<()> {
-        let Some((dir, name)) = self.parent(path).await? else { return Err(SmbError::AccessDenied) };
-        let dir = dir.id.ino;
-        let found = match (self.core.find_stored(&self.who, dir, name).await, opened) {
-            (Ok((attr, stored)), Some(opened)) if self.leads_to(dir, attr, opened).await => Ok((dir, attr, stored)),
-            (Ok((attr, stored)), None) => Ok((dir, attr, stored)),
-            (Ok(_) | Err(FsError::NotFound), Some(opened)) => self.find_moved(opened, dir, name).await,
-            (Err(error), _) => Err(error),
-        };
-        let (dir, attr, stored) = found.or_status()?;
+    async fn remove(&self, dir: Ino, attr: Attr, stored: &[u8]) -> SmbResult<()> {
         match attr.kind {
-            FileKind::Directory => self.core.volume.rmdir(&self.who, dir, &stored).await.map(drop),
-            _ => self.core.volume.unlink(&self.who, dir, &stored).await.map(drop),
+            FileKind::Directory => self.core.volume.rmdir(&self.who, dir, stored).await.map(drop),
+            _ => self.core.volume.unlink(&self.who, dir, stored).await.map(drop),
         }
         .or_status()
+    }
+
+    /// The name that `opened` was opened by: or that another protocol has given it, or a folder above it, since.
+    async fn find_opened(&self, components: &[String], opened: Ino) -> FsResult<(Ino, Attr, Bytes)> {
+        let (name, parents) = components.split_last().ok_or(FsError::NotFound)?;
+        let found = match self.walk(parents).await {
+            Ok(dir) => self.find_there(dir.id.ino, name, opened).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Err(FsError::NotFound | FsError::NotDirectory) => {
+                self.find_there(self.walk_moved(parents).await?, name, opened).await
+            }
+            found => found,
+        }
+    }
+
+    async fn find_there(&self, dir: Ino, name: &str, opened: Ino) -> FsResult<(Ino, Attr, Bytes)> {
+        match self.core.find_stored(&self.who, dir, name).await {
+            Ok((attr, stored)) if self.leads_to(dir, attr, opened).await => Ok((dir, attr, stored)),
+            Ok(_) | Err(FsError::NotFound) => self.find_moved(opened, dir, name).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The directory that `components` led to before others renamed some of them.
+    async fn walk_moved(&self, components: &[String]) -> FsResult<Ino> {
+        let mut at = Ino::ROOT;
+        for name in components {
+            at = match self.core.feed.moved_away(at, &names::stored(name)) {
+                Some(moved) => moved,
+                None => self.entry(&self.core.volume.getattr(at).await?, name).await?.id.ino,
+            };
+        }
+        Ok(at)
     }
 
     /// Itself or as a symbolic link.
@@ -360,12 +384,15 @@ impl ShareBackend for Tree {
 
     async fn unlink(&self, path: &SmbPath) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Remove);
-        self.remove(path, None).await
+        let Some((dir, name)) = self.parent(path).await? else { return Err(SmbError::AccessDenied) };
+        let (attr, stored) = self.core.find_stored(&self.who, dir.id.ino, name).await.or_status()?;
+        self.remove(dir.id.ino, attr, &stored).await
     }
 
     async fn unlink_opened(&self, path: &SmbPath, file_index: u64) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Remove);
-        self.remove(path, Some(Ino(file_index))).await
+        let (dir, attr, stored) = self.find_opened(path.components(), Ino(file_index)).await.or_status()?;
+        self.remove(dir, attr, &stored).await
     }
 
     async fn rename(&self, from: &SmbPath, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
