@@ -254,6 +254,28 @@ def test_quota(fresh):
         nfs.write_all(nfs.create(nfs.root, "after").handle, payload(4 << 20))
 
 
+def test_a_quota_is_of_what_files_hold(fresh):
+    """Overwriting and replacing files takes no more of a quota than they took before."""
+    fresh.run("volume", "set", "tank/files", "--quota", "40M", check=True)
+    data = payload(1 << 20)
+    with client(fresh) as nfs:
+        file = nfs.create(nfs.root, "file").handle
+        for n in range(128):
+            nfs.write(file, (n % 32) << 20, data)
+        nfs.create(nfs.root, "file", size=0)
+        for n in range(38):
+            nfs.write(file, n << 20, data)
+        nfs.commit(file)
+        with pytest.raises(NfsError) as error:
+            for n in range(38, 42):
+                nfs.write(file, n << 20, data)
+        assert error.value.status == DQUOT
+        nfs.remove(nfs.root, "file")
+        file = nfs.create(nfs.root, "next").handle
+        for n in range(38):
+            nfs.write(file, n << 20, data)
+
+
 def process_figures(pid):
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()

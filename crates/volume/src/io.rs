@@ -88,7 +88,7 @@ impl Volume {
             let changed = Changed { before: pre(&after), after };
             return Ok((after.size, Written { changed, stability, verifier }));
         }
-        state.check_quota(len)?;
+        state.admit_bytes(len).await?;
         let update = |attr: &mut Attr| clear_suid(attr, cred);
         let (offset, changed) = state.data.write(&inode, at, data, stability, state.now(), update).await?;
         let counts = state.data.counts();
@@ -128,7 +128,7 @@ impl Volume {
         check_extent(WriteAt::Offset(offset), len)?;
         if matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
             // Nothing is reserved beyond this moment: data is always written elsewhere, so room for a range means nothing.
-            state.check_quota(len)?;
+            state.admit_bytes(len).await?;
             let (_, available) = state.space_left();
             if len > available {
                 return Err(FsError::NoSpace(format!("{len} bytes asked for, {available} available")));

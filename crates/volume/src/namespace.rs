@@ -96,7 +96,7 @@ impl Volume {
         state.meta.admit().await?;
         let parent = live(&mut dir.core.lock())?.attr;
         access::require(&parent, cred, ACCESS_WRITE | ACCESS_EXECUTE)?;
-        state.check_room()?;
+        state.admit_entry().await?;
         let id = state.new_id().await?;
         let mut core = newborn(&parent, cred, id, FileKind::File, Making::default(), &set, state.now());
         (core.attr.nlink, core.parent) = (0, NOWHERE);
@@ -175,7 +175,7 @@ impl Volume {
         state.meta.admit().await?;
         let namespace = dir.namespace.lock().await;
         let parent = self.writable(cred, &dir, name).await?;
-        state.check_room()?;
+        state.admit_entry().await?;
         let id = state.new_id().await?;
         let core = newborn(&parent, cred, id, kind, making, &set, state.now());
         let now = core.attr.ctime;
@@ -233,7 +233,7 @@ impl Volume {
         if kind_of(&inode) == FileKind::Directory {
             return Err(FsError::NotPermitted);
         }
-        state.check_room()?;
+        state.admit_entry().await?;
         let now = state.now();
         let (attr, changed, ticket) = {
             let mut cores = Cores::lock(&[&dir, &inode]);

@@ -52,6 +52,7 @@ pub(crate) struct State {
     relaxed: AtomicBool,
     /// `u64::MAX` is none.
     quota_bytes: AtomicU64,
+    at_quota: tokio::sync::Mutex<()>,
     numbers: Mutex<Numbers>,
     raising: tokio::sync::Mutex<()>,
     generations: u64,
@@ -136,6 +137,7 @@ impl State {
                 settings,
                 relaxed: AtomicBool::new(false),
                 quota_bytes: AtomicU64::new(u64::MAX),
+                at_quota: tokio::sync::Mutex::new(()),
                 numbers: Mutex::new(Numbers { next, limit: next }),
                 raising: tokio::sync::Mutex::new(()),
                 generations: rand::random(),
@@ -233,28 +235,56 @@ impl State {
 
     // ------------------------------------------------------------------------------------------ room
 
-    /// Bytes that count against the quota.
+    /// Bytes that count against the quota; with what is in memory, so it may be too many.
     fn used_bytes(&self) -> u64 {
+        self.stored_bytes().saturating_add(self.data.usage().dirty_bytes)
+    }
+
+    fn stored_bytes(&self) -> u64 {
         let Usage { logical_bytes, .. } = self.meta.usage();
-        (logical_bytes.max(0) as u64).saturating_add(self.data.usage().dirty_bytes)
+        logical_bytes.max(0) as u64
     }
 
     /// Before names or attributes are added: metadata needs room as well, and what frees room must never lack it.
-    pub(crate) fn check_room(&self) -> FsResult<()> {
+    pub(crate) async fn admit_entry(&self) -> FsResult<()> {
         let (total, available) = self.space.space();
         if available < (total / 64).min(METADATA_RESERVE_BYTES) {
             return Err(FsError::NoSpace("the store is full; delete files or add disks".into()));
         }
-        self.check_quota(0)
+        self.admit_bytes(0).await
     }
 
-    /// Before data is accepted.
-    pub(crate) fn check_quota(&self, added_bytes: u64) -> FsResult<()> {
-        let quota = self.quota_bytes.load(Ordering::Relaxed);
-        if quota != u64::MAX && self.used_bytes().saturating_add(added_bytes.max(1)) > quota {
-            return Err(FsError::Quota);
+    /// Before data is accepted: is it within the quota? What is overwritten, cut off or removed counts until that is
+    /// stored, and what overwrites it counts already: nobody is refused for that, but waits until it is stored.
+    pub(crate) async fn admit_bytes(&self, added_bytes: u64) -> FsResult<()> {
+        if self.is_within_quota(self.used_bytes(), added_bytes) {
+            return Ok(());
         }
-        Ok(())
+        Box::pin(self.wait_for_quota(added_bytes)).await
+    }
+
+    fn is_within_quota(&self, used_bytes: u64, added_bytes: u64) -> bool {
+        let quota = self.quota_bytes.load(Ordering::Relaxed);
+        quota == u64::MAX || used_bytes.saturating_add(added_bytes.max(1)) <= quota
+    }
+
+    async fn wait_for_quota(&self, added_bytes: u64) -> FsResult<()> {
+        // One after the other: those who wait share what is stored.
+        let _turn = self.at_quota.lock().await;
+        for waited in 0..QUOTA_WAITS_MAX {
+            // In this order: what is on its way must not be missing in both.
+            let (settled, removing) = (self.data.is_settled(), self.data.is_removing());
+            if self.is_within_quota(self.used_bytes(), added_bytes) {
+                return Ok(());
+            }
+            // Others may have written meanwhile. What is stored alone is too much, or there is nothing else.
+            let full = waited > 0 && !self.is_within_quota(self.stored_bytes(), added_bytes);
+            if !removing && (settled || full) {
+                break;
+            }
+            self.data.settle().await?;
+        }
+        Err(FsError::Quota)
     }
 
     /// What files can still take, whatever the quota says, of a store with this room (total, available).
@@ -293,6 +323,8 @@ impl State {
     }
 }
 
+/// How often a writer at the quota waits until what others have written or removed is stored.
+const QUOTA_WAITS_MAX: u32 = 100;
 const METADATA_RESERVE_BYTES: u64 = 32 << 20;
 /// What an inode with one name takes up in the store, about.
 const BYTES_PER_INODE: u64 = 512;

@@ -102,7 +102,7 @@ impl Volume {
         let state = &*self.state;
         let inode = state.inode(ino).await?;
         may_write(&current(&inode)?, cred, space)?;
-        state.check_room()?;
+        state.admit_entry().await?;
         state.meta.admit().await?;
         let guard = inode.namespace.lock().await;
         let exists = self.stored_xattr(&inode, name).await?.is_some();

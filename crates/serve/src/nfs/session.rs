@@ -94,6 +94,7 @@ struct Known {
 pub struct Session {
     shared: Arc<Shared>,
     client: IpAddr,
+    origin: Arc<drc::Origin>,
     service: Service,
     exports: Arc<Exports>,
     known: Vec<Known>,
@@ -103,8 +104,8 @@ pub struct Session {
 
 impl Session {
     pub fn new(shared: Arc<Shared>, client: IpAddr, service: Service) -> Self {
-        let exports = shared.exports();
-        Self { shared, client: client.to_canonical(), service, exports, known: Vec::new(), replace: 0 }
+        let (exports, origin) = (shared.exports(), Arc::new(shared.drc.origin()));
+        Self { shared, client: client.to_canonical(), origin, service, exports, known: Vec::new(), replace: 0 }
     }
 
     /// Decides about one message. `scratch` is room for the reply.
@@ -185,7 +186,7 @@ impl Session {
         if read_only && proc.modifies() {
             return Err(Status::RoFs.into());
         }
-        let once = proc.once().then(|| self.once_key(header, message));
+        let once = proc.once().then(|| (self.once_key(header, message), Arc::clone(&self.origin)));
         Ok(Call {
             shared: Arc::clone(&self.shared),
             export,

@@ -45,6 +45,8 @@ pub(super) const LOAD_BYTES_MAX: u64 = SEGMENT_BYTES_MAX - (2 << 20);
 const LOAD_INODES_MAX: usize = 8192;
 /// Less work than this is done in place instead of on another thread.
 const INLINE_WORK_BYTES: u64 = 128 << 10;
+/// How long a look at removals is believed by who waits for them.
+const REMOVAL_WAIT: Duration = Duration::from_millis(50);
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 /// Garbage below this is not worth a writer's wait.
@@ -67,6 +69,10 @@ impl Queue {
     /// could keep a sync waiting.
     fn has_taken(&self, then: Instant) -> bool {
         !self.collecting && self.order.front().is_none_or(|(_, since)| *since > then)
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.collecting && self.order.is_empty() && self.urgent.is_empty()
     }
 }
 
@@ -545,12 +551,25 @@ impl Data {
     /// Everything accepted so far is stored and durable.
     pub(crate) async fn sync_all(&self) -> FsResult<()> {
         let inner = &self.0;
-        let asked = Instant::now();
-        inner.hurry();
-        inner.wait_until(|| inner.queue.lock().has_taken(asked)).await?;
-        let started = inner.loads.0.load(Ordering::Relaxed);
-        inner.wait_until(|| inner.loads.1.load(Ordering::Relaxed) >= started).await?;
+        inner.store_all().await?;
         inner.parts.meta.durable(inner.parts.meta.newest()).await
+    }
+
+    /// Nothing that was accepted is on its way: `Usage` says what files take up.
+    pub(crate) fn is_settled(&self) -> bool {
+        let inner = &self.0;
+        // Under the queue's lock: what was taken out of it is in a load that is counted.
+        let queue = inner.queue.lock();
+        queue.is_empty() && inner.loads.0.load(Ordering::Relaxed) == inner.loads.1.load(Ordering::Relaxed)
+    }
+
+    /// Everything accepted so far is stored; if data is being removed, some more of it is.
+    pub(crate) async fn settle(&self) -> FsResult<()> {
+        self.0.store_all().await?;
+        if self.is_removing() {
+            tokio::time::sleep(REMOVAL_WAIT).await;
+        }
+        Ok(())
     }
 
     /// Flushes, then stops every background task. `meta` is closed by the caller afterwards.
@@ -567,6 +586,14 @@ impl Data {
 }
 
 impl Inner {
+    async fn store_all(&self) -> FsResult<()> {
+        let asked = Instant::now();
+        self.hurry();
+        self.wait_until(|| self.queue.lock().has_taken(asked)).await?;
+        let started = self.loads.0.load(Ordering::Relaxed);
+        self.wait_until(|| self.loads.1.load(Ordering::Relaxed) >= started).await
+    }
+
     /// Waits for something that progress brings about, but not through a failure.
     async fn wait_until(&self, done: impl Fn() -> bool) -> FsResult<()> {
         loop {

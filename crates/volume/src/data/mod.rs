@@ -247,6 +247,11 @@ impl Data {
         self.0.removals.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Some inode's data is on its way out.
+    pub(crate) fn is_removing(&self) -> bool {
+        self.0.removals.load(Ordering::Acquire) > 0
+    }
+
     /// Segments that extents refer to, and the lengths of their objects.
     pub(crate) fn segments_in_use(&self) -> Vec<(SegmentId, u64)> {
         let segments = self.0.segments.lock();

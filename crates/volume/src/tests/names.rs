@@ -251,6 +251,37 @@ async fn quota_room_and_statfs() {
     volume.unlink(&root(), Ino::ROOT, b"f").await.unwrap();
 }
 
+/// What replaces data takes no more of the quota than the data did.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_counts_what_files_hold_and_not_what_was_written() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let f = file(&volume, Ino::ROOT, "f").await;
+    registry.set("v", Properties { quota_bytes: Some(10 << 20), ..Properties::default() }).await.unwrap();
+    let mib = |n: u64| vec![Bytes::from((0..1 << 20).map(|i: u64| (i * i >> 7 ^ n) as u8).collect::<Vec<u8>>())];
+    let write = async |at: u64| volume.write(&root(), f, at << 20, mib(at), Stability::Unstable).await.map(drop);
+    // Overwritten again and again at 80 %.
+    for n in 0..40 {
+        write(n % 8).await.unwrap_or_else(|error| panic!("MiB {n}: {error}"));
+    }
+    for n in 8..10 {
+        write(n).await.unwrap();
+    }
+    assert_eq!(err(write(10).await), "quota exceeded");
+    // Room is back as soon as it was given up: cut off, replaced or removed.
+    volume.setattr(&root(), f, SetAttr { size: Some(0), ..SetAttr::default() }).await.unwrap();
+    for n in 0..10 {
+        write(n).await.unwrap_or_else(|error| panic!("MiB {n} after truncation: {error}"));
+    }
+    volume.commit(f).await.unwrap();
+    volume.unlink(&root(), Ino::ROOT, b"f").await.unwrap();
+    let g = file(&volume, Ino::ROOT, "g").await;
+    for n in 0..10 {
+        volume.write(&root(), g, n << 20, mib(n), Stability::Unstable).await.unwrap();
+    }
+    assert_eq!(err(volume.write(&root(), g, 10 << 20, mib(1), Stability::Unstable).await), "quota exceeded");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn events_and_origins() {
     let (_registry, volume) = fresh().await;

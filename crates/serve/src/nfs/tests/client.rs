@@ -294,6 +294,16 @@ pub fn name_args(dir: &[u8], name: &[u8]) -> Vec<u8> {
     })
 }
 
+/// CREATE, GUARDED.
+pub fn guarded_args(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    args(|w| {
+        w.opaque(dir);
+        w.opaque(name);
+        w.u32(1);
+        sattr(w, Some(0o644), None);
+    })
+}
+
 pub fn write_args(file: &[u8], offset: u64, data: &[u8], stable: u32) -> Vec<u8> {
     args(|w| {
         w.opaque(file);

@@ -109,6 +109,38 @@ async fn a_retry_is_answered_from_memory() {
     assert_eq!(again.receive().await.unwrap().1.status(), 2, "another call finds it gone");
 }
 
+/// Two programs on one machine that count from the same number: what one does is not the other's retry.
+#[tokio::test]
+async fn clients_that_count_alike_are_told_apart() {
+    let server = Server::start().await;
+    let (mut a, mut b) = (server.mounted().await, server.mounted().await);
+    let root = a.root.clone();
+    let call = a.encode(7, NFS_PROGRAM, 3, Proc::Create as u32, &guarded_args(&root, b"one"));
+    let mut outcomes = Vec::new();
+    for first in [true, false, true] {
+        let client = if first { &mut a } else { &mut b };
+        client.stream.write_all(&call).await.unwrap();
+        outcomes.push(client.receive().await.unwrap().1.status());
+    }
+    assert_eq!(outcomes, [0, 17, 0], "one made it, the other found it, and a retry is a retry");
+
+    // The same again from the start: the first run cleaned up after itself.
+    let run = async |mut client: Client| {
+        let mut outcomes = Vec::new();
+        for (xid, proc) in [(21, Proc::Create), (22, Proc::Remove)] {
+            let args = if proc == Proc::Create { guarded_args(&root, b"again") } else { name_args(&root, b"again") };
+            let bytes = client.encode(xid, NFS_PROGRAM, 3, proc as u32, &args);
+            client.stream.write_all(&bytes).await.unwrap();
+            outcomes.push(client.receive().await.unwrap().1.status());
+        }
+        outcomes
+    };
+    for _ in 0..3 {
+        assert_eq!(run(server.client().await).await, [0, 0]);
+        assert_eq!(a.lookup(&root, b"again").await, Err(2), "it was made, and is gone");
+    }
+}
+
 #[tokio::test]
 async fn the_portmapper_knows_the_port() {
     let config = NfsConfig { portmapper: Some("127.0.0.1:0".parse().unwrap()), ..NfsConfig::default() };
