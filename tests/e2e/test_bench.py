@@ -184,18 +184,31 @@ def test_a_mounted_folder_as_a_share(folder, output):
 def test_stopped_it_cleans_up_and_keeps_what_it_has(folder, output, number):
     disk = folder / "disk"
     disk.mkdir()
-    command = [binary(), "bench", "disk", str(disk), "--size", "64M", "--seconds", "20", "--repeats", "1",
+    command = [binary(), "bench", "disk", str(disk), "--size", "64M", "--seconds", "5", "--repeats", "3",
                "--only", "read", "--json", *output]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: list((folder / "history").glob("*/run001-2.json")), 60)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1 and "its result is not whole" in err, err
+    found = json.loads(out)
+    assert found["interrupted"] is True and found["schema"] == "larder-bench"
+    assert 0 < len(found["runs"][0]["repeats"]) < 3
+    assert leftovers(disk) == []
+    assert json.loads((folder / "history" / found["id"] / "result.json").read_text())["interrupted"] is True
+
+
+def test_stopped_before_anything_was_measured_nothing_is_kept(folder, output):
+    disk = folder / "disk"
+    disk.mkdir()
+    command = [binary(), "bench", "disk", str(disk), "--size", "64M", "--seconds", "20", "--only", "read", *output]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: list((folder / "history").glob("*/run001.fio")))
     time.sleep(1)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert process.returncode == 1 and "stopped" in err, err
-    found = json.loads(out)
-    assert found["interrupted"] is True and found["schema"] == "larder-bench"
-    assert leftovers(disk) == []
-    assert json.loads((folder / "history" / found["id"] / "result.json").read_text())["interrupted"] is True
+    assert process.returncode == 1 and out == "" and "stopped before anything was measured" in err, (out, err)
+    assert leftovers(disk) == [] and list((folder / "history").iterdir()) == []
 
 
 def test_what_a_killed_bench_left_goes_with_the_next(folder, output):

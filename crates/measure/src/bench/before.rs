@@ -8,6 +8,9 @@ use crate::Machine;
 /// Of each core, on average over the last minute.
 const LOAD_SHARE_MAX: f64 = 0.25;
 
+/// The codes of what is in the way of all figures of a bench.
+pub(super) const DISTURBANCES: [&str; 3] = ["machine-busy", "governor", "on-battery"];
+
 pub(super) fn notes(machine: &Machine, cores: u32) -> Vec<Note> {
     [busy(machine, cores), governor(machine), battery(machine)].into_iter().flatten().collect()
 }

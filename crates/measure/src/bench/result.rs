@@ -140,7 +140,12 @@ impl Kind {
     /// Whether people count its operations rather than its bytes.
     pub fn counts_operations(self) -> bool {
         use Kind::*;
-        matches!(self, RandomRead | RandomWrite | RandomMixed | CreateFiles | ReadFiles | StatFiles | DeleteFiles)
+        matches!(self, RandomRead | RandomWrite | RandomMixed) || self.counts_files()
+    }
+
+    /// Small ones, made, read, looked at and deleted one after the other.
+    pub fn counts_files(self) -> bool {
+        matches!(self, Self::CreateFiles | Self::ReadFiles | Self::StatFiles | Self::DeleteFiles)
     }
 }
 

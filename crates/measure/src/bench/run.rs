@@ -135,14 +135,16 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
     watch.planned(bench.seconds());
     let ended = bench.all(&mut runner);
     runner.note_unmeasured();
-    if request.preset == Preset::Encryption {
+    // What was cut short may have had more kinds to come.
+    if request.preset == Preset::Encryption && ended.is_ok() {
         one_kind(&runner.runs).into_iter().for_each(|note| runner.note(note));
     }
     for text in control.leftovers().take() {
         runner.note(Note { code: "left-behind".to_owned(), text, misleading: false });
     }
     runner.drop_odd_repeats();
-    if runner.runs.is_empty() && !matches!(ended, Err(BenchError::Stopped)) {
+    // Also of one that was stopped before its first repeat was over: an empty result would be the last one in the history.
+    if runner.runs.is_empty() {
         let _ = std::fs::remove_dir_all(&folder);
         let nothing = || BenchError::invalid("there was nothing to measure", "choose other workloads or subjects");
         return Err(ended.err().or(runner.failed).unwrap_or_else(nothing));

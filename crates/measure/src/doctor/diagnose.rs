@@ -629,15 +629,19 @@ fn fills_its_wire(described: &Described, finding: &Finding) -> bool {
     wire && whole && share >= WIRE_FULL_SHARE
 }
 
-/// Without a measurement: what would be the limit, if all is as described.
+/// Without a measurement: what would be the limit, if all is as described. What is only usual is no figure of this box,
+/// but where even the best of a kind gives less than what is described it is the limit.
 /// What was measured instead is told.
 fn on_paper(described: &Described, instead: Option<&Finding>) -> String {
     let path = if described.network.is_some() { Path::Share } else { Path::Local };
     let expected = [What::Read, What::Write].map(|what| {
         let imagined = imagined(path, what);
-        let lowest = stages(described, &imagined).into_iter().find(|s| s.basis != Basis::Usual)?;
+        let stages = stages(described, &imagined);
+        let described = stages.iter().any(|s| s.basis != Basis::Usual);
+        let lowest = stages.first().filter(|_| described)?;
         let most = rate_words(lowest.capacity, what);
-        Some(format!("{} would be capped by {} at {most}", path_words(&imagined), lowest.name))
+        let usual = if lowest.basis == Basis::Usual { "no more than " } else { "" };
+        Some(format!("{} would be capped by {} at {usual}{most}", path_words(&imagined), lowest.name))
     });
     let expected: Vec<String> = expected.into_iter().flatten().collect();
     let paper = if expected.is_empty() { String::new() } else { format!(" On paper {}.", expected.join("; ")) };

@@ -163,7 +163,10 @@ impl<'a> Fixer<'a> {
         }
         kept.reverse();
         state.changes = kept;
-        self.save(&state)?;
+        match state.changes.is_empty() {
+            true => self.forget()?,
+            false => self.save(&state)?,
+        }
         Ok(undone)
     }
 
@@ -237,6 +240,16 @@ impl<'a> Fixer<'a> {
             Err(e) => return Err(bad(e.to_string())),
         };
         serde_json::from_str(&text).map_err(|e| bad(e.to_string()))
+    }
+
+    /// With nothing to put back there is no record: undoing leaves no file where none was.
+    fn forget(&self) -> Result<(), FixError> {
+        match fs::remove_file(&self.state) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(FixError::Io { file: self.state.display().to_string(), source: e })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Written whole beside the old one, then renamed.

@@ -24,7 +24,7 @@ pub use meter::{Meter, Summary};
 pub use report::{PowerReport, ReportInput, report};
 pub use source::{Basis, Login, PartSpec, Reading, Readout, Scope, SourceError, SourceSpec, Sources, Total};
 pub use tariff::{BadTariff, Tariff, Window};
-pub use whatif::{Choice, Setting, WhatIf, parse_setting, what_if};
+pub use whatif::{Choice, Setting, WhatIf, check_settings, parse_setting, what_if};
 
 use serde::Serialize;
 

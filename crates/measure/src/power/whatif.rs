@@ -125,6 +125,18 @@ fn verdict(choices: &[Choice], currency: Option<&str>, per_year: f64) -> Option<
     ))
 }
 
+/// Of two settings with one name nobody could tell which is meant, and of too many some would be left out.
+pub fn check_settings(settings: &[Setting]) -> Result<(), String> {
+    let known = |(n, setting): (usize, &Setting)| settings[..n].iter().any(|earlier| earlier.name == setting.name);
+    if let Some((_, twice)) = settings.iter().enumerate().find(|pair| known(*pair)) {
+        return Err(format!("'{}' is there twice: give each setting a name of its own", twice.name));
+    }
+    match settings.len() {
+        0..=SETTINGS_MAX => Ok(()),
+        n => Err(format!("{n} settings are too many: {SETTINGS_MAX} are compared at most")),
+    }
+}
+
 /// `NAME=WATTS:TIME`, such as `full=98W:10m`; times in s, m or h.
 pub fn parse_setting(text: &str) -> Result<Setting, String> {
     let bad = || format!("'{text}' is not a setting: write NAME=WATTS:TIME, such as full=98:10m");
@@ -206,6 +218,16 @@ mod tests {
         let found = what_if(&settings(&["full=98W:10m", "saving=85W:11m"]), 34.0, None, 12.0, None).unwrap();
         assert!(found.choices.iter().all(|c| c.cost.is_none() && c.total_wh > 0.0));
         assert!(found.verdict.ends_with("although it is slower"), "{}", found.verdict);
+    }
+
+    #[test]
+    fn each_setting_has_a_name_of_its_own() {
+        assert_eq!(check_settings(&settings(&["a=90:10m", "b=90:10m"])), Ok(()));
+        let twice = check_settings(&settings(&["a=90:10m", "b=60:20m", " a =30:1h"])).unwrap_err();
+        assert!(twice.starts_with("'a' is there twice"), "{twice}");
+        let many: Vec<Setting> = (0..65).map(|n| Setting { name: n.to_string(), watts: 1.0, seconds: 1.0 }).collect();
+        assert!(check_settings(&many).unwrap_err().contains("64 are compared at most"));
+        assert_eq!(check_settings(&many[..64]), Ok(()));
     }
 
     #[test]

@@ -285,6 +285,10 @@ fn failure(error: &BenchError) -> Failure {
         BenchError::Invalid { .. } => Failure::invalid(message),
         BenchError::Busy { .. } => Failure::new(FailureKind::Busy, message),
         BenchError::Io { what, source } => Failure::io(what, source),
+        BenchError::Stopped => {
+            return Failure::new(FailureKind::Unavailable, "the bench was stopped before anything was measured")
+                .action("nothing is kept; what was written is removed");
+        }
         _ => Failure::new(FailureKind::Unavailable, message),
     };
     match error.action() {

@@ -11,6 +11,8 @@ use larder_measure::bench::result::{Note, Run};
 use larder_measure::bench::{Progress, Watch, title};
 const REDRAW: Duration = Duration::from_millis(200);
 const BAR_CHARS: usize = 20;
+/// Of a plan, as if so much of it had gone as it says.
+const BELIEVED_PART: f64 = 0.1;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
@@ -74,10 +76,9 @@ impl Shown {
     }
 
     fn draw(&self) {
-        let text = self.state().text(Instant::now());
         let width =
             rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col).max(20));
-        let text: String = text.chars().take(width - 1).collect();
+        let text = self.state().text(Instant::now(), width - 1);
         let mut out = std::io::stderr().lock();
         let _ = write!(out, "\r\x1b[K{text}").and_then(|()| out.flush());
     }
@@ -90,13 +91,16 @@ impl State {
         self.live.done.unwrap_or(by_clock).clamp(0.0, 1.0)
     }
 
-    fn text(&self, now: Instant) -> String {
+    /// At most `width` characters: of a long name the end, because the workload and how fast it goes are there.
+    fn text(&self, now: Instant, width: usize) -> String {
         let past = self.past_s + self.part(now) * self.repeat_s;
         let whole = self.planned_s.max(past).max(1.0);
         let filled = ((past / whole) * BAR_CHARS as f64) as usize;
         let bar = format!("{}{}", "#".repeat(filled.min(BAR_CHARS)), ".".repeat(BAR_CHARS - filled.min(BAR_CHARS)));
-        // What was planned takes longer in truth, by as much as it did until now.
-        let stretch = (now - self.began).as_secs_f64() / past.max(1.0);
+        // What was planned takes longer in truth, by as much as it did until now. Of the first minute nearly all is making
+        // data, which comes once: until more is known the plan is believed.
+        let believed_s = whole * BELIEVED_PART;
+        let stretch = ((now - self.began).as_secs_f64() + believed_s) / (past + believed_s);
         let left = (whole - past) * stretch.clamp(1.0, 3.0);
         let rate = match (self.live.bytes_per_s, self.live.operations_per_s) {
             (b, o) if o > 0.0 && b > 0.0 => format!("  {:.1} MB/s  {o:.0} IOPS", b / 1e6),
@@ -108,7 +112,15 @@ impl State {
             (0, _) => String::new(),
             (n, of) => format!(" {n}/{of}"),
         };
-        format!("[{bar}] about {} to go  {}{repeat}{rate}", Elapsed(left as u64), self.what)
+        let (before, after) = (format!("[{bar}] about {} to go  ", Elapsed(left as u64)), format!("{repeat}{rate}"));
+        let room = width.saturating_sub(before.chars().count() + after.chars().count());
+        let what = match self.what.chars().count() {
+            long if long > room => {
+                "...".chars().chain(self.what.chars().skip(long - room.saturating_sub(3).min(long))).collect()
+            }
+            _ => self.what.clone(),
+        };
+        format!("{before}{what}{after}").chars().take(width).collect()
     }
 }
 
@@ -169,9 +181,10 @@ impl Drop for Drawing {
 /// What a run came to, in a line.
 fn line(run: &Run) -> String {
     let median = run.median().unwrap_or(0.0);
-    let figure = match run.workload.kind.counts_operations() {
-        true => format!("{median:.0} /s"),
-        false => format!("{:.1} MB/s", median / 1e6),
+    let figure = match run.workload.kind {
+        kind if kind.counts_files() => format!("{median:.0} files/s"),
+        kind if kind.counts_operations() => format!("{median:.0} IOPS"),
+        _ => format!("{:.1} MB/s", median / 1e6),
     };
     let variant: Vec<String> =
         run.variant.iter().filter(|(key, _)| *key != "disk").map(|(k, v)| format!("{k}={v}")).collect();
@@ -189,11 +202,35 @@ mod tests {
         shown.planned(20.0);
         shown.began("/mnt/a: read", 1, 2, 10.0);
         shown.tell(Progress { done: Some(0.5), bytes_per_s: 123.4e6, operations_per_s: 118.0 });
-        let text = shown.state().text(Instant::now());
+        let text = shown.state().text(Instant::now(), 120);
         assert_eq!(text, "[#####...............] about 0:15 to go  /mnt/a: read 1/2  123.4 MB/s  118 IOPS");
         shown.began("/mnt/a: read", 2, 2, 10.0);
         shown.tell(Progress { done: Some(1.0), bytes_per_s: 0.0, operations_per_s: 7.0 });
-        let text = shown.state().text(Instant::now());
+        let text = shown.state().text(Instant::now(), 120);
         assert_eq!(text, "[####################] about 0:00 to go  /mnt/a: read 2/2  7/s");
+        // A name that is too long loses its beginning, not what is done and how fast.
+        let check = |width: usize, wanted: &str| assert_eq!(shown.state().text(Instant::now(), width), wanted);
+        check(58, "[####################] about 0:00 to go  ... read 2/2  7/s");
+        check(30, "[####################] about 0");
+    }
+
+    #[test]
+    fn the_data_that_is_made_first_is_not_held_against_all_the_rest() {
+        let shown = Shown::new(true);
+        shown.planned(600.0);
+        shown.began("/mnt/a: write: making data", 0, 3, 0.0);
+        let left_s = |after_s: u64| {
+            let mut state = shown.state();
+            state.live.done = Some(0.0);
+            let text = state.text(state.began + Duration::from_secs(after_s), 120);
+            let (minutes, seconds) =
+                text.split("about ").nth(1).unwrap().split_once(' ').unwrap().0.split_once(':').unwrap();
+            minutes.parse::<u64>().unwrap() * 60 + seconds.parse::<u64>().unwrap()
+        };
+        assert_eq!((left_s(0), left_s(15)), (600, 750));
+        // What takes three times as long all the time is believed to go on so.
+        shown.began("/mnt/a: write", 1, 3, 200.0);
+        shown.began("/mnt/a: write", 2, 3, 200.0);
+        assert!((900..1100).contains(&left_s(600)), "{}", left_s(600));
     }
 }

@@ -167,6 +167,7 @@ pub(super) async fn run(global: &Global, command: PowerCommand) -> Result<(), Fa
             global.out().answer(&found, text::comparison)
         }
         PowerCommand::Whatif { settings, box_, size, per_year } => {
+            power::check_settings(&settings).map_err(Failure::invalid)?;
             let tariff = box_.known_tariff(&config);
             let idle = box_.idle.or(config.idle_watts).unwrap_or(0.0);
             let found = power::what_if(&settings, idle, size.map(|s| s.0), per_year, tariff.as_ref())

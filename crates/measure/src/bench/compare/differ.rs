@@ -2,6 +2,7 @@
 
 use super::rows::properties;
 use super::{Difference, Effect};
+use crate::bench::before::DISTURBANCES;
 use crate::bench::result::{BenchResult, Caches, Kind, Run};
 use crate::bench::show::{size, words};
 
@@ -28,9 +29,6 @@ pub(super) fn results(a: &BenchResult, b: &BenchResult) -> Vec<Difference> {
     ];
     found.into_iter().flatten().collect()
 }
-
-/// Notes of a bench about what was in its way all the time.
-const DISTURBANCES: [&str; 3] = ["machine-busy", "governor", "on-battery"];
 
 /// What disturbs a bench all the time its repeats agree on: only beside another bench does it show.
 pub(super) fn disturbances(result: &BenchResult) -> String {

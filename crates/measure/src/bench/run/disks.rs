@@ -174,7 +174,7 @@ pub(super) fn caches_of(kind: Kind, caches: Caches) -> Caches {
 
 /// What is only written counts when it is flushed, whatever memory it goes through.
 pub(super) fn only_writes(kind: Kind) -> bool {
-    matches!(kind, Kind::Write | Kind::RandomWrite | Kind::CreateFiles | Kind::CopyTreeIn)
+    matches!(kind, Kind::Write | Kind::RandomWrite | Kind::CreateFiles | Kind::DeleteFiles | Kind::CopyTreeIn)
 }
 
 /// Does the sum of the disks hold when all are busy?

@@ -7,9 +7,9 @@ use larder_base::units::ByteSize;
 use super::super::error::BenchError;
 use super::super::ground::{Ground, is_larder};
 use super::super::local::{LocalLoad, Place};
-use super::super::plan::Plan;
+use super::super::plan::{Plan, Preset};
 use super::super::pool::{PoolSpec, TemporaryPool};
-use super::super::result::{Caches, Layer, Note};
+use super::super::result::{Caches, Kind, Layer, Note, Workload};
 use super::super::runner::{Runner, Spec};
 use super::super::scratch::Scratch;
 use super::disks::{only_writes, same_filesystem};
@@ -57,7 +57,15 @@ impl Bench<'_> {
 
     fn mounted_pool(&self, runner: &mut Runner, folder: &Path) -> Result<(), BenchError> {
         let memory = self.memory_bytes / MEMORY_SHARE;
-        let plan = self.storage_plan();
+        let mut plan = self.storage_plan();
+        // Reading less than that is reading memory. Two minutes are not enough to write so much first.
+        let beyond = beyond_memory(memory).max(plan.data_bytes);
+        if self.request.preset != Preset::Quick && !self.size_given() {
+            let ground = Ground::of(self.machine, folder)?;
+            if let Ok((_, None)) = ground.room(beyond, false, 1) {
+                plan.data_bytes = beyond;
+            }
+        }
         self.measure_pool(runner, folder, &folder.display().to_string(), memory, &self.request.labels.clone(), plan)
     }
 
@@ -110,11 +118,11 @@ impl Bench<'_> {
         let plan = Plan { data_bytes, ..plan };
         let place = Place::Folder(Scratch::make(self.machine, &ground.folder, runner.control)?);
         let mut load = LocalLoad::new(self.machine, vec![&place], "mount")?;
-        let (caches, note) = caches(data_bytes, memory_bytes);
         for shape in &plan.shapes {
-            // What is only written counts when it is flushed.
-            let note = note.clone().filter(|_| !only_writes(shape.kind));
             let mut workload = plan.workload(shape);
+            let (caches, note) = caches(&workload, memory_bytes, is_root());
+            // What is only written counts when it is flushed.
+            let note = note.filter(|_| !only_writes(shape.kind));
             workload.caches = caches;
             runner.measure(
                 &mut load,
@@ -134,25 +142,66 @@ impl Bench<'_> {
     }
 }
 
+/// Twice that, in whole GiB, so that all block sizes divide it.
+fn beyond_memory(memory_bytes: u64) -> u64 {
+    memory_bytes.saturating_mul(2).next_multiple_of(1 << 30)
+}
+
 /// Dropping the kernel's caches leaves the daemon's own.
-fn caches(data_bytes: u64, memory_bytes: u64) -> (Caches, Option<Note>) {
-    let show = |bytes| ByteSize(bytes).to_string();
-    if data_bytes < memory_bytes.saturating_mul(2) {
-        let text = format!(
-            "larder keeps up to {} in memory, and {} of data is less than twice that: reads come from memory in part. Measure with --size {} or more",
-            show(memory_bytes),
-            show(data_bytes),
-            show(memory_bytes.saturating_mul(2))
-        );
-        return (Caches::Warm, Some(Note { code: "memory-measured".to_owned(), text, misleading: true }));
-    }
-    match is_root() {
-        true => (Caches::Dropped, None),
-        false => {
-            let text =
-                "caches of the disks below the pool cannot be dropped without root: reads come from memory in part"
-                    .to_owned();
-            (Caches::Warm, Some(Note { code: "caches-warm".to_owned(), text, misleading: true }))
+fn caches(workload: &Workload, memory_bytes: u64, root: bool) -> (Caches, Option<Note>) {
+    let (kept, data) = (ByteSize(memory_bytes), ByteSize(workload.data_bytes));
+    let note = |code: &str, text: String, misleading| Some(Note { code: code.to_owned(), text, misleading });
+    let few = workload.data_bytes < memory_bytes.saturating_mul(2);
+    // Of small files and trees there are as many as the preset says, however much other data.
+    let counted = workload.kind.counts_files() || matches!(workload.kind, Kind::CopyTreeIn | Kind::CopyTreeOut);
+    match () {
+        () if few && counted => {
+            let text = format!(
+                "larder keeps up to {kept} in memory and had the {data} of files in it: what its processor takes for them, not its disks"
+            );
+            (Caches::Warm, note("memory-measured", text, false))
         }
+        () if few => {
+            let text = format!(
+                "larder keeps up to {kept} in memory, and {data} of data is less than twice that: reads come from memory in part. Measure with --size {}G or more",
+                beyond_memory(memory_bytes) >> 30
+            );
+            (Caches::Warm, note("memory-measured", text, true))
+        }
+        () if root => (Caches::Dropped, None),
+        () => {
+            let text =
+                "caches of the disks below the pool cannot be dropped without root: reads come from memory in part";
+            (Caches::Warm, note("caches-warm", text.to_owned(), true))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::plan::Changes;
+    use super::*;
+
+    #[test]
+    fn files_are_not_made_more_by_a_size() {
+        let plan = |data_gib: u64| {
+            let changes = Changes { size_bytes: Some(data_gib << 30), ..Changes::default() };
+            Plan::storage(Preset::Standard, &changes, 24 << 30)
+        };
+        let of = |kind: Kind, data_gib: u64, root| {
+            let plan = plan(data_gib);
+            let shape = plan.shapes.iter().find(|s| s.kind == kind).unwrap();
+            let (caches, note) = caches(&plan.workload(shape), 6 << 30, root);
+            (caches, note.map(|n| (n.misleading, n.text.contains("--size 12G"))))
+        };
+        for kind in [Kind::Read, Kind::RandomRead, Kind::Cat] {
+            assert_eq!(of(kind, 4, true), (Caches::Warm, Some((true, true))), "{kind:?}");
+            assert_eq!(of(kind, 12, true), (Caches::Dropped, None), "{kind:?}");
+            assert_eq!(of(kind, 12, false), (Caches::Warm, Some((true, false))), "{kind:?}");
+        }
+        for kind in [Kind::ReadFiles, Kind::StatFiles, Kind::CopyTreeOut] {
+            assert_eq!(of(kind, 12, true), (Caches::Warm, Some((false, false))), "{kind:?}");
+        }
+        assert_eq!(beyond_memory(6_324_000_000), 12 << 30);
     }
 }

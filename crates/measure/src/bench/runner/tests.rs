@@ -167,6 +167,7 @@ fn the_other_ends_memory_is_held_against_the_data() {
         let unknown = Note { code: "server-memory".to_owned(), text: "not known".to_owned(), misleading: false };
         run.notes = vec![unknown.clone()];
         know_memory(&mut run, "nas", memory_gib << 30);
+        assert_eq!(run.notes.contains(&unknown), memory_gib == 0, "known is not unknown: {kind:?}");
         let found = run.notes.first().filter(|found| **found != unknown).map(|found| found.misleading);
         assert_eq!((run.workload.caches, found), (caches, note), "{kind:?} {data_gib} {memory_gib}: {:?}", run.notes);
         run.notes.iter().filter(|n| **n != unknown).for_each(|n| {

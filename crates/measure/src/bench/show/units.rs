@@ -11,6 +11,8 @@ pub(crate) enum Unit {
     Rate,
     /// Operations per second.
     Iops,
+    /// Files per second.
+    Files,
     /// Microseconds.
     Latency,
     /// Bytes, in powers of two.
@@ -32,6 +34,7 @@ impl Unit {
         match self {
             Self::Rate => rate(value),
             Self::Iops => iops(value),
+            Self::Files => files(value),
             Self::Latency => latency(value),
             Self::Size => size(value),
             Self::Seconds => suffixed(value, "s"),
@@ -49,7 +52,7 @@ impl Unit {
     pub(crate) fn tick(self, value: f64) -> String {
         match self {
             Self::Rate => digits(value / 1e6),
-            Self::Iops => short(value),
+            Self::Iops | Self::Files => short(value),
             Self::Size | Self::Latency | Self::Ratio => self.show(value),
             _ => digits(value),
         }
@@ -60,6 +63,7 @@ impl Unit {
         match self {
             Self::Rate => "MB/s",
             Self::Iops => "IOPS",
+            Self::Files => "files/s",
             Self::Latency => "latency",
             Self::Size => "block size",
             Self::Seconds => "seconds",
@@ -108,6 +112,11 @@ pub(crate) fn rate(bytes_per_s: f64) -> String {
 /// `24.1k IOPS`
 pub(crate) fn iops(per_s: f64) -> String {
     if per_s.is_finite() { format!("{} IOPS", short(per_s)) } else { UNKNOWN.to_owned() }
+}
+
+/// `3.35k files/s`
+pub(crate) fn files(per_s: f64) -> String {
+    if per_s.is_finite() { format!("{} files/s", short(per_s)) } else { UNKNOWN.to_owned() }
 }
 
 /// Thousands as k, millions as M.
@@ -222,6 +231,7 @@ mod tests {
         assert_eq!(iops(24_100.0), "24.1k IOPS");
         assert_eq!(iops(8156.0), "8.16k IOPS");
         assert_eq!(iops(812.0), "812 IOPS");
+        assert_eq!(Unit::Files.show(3350.0), "3.35k files/s");
         assert_eq!(iops(1.25e6), "1.25M IOPS");
         assert_eq!([latency(85.0), latency(1234.0), latency(3e6)], ["85 µs", "1.23 ms", "3 s"]);
         assert_eq!([size(4096.0), size(1048576.0), size(1.5 * 1073741824.0)], ["4 KiB", "1 MiB", "1.5 GiB"]);

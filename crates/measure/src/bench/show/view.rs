@@ -18,6 +18,8 @@ const SWEEP_REFERENCE: u64 = 1 << 20;
 const SUM_HOLDS: f64 = 0.9;
 /// A layer that reaches less than this part of the one below has lost something.
 const NARROWER: f64 = 0.97;
+/// A core that is full for this part of a run while others are not is a limit of its own.
+const CORE_ALONE_MIN: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Way {
@@ -133,10 +135,17 @@ fn share_name(result: &BenchResult, run: &Run) -> String {
     }
 }
 
-/// What had no more to give; where all cores had not, each of them is not told as well.
+/// What had no more to give. A core is left out where all cores of its end are told, and it was full for hardly longer
+/// than they: what counts is how long it was full by itself, at either end.
 pub(crate) fn saturated(run: &Run) -> Vec<Saturation> {
-    let all = run.saturated.iter().find(|s| s.what == "all cores").map_or(0.0, |s| s.share);
-    let told = |s: &&Saturation| !s.what.starts_with("core ") || s.share > all * 1.25;
+    let all = |end: &str| {
+        let same = |s: &&Saturation| s.what.strip_suffix("all cores") == Some(end);
+        run.saturated.iter().find(same).map(|s| s.share)
+    };
+    let told = |s: &&Saturation| {
+        let end = s.what.rsplit_once("core ").filter(|(_, core)| core.parse::<u32>().is_ok()).map(|(end, _)| end);
+        end.and_then(all).is_none_or(|all| s.share - all >= CORE_ALONE_MIN)
+    };
     run.saturated.iter().filter(told).cloned().collect()
 }
 
@@ -199,7 +208,11 @@ pub(crate) fn sums(result: &BenchResult) -> Vec<Sum<'_>> {
 }
 
 pub(crate) fn unit(run: &Run) -> units::Unit {
-    if run.workload.kind.counts_operations() { units::Unit::Iops } else { units::Unit::Rate }
+    match run.workload.kind {
+        kind if kind.counts_files() => units::Unit::Files,
+        kind if kind.counts_operations() => units::Unit::Iops,
+        _ => units::Unit::Rate,
+    }
 }
 
 /// Throughput against block size, one line per way of access.

@@ -5,6 +5,7 @@ use super::{Candidate, GAIN_MIN, Means, candidate, forget, forget_busy};
 use crate::doctor::describe::{Client, Described, Measured, Path, Side};
 use crate::doctor::limits::{DiskKind, Physical, Wire};
 use crate::doctor::stages::{Stage, StageKind, client_of, stages};
+use crate::doctor::suspects::better_client;
 use crate::doctor::words::bytes_words;
 
 const CLIENT: &[Side] = &[Side::Client];
@@ -54,6 +55,16 @@ pub(super) fn at_both_ends(described: &Described, measured: &Measured) -> Vec<Ca
     let less = candidate("less work at both ends, or faster cores", Means::Change, how, after, measured);
     all.push(Candidate { relieves: BOTH, ..less });
     all
+}
+
+/// Another one, or another program, that was faster with the same box: with the cores that there are.
+pub(super) fn faster_client(described: &Described, measured: &Measured) -> Option<Candidate> {
+    let better = better_client(described, measured)?;
+    let name = better.with.as_ref().or(better.how.client.as_ref()).cloned().unwrap_or_default();
+    let what = format!("the client that was faster ({name})");
+    let how = "use it, or find what its settings do differently";
+    let one = candidate(what, Means::Change, how, described.clone(), measured);
+    Some(Candidate { at_most: better.rate, relieves: BOTH, ..one })
 }
 
 /// Its card, its disk, or a cipher on it.

@@ -3,8 +3,9 @@
 use super::links::connections;
 use super::{Candidate, Means, STORAGE, candidate};
 use crate::doctor::describe::{Described, Disk, Measured, Network, Path};
+use crate::doctor::diagnose::{Cause, explain};
 use crate::doctor::limits::BOT;
-use crate::doctor::stages::used;
+use crate::doctor::stages::{WINDOW, used};
 
 pub(super) fn latency(described: &Described, measured: &Measured) -> Vec<Candidate> {
     let mut all = Vec::new();
@@ -13,6 +14,12 @@ pub(super) fn latency(described: &Described, measured: &Measured) -> Vec<Candida
     }
     if let Some(network) = described.network.as_ref().filter(|n| n.window_bytes.is_some()) {
         let mut after = described.clone();
+        // What the window held says nothing of the wire without it.
+        let held = |m: &Measured| {
+            m.path == Path::Net
+                && matches!(explain(described, m, None).cause, Cause::Stage(stage) if stage.name.starts_with(WINDOW))
+        };
+        after.measured.retain(|m| !held(m));
         after.network = Some(Network { window_bytes: None, ..network.clone() });
         let how = "sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216' net.ipv4.tcp_wmem='4096 16384 16777216'";
         all.push(candidate("larger TCP windows", Means::Command, how, after, measured));

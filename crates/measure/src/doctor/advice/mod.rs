@@ -19,7 +19,7 @@ mod network;
 mod processor;
 mod suspected;
 
-use client::{at_both_ends, at_client, at_client_stage};
+use client::{at_both_ends, at_client, at_client_stage, faster_client};
 use disks::{disks, storage_below};
 use latency::latency;
 use links::links;
@@ -172,6 +172,9 @@ fn candidates(described: &Described, finding: &Finding, findings: &[Finding]) ->
         Cause::Suspected(suspicion) => suspected(described, measured, suspicion.code, findings),
         Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => Vec::new(),
     };
+    if let Cause::Processor { .. } | Cause::Client { .. } | Cause::BothEnds { .. } = finding.cause {
+        all.extend(faster_client(described, measured));
+    }
     let networked = matches!(finding.cause, Cause::Stage(_)) && measured.path == Path::Share;
     if networked {
         all.extend(described.upgrades.iter().map(|upgrade| with_network(described, measured, upgrade.clone())));

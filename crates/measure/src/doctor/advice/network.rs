@@ -28,9 +28,7 @@ pub(super) fn wire_below(described: &Described, measured: &Measured, findings: &
         // What slows the wire alone is not the wire: what helps there helps here.
         Some(below) if !matches!(&below.cause, Cause::Stage(stage) if stage.kind == StageKind::Network) => {
             let all = candidates(described, below, findings).into_iter();
-            let all: Vec<Candidate> = all
-                .map(|c| Candidate { measured: measured.clone(), after: forget(&c.after, &[Path::Net]), ..c })
-                .collect();
+            let all: Vec<Candidate> = all.map(|c| over_it(measured, &below.measured, c)).collect();
             if !all.is_empty() {
                 return all;
             }
@@ -41,6 +39,24 @@ pub(super) fn wire_below(described: &Described, measured: &Measured, findings: &
         _ => faster_networks(described, measured),
     }
 }
+
+/// What helps the wire alone, for what passes it. A share opens one connection, unless it is told to open more: those have
+/// a window each.
+fn over_it(measured: &Measured, below: &Measured, found: Candidate) -> Candidate {
+    let connections = |m: &Measured| m.how.in_flight.unwrap_or(1.0);
+    let times = connections(&found.measured) / connections(below);
+    let mut after = forget(&found.after, &[Path::Net]);
+    let how = match after.network.as_mut().filter(|_| times > 1.0) {
+        Some(network) => {
+            network.window_bytes = network.window_bytes.map(|window| (window as f64 * times) as u64);
+            SEVERAL_OVER_A_SHARE.to_owned()
+        }
+        None => found.how,
+    };
+    Candidate { measured: measured.clone(), after, how, ..found }
+}
+
+const SEVERAL_OVER_A_SHARE: &str = "several files at once: rclone copy --transfers=8, robocopy /MT:8; mount -o nconnect=8 ... (NFS), multichannel (SMB)";
 
 /// Round trips so long leave the house.
 const FAR_S: f64 = 0.004;

@@ -1,17 +1,17 @@
 //! Against what is only likely: the first thing to try.
 
-use super::client::{at_client, cable_instead_of_air};
+use super::client::{at_client, cable_instead_of_air, faster_client};
 use super::disks::{disks, of_kind, other_kind, rebuilt};
 use super::latency::{capacitors, more_at_once};
 use super::network::FULL_SPEED;
 use super::network::faster_networks;
 use super::processor::{at_processor, calmer_host, interrupts_spread, not_throttled};
-use super::{Candidate, Means, STORAGE, at_stage, candidate, forget};
+use super::{Candidate, Means, STORAGE, at_stage, candidate, forget, forget_together};
 use crate::doctor::describe::{Described, Disk, Measured, Path, Side};
 use crate::doctor::diagnose::{CORE_FULL_PERCENT, Finding, explain};
 use crate::doctor::limits::{DiskKind, Wire};
 use crate::doctor::stages::{Basis, StageKind, client_of, stages, used};
-use crate::doctor::suspects::{better_client, is_line, opposite, several_connections, slower_network};
+use crate::doctor::suspects::{is_line, opposite, several_connections, slower_network};
 
 pub(super) fn suspected(
     described: &Described,
@@ -21,19 +21,7 @@ pub(super) fn suspected(
 ) -> Vec<Candidate> {
     let as_is = |what: &str, means, how: &str| vec![candidate(what, means, how, described.clone(), measured)];
     match code {
-        "client-differs" => {
-            let Some(better) = better_client(described, measured) else { return Vec::new() };
-            let name = better.with.as_ref().or(better.how.client.as_ref()).cloned().unwrap_or_default();
-            let mut one = candidate(
-                format!("the client that was faster ({name})"),
-                Means::Change,
-                "use it, or find what its settings do differently",
-                described.clone(),
-                measured,
-            );
-            (one.at_most, one.relieves) = (better.rate, &[Side::Server, Side::Client]);
-            vec![one]
-        }
+        "client-differs" => faster_client(described, measured).into_iter().collect(),
         "retransmits" => {
             let client = client_of(described, measured).and_then(|client| client.wire.as_ref());
             let air = client.into_iter().chain(described.network.as_ref().and_then(|n| n.wire.as_ref()));
@@ -161,10 +149,24 @@ pub(super) fn suspected(
             let stage = common.and_then(|link| {
                 explain(described, measured, None).stages.into_iter().find(|s| s.name.starts_with(&link.name))
             });
-            stage.map(|s| at_stage(described, measured, &s, findings)).unwrap_or_default()
+            match stage {
+                Some(stage) => at_stage(described, measured, &stage, findings),
+                None if common.is_none() => ways_of_their_own(described, measured).into_iter().collect(),
+                None => Vec::new(),
+            }
         }
         _ => Vec::new(),
     }
+}
+
+/// Of what nobody described only the effect is known: with less on it each disk gives what it gives alone.
+fn ways_of_their_own(described: &Described, measured: &Measured) -> Option<Candidate> {
+    let all = stages(described, measured).into_iter().find(|s| s.kind == StageKind::Disks)?;
+    let how = "larder doctor shows the way of each disk (lspci -tv, lsusb -t); larder bench disk A B finds which of them slow each other: then one of those to another slot, port or controller";
+    let after = forget_together(described);
+    let mut one = candidate("the disks on ways of their own", Means::Change, how, after, measured);
+    one.at_most = all.capacity_low;
+    Some(one)
 }
 
 /// Disks that are waited for and give much less than is said of them: more of them would be waited for alike.

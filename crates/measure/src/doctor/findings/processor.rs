@@ -2,7 +2,7 @@
 
 use super::{Gain, Noticed, Rule, noticed};
 use crate::disk::Level;
-use crate::doctor::reading::Reading;
+use crate::doctor::reading::{Hog, Reading};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -167,8 +167,13 @@ fn no_aes(reading: &Reading) -> Vec<Noticed> {
     }
 }
 
+/// Whoever serves files takes no time from them.
+const SERVE: &[&str] =
+    &["larder", "smbd", "nfsd", "ganesha.nfsd", "ksmbd", "sshd", "sshd-session", "sftp-server", "rclone", "iperf3"];
+
 fn hogs(reading: &Reading) -> Vec<Noticed> {
-    let all = reading.busy.iter().flat_map(|b| &b.hogs).filter(|h| h.percent >= 25.0);
+    let serves = |h: &Hog| SERVE.contains(&h.name.as_str());
+    let all = reading.busy.iter().flat_map(|b| &b.hogs).filter(|h| h.percent >= 25.0 && !serves(h));
     all.map(|hog| {
         let what = format!("{} (pid {}) takes {:.0} % of a core", hog.name, hog.pid, hog.percent);
         noticed(what, "stop it, or move it to another time: systemctl status PID")

@@ -139,6 +139,23 @@ fn cores_full_of_others_work_are_told() {
     assert!(!found.verdict.contains("watch"), "{}", found.verdict);
 }
 
+/// What people mean by how fast it writes is no tree of small files, and `cat` alone is no reading.
+#[test]
+fn bulk_speaks_where_trees_and_cat_were_measured_too() {
+    use Kind::*;
+    let of = |kinds: &[(Kind, f64)]| {
+        let runs = kinds.iter().map(|(kind, rate)| run(Layer::Pool, "/mnt/tank", *kind, *rate)).collect();
+        diagnosed(runs).findings.iter().map(|f| f.measured.rate / 1e6).collect::<Vec<_>>()
+    };
+    let standard = [(Write, 448e6), (Read, 828e6), (Cat, 102e6), (CopyTreeIn, 112e6), (CopyTreeOut, 844e6)];
+    assert_eq!(of(&standard), [102.0, 448.0, 828.0]);
+    assert_eq!(of(&standard[2..]), [102.0, 112.0, 844.0]);
+    let runs = standard.iter().map(|(kind, rate)| run(Layer::Pool, "/mnt/tank", *kind, *rate)).collect();
+    let found = diagnosed(runs);
+    assert!(found.verdict.contains("448 MB/s") && found.verdict.contains("828 MB/s"), "{}", found.verdict);
+    assert!(!found.verdict.contains("112 MB/s"), "{}", found.verdict);
+}
+
 #[test]
 fn the_busy_end_has_its_name() {
     let (full, idle) = (cores([99.0, 5.0], false), cores([10.0, 20.0], false));

@@ -144,7 +144,7 @@ const BOXES: &[Box] = &[
                         { path = "disks", what = "read", rate = "530MB/s" }]"#,
         says: &["something the disks share"],
         never: &[],
-        fix: "",
+        fix: "the disks on ways of their own",
     },
     Box {
         text: r#"
@@ -153,7 +153,7 @@ const BOXES: &[Box] = &[
                         { path = "disks", what = "read", rate = "1.05GB/s" }]"#,
         says: &["something the disks share"],
         never: &[],
-        fix: "",
+        fix: "the disks on ways of their own",
     },
     // Beyond what physics allows nothing is concluded.
     Box {

@@ -70,6 +70,17 @@ fn a_pi_with_everything_wrong_is_told_so() {
     assert!(found.iter().all(|n| !n.what.is_empty() && !n.why.is_empty()));
 }
 
+/// Nobody is told to stop the server that all of this is for.
+#[test]
+fn who_serves_files_is_no_thief() {
+    let mut reading = read(&Fixture::new(include_str!("../../../fixtures/pi-usb.txt")));
+    let hog = |(pid, name): (u32, &str)| Hog { pid, name: name.to_owned(), percent: 60.0 };
+    let hogs = [(1, "larder"), (2, "smbd"), (3, "ganesha.nfsd"), (4, "updatedb"), (5, "larderd")].map(hog).to_vec();
+    reading.busy = Some(Busy { seconds: 1.0, hogs, iowait_percent: 0.0, steal_percent: 0.0 });
+    let found: Vec<String> = notices(&reading).into_iter().filter(|n| n.code == "hog").map(|n| n.what).collect();
+    assert_eq!(found, ["updatedb (pid 4) takes 60 % of a core", "larderd (pid 5) takes 60 % of a core"]);
+}
+
 #[test]
 fn slots_and_cables_of_a_desktop_are_seen() {
     let fixture = Fixture::new(include_str!("../../../fixtures/nvme-desktop.txt"));
@@ -202,6 +213,22 @@ fn fixes_are_taken_back() {
     assert_eq!(fixer.undo().unwrap()[0].left, None);
     assert_eq!(value(&fixture, "/proc/irq/39/smp_affinity_list"), ours.before);
     assert!(fixer.undo().unwrap().is_empty());
+}
+
+/// Whoever only asks leaves nothing behind, and neither does a fix that was taken back.
+#[test]
+fn undoing_nothing_writes_nothing() {
+    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let folder = tempfile::tempdir().unwrap();
+    let lib = folder.path().join("lib");
+    let state = lib.join("changes.json");
+    let fixer = Fixer::new(&fixture.machine, &state);
+    assert!(fixer.undo().unwrap().is_empty() && !lib.exists());
+    let governor = "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
+    fixer.apply(&Change { file: governor.to_owned(), value: "performance".to_owned() }).unwrap();
+    assert!(state.exists());
+    assert_eq!(fixer.undo().unwrap().len(), 1);
+    assert_eq!(std::fs::read_dir(&lib).unwrap().count(), 0);
 }
 
 /// A fixer of a box, with a state file of these changes.

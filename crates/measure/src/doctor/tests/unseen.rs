@@ -722,3 +722,18 @@ fn without_measurements_the_paper_is_asked() {
         found.verdict
     );
 }
+
+/// A figure that nobody gave is not infinite: no hard disk writes what 10 GbE carries.
+#[test]
+fn on_paper_a_kind_of_disk_is_a_limit_too() {
+    let text = "name = \"x\"\nmemory = \"8GiB\"\ndisk = [{ name = \"d\", kind = \"hdd\", read = \"180MB/s\" }]\n\
+        network = { name = \"10 GbE\" }\n\
+        measured = [{ path = \"share\", what = \"read\", rate = \"870MB/s\", file = \"4GB\" }]";
+    let found = diagnosis(text);
+    for said in [
+        "reading over the network would be capped by the disk itself at 180 MB/s",
+        "writing over the network would be capped by the disk itself at no more than 285 MB/s",
+    ] {
+        assert!(found.verdict.contains(said), "{}", found.verdict);
+    }
+}

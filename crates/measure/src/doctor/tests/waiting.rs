@@ -287,6 +287,49 @@ const BOXES: &[Box] = &[
         never: &[],
         fix: "less work for the processor than SMB signing",
     },
+    // Several connections have a window each, also those of a share.
+    Box {
+        text: r#"
+            disk = [{ name = "hdd", kind = "hdd", write = "150MB/s" }]
+            network = { name = "the line through the VPN", limit = "200Mbit/s", round_trip = "35ms", window = "128KiB" }
+            measured = [{ path = "network", what = "write", rate = "29.5Mbit/s", jobs = 1 },
+                        { path = "share", what = "write", rate = "3.5MB/s", cores = [4, 3, 2, 2] }]"#,
+        says: &["the TCP window over the round trip (the line through the VPN, as measured alone): 95 %"],
+        never: &["at most 3.7 MB/s", "iperf3 -P 8"],
+        fix: "larger TCP windows",
+    },
+    Box {
+        text: r#"
+            disk = [{ name = "hdd", kind = "hdd", write = "150MB/s" }]
+            network = { name = "the line through the VPN", limit = "500Mbit/s", round_trip = "35ms", window = "128KiB" }
+            measured = [{ path = "network", what = "write", rate = "57Mbit/s", jobs = 2 },
+                        { path = "share", what = "write", rate = "3.5MB/s", cores = [4, 3, 2, 2] }]"#,
+        says: &["the TCP window over the round trip: 93 %"],
+        never: &["contradicts", "at most 7.1 MB/s"],
+        fix: "larger TCP windows",
+    },
+    // The cipher of one program fills a core; another has none and was tried.
+    Box {
+        text: r#"
+            disk = [{ name = "ssd", kind = "sata-ssd", read = "540MB/s" }]
+            network = { name = "2.5 GbE" }
+            measured = [{ path = "network", what = "read", rate = "2.34Gbit/s" },
+                        { path = "share", what = "read", rate = "118MB/s", with = "sshfs", file = "64GB", cores = [60, 20, 10, 5], client_cores = [99, 15, 10, 10] },
+                        { path = "share", what = "read", rate = "285MB/s", with = "NFS", file = "64GB", cores = [30, 20, 10, 5], client_cores = [40, 15, 10, 10] }]"#,
+        says: &["118 MB/s", "the client's processor"],
+        never: &[],
+        fix: "the client that was faster (NFS)",
+    },
+    // What nobody described is found by halves.
+    Box {
+        text: r#"
+            disk = [{ name = "stick", kind = "nvme", count = 4, read = "3.4GB/s", connection = "PCIe 3.0 x1" }]
+            measured = [{ path = "disks", what = "read", disks = [["stick", 1]], rate = "868MB/s", depth = 32, block = "1MiB" },
+                        { path = "disks", what = "read", rate = "1.75GB/s", depth = 32, block = "1MiB", cores = [35, 30, 25, 20] }]"#,
+        says: &["something the disks share that is not described"],
+        never: &["contradicts", "3.54 GB/s"],
+        fix: "the disks on ways of their own",
+    },
 ];
 
 #[test]

@@ -67,7 +67,7 @@ fn grid(sweep: &Sweep<'_>) -> Grid {
 
 pub(super) fn compared(result: &BenchResult) -> Vec<Figure> {
     let found = view::compared(result);
-    let units = [(Unit::Rate, "rate", "MB/s"), (Unit::Iops, "iops", "IOPS")];
+    let units = [(Unit::Rate, "rate", "MB/s"), (Unit::Iops, "iops", "IOPS"), (Unit::Files, "files", "files/s")];
     let numbered = found.iter().enumerate();
     numbered.flat_map(|(n, c)| units.iter().filter_map(move |u| bars(n, c, *u))).collect()
 }

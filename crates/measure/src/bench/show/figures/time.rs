@@ -48,7 +48,7 @@ pub(super) fn of_run(n: usize, run: &Run) -> Option<Figure> {
     for (name, repeat) in &lines {
         let values = || repeat.over_time.iter().map(|m| value(m, unit)).filter(|v| v.is_finite());
         let edge = |of: fn(f64, f64) -> f64| values().reduce(of).map_or(String::new(), |v| unit.show(v));
-        let rate = if unit == Unit::Iops { repeat.operations_per_s } else { repeat.bytes_per_s };
+        let rate = if unit == Unit::Rate { repeat.bytes_per_s } else { repeat.operations_per_s };
         grid.rows.push(vec![
             name.clone(),
             units::duration(repeat.start_ms as f64 / 1e3),
@@ -69,7 +69,7 @@ pub(super) fn of_run(n: usize, run: &Run) -> Option<Figure> {
 }
 
 fn value(moment: &crate::bench::result::Moment, unit: Unit) -> f64 {
-    if unit == Unit::Iops { moment.operations_per_s } else { moment.bytes_per_s }
+    if unit == Unit::Rate { moment.bytes_per_s } else { moment.operations_per_s }
 }
 
 fn plot(lines: &[(String, &Repeat)], unit: Unit) -> Plot {

@@ -41,6 +41,7 @@
     if (value === null || !isFinite(value)) return "-";
     if (unit === "Rate") return digits(value / 1e6) + " MB/s";
     if (unit === "Iops") return scaled(value, 1000, ["", "k", "M"]) + " IOPS";
+    if (unit === "Files") return scaled(value, 1000, ["", "k", "M"]) + " files/s";
     if (unit === "Size") return scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]);
     if (unit === "Latency") return scaled(value, 1000, [" µs", " ms", " s"]);
     return digits(value) + (named[unit] || "");

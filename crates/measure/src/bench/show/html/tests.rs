@@ -138,3 +138,17 @@ fn without_a_chain_the_page_says_why() {
     result.runs.retain(|run| run.workload.kind.counts_operations());
     assert!(!result.runs.is_empty() && part(&result).contains("No bulk transfer was measured"), "{}", part(&result));
 }
+
+/// Who reads only the beginning has to know that somebody else's work is in every figure.
+#[test]
+fn what_was_in_the_way_of_all_figures_stands_above_them() {
+    for code in ["machine-busy", "governor", "on-battery"] {
+        let mut result = sample::box_a();
+        result.notes.push(Note { code: code.into(), text: "all of it was disturbed".into(), misleading: false });
+        let page = html(&result);
+        assert_eq!(page.matches("all of it was disturbed").count(), 2, "{code}: told once, and in the data");
+        let at = |what: &str| page.find(what).unwrap();
+        assert!(at("What to know first") < at("all of it was disturbed"), "{code}");
+        assert!(at("all of it was disturbed") < at("<section id=\"overview-part\">"), "{code}");
+    }
+}

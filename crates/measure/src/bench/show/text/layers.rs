@@ -17,7 +17,7 @@ pub(super) fn all(result: &BenchResult, style: &Style) -> String {
         let medians = main.iter().filter(|r| view::unit(r) == unit).filter_map(|r| r.median());
         medians.filter(|m| m.is_finite()).fold(0.0, f64::max)
     };
-    let scales = (most(units::Unit::Rate), most(units::Unit::Iops));
+    let scales = [most(units::Unit::Rate), most(units::Unit::Iops), most(units::Unit::Files)];
     let mut layers: Vec<(Layer, Vec<&Run>)> = Vec::new();
     for layer in words::LAYERS {
         let runs: Vec<&Run> = main.iter().copied().filter(|r| r.layer == layer).collect();
@@ -46,14 +46,14 @@ const ROOM: [(usize, bool); 5] = [(14, true), (8, true), (5, true), (8, false), 
 /// So much of a name is worth more than a bar.
 const NAME_COLUMNS: usize = 24;
 
-fn tables(layers: &[(Layer, Vec<&Run>)], scales: (f64, f64), style: &Style) -> Vec<Table> {
+fn tables(layers: &[(Layer, Vec<&Run>)], scales: [f64; 3], style: &Style) -> Vec<Table> {
     let of =
         |(bars, all)| -> Vec<Table> { layers.iter().map(|(_, runs)| filled(runs, scales, bars, all, style)).collect() };
     let fits = |tables: &Vec<Table>| tables.iter().all(|t| t.natural_width(NAME_COLUMNS) + 2 <= style.width);
     ROOM.into_iter().map(of).find(fits).unwrap_or_else(|| of((0, false)))
 }
 
-fn filled(runs: &[&Run], scales: (f64, f64), bars: usize, all: bool, style: &Style) -> Table {
+fn filled(runs: &[&Run], scales: [f64; 3], bars: usize, all: bool, style: &Style) -> Table {
     use Align::{Left, Right};
     let mut keys: Vec<String> =
         runs.iter().flat_map(|r| words::told_variant(r)).map(|(k, _)| words::clean(k)).collect();
@@ -89,15 +89,21 @@ fn filled(runs: &[&Run], scales: (f64, f64), bars: usize, all: bool, style: &Sty
     table
 }
 
-fn row(run: &Run, scales: (f64, f64), bars: usize, style: &Style) -> Vec<Cell> {
+fn row(run: &Run, scales: [f64; 3], bars: usize, style: &Style) -> Vec<Cell> {
     let unit = view::unit(run);
     let wrong = view::misleading(run).is_some();
     let median = run.median().unwrap_or(f64::NAN);
-    let most = if unit == units::Unit::Rate { scales.0 } else { scales.1 };
+    // Bars of one colour have one measure.
+    let measure = match unit {
+        units::Unit::Rate => 0,
+        units::Unit::Iops => 1,
+        _ => 2,
+    };
+    let most = scales[measure];
     let spread = facts::spread(run);
     let far = run.repeats.len() > 1 && run.spread().is_some_and(|s| s > SPREAD_HIGH);
     let latency = |at: Option<f64>| at.map_or(String::new(), units::latency);
-    let paint = if wrong { Paint::Warn } else { Paint::Line(usize::from(unit == units::Unit::Iops)) };
+    let paint = if wrong { Paint::Warn } else { Paint::Line(measure) };
     vec![
         Cell::painted(if wrong { "!".to_owned() } else { String::new() }, Paint::Warn),
         words::subject(run).into(),

@@ -18,6 +18,7 @@ pub(crate) use plots::knee_words;
 pub(crate) use table::{Align, Cell, Table};
 
 use super::{Style, units, view, words};
+use crate::bench::before::DISTURBANCES;
 use crate::bench::result::{BenchResult, FarMachine, MachineFacts, Note, Run};
 
 /// How figures are meant, also in the HTML report.
@@ -156,11 +157,12 @@ pub(crate) fn all_notes(result: &BenchResult) -> Vec<(&Note, String)> {
     found
 }
 
-/// Misleading, missing, or good to know.
+/// Misleading; missing, or in the way of all figures; good to know.
 pub(crate) fn urgency(note: &Note) -> u8 {
     match note.code.as_str() {
         _ if note.misleading => 0,
         "not-measured" | "left-behind" => 1,
+        code if DISTURBANCES.contains(&code) => 1,
         _ => 2,
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::bench::result::{Kind, Layer, Moment, Repeat, Samples};
+use crate::bench::result::{Kind, Layer, Moment, Repeat, Samples, Saturation};
 use crate::bench::show::sample;
 use words::width;
 
@@ -204,4 +204,22 @@ fn kinds_of_encryption_are_a_table_of_their_own() {
     // All alike is no comparison.
     result.runs.iter_mut().for_each(|r| drop(r.variant.insert("encryption".to_owned(), "none".to_owned())));
     assert!(rows(&result, "encryption").is_empty());
+}
+
+#[test]
+fn a_core_that_was_full_by_itself_is_named_at_either_end() {
+    let check = |given: &[(&str, f64)], told: &[&str]| {
+        let mut run = sample::box_a().runs.remove(0);
+        let full =
+            |(what, share): &(&str, f64)| Saturation { what: (*what).into(), share: *share, from_ms: 0, to_ms: 1 };
+        run.saturated = given.iter().map(full).collect();
+        let found = view::saturated(&run);
+        assert_eq!(found.iter().map(|s| s.what.as_str()).collect::<Vec<_>>(), told, "{given:?}");
+    };
+    check(&[("core 1", 0.95), ("all cores", 0.8), ("core 0", 0.82)], &["core 1", "all cores"]);
+    check(&[("all cores", 0.9), ("core 0", 0.95), ("core 1", 0.91)], &["all cores"]);
+    check(&[("core 0", 0.3), ("disk sda", 0.3)], &["core 0", "disk sda"]);
+    // One end's cores say nothing of the other's.
+    check(&[("nas: all cores", 0.9), ("core 0", 0.9), ("nas: core 2", 0.9)], &["nas: all cores", "core 0"]);
+    check(&[("nas: core 2", 0.9), ("all cores", 0.9), ("core 0", 0.9)], &["nas: core 2", "all cores"]);
 }
