@@ -258,7 +258,7 @@ async fn a_quota_counts_what_files_hold_and_not_what_was_written() {
     let (registry, volume) = place.open().await;
     let f = file(&volume, Ino::ROOT, "f").await;
     registry.set("v", Properties { quota_bytes: Some(10 << 20), ..Properties::default() }).await.unwrap();
-    let mib = |n: u64| vec![Bytes::from((0..1 << 20).map(|i: u64| (i * i >> 7 ^ n) as u8).collect::<Vec<u8>>())];
+    let mib = |n: u64| vec![Bytes::from((0..1 << 20).map(|i: u64| (((i * i) >> 7) ^ n) as u8).collect::<Vec<u8>>())];
     let write = async |at: u64| volume.write(&root(), f, at << 20, mib(at), Stability::Unstable).await.map(drop);
     // Overwritten again and again at 80 %.
     for n in 0..40 {
