@@ -25,11 +25,11 @@ const L0_COMPACT_MIN: usize = 4;
 const POLL: Duration = Duration::from_millis(200);
 /// The compactor is stopped after this long without work.
 const LINGER: Duration = Duration::from_secs(3);
-/// Objects that nothing refers to are deleted when they are this old: longer than any scan of ours
-/// takes, longer than an upload takes to be referred to.
-const GARBAGE_AGE_MIN: Duration = Duration::from_secs(180);
+/// Tables that nothing refers to any more are kept for so long: longer than a scan of ours takes, unless a disk hangs (then it
+/// reads again). They are room that a full volume lacks: random overwriting makes half a MB of them a second.
+const GARBAGE_AGE_MIN: Duration = Duration::from_secs(20);
 /// Garbage that gathers in a long burst is collected this often.
-const GARBAGE_INTERVAL: Duration = Duration::from_secs(60);
+const GARBAGE_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) struct Maintenance {
     pub(crate) db: Db,
@@ -115,6 +115,11 @@ impl Maintenance {
     }
 
     async fn collect_garbage(&self) {
+        // What readers are shown must be among what is kept.
+        if let Err(error) = self.db.refresh_manifest().await {
+            tracing::warn!(path = %self.path, %error, "the manifest could not be read; nothing is collected");
+            return;
+        }
         let aged = |age| Some(GarbageCollectorDirectoryOptions { interval: None, min_age: age, dry_run: false });
         let options = GarbageCollectorOptions {
             manifest_options: aged(GARBAGE_AGE_MIN),

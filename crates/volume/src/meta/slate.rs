@@ -336,29 +336,14 @@ impl SlateMeta {
         };
         iterator.map_err(engine_error)
     }
-}
 
-async fn next_pair(iterator: &mut DbIterator) -> FsResult<Option<(Bytes, Bytes)>> {
-    Ok(iterator.next().await.map_err(engine_error)?.map(|pair| (pair.key, pair.value)))
-}
-
-#[async_trait]
-impl Meta for SlateMeta {
-    async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>> {
-        match self.overlay.get(key) {
-            Some(value) => Ok(value),
-            None => {
-                self.counts.gets.add(1);
-                self.db.get(key).await.map_err(engine_error)
-            }
-        }
+    /// Whether a read that failed is worth another try: it may have taken so long that tables which it was shown are gone
+    /// ([`maintain`]); now it is shown those that there are.
+    async fn reads_again(&self) -> bool {
+        self.db.refresh_manifest().await.is_ok()
     }
 
-    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
-        if from >= to || limit == 0 {
-            return Ok(Vec::new());
-        }
-        self.counts.scans.add(1);
+    async fn scan_once(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
         // The overlay first (V1): what lands meanwhile is then seen twice, not missed.
         let mut changes = self.overlay.range(from, to).into_iter().peekable();
         let mut stored = self.iterate(from, to, limit, IterationOrder::Ascending).await?;
@@ -384,10 +369,7 @@ impl Meta for SlateMeta {
         Ok(pairs)
     }
 
-    async fn last(&self, from: &[u8], to: &[u8]) -> FsResult<Option<(Bytes, Bytes)>> {
-        if from >= to {
-            return Ok(None);
-        }
+    async fn last_once(&self, from: &[u8], to: &[u8]) -> FsResult<Option<(Bytes, Bytes)>> {
         let changes = self.overlay.range(from, to);
         let changed = changes.iter().rev().find_map(|(key, value)| Some((key.clone(), value.clone()?)));
         let mut stored = self.iterate(from, to, 1, IterationOrder::Descending).await?;
@@ -397,6 +379,46 @@ impl Meta for SlateMeta {
             }
         }
         Ok(changed)
+    }
+}
+
+async fn next_pair(iterator: &mut DbIterator) -> FsResult<Option<(Bytes, Bytes)>> {
+    Ok(iterator.next().await.map_err(engine_error)?.map(|pair| (pair.key, pair.value)))
+}
+
+#[async_trait]
+impl Meta for SlateMeta {
+    async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>> {
+        if let Some(value) = self.overlay.get(key) {
+            return Ok(value);
+        }
+        self.counts.gets.add(1);
+        match self.db.get(key).await {
+            Err(_) if self.reads_again().await => self.db.get(key).await,
+            read => read,
+        }
+        .map_err(engine_error)
+    }
+
+    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
+        if from >= to || limit == 0 {
+            return Ok(Vec::new());
+        }
+        self.counts.scans.add(1);
+        match self.scan_once(from, to, limit).await {
+            Err(_) if self.reads_again().await => self.scan_once(from, to, limit).await,
+            scanned => scanned,
+        }
+    }
+
+    async fn last(&self, from: &[u8], to: &[u8]) -> FsResult<Option<(Bytes, Bytes)>> {
+        if from >= to {
+            return Ok(None);
+        }
+        match self.last_once(from, to).await {
+            Err(_) if self.reads_again().await => self.last_once(from, to).await,
+            found => found,
+        }
     }
 
     async fn admit(&self) -> FsResult<()> {
