@@ -15,7 +15,7 @@ import nfs3
 import pytest
 from conftest import client, payload
 from larderd import Larder, StartFailed
-from nfs3 import CREATE, DQUOT, FILE_SYNC, NOSPC, REMOVE, NfsError, opaque, sattr, u32
+from nfs3 import CREATE, DQUOT, FILE_SYNC, NOSPC, REMOVE, UNSTABLE, WRITE, NfsError, opaque, sattr, u32, u64
 
 ENTRIES = int(os.environ.get("LARDER_ENTRIES", "100000"))
 SOAK_S = float(os.environ.get("LARDER_SOAK_S", "60"))
@@ -144,6 +144,42 @@ def test_disk_full(loop_disks, folder):
             nfs.write_all(nfs.create(home, "room-again").handle, data)
             assert nfs.read_all(nfs.lookup(home, "room-again").handle) == data
             assert_kept(nfs, home, kept)
+        assert daemon.stop() == 0
+        assert daemon.check().returncode == 0
+    finally:
+        daemon.end()
+
+
+def test_four_fifths_full_and_overwritten_ten_times(loop_disks, folder):
+    """At random, in pieces down to 4 KiB: nobody is refused, nobody waits long, and it reads back."""
+    disks, rng = loop_disks(160, 160, 160), random.Random(8)
+    noise = rng.randbytes(16 << 20)
+    daemon = Larder([d.folder for d in disks], folder / "data").start()
+    try:
+        with client(daemon, timeout_s=120) as nfs:
+            whole = nfs.fsstat(nfs.root).total_bytes * 4 // 5 >> 20 << 20
+            file, content = nfs.create(nfs.root, "f").handle, bytearray(rng.randbytes(whole))
+            nfs.write_all(file, content)
+            written, slowest_s, left = 0, 0, []
+            while written < 10 * whole:
+                calls, taken = [], []
+                while len(calls) < 128:
+                    size = rng.choice((4096, 16_384, 65_536))
+                    at, of = rng.randrange(0, (whole - size) >> 12) << 12, rng.randrange(0, len(noise) - size)
+                    # Replies may come in any order: pieces of one batch must not overlap.
+                    if all(at + size <= lo or at >= hi for lo, hi in taken):
+                        taken.append((at, at + size))
+                        content[at : at + size] = data = noise[of : of + size]
+                        calls.append((WRITE, opaque(file) + u64(at) + u32(size) + u32(UNSTABLE) + opaque(data)))
+                started = time.monotonic()
+                assert set(nfs.pipeline(calls)) == {0}, f"refused after {written >> 20} MiB; left before: {left}"
+                slowest_s = max(slowest_s, time.monotonic() - started)
+                before, written = written, written + sum(hi - lo for lo, hi in taken)
+                if written // whole > before // whole:
+                    left.append(nfs.fsstat(nfs.root).available_bytes >> 20)
+            nfs.commit(file)
+            print(f"{written >> 20} MiB, the slowest 128 writes {slowest_s:.1f} s, MiB left after each time: {left}")
+            assert slowest_s < 20 and nfs.read_all(file) == content
         assert daemon.stop() == 0
         assert daemon.check().returncode == 0
     finally:
