@@ -187,14 +187,14 @@ def test_a_mount_in_use_is_not_taken_away_unasked(own):
     in_folder = subprocess.Popen(["sleep", "600"], cwd=own.mnt)
     with_file = subprocess.Popen(["sleep", "600"], stdin=open(own.mnt / "f", "rb"))
     try:
-        for words in (("pool", "export", "tank"), ("volume", "destroy", "data", "--yes"), ("umount", own.mnt)):
+        for words in (("pool", "export", "tank"), ("volume", "destroy", "files", "--yes"), ("umount", own.mnt)):
             done = own.run(*words)
             assert done.returncode != 0, words
             for process in (in_folder, with_file):
                 assert f"sleep (process {process.pid})" in done.stderr, done.stderr
             assert f"{own.mnt} is in use by" in done.stderr
         assert "larder pool export tank --force" in own.run("pool", "export", "tank").stderr
-        assert "larder volume destroy data --force" in own.run("volume", "destroy", "data", "--yes").stderr
+        assert "larder volume destroy tank/files --force" in own.run("volume", "destroy", "files", "--yes").stderr
         assert os.path.ismount(own.mnt) and (own.mnt / "f").read_bytes() == b"kept"
         (own.mnt / "g").write_bytes(b"written since")
         assert own.status()["state"] == "ONLINE"
@@ -218,10 +218,10 @@ def test_export_by_force(own):
 
 def test_destroying_by_force(own):
     fd = os.open(own.mnt / "f", os.O_RDWR | os.O_CREAT)
-    done = own.run("volume", "destroy", "data", "--yes", "--force")
+    done = own.run("volume", "destroy", "files", "--yes", "--force")
     assert done.returncode == 0 and not os.path.ismount(own.mnt), done.stderr
     error_of(lambda: os.close(fd))
-    assert "data" not in own.run("volume", "list", check=True).stdout
+    assert "files" not in own.run("volume", "list", check=True).stdout
 
 
 def test_umount_takes_the_remains_of_a_killed_server_away(own):
