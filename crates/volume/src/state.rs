@@ -52,6 +52,7 @@ pub(crate) struct State {
     relaxed: AtomicBool,
     /// `u64::MAX` is none.
     quota_bytes: AtomicU64,
+    /// Held by the one writer at the quota that waits for what is on its way ([`State::admit_bytes`]).
     at_quota: tokio::sync::Mutex<()>,
     numbers: Mutex<Numbers>,
     raising: tokio::sync::Mutex<()>,

@@ -8,8 +8,8 @@
 //! D3. Bounded: at most [`ENTRIES_MAX`] answers of at most [`REPLY_BYTES_MAX`] each, forgotten after [`AGE_MAX`].
 //!     Calls under way are bounded by the connections' limits and are never forgotten.
 //! D4. A call that ends without a reply (its future was dropped) leaves no trace; whoever waited runs it.
-//! D5. Programs that begin to count anew at each start send what looks like a retry. A success over another connection is
-//!     therefore told again only where its effect is still there (`Call::stands`); where it is not, that connection's
+//! D5. Programs that begin to count anew at each start send what looks like a retry. An answer given over another
+//!     connection is therefore told again only where what it says can still be seen (`Call::stands`); where it is not, that connection's
 //!     calls are its own from then on ([`Origin::counts_anew`]).
 
 use std::collections::{HashMap, VecDeque};

@@ -9,8 +9,9 @@
 //! and an open takes its [`FeedHold`] before it is answered, so no change is missed; and a share that
 //! nobody uses costs the other protocols nothing.
 //! F3: every queue is bounded; what does not fit is answered with "list again".
-//! F4: of renames the newest are remembered, so that a delete finds what was renamed since it was opened, or is in a folder that
-//! was. Only the name that it was opened by is followed: another link to the same file is not what was to be deleted.
+//! F4: of renames the newest are remembered, so that a delete finds what was renamed since it was opened, or is
+//! below a folder that was. Only the name that it was opened by is followed: another link to the same file is not
+//! what was to be deleted.
 //!
 //! Writes and attribute changes are not reported to watchers: an event of that kind names the inode, not
 //! the directories that it is in. They do break leases.

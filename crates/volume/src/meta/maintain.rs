@@ -25,8 +25,9 @@ const L0_COMPACT_MIN: usize = 4;
 const POLL: Duration = Duration::from_millis(200);
 /// The compactor is stopped after this long without work.
 const LINGER: Duration = Duration::from_secs(3);
-/// Tables that nothing refers to any more are kept for so long: longer than a scan of ours takes, unless a disk hangs (then it
-/// reads again). They are room that a full volume lacks: random overwriting makes half a MB of them a second.
+/// Tables that nothing refers to any more are kept for so long: longer than a scan of ours takes, unless a disk
+/// hangs (then it reads again). They are room that a full volume lacks: random overwriting makes half a MB of them a
+/// second.
 const GARBAGE_AGE_MIN: Duration = Duration::from_secs(20);
 /// Garbage that gathers in a long burst is collected this often.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(10);
