@@ -4,7 +4,9 @@ What they serve lies in a plain folder (`export`), so that a test can look at wh
 its pid.
 """
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import time
@@ -13,10 +15,15 @@ from pathlib import Path
 PASSWORD = "Pantry-Shelf-42"
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def free_port(count=1):
+    """The first of `count` ports in a row that nobody has. Below those that the kernel gives to connections (32768 on): it
+    would give one of ours to somebody else before the server that is to have it starts."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for one in range(port, port + count):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", one))
+            return port
 
 
 def wait_for_port(port, process, timeout_s=30):

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import make
 from larderd import binary, run
-from others import Sshd
+from others import Sshd, free_port
 
 SMALL = ("--size", "64M", "--seconds", "1", "--repeats", "1")
 
@@ -48,12 +48,6 @@ def rounded(value):
     if isinstance(value, list):
         return [rounded(v) for v in value]
     return float(f"{value:.12g}") if isinstance(value, float) else value
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def check_form(found):
@@ -152,7 +146,7 @@ def test_a_pool_made_for_it_in_two_layouts(folder, output):
 
 
 def test_the_wire_in_both_directions(folder, output):
-    port = free_port()
+    port = free_port(2)
     listener = subprocess.Popen([binary(), "bench", "net", "--listen", "--port", str(port), "--seconds", "60"],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:

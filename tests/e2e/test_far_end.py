@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from larderd import Larder, binary, run
+from others import free_port
 
 HELLO = {"magic": "larder-far-end", "version": 1, "at_ms": 5000}
 
@@ -160,17 +161,6 @@ def codes(found):
     return [note["code"] for note in found["notes"]]
 
 
-def free_ports():
-    """Two, one after the other."""
-    while True:
-        with socket.socket() as one, socket.socket() as two:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-            with contextlib.suppress(OSError, OverflowError):
-                two.bind(("127.0.0.1", port + 1))
-                return port
-
-
 ONE = ["--seconds", "1", "--repeats", "1"]
 
 
@@ -242,7 +232,7 @@ def test_a_share_names_the_end_that_is_busy(folder, near_cores, far_cores, words
 
 
 def test_nobody_watches_the_other_end(folder):
-    port = free_ports()
+    port = free_port(2)
     with iperf3(port):
         found = bench(folder, "net", "127.0.0.1", "--port", port, *ONE, "--only", "send")
     # Once, for one stream and for four.
@@ -253,7 +243,7 @@ def test_nobody_watches_the_other_end(folder):
 
 
 def test_a_far_end_that_goes_away_is_a_note(folder):
-    port, other = free_ports(), free_ports()
+    port, other = free_port(2), free_port(2)
     with iperf3(port), listening("--port", other, "--samples-port", other + 1) as far:
         wait_for(lambda: connects(("127.0.0.1", other + 1)))
         threading.Timer(4, far.kill).start()
@@ -264,7 +254,7 @@ def test_a_far_end_that_goes_away_is_a_note(folder):
 
 
 def test_ctrl_c_at_the_near_end_leaves_the_far_one_waiting(folder):
-    port = free_ports()
+    port = free_port(2)
     with listening("--port", port) as far:
         wait_for(lambda: connects(("127.0.0.1", port + 1)))
         command = [binary(), "bench", "net", "127.0.0.1", "--port", str(port), "--seconds", "20", "--repeats", "1", "--output", str(folder / "history")]
@@ -314,7 +304,7 @@ WELCOME = json.dumps({**HELLO, "larder": "\x1b]0;x\x07", "machine": FACTS}).enco
     ([WELCOME, b'{"error":"\\u001b[31mgo away"}\n'], False, "far-end-lost"),
 ])
 def test_a_hostile_far_end_does_no_harm(folder, says, endless, code):
-    port, liar = free_ports(), Liar(*says, endless=endless)
+    port, liar = free_port(2), Liar(*says, endless=endless)
     try:
         with iperf3(port):
             found = bench(folder, "net", "127.0.0.1", "--port", port, "--samples-port", liar.port, *ONE, "--only", "send")
@@ -326,7 +316,7 @@ def test_a_hostile_far_end_does_no_harm(folder, says, endless, code):
 
 
 def test_a_stranger_at_the_listener_does_no_harm(folder):
-    port = free_ports()
+    port = free_port(2)
     with listening("--port", port) as far:
         wait_for(lambda: connects(("127.0.0.1", port + 1)))
         at = ("127.0.0.1", port + 1)
@@ -351,14 +341,14 @@ def test_a_stranger_at_the_listener_does_no_harm(folder):
 
 
 def test_a_port_that_is_taken_has_a_way_out():
-    port = free_ports()
+    port = free_port(2)
     with socket.create_server(("127.0.0.1", port + 1)):
         done = subprocess.run([binary(), "bench", "net", "--listen", "--port", str(port)], capture_output=True, text=True, timeout=20)
     assert done.returncode == 1 and f"port {port + 1}" in done.stderr and "--samples-port" in done.stderr, done.stderr
 
 
 def test_a_share_elsewhere_is_not_taken_for_the_far_end(folder, fresh):
-    port = free_ports()
+    port = free_port(2)
     with listening("--port", port):
         wait_for(lambda: connects(("127.0.0.1", port + 1)))
         url = f"nfs://127.0.0.1:{fresh.nfs_port}{fresh.export}"

@@ -17,6 +17,7 @@ import time
 import pytest
 
 from larderd import binary, run
+from others import free_port
 
 UPSD, DRIVER = "/lib/nut/upsd", "/lib/nut/dummy-ups"
 
@@ -245,12 +246,6 @@ def test_watching_adds_up_energy(configured, plugs):
     assert (summary["min_watts"], summary["max_watts"], summary["idle_watts"], summary["load_watts"]) == (20, 60, 20, 60)
     expected = summary["mean_watts"] * summary["seconds"] / 3.6e6
     assert abs(summary["kwh"] - expected) < 1e-12 and 30 < summary["mean_watts"] < 50, summary
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @pytest.fixture
