@@ -153,7 +153,7 @@ def test_disk_full(loop_disks, folder):
 @pytest.mark.timeout(1200)
 def test_four_fifths_full_and_overwritten_ten_times(loop_disks, folder):
     """At random, in pieces down to 4 KiB: nobody is refused, nobody waits long, and it reads back."""
-    disks, rng = loop_disks(160, 160, 160), random.Random(8)
+    disks, rng = loop_disks(128, 128, 128), random.Random(8)
     noise = rng.randbytes(16 << 20)
     daemon = Larder([d.folder for d in disks], folder / "data").start()
     try:

@@ -190,10 +190,10 @@ impl PoolRun {
                 Err(_) if run.plan.trouble == Trouble::Exceeded => continue,
                 Err(error) => Err(run.unexpected("reading it", text(&error))),
             };
+            let was_deleted = self.model.lock().known.get(&path).is_some_and(|known| known.may_be.contains(&None));
             match judged {
-                Err(Stop::Failed(_)) if self.is_excused(&path) => {
-                    let deleted = run.powered(store.delete(&Path::from(path.as_str()))).await?;
-                    deleted.map_err(|error| run.unexpected("deleting once more", text(&error)))?;
+                Err(Stop::Failed(_)) if self.may_be_back(was_deleted) => {
+                    self.delete_again(&*store, &path).await?;
                     self.model.lock().known.entry(path).and_modify(|known| known.is(None));
                 }
                 Err(Stop::Failed(why)) => return Err(Stop::Failed(format!("object {path}: {why}"))),
@@ -208,36 +208,39 @@ impl PoolRun {
         let store = pool.store();
         let paths: Vec<String> = self.model.lock().contended.keys().cloned().collect();
         for path in paths {
-            let found = match run.powered(read(&*store, &path)).await? {
-                Ok(found) => found,
-                Err(_) if run.plan.trouble == Trouble::Exceeded => continue,
-                Err(error) => return Err(run.unexpected("reading it", text(&error))),
-            };
-            let judged = {
+            let found = run.powered(read(&*store, &path)).await?;
+            let (judged, was_deleted) = {
                 let mut model = self.model.lock();
                 let object = model.contended.entry(path.clone()).or_default();
                 object.died();
                 let was_deleted = object.possible().contains(&None);
-                object.settle(found.as_deref()).map_err(|why| (why, was_deleted))
+                let judged = match found {
+                    Ok(found) => object.settle(found.as_deref()).map_err(Stop::Failed),
+                    Err(_) if run.plan.trouble == Trouble::Exceeded => continue,
+                    Err(error) => Err(run.unexpected("reading it", text(&error))),
+                };
+                (judged, was_deleted)
             };
             match judged {
-                // As in `is_excused`.
-                Err((_, true)) if run.plan.trouble == Trouble::Liar => {
-                    let deleted = run.powered(store.delete(&Path::from(path.as_str()))).await?;
-                    deleted.map_err(|error| run.unexpected("deleting once more", text(&error)))?;
+                Err(Stop::Failed(_)) if self.may_be_back(was_deleted) => {
+                    self.delete_again(&*store, &path).await?;
                     self.model.lock().contended.entry(path).or_default().settle_as(None);
                 }
-                Err((why, _)) => return Err(Stop::Failed(format!("object {path}: {why}"))),
-                Ok(()) => {}
+                Err(Stop::Failed(why)) => return Err(Stop::Failed(format!("object {path}: {why}"))),
+                other => other?,
             }
         }
         Ok(())
     }
 
     /// A disk that lies about flushes can bring back what was deleted, whole or in parts: see docs/simulator.md.
-    fn is_excused(&self, path: &str) -> bool {
-        let was_deleted = self.model.lock().known.get(path).is_some_and(|known| known.may_be.contains(&None));
+    fn may_be_back(&self, was_deleted: bool) -> bool {
         self.run.plan.trouble == Trouble::Liar && was_deleted
+    }
+
+    async fn delete_again(&self, store: &dyn ObjectStore, path: &str) -> Outcome<()> {
+        let deleted = self.run.powered(store.delete(&Path::from(path))).await?;
+        deleted.map_err(|error| self.run.unexpected("deleting once more", text(&error)))
     }
 
     async fn verify_streams(&self, pool: &Pool) -> Outcome<()> {

@@ -92,6 +92,10 @@ impl InodeSource for Source {
     async fn load(&self, ino: Ino) -> FsResult<Arc<Inode>> {
         self.0.load(ino).await
     }
+
+    fn cached(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.0.cached(ino)
+    }
 }
 
 impl State {

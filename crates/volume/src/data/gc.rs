@@ -59,6 +59,14 @@ struct Piece {
     birth: u64,
 }
 
+impl Piece {
+    /// Of the record that `entry` names; `record` is what an extent says of it.
+    fn new(entry: &IndexEntry, offset: u64, len: u32, skip: u32, record: RecordRef) -> Piece {
+        let IndexEntry { ino, generation, order, birth, .. } = *entry;
+        Piece { ino, generation, offset, len, skip, record, order, birth }
+    }
+}
+
 /// A new record and the pieces that it takes the place of.
 struct Move {
     offset: u64,
@@ -298,9 +306,17 @@ impl Inner {
     /// What extents refer to now, of the records in the index of a segment.
     async fn live_pieces(&self, id: SegmentId) -> FsResult<Vec<Piece>> {
         let mut index = self.read_index(id).await?;
+        let mut pieces = Vec::new();
+        // Most files that are written are in memory with their extents: those need no look into the engine.
+        index.retain(|entry| match self.known_pieces(id, entry) {
+            Some(found) => {
+                pieces.extend(found);
+                false
+            }
+            None => true,
+        });
         index.sort_by_key(|entry| (entry.ino, entry.offset));
         let by_position: HashMap<u32, &IndexEntry> = index.iter().map(|e| (e.record.position, e)).collect();
-        let mut pieces = Vec::new();
         let mut rest = &index[..];
         while let Some(first) = rest.first() {
             let mut end = first.offset + u64::from(first.record.raw_len);
@@ -317,12 +333,10 @@ impl Inner {
             loop {
                 let pairs = self.parts.meta.scan(&from, &extent_key(first.ino, end), SCAN_MAX).await?;
                 for (key, value) in &pairs {
-                    let (ino, offset, extent) = decode_extent(key, value)?;
+                    let (_, offset, extent) = decode_extent(key, value)?;
                     let Some(record) = extent.record().filter(|record| record.segment == id) else { continue };
                     let Some(entry) = by_position.get(&record.position) else { continue };
-                    let (generation, order, birth) = (entry.generation, entry.order, entry.birth);
-                    let (len, skip, record) = (extent.len, extent.skip, *record);
-                    pieces.push(Piece { ino, generation, offset, len, skip, record, order, birth });
+                    pieces.push(Piece::new(entry, offset, extent.len, extent.skip, *record));
                 }
                 match pairs.last() {
                     Some((last, _)) if pairs.len() >= SCAN_MAX => from = [last, &[0][..]].concat().into(),
@@ -331,6 +345,21 @@ impl Inner {
             }
         }
         Ok(pieces)
+    }
+
+    /// What refers to one record, if memory knows: as good as what is stored, since moves compare again (Y1).
+    fn known_pieces(&self, id: SegmentId, entry: &IndexEntry) -> Option<Vec<Piece>> {
+        let inode = self.parts.inodes.cached(entry.ino)?;
+        let state = inode.file.state.lock();
+        let range = entry.offset..entry.offset + u64::from(entry.record.raw_len);
+        if state.extents.missing(range.clone()).is_some() {
+            return None;
+        }
+        let of_record = state.extents.view(range).filter_map(|(lo, hi, at, extent)| {
+            let record = extent.record().filter(|r| r.segment == id && r.position == entry.record.position)?;
+            Some(Piece::new(entry, lo, (hi - lo) as u32, extent.skip + (lo - at) as u32, *record))
+        });
+        Some(of_record.collect())
     }
 
     /// The stored records of all pieces, verified; what cannot be read is left out (and not moved).

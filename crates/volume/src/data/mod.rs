@@ -84,6 +84,8 @@ pub(crate) use write::WriteAt;
 #[async_trait]
 pub(crate) trait InodeSource: Send + Sync + 'static {
     async fn load(&self, ino: Ino) -> FsResult<Arc<Inode>>;
+    /// `None`: not in memory.
+    fn cached(&self, ino: Ino) -> Option<Arc<Inode>>;
 }
 
 /// What may change while the volume is open.

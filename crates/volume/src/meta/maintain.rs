@@ -26,11 +26,11 @@ const POLL: Duration = Duration::from_millis(200);
 /// The compactor is stopped after this long without work.
 const LINGER: Duration = Duration::from_secs(3);
 /// Tables that nothing refers to any more are kept for so long: longer than a scan of ours takes, unless a disk
-/// hangs (then it reads again). They are room that a full volume lacks: random overwriting makes half a MB of them a
-/// second.
-const GARBAGE_AGE_MIN: Duration = Duration::from_secs(20);
+/// hangs (then it reads again). They are room that a full volume lacks: random overwriting makes a MB of them a second.
+/// What the engine is still writing is not collected whatever its age: it is newer than what its manifest tells of.
+const GARBAGE_AGE_MIN: Duration = Duration::from_secs(5);
 /// Garbage that gathers in a long burst is collected this often.
-const GARBAGE_INTERVAL: Duration = Duration::from_secs(10);
+const GARBAGE_INTERVAL: Duration = Duration::from_secs(3);
 
 pub(crate) struct Maintenance {
     pub(crate) db: Db,

@@ -264,6 +264,9 @@ impl TrimmedLog {
 /// How long closing waits for the store: a disk that hangs is given up after 30 s, and the others then do it at once.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(45);
 
+/// A read that fails is tried so often, each time with the newest manifest.
+const READ_TRIES_MAX: u32 = 4;
+
 /// The engine tells of a table before the manifest that has it is stored: look again after this time.
 const TRIM_POLL: Duration = Duration::from_millis(50);
 
@@ -337,10 +340,11 @@ impl SlateMeta {
         iterator.map_err(engine_error)
     }
 
-    /// Whether a read that failed is worth another try: it may have taken so long that tables which it was shown are gone
-    /// ([`maintain`]); now it is shown those that there are.
-    async fn reads_again(&self) -> bool {
-        self.db.refresh_manifest().await.is_ok()
+    /// Whether a read that failed is worth another of its `tries`: it may have taken so long that tables which it was shown
+    /// are gone ([`maintain`]); now it is shown those that there are.
+    async fn reads_again(&self, tries: &mut u32) -> bool {
+        *tries += 1;
+        *tries < READ_TRIES_MAX && self.db.refresh_manifest().await.is_ok()
     }
 
     async fn scan_once(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
@@ -393,11 +397,13 @@ impl Meta for SlateMeta {
             return Ok(value);
         }
         self.counts.gets.add(1);
-        match self.db.get(key).await {
-            Err(_) if self.reads_again().await => self.db.get(key).await,
-            read => read,
+        let mut tries = 0;
+        loop {
+            match self.db.get(key).await {
+                Err(_) if self.reads_again(&mut tries).await => {}
+                read => return read.map_err(engine_error),
+            }
         }
-        .map_err(engine_error)
     }
 
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
@@ -405,9 +411,12 @@ impl Meta for SlateMeta {
             return Ok(Vec::new());
         }
         self.counts.scans.add(1);
-        match self.scan_once(from, to, limit).await {
-            Err(_) if self.reads_again().await => self.scan_once(from, to, limit).await,
-            scanned => scanned,
+        let mut tries = 0;
+        loop {
+            match self.scan_once(from, to, limit).await {
+                Err(_) if self.reads_again(&mut tries).await => {}
+                scanned => return scanned,
+            }
         }
     }
 
@@ -415,9 +424,12 @@ impl Meta for SlateMeta {
         if from >= to {
             return Ok(None);
         }
-        match self.last_once(from, to).await {
-            Err(_) if self.reads_again().await => self.last_once(from, to).await,
-            found => found,
+        let mut tries = 0;
+        loop {
+            match self.last_once(from, to).await {
+                Err(_) if self.reads_again(&mut tries).await => {}
+                found => return found,
+            }
         }
     }
 

@@ -248,6 +248,10 @@ impl InodeSource for TestInodes {
         let inode = inode_with(ino, keys::decode_inode(ino, &value)?, FileState::new());
         Ok(Arc::clone(self.table.lock().entry(ino).or_insert(inode)))
     }
+
+    fn cached(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.table.lock().get(&ino).cloned()
+    }
 }
 
 fn inode_with(ino: Ino, core: InodeCore, file: FileState) -> Arc<Inode> {
