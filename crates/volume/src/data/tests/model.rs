@@ -159,6 +159,11 @@ async fn run(seed: u64, steps: usize) {
                 files.iter_mut().for_each(File::settle);
             }
             91..=93 => {
+                if rng.random_bool(0.5) {
+                    // As when too many are in memory: what is alive is then in the engine alone.
+                    let _changing = inode.file.extents_lock.write().await;
+                    inode.file.state.lock().extents.forget();
+                }
                 world.data.0.collect_garbage_now().await.unwrap();
             }
             94..=95 => check_seek(&world, &inode, file, at, seed).await,
