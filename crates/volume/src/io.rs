@@ -88,7 +88,11 @@ impl Volume {
             let changed = Changed { before: pre(&after), after };
             return Ok((after.size, Written { changed, stability, verifier }));
         }
-        state.admit_bytes(len).await?;
+        let start = match at {
+            WriteAt::Offset(offset) => offset,
+            WriteAt::Append => current(&inode)?.size,
+        };
+        state.admit_data(&inode, start..start.saturating_add(len)).await?;
         let update = |attr: &mut Attr| clear_suid(attr, cred);
         let (offset, changed) = state.data.write(&inode, at, data, stability, state.now(), update).await?;
         let counts = state.data.counts();
@@ -128,10 +132,14 @@ impl Volume {
         check_extent(WriteAt::Offset(offset), len)?;
         if matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
             // Nothing is reserved beyond this moment: data is always written elsewhere, so room for a range means nothing.
-            state.admit_bytes(len).await?;
+            let range = offset..offset + len;
+            state.admit_data(&inode, range.clone()).await?;
             let (_, available) = state.space_left();
             if len > available {
-                return Err(FsError::NoSpace(format!("{len} bytes asked for, {available} available")));
+                let missing = len - state.data.held_bytes(&inode, range).await?.min(len);
+                if missing > available {
+                    return Err(FsError::NoSpace(format!("{missing} bytes asked for, {available} available")));
+                }
             }
         }
         state.meta.admit().await?;

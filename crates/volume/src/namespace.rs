@@ -173,9 +173,7 @@ impl Volume {
         check_new_name(name)?;
         let dir = state.directory(dir).await?;
         state.meta.admit().await?;
-        let namespace = dir.namespace.lock().await;
-        let parent = self.writable(cred, &dir, name).await?;
-        state.admit_entry().await?;
+        let (namespace, parent) = self.enter(cred, &dir, name).await?;
         let id = state.new_id().await?;
         let core = newborn(&parent, cred, id, kind, making, &set, state.now());
         let now = core.attr.ctime;
@@ -222,18 +220,35 @@ impl Volume {
         Ok(attr)
     }
 
+    /// Locks a directory in which `name` may be made, and in which there is room for it.
+    async fn enter<'d>(
+        &self,
+        cred: &Cred,
+        dir: &'d Arc<Inode>,
+        name: &[u8],
+    ) -> FsResult<(tokio::sync::MutexGuard<'d, ()>, Attr)> {
+        loop {
+            let namespace = dir.namespace.lock().await;
+            let attr = self.writable(cred, dir, name).await?;
+            if self.state.admits_entry()? {
+                return Ok((namespace, attr));
+            }
+            // Who removes names here makes room.
+            drop(namespace);
+            self.state.admit_entry().await?;
+        }
+    }
+
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         let state = &*self.state;
         check_new_name(name)?;
         let dir = state.directory(dir).await?;
         let inode = state.inode(ino).await?;
         state.meta.admit().await?;
-        let namespace = dir.namespace.lock().await;
-        self.writable(cred, &dir, name).await?;
+        let (namespace, _) = self.enter(cred, &dir, name).await?;
         if kind_of(&inode) == FileKind::Directory {
             return Err(FsError::NotPermitted);
         }
-        state.admit_entry().await?;
         let now = state.now();
         let (attr, changed, ticket) = {
             let mut cores = Cores::lock(&[&dir, &inode]);

@@ -8,6 +8,7 @@
 //!     whole by that batch. Marks are swept when the volume is opened: nothing leaks in a crash.
 //! N4. Inode numbers are never reused: the durable counter is raised before a number beyond it is used.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -52,7 +53,7 @@ pub(crate) struct State {
     relaxed: AtomicBool,
     /// `u64::MAX` is none.
     quota_bytes: AtomicU64,
-    /// Held by the one writer at the quota that waits for what is on its way ([`State::admit_bytes`]).
+    /// Held by the one writer at the quota that waits for what is on its way ([`State::admit_data`]).
     at_quota: tokio::sync::Mutex<()>,
     numbers: Mutex<Numbers>,
     raising: tokio::sync::Mutex<()>,
@@ -252,25 +253,32 @@ impl State {
 
     /// Before names or attributes are added: metadata needs room as well, and what frees room must never lack it.
     pub(crate) async fn admit_entry(&self) -> FsResult<()> {
+        if self.admits_entry()? { Ok(()) } else { Box::pin(self.wait_for_quota(1)).await }
+    }
+
+    /// As [`State::admit_entry`]; `false` instead of waiting until something on its way is stored.
+    pub(crate) fn admits_entry(&self) -> FsResult<bool> {
         let (total, available) = self.space.space();
         if available < (total / 64).min(METADATA_RESERVE_BYTES) {
             return Err(FsError::NoSpace("the store is full; delete files or add disks".into()));
         }
-        self.admit_bytes(0).await
+        Ok(self.is_within_quota(self.used_bytes(), 1))
     }
 
-    /// Before data is accepted: is it within the quota? What is overwritten, cut off or removed counts until that is
-    /// stored, and what overwrites it counts already: nobody is refused for that, but waits until it is stored.
-    pub(crate) async fn admit_bytes(&self, added_bytes: u64) -> FsResult<()> {
-        if self.is_within_quota(self.used_bytes(), added_bytes) {
+    /// Before data is accepted over `range` of a file: is it within the quota? What is overwritten, cut off or removed counts
+    /// until that is stored, and what overwrites it counts already: nobody is refused for that, but waits until it is stored.
+    pub(crate) async fn admit_data(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<()> {
+        let len = range.end - range.start;
+        if self.is_within_quota(self.used_bytes(), len) {
             return Ok(());
         }
-        Box::pin(self.wait_for_quota(added_bytes)).await
+        let added = len - self.data.held_bytes(inode, range).await?.min(len);
+        Box::pin(self.wait_for_quota(added)).await
     }
 
     fn is_within_quota(&self, used_bytes: u64, added_bytes: u64) -> bool {
         let quota = self.quota_bytes.load(Ordering::Relaxed);
-        quota == u64::MAX || used_bytes.saturating_add(added_bytes.max(1)) <= quota
+        quota == u64::MAX || used_bytes.saturating_add(added_bytes) <= quota
     }
 
     async fn wait_for_quota(&self, added_bytes: u64) -> FsResult<()> {

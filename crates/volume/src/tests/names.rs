@@ -280,6 +280,19 @@ async fn a_quota_counts_what_files_hold_and_not_what_was_written() {
         volume.write(&root(), g, n << 20, mib(n), Stability::Unstable).await.unwrap();
     }
     assert_eq!(err(volume.write(&root(), g, 10 << 20, mib(1), Stability::Unstable).await), "quota exceeded");
+    // All of it is used, to the byte: what is there may still be written over, and nothing else.
+    volume.commit(g).await.unwrap();
+    assert_eq!(volume.statfs().available_bytes, 0);
+    for n in 0..20 {
+        volume.write(&root(), g, (n % 10) << 20, mib(n), Stability::Unstable).await.unwrap();
+    }
+    let reserve = async |at: u64, len: u64| volume.allocate(&root(), g, at, len, AllocateMode::Extend).await.map(drop);
+    reserve(0, 10 << 20).await.unwrap();
+    assert_eq!(err(reserve(1, 10 << 20).await), "quota exceeded");
+    assert_eq!(
+        err(volume.create(&root(), Ino::ROOT, b"h", CreateMode::Guarded, SetAttr::default()).await),
+        "quota exceeded"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
