@@ -207,6 +207,22 @@ def test_disks_on_a_read_only_filesystem(folder):
         subprocess.run(["umount", folder / "ro"], check=True)
 
 
+def test_a_folder_beside_the_disks_of_a_pool_is_not_left_out_silently(folder):
+    """One that is away may be named, a stranger may not."""
+    first = make(folder).start()
+    assert first.stop() == 0
+    new, file = folder / "new one", folder / "file"
+    file.write_text("x")
+    for stranger in (new, file):
+        refusal(Larder([*first.disks, stranger], folder / "second"), stranger, "tank", "pool add")
+    first.disks[2].rename(folder / "elsewhere")
+    second = Larder(first.disks, folder / "second").start()
+    assert "DEGRADED" in second.run("pool", "status", check=True).stdout
+    assert second.stop() == 0
+    (folder / "elsewhere").rename(folder / "moved")
+    refusal(Larder([*first.disks[:2], folder / "moved"], folder / "second"), folder / "moved", "pool import")
+
+
 # ---- pool, volume, share, user, check ----
 
 

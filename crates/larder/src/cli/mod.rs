@@ -138,9 +138,9 @@ async fn daemon(global: &Global) -> Result<Client, Failure> {
     match target(global).await? {
         Target::Daemon(client) => Ok(client),
         Target::Config(config) => {
-            let show = config.data.display();
-            Err(Failure::not_found(format!("no larder is running on the data folder {show}"))
-                .action(format!("start it with: larder up --data {show}")))
+            let data = &config.data;
+            Err(Failure::not_found(format!("no larder is running on the data folder {}", data.display()))
+                .action(format!("start it with: larder up --data {}", larder_base::shell::word(data))))
         }
     }
 }

@@ -11,7 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use larder_api::{Failure, FailureKind, MountRequest, Ready, VolumeChange};
-use larder_pool::{CreateOptions, Layout, Pool};
+use larder_base::shell;
+use larder_pool::{CreateOptions, FoundPool, Layout, Pool};
 
 use super::args::{Global, UpArgs};
 use super::serve::{announce_json, ready, until_stopped};
@@ -129,13 +130,25 @@ fn same_disks(config: &Config, disks: &[PathBuf], data: &Path) -> Result<(), Fai
         None => Ok(()),
         Some(other) => {
             let names: Vec<String> = known.iter().map(|d| d.display().to_string()).collect();
-            Err(Failure::invalid(format!(
+            let failure = Failure::invalid(format!(
                 "the data folder {} serves the disks {}, and {} is not one of them",
                 data.display(),
                 names.join(", "),
                 other.display()
-            ))
-            .action("for another pool name another data folder with --data DIR; or leave the disks out"))
+            ));
+            let found = Pool::scan(disks);
+            Err(match found.iter().find(|pool| config.pools.iter().any(|known| known.name == pool.name)) {
+                Some(pool) => {
+                    let words: Vec<String> = disks.iter().map(|disk| shell::word(disk)).collect();
+                    let (name, data, words) = (&pool.name, shell::word(data), words.join(" "));
+                    failure.action(format!(
+                        "if disks of '{name}' have moved: larder --data {data} pool import {words}; for another pool name another data folder with --data DIR"
+                    ))
+                }
+                None => {
+                    failure.action("for another pool name another data folder with --data DIR; or leave the disks out")
+                }
+            })
         }
     }
 }
@@ -201,19 +214,37 @@ fn create_options(args: &UpArgs, pool: &PoolConfig) -> CreateOptions {
 fn look_at_disks(args: &UpArgs, config: &Config) -> Result<(), Failure> {
     let pool = &config.pools[0];
     no_disk_twice(&pool.disks)?;
-    if !Pool::scan(&pool.disks).is_empty() {
-        return Ok(());
+    let found = Pool::scan(&pool.disks);
+    if !found.is_empty() {
+        return no_strangers(&pool.disks, &found);
     }
     // Only the last component of a path is made: a longer one is more likely a typo or a disk not mounted.
     if !args.disks.is_empty()
         && let Some(parent) = pool.disks.iter().filter_map(|disk| disk.parent()).find(|parent| !parent.is_dir())
     {
-        let show = parent.display();
-        return Err(Failure::not_found(format!("there is no folder {show}"))
-            .action(format!("if a disk belongs there, mount it; for plain folders: mkdir -p {show}")));
+        let word = shell::word(parent);
+        return Err(Failure::not_found(format!("there is no folder {}", parent.display()))
+            .action(format!("if a disk belongs there, mount it; for plain folders: mkdir -p {word}")));
     }
     pool.disks.iter().try_for_each(|disk| writable(disk))?;
     Pool::plan(&create_options(args, pool)).map(|_| ()).map_err(|e| translate::pool_failure(&e))
+}
+
+/// Beside the disks of a pool each folder that is named must be one, too: it would not be used, and who named it would not know.
+fn no_strangers(disks: &[PathBuf], found: &[FoundPool]) -> Result<(), Failure> {
+    let [pool] = found else {
+        let names: Vec<&str> = found.iter().map(|pool| pool.name.as_str()).collect();
+        return Err(Failure::invalid(format!("these are disks of several pools: {}", names.join(", ")))
+            .action("name those of one pool; which is which: larder pool list DIR..."));
+    };
+    // One that is away counts by its last path, one whose label is damaged by what else lies on it.
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let known: Vec<PathBuf> = pool.disks.iter().map(|disk| real(&disk.path)).collect();
+    let may_be = |disk: &PathBuf| known.contains(&real(disk)) || disk.join("objects").is_dir();
+    let Some(stranger) = disks.iter().find(|disk| !may_be(disk)) else { return Ok(()) };
+    let (name, show) = (&pool.name, shell::word(stranger));
+    Err(Failure::invalid(format!("{} is no disk of the pool '{name}', which the others belong to", stranger.display()))
+        .action(format!("leave it out; to make it one, when larder is running: larder pool add {name} {show}")))
 }
 
 /// Said before anything about room: a read-only filesystem has none either.
@@ -270,10 +301,8 @@ fn look_at_mount(dir: &Path) -> Result<(), Failure> {
         Ok(found) if found.is_dir() => Ok(()),
         Ok(_) => Err(Failure::invalid(format!("cannot mount on {show}: it is not a folder"))),
         Err(e) if is_dead(&e) => Ok(()),
-        Err(e) => {
-            Err(Failure::io(format_args!("cannot mount on {show}"), &e)
-                .action(format!("make the folder: mkdir -p {show}")))
-        }
+        Err(e) => Err(Failure::io(format_args!("cannot mount on {show}"), &e)
+            .action(format!("make the folder: mkdir -p {}", shell::word(dir)))),
     }
 }
 

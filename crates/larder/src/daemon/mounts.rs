@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_api::{Failure, FailureKind, MountStatus};
+use larder_base::shell;
 use larder_serve::fuse::{FuseMount, MountOptions, clear_remains};
 use larder_volume::Volume;
 use parking_lot::Mutex;
@@ -41,9 +42,9 @@ impl Mounts {
         dir: &Path,
         options: MountOptions,
     ) -> Result<MountStatus, Failure> {
-        let show = dir.display().to_string();
+        let (show, word) = (dir.display().to_string(), shell::word(dir));
         let dir = clear_remains(dir).and_then(|_| dir.canonicalize()).map_err(|e| {
-            Failure::io(format_args!("cannot mount on {show}"), &e).action(format!("make the folder: mkdir -p {show}"))
+            Failure::io(format_args!("cannot mount on {show}"), &e).action(format!("make the folder: mkdir -p {word}"))
         })?;
         self.check_room(&dir)?;
         let read_only = options.read_only;

@@ -240,7 +240,10 @@ impl Storage {
     /// The pool of that name; without a name the only one.
     pub(crate) fn pool(&self, name: Option<&str>) -> Result<Arc<OpenPool>, Failure> {
         let pools = self.pools.read();
-        let names = || pools.keys().cloned().collect::<Vec<_>>().join(", ");
+        let names = || match pools.is_empty() {
+            true => "none".to_owned(),
+            false => pools.keys().cloned().collect::<Vec<_>>().join(", "),
+        };
         match name {
             Some(name) => pools.get(name).cloned().ok_or_else(|| {
                 Failure::not_found(format!("there is no pool '{name}' here (open: {})", names()))
