@@ -163,6 +163,15 @@ fn what_stands_beside_a_figure_goes_with_it() {
     let client = "[[client]]\nname = \"mac\"\n";
     let here = measured("local", "read", "rate = \"100MB/s\"\nclient = \"mac\"");
     check(&format!("{HDD}{client}{here}"), "client-here", &["client = \"mac\"", "path = \"share\""]);
+    let lost =
+        |path: &str, percent: f64| measured(path, "read", &format!("rate = \"100MB/s\"\nretransmits = {percent}"));
+    check(&format!("{HDD}{}", lost("local", 4.0)), "segments-here", &["retransmits = 4,", "path = \"share\""]);
+    check(&format!("{HDD}{}", lost("disks", 0.5)), "segments-here", &["retransmits = 0.5"]);
+    assert!(diagnosis(&format!("{HDD}{}", lost("local", 0.0))).questions.is_empty());
+    let wire = |field: &str| measured("network", "read", &format!("rate = \"600Mbit/s\"\n{field}"));
+    check(&format!("{HDD}{GIGABIT}{}", wire("disk_busy = 80")), "disks-beside-wire", &["disk_busy = 80", "what else"]);
+    check(&format!("{HDD}{GIGABIT}{}", wire("iowait = 40")), "disks-beside-wire", &["iowait = 40"]);
+    assert!(diagnosis(&format!("{HDD}{GIGABIT}{}", wire("disk_busy = 8"))).questions.is_empty());
     let block = measured("local", "read", "rate = \"100MB/s\"\nblock = \"1GiB\"\nfile = \"1MiB\"");
     check(&format!("{HDD}{block}"), "block-beyond-file", &["1.00 GiB", "1.00 MiB"]);
 }
