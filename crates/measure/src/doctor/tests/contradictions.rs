@@ -142,6 +142,19 @@ fn times_and_queues_that_do_not_fit_are_asked_about() {
 }
 
 #[test]
+fn names_can_be_seen() {
+    let wrong = |text: &str, words: &str| {
+        let error = super::Described::parse(text).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    wrong("name = \"x\\u001b[31m\"\n[[disk]]\nname = \"d\"", "the name of the box 'x [31m'");
+    wrong("name = \"x\"\n[[disk]]\nname = \"a\\u202eb\"", "the name of the disk 'ab'");
+    wrong("name = \"x\"\n[[disk]]\nname = \" \"", "a disk has an empty name");
+    wrong(&format!("name = \"{}\"\n[[disk]]\nname = \"d\"", "x".repeat(9999)), "no end");
+    assert!(super::Described::parse("name = \"Kühlschrank ❄ 日本\"\n[[disk]]\nname = \"Платте\"").is_ok());
+}
+
+#[test]
 fn windows_hold_what_they_hold() {
     let network = "[network]\nname = \"gigabit\"\nround_trip = \"10ms\"\nwindow = \"64KiB\"\n";
     let net = |jobs: u32| measured("network", "read", &format!("rate = \"800Mbit/s\"\njobs = {jobs}"));
