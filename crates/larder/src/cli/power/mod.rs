@@ -233,7 +233,7 @@ fn sources(config: &PowerConfig, machine: &Machine) -> Sources {
 /// Two looks, a moment apart: counters give watts only then.
 fn look(sources: &mut Sources) -> Readout {
     let started = Instant::now();
-    sources.read(Duration::ZERO);
+    sources.begin();
     std::thread::sleep(LOOK);
     sources.read(started.elapsed())
 }
