@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -290,6 +291,27 @@ def test_a_throttled_disk_is_named(folder):
     runs = json.loads(file.read_text())["runs"]
     assert [run["layer"] for run in runs] == ["disk", "share"] and all(run["repeats"][0]["bytes_per_s"] < 10e6 for run in runs)
     assert "capped by the disk itself" in found["verdict"], found["verdict"]
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "through-memory"])
+def test_a_bench_that_makes_its_data_on_a_slow_disk_can_be_stopped(folder, direct):
+    """128 MiB would take half a minute to be flushed. Whatever memory took is flushed before much of it is there."""
+    with throttled_disk(folder, 512 << 20, 4_000_000, ("write",)) as (mount, inside):
+        # Data that is kept in the journal takes no direct I/O.
+        if not direct:
+            sh("umount", mount)
+            sh("mount", "-o", "data=journal", sh("losetup", "-j", folder / "disk.img").split(":")[0], mount)
+        words = [*inside, binary(), "bench", "disk", mount, "--size", "128M", "--seconds", "1", "--only", "read", "--output", folder / "history"]
+        process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(5)
+        assert list(mount.glob(".larder-bench-*/data"))
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        _, said = process.communicate(timeout=60)
+        took_s = time.monotonic() - began
+        assert process.returncode == 1 and "stopped before anything was measured" in said, said
+        assert not list(mount.glob(".larder-bench-*")) and not list((folder / "history").iterdir())
+        assert took_s < (5 if direct else 20) and ("stopping: what was asked" in said) == (took_s > 1.5), (took_s, said)
 
 
 def test_a_pool_on_a_throttled_disk_writes_no_faster(folder):

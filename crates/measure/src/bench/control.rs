@@ -35,6 +35,12 @@ impl Control {
         self.stop.load(Ordering::Acquire)
     }
 
+    /// Takes away at once what can be, for whoever will not wait for the work to end; then there is only leaving. What
+    /// may be left, in words.
+    pub fn abandon(&self) -> Vec<String> {
+        self.leftovers.abandon()
+    }
+
     pub(super) fn leftovers(&self) -> &Leftovers {
         &self.leftovers
     }

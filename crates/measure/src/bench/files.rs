@@ -4,20 +4,29 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::Advice;
+use rustix::fs::{Advice, OFlags};
 
 use super::control::{Control, Progress};
 use super::error::BenchError;
+use super::load::Scene;
 use super::local;
 use super::result::{Caches, Kind, Latency, Moment, Repeat, Workload};
 
 const TICK: Duration = Duration::from_millis(500);
 const MOMENTS_MAX: usize = 200_000;
 const BUFFER_BYTES: usize = 1 << 20;
+/// One request: enough for a disk without a write cache to be kept busy, and soon over on the slowest.
+const FILL_BYTES: usize = 4 << 20;
+/// What direct I/O is aligned to: the largest sector that there is.
+const SECTOR_BYTES: usize = 4096;
+/// Who stops a bench waits no longer than a flush takes, so none is let grow beyond about this.
+const FLUSH_TIME: Duration = Duration::from_millis(500);
+const UNFLUSHED_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(256 << 20);
 /// Files of a folder.
 const PER_FOLDER: u64 = 500;
 /// Filesystems (`f_type` of statfs(2)) whose server hears of a flush only when a file or a folder is flushed: FUSE, CIFS,
@@ -146,27 +155,84 @@ fn go_on(control: &Control) -> Result<(), BenchError> {
 }
 
 /// Writes a file of noise, so that what is read later lies on the disk and cannot be compressed.
-pub(super) fn fill(path: &Path, bytes: u64, compressible: bool, control: &Control) -> Result<(), BenchError> {
+///
+/// What memory took cannot be taken back: nobody can be stopped while a slow disk is given a gigabyte of it. So it goes
+/// to the disk directly where that can be done, and in pieces that are flushed where not.
+pub(super) fn fill(
+    path: &Path,
+    bytes: u64,
+    compressible: bool,
+    direct: bool,
+    control: &Control,
+) -> Result<(), BenchError> {
     let wrong = |e| BenchError::at("write", path, e);
     match fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(wrong(e)),
         _ => {}
     }
-    let mut file = File::create_new(path).map_err(wrong)?;
+    let file = File::create_new(path).map_err(wrong)?;
+    let mut directly = if direct { past_the_cache(path) } else { None };
     let mut noise = Noise::new(bytes);
-    let mut buffer = vec![0u8; BUFFER_BYTES];
-    let mut left = bytes;
-    while left > 0 {
+    let mut memory = vec![0u8; FILL_BYTES + SECTOR_BYTES];
+    let start = memory.as_ptr().align_offset(SECTOR_BYTES).min(SECTOR_BYTES);
+    let buffer = memory.get_mut(start..start + FILL_BYTES).unwrap_or_default();
+    let mut pace = Pace::default();
+    let mut at = 0;
+    while at < bytes {
         go_on(control)?;
-        let length = usize::try_from(left).unwrap_or(usize::MAX).min(BUFFER_BYTES);
+        let length = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(buffer.len());
         let part = buffer.get_mut(..length).unwrap_or_default();
         noise.fill(part, compressible);
-        file.write_all(part).map_err(wrong)?;
-        left -= length as u64;
+        // An odd rest has no place in sectors, and some filesystems take less than they promise.
+        directly = directly.filter(|file| length.is_multiple_of(SECTOR_BYTES) && file.write_all_at(part, at).is_ok());
+        if directly.is_none() {
+            file.write_all_at(part, at).map_err(wrong)?;
+            pace.wrote(length as u64, || file.sync_data()).map_err(wrong)?;
+        }
+        at += length as u64;
     }
     file.sync_all().map_err(wrong)?;
     forget(&file);
     Ok(())
+}
+
+fn past_the_cache(path: &Path) -> Option<File> {
+    let flags = i32::try_from(OFlags::DIRECT.bits()).ok()?;
+    OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
+}
+
+/// Flushes as often as keeps each flush short, however slow the disk is just now.
+struct Pace {
+    unflushed: u64,
+    most: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { unflushed: 0, most: 16 << 20 }
+    }
+}
+
+impl Pace {
+    fn wrote<E>(&mut self, bytes: u64, flush: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        self.unflushed += bytes;
+        if self.unflushed < self.most {
+            return Ok(());
+        }
+        let started = Instant::now();
+        flush()?;
+        self.took(started.elapsed());
+        Ok(())
+    }
+
+    fn took(&mut self, time: Duration) {
+        let most = match time {
+            long if long > FLUSH_TIME => self.most / 2,
+            short if short < FLUSH_TIME / 4 => self.most * 2,
+            _ => self.most,
+        };
+        (self.unflushed, self.most) = (0, most.clamp(*UNFLUSHED_BYTES.start(), *UNFLUSHED_BYTES.end()));
+    }
 }
 
 /// Takes a file out of the page cache, where the filesystem listens.
@@ -266,7 +332,14 @@ impl Set {
         Ok(times)
     }
 
-    fn create(&self, workload: &Workload, control: &Control, done: &Done) -> Result<Vec<Duration>, BenchError> {
+    /// Of what is only made ready nobody counts the time, and `pace` flushes it in between.
+    fn create(
+        &self,
+        workload: &Workload,
+        control: &Control,
+        done: &Done,
+        mut pace: Option<Pace>,
+    ) -> Result<Vec<Duration>, BenchError> {
         let mut noise = Noise::new(workload.files ^ 0x5eed);
         let mut buffer = vec![0u8; BUFFER_BYTES];
         let times = self.each(control, done, |path, size| {
@@ -279,6 +352,9 @@ impl Set {
                 file.write_all(part)?;
                 left -= length as u64;
             }
+            if let Some(pace) = &mut pace {
+                pace.wrote(size, || self.flush_all())?;
+            }
             Ok(size)
         })?;
         self.flush()?;
@@ -289,12 +365,18 @@ impl Set {
     fn flush(&self) -> Result<(), BenchError> {
         let above = self.top.parent().unwrap_or(&self.top);
         let folder = File::open(above).map_err(|e| BenchError::at("flush", above, e))?;
-        rustix::fs::syncfs(folder.as_fd()).map_err(|e| BenchError::at("flush", above, e.into()))?;
+        self.flush_all().map_err(|e| BenchError::at("flush", above, e))?;
         let kind = rustix::fs::fstatfs(&folder).map_err(|e| BenchError::at("flush", above, e.into()))?.f_type;
         // As wide as a word of the machine.
         #[allow(clippy::useless_conversion)]
         let is_served = i64::try_from(kind).is_ok_and(|kind| SERVED.contains(&(kind & 0xffff_ffff)));
         if is_served { self.flush_each() } else { Ok(()) }
+    }
+
+    /// Everything on its filesystem.
+    fn flush_all(&self) -> std::io::Result<()> {
+        let folder = File::open(self.top.parent().unwrap_or(&self.top))?;
+        Ok(rustix::fs::syncfs(folder.as_fd())?)
     }
 
     fn flush_each(&self) -> Result<(), BenchError> {
@@ -332,24 +414,25 @@ pub(super) fn prepare(top: &Path, workload: &Workload, control: &Control) -> Res
     }
     set.remove()?;
     set.make_folders()?;
-    set.create(workload, control, &Done::default()).map(drop)
+    set.create(workload, control, &Done::default(), Some(Pace::default())).map(drop)
 }
 
 /// One repeat. Caches of this machine were dropped before, where that can be done; those of the files are in any case.
-pub(super) fn run(top: &Path, workload: &Workload, control: &Control) -> Result<Repeat, BenchError> {
+pub(super) fn run(top: &Path, workload: &Workload, scene: &Scene) -> Result<Repeat, BenchError> {
+    let control = scene.control;
     prepare(top, workload, control)?;
     let set = Set::of(top, workload);
     set.forget();
     if reads_only(workload.kind) && matches!(workload.caches, Caches::Dropped | Caches::Unknown) {
         // Making sure that all is there has put names and sizes back into memory.
-        local::drop_caches();
+        local::drop_caches(scene.machine, scene.control)?;
     }
     let count = set.files.len() as u64;
     let mut buffer = vec![0u8; BUFFER_BYTES];
     match workload.kind {
         Kind::CreateFiles | Kind::CopyTreeIn => timed(control, count, |done| {
             set.make_folders()?;
-            set.create(workload, control, done)
+            set.create(workload, control, done, None)
         }),
         Kind::StatFiles => timed(control, count, |done| set.each(control, done, |p, _| fs::metadata(p).map(|_| 0))),
         Kind::DeleteFiles => timed(control, count, |done| {
@@ -379,6 +462,7 @@ fn read_whole(path: &Path, buffer: &mut [u8]) -> std::io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Machine;
 
     fn workload(kind: Kind, files: u64) -> Workload {
         Workload {
@@ -394,14 +478,18 @@ mod tests {
         }
     }
 
+    fn scene<'a>(machine: &'a Machine, control: &'a Control) -> Scene<'a> {
+        Scene { machine, control, keep: Path::new("/"), run: 0, repeat: 0 }
+    }
+
     #[test]
     fn files_are_made_read_looked_at_and_deleted() {
         let folder = tempfile::tempdir().unwrap();
-        let control = Control::new(|_| {});
+        let (machine, control) = (Machine::this(), Control::new(|_| {}));
         let check = |kind, operations: u64, bytes: u64| {
             // Each repeat finds what it needs, whatever the one before left.
             for _ in 0..2 {
-                let found = run(folder.path(), &workload(kind, 600), &control).unwrap();
+                let found = run(folder.path(), &workload(kind, 600), &scene(&machine, &control)).unwrap();
                 assert_eq!((found.operations, found.bytes), (operations, bytes), "{kind:?}");
                 assert!(found.seconds > 0.0 && found.latency.is_some(), "{found:?}");
             }
@@ -410,9 +498,9 @@ mod tests {
         check(Kind::CreateFiles, 600, 600 * 4096);
         check(Kind::StatFiles, 600, 0);
         check(Kind::DeleteFiles, 600, 0);
-        let tree = run(folder.path(), &workload(Kind::CopyTreeIn, 100), &control).unwrap();
+        let tree = run(folder.path(), &workload(Kind::CopyTreeIn, 100), &scene(&machine, &control)).unwrap();
         assert!((1 << 19..=1 << 20).contains(&tree.bytes), "{tree:?}");
-        let back = run(folder.path(), &workload(Kind::CopyTreeOut, 100), &control).unwrap();
+        let back = run(folder.path(), &workload(Kind::CopyTreeOut, 100), &scene(&machine, &control)).unwrap();
         assert_eq!((back.bytes, back.operations), (tree.bytes, tree.operations));
     }
 
@@ -426,13 +514,54 @@ mod tests {
     fn cat_reads_the_file_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
-        let control = Control::new(|_| {});
-        fill(&path, (3 << 20) + 5, false, &control).unwrap();
+        let (machine, control) = (Machine::this(), Control::new(|_| {}));
+        fill(&path, (3 << 20) + 5, false, false, &control).unwrap();
         let found = cat(&path, &workload(Kind::Cat, 1), Duration::from_secs(20), &control).unwrap();
         assert_eq!(found.bytes, (3 << 20) + 5);
         control.stop();
-        assert!(matches!(fill(&path, 1 << 20, false, &control), Err(BenchError::Stopped)));
-        assert!(matches!(run(folder.path(), &workload(Kind::ReadFiles, 5), &control), Err(BenchError::Stopped)));
+        assert!(matches!(fill(&path, 1 << 20, false, true, &control), Err(BenchError::Stopped)));
+        assert!(matches!(
+            run(folder.path(), &workload(Kind::ReadFiles, 5), &scene(&machine, &control)),
+            Err(BenchError::Stopped)
+        ));
+    }
+
+    #[test]
+    fn data_is_the_same_however_it_gets_to_the_disk() {
+        // On a disk: a memory filesystem may not take direct I/O.
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let control = Control::new(|_| {});
+        for bytes in [5, 4096, (3 << 20) + 4096, (2 << 20) + 5] {
+            let [direct, gathered] = [true, false].map(|direct| {
+                let path = folder.path().join("data");
+                fill(&path, bytes, false, direct, &control).unwrap();
+                fs::read(&path).unwrap()
+            });
+            assert_eq!(direct.len() as u64, bytes);
+            assert!(direct == gathered, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_slow_disk_is_given_less_before_each_flush() {
+        let mut pace = Pace::default();
+        let first = pace.most;
+        pace.took(FLUSH_TIME * 3);
+        assert_eq!(pace.most, first / 2);
+        (0..40).for_each(|_| pace.took(FLUSH_TIME * 3));
+        assert_eq!(pace.most, *UNFLUSHED_BYTES.start());
+        (0..40).for_each(|_| pace.took(Duration::ZERO));
+        assert_eq!(pace.most, *UNFLUSHED_BYTES.end());
+        let mut flushed = 0;
+        let mut wrote = |bytes| {
+            let flush = || -> std::io::Result<()> {
+                flushed += 1;
+                Ok(())
+            };
+            pace.wrote(bytes, flush).unwrap();
+            flushed
+        };
+        assert_eq!([wrote(255 << 20), wrote(1 << 20), wrote(1)], [0, 1, 1]);
     }
 
     #[test]

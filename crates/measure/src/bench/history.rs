@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::error::BenchError;
-use super::result::{BenchResult, SCHEMA, VERSION};
+use super::result::{BenchResult, Repeat, SCHEMA, VERSION};
+use super::show::words;
 
 const FILE: &str = "result.json";
 const RESULT_BYTES_MAX: u64 = 256 << 20;
@@ -137,14 +138,20 @@ fn read(file: &Path) -> Result<BenchResult, BenchError> {
     let opened = fs::File::open(file).and_then(|f| f.take(RESULT_BYTES_MAX).read_to_end(&mut bytes));
     opened.map_err(|e| BenchError::at("read", file, e))?;
     let show = file.display();
-    let head: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    const WHOLE: &str = "see those that are whole: larder bench history; or measure again";
+    let damaged = |why: String| BenchError::invalid(format!("{show} is damaged: {why}"), WHOLE);
+    let head: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
     if head["schema"].as_str() != Some(SCHEMA) {
-        return Err(BenchError::invalid(format!("{show} is not a result of larder bench"), ""));
+        return Err(BenchError::invalid(format!("{show} is not a result of larder bench"), WHOLE));
     }
     if head["version"].as_u64().is_none_or(|version| version > u64::from(VERSION)) {
         return Err(BenchError::invalid(format!("{show} is of a newer larder"), "read it with that"));
     }
-    serde_json::from_value(head).map_err(|e| BenchError::invalid(format!("{show} is damaged: {e}"), ""))
+    let found: BenchResult = serde_json::from_value(head).map_err(|e| damaged(e.to_string()))?;
+    match found.runs.iter().find(|run| !run.repeats.iter().all(Repeat::is_sound)) {
+        Some(run) => Err(damaged(format!("{} has a figure below nothing, or none", words::clean(&run.subject)))),
+        None => Ok(found),
+    }
 }
 
 /// The newest first.
@@ -238,9 +245,17 @@ mod tests {
             let error = load(folder.path(), &folder.path().display().to_string()).unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");
         };
-        check("", "not a result");
+        check("", "damaged: EOF");
+        check("[1]", "not a result");
         check("{\"schema\": \"other\"}", "not a result");
         check("{\"schema\": \"larder-bench\", \"version\": 99}", "newer larder");
         check("{\"schema\": \"larder-bench\", \"version\": 1}", "damaged");
+        let mut whole = super::super::show::sample::box_a();
+        let text = |result: &BenchResult| serde_json::to_string(result).unwrap();
+        fs::write(folder.path().join(FILE), text(&whole)).unwrap();
+        assert!(load(folder.path(), &folder.path().display().to_string()).is_ok());
+        check(&text(&whole)[..500], "damaged: EOF");
+        whole.runs[0].repeats[0].bytes_per_s = -5.0;
+        check(&text(&whole), "below nothing");
     }
 }

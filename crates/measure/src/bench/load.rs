@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::client::{RunLimits, ShareClient};
+use super::client::{ClientError, RunLimits, ShareClient};
 use super::control::Control;
 use super::error::BenchError;
 use super::result::{Kind, Repeat, Workload};
@@ -44,7 +44,30 @@ pub(super) trait Load {
 
 /// A client of a URL as a load.
 pub(super) struct ClientLoad {
-    pub(super) client: Box<dyn ShareClient>,
+    client: Box<dyn ShareClient>,
+    /// Why its server is not asked again: it would be waited for anew in each workload.
+    gone: Option<ClientError>,
+}
+
+impl ClientLoad {
+    pub(super) fn new(client: Box<dyn ShareClient>) -> Self {
+        Self { client, gone: None }
+    }
+
+    fn ask<R>(
+        &mut self,
+        scene: &Scene,
+        ask: impl FnOnce(&mut dyn ShareClient) -> Result<R, ClientError>,
+    ) -> Result<R, BenchError> {
+        if let Some(gone) = &self.gone {
+            return Err(gone.clone().into());
+        }
+        let answer = ask(self.client.as_mut());
+        // Whatever it says after it was stopped, it says because of that.
+        scene.go_on()?;
+        self.gone = answer.as_ref().err().filter(|error| error.is_final()).cloned();
+        Ok(answer?)
+    }
 }
 
 impl Load for ClientLoad {
@@ -57,16 +80,11 @@ impl Load for ClientLoad {
     }
 
     fn prepare(&mut self, workload: &Workload, scene: &Scene) -> Result<(), BenchError> {
-        let prepared = self.client.prepare(workload, scene.control);
-        // Whatever it says after it was stopped, it says because of that.
-        scene.go_on()?;
-        Ok(prepared?)
+        self.ask(scene, |client| client.prepare(workload, scene.control))
     }
 
     fn run(&mut self, workload: &Workload, limits: &RunLimits, scene: &Scene) -> Result<Repeat, BenchError> {
-        let repeat = self.client.run(workload, limits, scene.control);
-        scene.go_on()?;
-        Ok(repeat?)
+        self.ask(scene, |client| client.run(workload, limits, scene.control))
     }
 
     fn clean_up(&mut self) -> Result<(), BenchError> {

@@ -8,11 +8,13 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 
 use super::client::RunLimits;
+use super::control::Control;
 use super::device::Device;
 use super::error::BenchError;
 use super::files;
 use super::fio::{self, FioJob, Target};
 use super::load::{Load, Scene};
+use super::process;
 use super::result::{Kind, Repeat, Workload};
 use super::scratch::Scratch;
 use crate::Machine;
@@ -90,13 +92,14 @@ impl<'a> LocalLoad<'a> {
         }
     }
 
-    fn will_write(&self, workload: &Workload) {
+    fn will_write(&self, workload: &Workload, control: &Control) {
         // What fio rounds up to a block may reach beyond its share.
         let share = workload.data_bytes / self.places.len().max(1) as u64;
         let blocks = workload.block_bytes.saturating_mul(u64::from(workload.jobs.max(1)));
         for place in &self.places {
             if let Place::Device(device) = place {
                 device.will_write(share.saturating_add(blocks));
+                control.leftovers().device(&device.path);
             }
         }
     }
@@ -154,7 +157,7 @@ impl Load for LocalLoad<'_> {
             let data = place.data();
             // A larger file is as good; one that was cut short is not.
             if std::fs::metadata(&data).map_or(0, |m| m.len()) < share {
-                files::fill(&data, share, workload.compressible, scene.control)?;
+                files::fill(&data, share, workload.compressible, self.direct, scene.control)?;
             }
         }
         Ok(())
@@ -163,12 +166,12 @@ impl Load for LocalLoad<'_> {
     fn run(&mut self, workload: &Workload, limits: &RunLimits, scene: &Scene) -> Result<Repeat, BenchError> {
         let time_max = limits.warm_up + limits.measure_max;
         if matches!(workload.kind, Kind::Write | Kind::RandomWrite | Kind::RandomMixed) {
-            self.will_write(workload);
+            self.will_write(workload, scene.control);
         }
         match workload.kind {
             kind if !needs_files(kind) => fio::run(&self.job(workload, limits), limits, scene),
             Kind::Cat => self.on_all(|place| files::cat(&place.join("data"), workload, time_max, scene.control)),
-            _ => self.on_all(|place| files::run(place, workload, scene.control)),
+            _ => self.on_all(|place| files::run(place, workload, scene)),
         }
     }
 
@@ -203,10 +206,15 @@ fn engine(machine: &Machine, direct: bool) -> &'static str {
     }
 }
 
-/// Every cache of the kernel; root alone may.
-pub(super) fn drop_caches() -> bool {
-    rustix::fs::sync();
-    std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+/// Every cache of the kernel; root alone may. What others wrote is flushed before: that takes as long as it takes, so a
+/// program does it, which is not waited for when the bench is stopped.
+pub(super) fn drop_caches(machine: &Machine, control: &Control) -> Result<bool, BenchError> {
+    match process::run_and_leave(machine, "sync", control) {
+        Ok(()) => {}
+        Err(BenchError::Stopped) => return Err(BenchError::Stopped),
+        Err(_) => rustix::fs::sync(),
+    }
+    Ok(std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok())
 }
 
 pub(super) fn may_drop_caches() -> bool {

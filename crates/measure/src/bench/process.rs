@@ -40,6 +40,8 @@ pub(super) struct Finished {
 pub(super) struct Running {
     pub(super) child: Child,
     program: String,
+    /// Not waited for.
+    left: bool,
 }
 
 impl Running {
@@ -61,7 +63,7 @@ impl Running {
         command.args(args).env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.process_group(0).spawn();
         let child = child.map_err(|e| BenchError::io(format!("cannot run {program}"), e))?;
-        Ok(Self { child, program: program.to_owned() })
+        Ok(Self { child, program: program.to_owned(), left: false })
     }
 
     fn signal(&self, signal: Signal) {
@@ -72,7 +74,7 @@ impl Running {
 
     /// Asked to end, then made to; whatever it started ends with it.
     pub(super) fn end(&mut self, grace: Duration) -> Result<(), BenchError> {
-        if self.ended_within(Duration::ZERO) {
+        if self.left || self.ended_within(Duration::ZERO) {
             return Ok(());
         }
         self.signal(Signal::TERM);
@@ -124,6 +126,23 @@ pub(super) fn run(
     let until = Instant::now() + DRAIN_TIME_MAX;
     let (stdout, stderr) = (drained(stdout, until), drained(stderr, until));
     Ok(Finished { code, stdout, stderr: String::from_utf8_lossy(&stderr).trim().to_owned() })
+}
+
+/// Runs a program that changes nothing and says nothing. Whoever stops does not wait for it: it ends when it can.
+pub(super) fn run_and_leave(machine: &Machine, program: &str, control: &Control) -> Result<(), BenchError> {
+    let mut running = Running::start(machine, program, &[])?;
+    loop {
+        match running.child.try_wait() {
+            Ok(None) if control.is_stopped() => {
+                running.signal(Signal::KILL);
+                running.left = true;
+                return Err(BenchError::Stopped);
+            }
+            Ok(None) => std::thread::sleep(POLL / 10),
+            Ok(Some(_)) => return Ok(()),
+            Err(e) => return Err(BenchError::io(format!("cannot wait for {program}"), e)),
+        }
+    }
 }
 
 /// A reader that does not end is left behind: whoever holds the pipe is out of our reach.
@@ -224,6 +243,26 @@ mod tests {
         let done = run(&Machine::this(), "sh", &args, Duration::from_secs(50), &control, &mut |_| {}).unwrap();
         assert_eq!((done.code, done.stdout.as_slice()), (Some(0), b"said\n".as_slice()));
         assert!(started.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn what_is_left_is_not_waited_for() {
+        let control = Control::new(|_| {});
+        run_and_leave(&Machine::this(), "sync", &control).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("slow");
+        std::fs::write(&program, "#!/bin/sh\ntrap '' TERM\nsleep 61 & wait\n").unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let started = Instant::now();
+        let ended = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                control.stop();
+            });
+            run_and_leave(&Machine::this(), &program.display().to_string(), &control)
+        });
+        assert!(matches!(ended, Err(BenchError::Stopped)));
+        assert!(started.elapsed() < Duration::from_secs(2));
     }
 
     #[test]

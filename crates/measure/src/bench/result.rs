@@ -234,6 +234,13 @@ impl Side {
 }
 
 impl Repeat {
+    /// As somebody measured it: nobody moves less than nothing in less than no time.
+    pub(super) fn is_sound(&self) -> bool {
+        let sides = self.read.iter().chain(&self.write).flat_map(|side| [side.bytes_per_s, side.operations_per_s]);
+        let own = [self.seconds, self.bytes_per_s, self.operations_per_s];
+        self.is_finite() && own.into_iter().chain(sides).all(|value| value >= 0.0)
+    }
+
     /// JSON has no word for what is not a number: a result that held one could not be read again.
     pub(super) fn is_finite(&self) -> bool {
         let moments = self.over_time.iter().flat_map(|m| [m.bytes_per_s, m.operations_per_s]);

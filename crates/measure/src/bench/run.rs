@@ -127,6 +127,7 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
         net::checked_host(&far.name)?;
     }
     let (id, folder) = history::make(&request.history, &history::id(started_ms, &title))?;
+    control.leftovers().result(&folder);
     let mut runner = Runner::new(machine, control, watch, folder.clone(), request.meter.clone());
     runner.far.clone_from(&request.subjects.far);
     for note in before::notes(machine, machine_facts.cores) {

@@ -251,7 +251,7 @@ impl<'a> Runner<'a> {
         for n in 0..spec.repeats {
             self.go_on()?;
             if self.machine.is_live() && spec.needs_dropping() {
-                local::drop_caches();
+                local::drop_caches(self.machine, self.control)?;
             }
             std::thread::sleep(local::SETTLE);
             self.watch.began(&what, n + 1, spec.repeats, seconds);

@@ -11,7 +11,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::mount::UnmountFlags;
@@ -27,6 +28,8 @@ const MARKER: &str = "larder-bench.json";
 const MOUNT: &str = "mount";
 const MARKER_BYTES_MAX: u64 = 4096;
 const ENTRIES_MAX: usize = 100_000;
+/// Whoever will not wait waits no longer than this.
+const ABANDON_TIME_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Marker {
@@ -110,15 +113,71 @@ fn started(machine: &Machine, pid: u32) -> Option<u64> {
 
 /// What could not be taken away, for a note at the end; shared by all folders of a bench.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Leftovers(Arc<Mutex<Vec<String>>>);
+pub(super) struct Leftovers(Arc<Mutex<Left>>);
+
+#[derive(Debug, Default)]
+struct Left {
+    words: Vec<String>,
+    /// Folders that are there now.
+    folders: Vec<(PathBuf, Identity)>,
+    /// Devices that were written to.
+    devices: Vec<PathBuf>,
+    /// Of the result that is being made.
+    results: Vec<PathBuf>,
+}
 
 impl Leftovers {
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn add(&self, text: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        self.left().words.push(text);
     }
 
     pub(super) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.left().words)
+    }
+
+    pub(super) fn device(&self, path: &Path) {
+        let mut left = self.left();
+        if !left.devices.iter().any(|known| known == path) {
+            left.devices.push(path.to_owned());
+        }
+    }
+
+    pub(super) fn result(&self, folder: &Path) {
+        self.left().results.push(folder.to_owned());
+    }
+
+    /// While somebody still writes there. A disk that does not answer may keep this from being done, too.
+    pub(super) fn abandon(&self) -> Vec<String> {
+        let Left { folders, devices, results, .. } = std::mem::take(&mut *self.left());
+        let (sender, gone) = std::sync::mpsc::channel();
+        let all = folders.clone();
+        std::thread::spawn(move || {
+            for path in results {
+                let _ = fs::remove_dir_all(path);
+            }
+            let machine = Machine::this();
+            for (path, identity) in all {
+                let removed = match remove(&machine, &path, identity) {
+                    Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+                    Ok(()) => true,
+                };
+                let _ = sender.send((path, removed));
+            }
+        });
+        let until = Instant::now() + ABANDON_TIME_MAX;
+        let next = || gone.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        let removed: Vec<PathBuf> = std::iter::from_fn(next).filter(|(_, gone)| *gone).map(|(path, _)| path).collect();
+        let there = folders
+            .into_iter()
+            .filter(|(path, _)| !removed.contains(path))
+            .map(|(path, _)| format!("{} is still there: the next bench in that folder removes it", path.display()));
+        let written =
+            devices.iter().map(|path| format!("{} was written to, and may not be zeroes again", path.display()));
+        there.chain(written).collect()
     }
 }
 
@@ -166,6 +225,7 @@ impl Scratch {
             let _ = fs::remove_file(&marker).and_then(|()| fs::remove_dir(&path));
             BenchError::at("write", &marker, e)
         })?;
+        control.leftovers().left().folders.push((path.clone(), identity));
         Ok(Self { path, identity, _marker: made, leftovers: control.leftovers().clone() })
     }
 
@@ -189,6 +249,7 @@ impl Drop for Scratch {
         if let Err(error) = remove(&Machine::this(), &self.path, self.identity) {
             self.leftovers.add(format!("{} was left behind: {error}", self.path.display()));
         }
+        self.leftovers.left().folders.retain(|(path, _)| *path != self.path);
     }
 }
 
@@ -268,6 +329,30 @@ fn unmount(machine: &Machine, point: &Path, device: u64) -> std::io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_will_not_wait_leaves_nothing_that_can_be_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let control = Control::new(|_| {});
+        let make = || Scratch::make(&Machine::this(), folder.path(), &control).unwrap();
+        drop(make());
+        let (one, other) = (make(), make());
+        let open = File::create(one.path().join("data")).unwrap();
+        // Somebody else's folder is in the other's place by now.
+        let moved = folder.path().join("moved");
+        fs::rename(other.path(), &moved).unwrap();
+        fs::create_dir(other.path()).unwrap();
+        control.leftovers().device(Path::new("/dev/sdx"));
+        let result = folder.path().join("result");
+        fs::create_dir_all(result.join("logs")).unwrap();
+        control.leftovers().result(&result);
+        let left = control.abandon();
+        assert!(!one.path().exists() && !result.exists() && other.path().exists(), "{left:?}");
+        let [there, device] = left.as_slice() else { panic!("{left:?}") };
+        assert!(there.contains(&other.path().display().to_string()) && device.contains("/dev/sdx"), "{left:?}");
+        assert!(control.abandon().is_empty());
+        drop((one, open));
+    }
 
     #[test]
     fn only_orphans_of_this_machine_are_taken_away() {

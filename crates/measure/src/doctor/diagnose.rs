@@ -11,7 +11,7 @@ use super::remarks::remarks;
 use super::stages::{Basis, FULL_SHARE, PROOF_SHARE, Stage, StageKind, count, link_of, stages, used};
 use super::suspects::{
     INNER_TRACKS, IRQ_PERCENT, STEAL_PERCENT, Suspicion, THROTTLED_PERCENT, beside_the_processor, losses, slower_wire,
-    suspect,
+    suspect, turn_at_random,
 };
 use super::words::{client_processor, path_words, processor, rate_words};
 
@@ -327,7 +327,10 @@ fn how_sure(described: &Described, measured: &Measured, stage: &Stage, stages: &
 fn alike<'a>(stage: &Stage, stages: &'a [Stage]) -> Option<&'a Stage> {
     let near = |s: &&Stage| *s != stage && s.capacity >= stage.capacity && s.capacity <= stage.capacity * ALIKE;
     let other = |s: &&Stage| s.kind != stage.kind && s.kind != StageKind::Storage && s.basis != Basis::Usual;
-    stages.iter().filter(near).find(other)
+    // Disks that give just what each one's wire carries are that wire once more.
+    let again =
+        |s: &&Stage| stage.kind == StageKind::Link && s.kind == StageKind::Disks && s.capacity == stage.capacity;
+    stages.iter().filter(near).filter(|s| !again(s)).find(other)
 }
 
 fn is_of_cores(described: &Described, measured: &Measured, stage: &Stage) -> bool {
@@ -549,7 +552,11 @@ fn missing_of_storage(described: &Described, measured: &Measured, stages: &[Stag
         wanted.insert(0, "see where the file lies: a hard disk's inner tracks have half of the outer ones' rate");
     }
     if wanted.is_empty() {
-        wanted.push(match count(&used(described, measured)) {
+        let used = used(described, measured);
+        wanted.push(match count(&used) {
+            2.. if turn_at_random(measured, &used) => {
+                "see how many requests are under way at each disk (iostat -x: aqu-sz), and on how many of them the file lies"
+            }
             0 | 1 => {
                 "measure the disk alone, with nothing between (larder bench disk DEVICE), and then what comes after it"
             }

@@ -56,6 +56,8 @@ const RULES: &[Rule] = &[
     evidence::answers_too_soon,
     evidence::plugs,
     evidence::clients_here,
+    evidence::segments_here,
+    evidence::disks_beside_wire,
     evidence::blocks_beyond_files,
     evidence::sent_again,
     evidence::idle_disks,

@@ -56,6 +56,7 @@ const PATTERNS: &[Pattern] = &[
     Pattern { code: "flush", test: waits::flush },
     Pattern { code: "one-in-flight", test: waits::one_in_flight },
     Pattern { code: "degraded", test: degraded },
+    Pattern { code: "reads-before-writes", test: partial_stripes },
     Pattern { code: "slower-disks", test: slower_than_said },
     Pattern { code: "shared-link", test: shared },
     Pattern { code: "disks-wait", test: disks_wait },
@@ -590,16 +591,15 @@ fn shared(case: &Case) -> Option<(String, String)> {
     let why =
         format!("the {n} disks could give {most} and give {part:.0} % of that, so they wait for something they share");
     let as_one = one_alone(case, &disks).is_some_and(|one| case.measured.rate <= one * AS_ONE);
+    // What heads gather piece by piece fills nothing.
+    let trickles = turn_at_random(case.measured, &disks);
     // A link that is mostly idle is not waited for.
-    let loaded = |link: &&Link| {
-        let stage = case.stages.iter().find(|s| link_of(case.described, s).is_some_and(|l| l.name == link.name));
-        as_one || stage.is_some_and(|s| case.measured.rate >= s.capacity * LINK_LOADED)
-    };
+    let loaded = |link: &&Link| (as_one && !trickles) || is_loaded(case, link);
     let common = case.described.links.iter().filter(|link| disks.iter().all(|(disk, _)| disk.via.contains(&link.name)));
     match common.filter(loaded).min_by(|a, b| a.read.total_cmp(&b.read)) {
         Some(link) => said(&format!("{} and the controller behind it", link.name), why),
-        // Nothing speaks for what nobody described, where the disks themselves were seen to be busy.
-        None if disks_wait(case).is_some() => None,
+        // Nothing speaks for what nobody described, where the disks themselves or a core were seen to be busy.
+        None if disks_wait(case).is_some() || nearly_full(case).is_some() || trickles => None,
         None => said(
             "something the disks share that is not described (a chipset's uplink, a controller, memory, or the processor)",
             why,
@@ -609,6 +609,45 @@ fn shared(case: &Case) -> Option<(String, String)> {
 
 /// From this part of its rate on a link may be what is waited for, as a controller behind it.
 const LINK_LOADED: f64 = 0.4;
+
+fn is_loaded(case: &Case, link: &Link) -> bool {
+    let stage = case.stages.iter().find(|s| link_of(case.described, s).is_some_and(|l| l.name == link.name));
+    stage.is_some_and(|s| case.measured.rate >= s.capacity * LINK_LOADED)
+}
+
+/// Hard disks of which small pieces are read in any order.
+pub(super) fn turn_at_random(measured: &Measured, disks: &[(&Disk, u32)]) -> bool {
+    let turn = !disks.is_empty() && disks.iter().all(|(disk, _)| disk.kind.is_some_and(DiskKind::turns));
+    turn && measured.what.is_random()
+}
+
+/// Below this part of what reading before writing allows something else is slow.
+const PARTIAL_MIN: f64 = 0.1;
+
+/// RAID 5 and 6 compute parity from a whole stripe, or from what they read before. md reads where its cache of stripes is
+/// full before they are.
+fn partial_stripes(case: &Case) -> Option<(String, String)> {
+    let (disks, all) = together(case)?;
+    let layout = layout(case.described, case.measured, &disks)?;
+    let parity = matches!(layout, Layout::Raid5 | Layout::Raid6).then(|| layout.parity())?;
+    let how = &case.measured.how;
+    let idle = how.disk_busy_percent.is_some_and(|busy| busy < 50.0) || nearly(&case.measured.cores_percent).is_some();
+    let link = |link: &Link| disks.iter().all(|(disk, _)| disk.via.contains(&link.name)) && is_loaded(case, link);
+    let apart = !idle && !how.sync && !case.described.links.iter().any(link);
+    (case.measured.what == What::Write && apart).then_some(())?;
+    // Every disk writes its part of what a whole stripe would take, and 2 (RAID 6: 3) of each are read before.
+    let n = f64::from(count(&disks));
+    let each = all.capacity / (n - f64::from(parity)).max(1.0);
+    let most = n * each / f64::from(2 + 2 * parity);
+    (case.measured.rate >= most * PARTIAL_MIN && case.measured.rate <= most * RUNG_OVER).then_some(())?;
+    let why = format!(
+        "{n:.0} disks that read old data and parity before each write give {} at most, and {} where whole stripes are written: md reads where it has gathered no whole stripe, and a bitmap of small chunks makes the heads go there as well",
+        rate_words(most, case.measured.what),
+        rate_words(all.capacity, case.measured.what)
+    );
+    let name = if parity == 1 { "RAID 5" } else { "RAID 6" };
+    said(&format!("{name}, which reads before it writes"), why)
+}
 
 fn disks_wait(case: &Case) -> Option<(String, String)> {
     let how = &case.measured.how;

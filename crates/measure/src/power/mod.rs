@@ -1,6 +1,6 @@
 //! What the box costs to run: watts, kilowatt-hours, money.
 //!
-//! `source/` reads watts from whatever there is; `meter.rs` makes energy of them; `tariff.rs` makes money of energy;
+//! `source/` reads watts from whatever there is; `meter.rs` makes energy of them; `watch.rs` keeps to one meter; `tariff.rs` makes money of energy;
 //! `report.rs`,
 //! `compare.rs` and `whatif.rs` answer questions with that; `awake.rs` finds who keeps disks and processor from
 //! sleeping.
@@ -16,6 +16,7 @@ mod meter;
 mod report;
 mod source;
 mod tariff;
+mod watch;
 mod whatif;
 
 pub use awake::{Activity, AwakeReport, DiskActivity, ProcessActivity, Snapshot, WakeUp, moved_bytes};
@@ -24,6 +25,7 @@ pub use meter::{Meter, Summary};
 pub use report::{PowerReport, ReportInput, report};
 pub use source::{Basis, Login, PartSpec, Reading, Readout, Scope, SourceError, SourceSpec, Sources, Total};
 pub use tariff::{BadTariff, Tariff, Window};
+pub use watch::Watch;
 pub use whatif::{Choice, Setting, WhatIf, check_settings, parse_setting, what_if};
 
 use serde::Serialize;

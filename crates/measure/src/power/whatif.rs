@@ -8,6 +8,8 @@ use super::Tariff;
 use super::tariff::minute_name;
 
 const SETTINGS_MAX: usize = 64;
+/// No meter tells less than this from nothing.
+const ALIKE: f64 = 1e-3;
 
 /// How a job can be run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -108,6 +110,15 @@ fn verdict(choices: &[Choice], currency: Option<&str>, per_year: f64) -> Option<
         worst.cost_per_year.zip(best.cost_per_year).zip(currency).map_or(String::new(), |((worst, best), currency)| {
             format!("; {:.2} {currency} a year at {per_year:.0} times", worst - best)
         });
+    let alike = |a: f64, b: f64| (a - b).abs() <= a.abs().max(b.abs()) * ALIKE;
+    let same_money = worst.cost.zip(best.cost).is_none_or(|(worst, best)| alike(worst, best));
+    if alike(worst.total_wh, best.total_wh) && same_money {
+        let quick = choices.iter().min_by(|a, b| a.setting.seconds.total_cmp(&b.setting.seconds)).unwrap_or(best);
+        return Some(format!(
+            "it makes no difference: each takes {:.2} Wh; '{}' is done first",
+            best.total_wh, quick.setting.name
+        ));
+    }
     let speed = match best.setting.seconds > worst.setting.seconds {
         true => "although it is slower",
         false => "and is not slower",
@@ -190,6 +201,7 @@ mod tests {
         let found = what_if(&settings(&["slow=60:20m", "fast=90:10m"]), 30.0, None, 52.0, Some(&tariff)).unwrap();
         // 60 W for 20 minutes are 20 Wh; 90 W for 10 and then 10 idle at 30 are 20 Wh as well, at 0 W idle only 15.
         assert_eq!(format!("{:.3} {:.3}", found.choices[0].total_wh, found.choices[1].total_wh), "20.000 20.000");
+        assert_eq!(found.verdict, "it makes no difference: each takes 20.00 Wh; 'fast' is done first");
         let found = what_if(&settings(&["slow=60:20m", "fast=90:10m"]), 5.0, None, 52.0, Some(&tariff)).unwrap();
         assert_eq!(found.choices[0].setting.name, "fast");
         assert!(what_if(&[], 5.0, None, 1.0, Some(&tariff)).is_none());

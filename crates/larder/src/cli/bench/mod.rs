@@ -72,7 +72,7 @@ async fn listen(args: &NetArgs) -> Result<(), Failure> {
     );
     let time_max = Duration::from_secs_f64(seconds);
     let work = move || bench::listen(&Machine::this(), port, samples_port, time_max, &ours);
-    stoppable(&control, work).await?.map_err(|e| failure(&e))
+    stoppable(&control, || {}, work).await?.map_err(|e| failure(&e))
 }
 
 async fn share(global: &Global, args: ShareArgs) -> Result<(), Failure> {
@@ -201,10 +201,15 @@ async fn measure(
     let telling = shown.clone();
     let control = Arc::new(Control::new(move |progress| telling.tell(progress)));
     let ours = control.clone();
-    let finished = stoppable(&control, move || {
-        let _drawing = Drawing::start(&shown);
-        bench::run(&Machine::this(), &request, &ours, shown.as_ref())
-    });
+    let waiting = shown.clone();
+    let finished = stoppable(
+        &control,
+        move || waiting.waits(),
+        move || {
+            let _drawing = Drawing::start(&shown);
+            bench::run(&Machine::this(), &request, &ours, shown.as_ref())
+        },
+    );
     finish(global, finished.await?.map_err(|e| failure(&e))?)
 }
 
@@ -225,23 +230,53 @@ fn finish(global: &Global, finished: Finished) -> Result<(), Failure> {
     }
 }
 
-/// Does work on a thread of its own; Ctrl-C and SIGTERM stop it in order, so that it cleans up.
+/// Work that does not end sooner than this when it is stopped says what it waits for.
+const STOP_TIME: Duration = Duration::from_secs(1);
+/// As a shell reports what was ended by SIGINT.
+const EXIT_INTERRUPTED: i32 = 130;
+
+/// Does work on a thread of its own; Ctrl-C and SIGTERM stop it in order, so that it cleans up. Asked a second time it is
+/// not waited for any more: a disk may never answer.
 async fn stoppable<T: Send + 'static>(
     control: &Control,
+    waits: impl Fn(),
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let listen = |kind| signal(kind).map_err(|e| Failure::io("cannot listen to signals", &e));
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
     let mut hangup = listen(SignalKind::hangup())?;
     let mut work = tokio::task::spawn_blocking(work);
+    let mut told = false;
     loop {
+        let stopped = control.is_stopped();
         tokio::select! {
             done = &mut work => return done.map_err(|e| Failure::internal(e.to_string())),
-            _ = interrupt.recv() => control.stop(),
-            _ = terminate.recv() => control.stop(),
-            _ = hangup.recv() => control.stop(),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            // A terminal that goes away says so once to each process in it, and its shell may say it again.
+            _ = hangup.recv() => {
+                control.stop();
+                continue;
+            }
+            () = tokio::time::sleep(STOP_TIME), if stopped && !told => {
+                told = true;
+                waits();
+                continue;
+            }
         }
+        if stopped {
+            leave(control);
+        }
+        control.stop();
     }
+}
+
+/// At once, whatever is under way.
+fn leave(control: &Control) -> ! {
+    let left = control.abandon();
+    eprintln!("\nerror: the bench was ended before it could end in order: nothing of it is kept");
+    left.iter().for_each(|text| eprintln!("status: {text}"));
+    std::process::exit(EXIT_INTERRUPTED)
 }
 
 /// Where results are kept.

@@ -63,6 +63,15 @@ impl Shown {
         self.state().live = progress;
     }
 
+    /// Of a bench that was stopped, and goes on.
+    pub(crate) fn waits(&self) {
+        let what = self.state().what.clone();
+        let of = if what.is_empty() { String::new() } else { format!(" ({what})") };
+        self.say(&format!(
+            "stopping: what was asked of the disk or the other end{of} has not been answered yet. Then what was written is removed; Ctrl-C once more leaves at once"
+        ));
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,8 +9,8 @@ use larder_api::{DaemonInfo, Failure, FailureKind};
 use larder_base::units::ByteSize;
 use larder_measure::Machine;
 use larder_measure::power::{
-    self, Activity, AwakeReport, Meter, PowerReport, Profile, Readout, ReportInput, Setting, Snapshot, Sources,
-    Summary, Tariff,
+    self, Activity, AwakeReport, PowerReport, Profile, Readout, ReportInput, Setting, Snapshot, Sources, Summary,
+    Tariff,
 };
 use serde::Serialize;
 
@@ -233,7 +233,7 @@ fn sources(config: &PowerConfig, machine: &Machine) -> Sources {
 /// Two looks, a moment apart: counters give watts only then.
 fn look(sources: &mut Sources) -> Readout {
     let started = Instant::now();
-    sources.read(Duration::ZERO);
+    sources.begin();
     std::thread::sleep(LOOK);
     sources.read(started.elapsed())
 }
@@ -248,9 +248,11 @@ fn now(global: &Global, config: &PowerConfig, machine: &Machine) -> Result<(), F
 #[derive(Debug, Serialize)]
 pub(crate) struct Watched {
     pub(crate) summary: Option<Summary>,
-    /// Where the last reading came from; `estimated` if any was.
+    /// Where all readings came from.
     pub(crate) source: Option<String>,
     pub(crate) estimated: bool,
+    /// How often it did not answer: what lies between is taken for even.
+    pub(crate) missed: u64,
     /// Read and written by all disks.
     pub(crate) moved_bytes: u64,
     /// Energy of the whole box for each GiB that its disks moved.
@@ -265,12 +267,13 @@ async fn watch(
     interval: f64,
 ) -> Result<(), Failure> {
     let mut sources = sources(config, machine);
-    let mut meter = Meter::default();
-    let (mut source, mut estimated) = (None, false);
+    let mut kept = power::Watch::default();
     let started = Instant::now();
     let moved_before = power::moved_bytes(machine);
     let end = seconds.map(Duration::from_secs_f64);
     let mut tick = tokio::time::interval(Duration::from_secs_f64(interval));
+    // What a slow plug held up is not made up for by asking it all the more often.
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let stop = tokio::signal::ctrl_c();
     tokio::pin!(stop);
     loop {
@@ -280,23 +283,22 @@ async fn watch(
         }
         let at = started.elapsed();
         let readout = tokio::task::block_in_place(|| sources.read(at));
-        let Some(total) = &readout.total else { return Err(nothing_measures(&readout)) };
-        meter.add(at, total.watts);
-        estimated |= total.basis == power::Basis::Estimated;
-        source = Some(total.source.clone());
+        let watts = kept.add(at, &readout);
+        let Some(source) = kept.source() else { return Err(nothing_measures(&readout)) };
         match global.json {
             true => global.out().answer(&Moment { at_s: at.as_secs_f64(), readout: &readout }, |_| String::new())?,
-            false => out::say(&text::moment(at, &readout)),
+            false => out::say(&text::moment(at, source, watts, kept.is_estimated(), &readout)),
         }
         if end.is_some_and(|end| at >= end) {
             break;
         }
     }
     let moved_bytes = power::moved_bytes(machine).saturating_sub(moved_before);
-    let summary = meter.summary();
+    let summary = kept.summary();
     let gib = moved_bytes as f64 / (1u64 << 30) as f64;
     let joules_per_gib = summary.filter(|_| moved_bytes > 0).map(|s| s.kwh * 3.6e6 / gib);
-    let watched = Watched { summary, source, estimated, moved_bytes, joules_per_gib };
+    let (source, estimated) = (kept.source().map(str::to_owned), kept.is_estimated());
+    let watched = Watched { summary, source, estimated, missed: kept.missed(), moved_bytes, joules_per_gib };
     global
         .out()
         .answer(&Answer::new(if estimated { "estimated" } else { "measured" }.to_owned(), watched), text::watched)

@@ -60,10 +60,10 @@ pub(super) fn readout(answer: &Answer<Readout>) -> String {
     text
 }
 
-pub(super) fn moment(at: Duration, readout: &Readout) -> String {
-    let (watts, source) = readout.total.as_ref().map_or((0.0, ""), |t| (t.watts, t.source.as_str()));
-    let guess = readout.total.as_ref().is_some_and(|t| t.basis == Basis::Estimated);
-    format!("{:>8.1} s  {watts:>8.1} W  {source}{}", at.as_secs_f64(), estimated(guess))
+pub(super) fn moment(at: Duration, source: &str, watts: Option<f64>, guess: bool, readout: &Readout) -> String {
+    let watts = watts.map_or(format!("{:>8}  ", "-"), |watts| format!("{watts:>8.1} W"));
+    let faults: String = readout.faults.iter().map(|fault| format!("  ({fault})")).collect();
+    format!("{:>8.1} s  {watts}  {source}{}{faults}", at.as_secs_f64(), estimated(guess))
 }
 
 pub(super) fn watched(answer: &Answer<Watched>) -> String {
@@ -81,6 +81,9 @@ pub(super) fn watched(answer: &Answer<Watched>) -> String {
     let moved = ByteSize(found.moved_bytes).to_string();
     let (number, unit) = moved.split_once(' ').unwrap_or((&moved, ""));
     rows.push(row(["moved by disks".to_owned(), number.to_owned(), unit.to_owned()]));
+    if found.missed > 0 {
+        rows.push(row(["readings without an answer".to_owned(), found.missed.to_string(), String::new()]));
+    }
     if let Some(joules) = found.joules_per_gib {
         rows.push(row(["energy per data moved".to_owned(), format!("{joules:.1}"), "J/GiB".to_owned()]));
     }

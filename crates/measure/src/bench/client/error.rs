@@ -43,6 +43,11 @@ pub enum ClientError {
     Protocol { what: String, reason: String },
     #[error("{what}: the connection broke ({reason}); see whether the server still runs, then measure again")]
     Lost { what: String, reason: String },
+    /// The connection is there, and nobody speaks.
+    #[error(
+        "{what}: the server did not answer for {seconds} s; see whether it still runs, and whether its disks answer it, then measure again"
+    )]
+    Silent { what: String, seconds: u64 },
     #[error("{what}: {reason}")]
     Local { what: String, reason: String },
     #[error("stopped")]
@@ -74,6 +79,11 @@ impl ClientError {
             _ => "check the address, the port and the network",
         };
         Self::Unreachable { address: address.into(), reason: error.to_string(), way_out: way_out.to_owned() }
+    }
+
+    /// Whoever is asked again waits again, for nothing.
+    pub(in crate::bench) fn is_final(&self) -> bool {
+        matches!(self, Self::Silent { .. } | Self::Unreachable { .. })
     }
 
     pub(super) fn is_not_found(&self) -> bool {

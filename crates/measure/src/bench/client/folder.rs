@@ -11,7 +11,7 @@ use super::drive::{Job, block_on};
 use super::error::{ClientError, Outcome};
 use super::layout::{LARGE_FILES_MAX, Layout, Shape, is_made};
 use super::leftover;
-use super::patience::{CLEAN_UP_TIME_MAX, OPEN_TIME_MAX, within};
+use super::patience::{self, CLEAN_UP_TIME_MAX, OPEN_TIME_MAX, PRESENCE_TIME_MAX, within};
 use super::share::{Entry, Share, Target, check_supported};
 use super::{ClientOptions, RunLimits, ShareClient};
 use crate::bench::control::Control;
@@ -248,7 +248,8 @@ impl<T: Target + 'static> ShareClient for Client<T> {
     fn clean_up(&mut self) -> Outcome<()> {
         self.files = None;
         let (folder, tried) = (self.folder.clone(), self.tried);
-        let left = on_thread(&self.target, Until::At(CLEAN_UP_TIME_MAX), async move |share: T::Share| {
+        let left = on_thread(&self.target, Until::Left(CLEAN_UP_TIME_MAX), async move |share: T::Share| {
+            patience::reply_within(PRESENCE_TIME_MAX, T::ACCESS, share.list("")).await?;
             let mut left = sweep(&share).await;
             if tried && let Some(found) = remove_tree(&share, &folder, "").await? {
                 left = Some((folder, found));
@@ -303,6 +304,8 @@ fn seed(folder: &str) -> u64 {
 enum Until<'a> {
     Stopped(&'a Control),
     At(Duration),
+    /// The same, of a server that was there before.
+    Left(Duration),
 }
 
 /// Runs `work` on a thread with a runtime of its own: the caller may have one already.
@@ -312,11 +315,14 @@ fn on_thread<T: Target, R: Send>(
     work: impl AsyncFnOnce(T::Share) -> Outcome<R> + Send,
 ) -> Outcome<R> {
     let job = async || {
-        let share = target.connect(None).await?;
+        let share = match until {
+            Until::Left(_) => patience::reply_within(PRESENCE_TIME_MAX, T::ACCESS, target.connect(None)).await?,
+            Until::Stopped(_) | Until::At(_) => target.connect(None).await?,
+        };
         work(share).await
     };
     let bounded = async || match until {
-        Until::At(time_max) => within(time_max, T::ACCESS, job()).await,
+        Until::At(time_max) | Until::Left(time_max) => within(time_max, T::ACCESS, job()).await,
         Until::Stopped(control) => tokio::select! {
             outcome = job() => outcome,
             () = stopped(control) => Err(ClientError::Stopped),

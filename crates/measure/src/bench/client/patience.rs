@@ -10,6 +10,8 @@ pub(super) const REPLY_TIME_MAX: Duration = Duration::from_secs(60);
 pub(super) const FLUSH_TIME_MAX: Duration = Duration::from_secs(600);
 /// Of a first connection, which asks several things.
 pub(super) const OPEN_TIME_MAX: Duration = Duration::from_secs(120);
+/// Of the first connection once all was measured: whoever is silent then has hung in the middle, and is not asleep.
+pub(super) const PRESENCE_TIME_MAX: Duration = Duration::from_secs(15);
 /// Of removing everything: each reply may be just in time.
 pub(super) const CLEAN_UP_TIME_MAX: Duration = Duration::from_secs(600);
 
@@ -27,7 +29,7 @@ pub(super) async fn reply_within<R>(
 }
 
 pub(super) fn silent(server: &str, time_max: Duration) -> ClientError {
-    ClientError::lost(server, format!("the server did not answer for {} s", time_max.as_secs()))
+    ClientError::Silent { what: server.to_owned(), seconds: time_max.as_secs() }
 }
 
 /// Several requests together.
@@ -46,6 +48,9 @@ mod tests {
         let never = || std::future::pending::<Outcome<()>>();
         let error = runtime.block_on(async { within(Duration::from_millis(20), "nas", never()).await }).unwrap_err();
         assert!(matches!(error, ClientError::Lost { .. }), "{error}");
+        let silence = |never| async { reply_within(Duration::from_millis(20), "nas", never).await };
+        let error = runtime.block_on(silence(never())).unwrap_err();
+        assert!(error.is_final() && error.to_string().contains("see whether it still runs"), "{error}");
         assert!(runtime.block_on(async { reply("nas", async { Ok(()) }).await }).is_ok());
         assert!(silent("nas", REPLY_TIME_MAX).to_string().contains("did not answer for 60 s"));
     }

@@ -3,6 +3,7 @@
 use super::text::{name, side, spread};
 use super::{Comparison, Row, Verdict};
 use crate::bench::show::figures::{Chapter, Figure, Grid};
+use crate::bench::show::html::wrapped;
 use crate::bench::show::html::{Page, figure, grid};
 use crate::bench::show::plot::svg::escape;
 use crate::bench::show::plot::{Axis, Dot, Plot, Rows};
@@ -16,7 +17,7 @@ const ROWS_MAX: usize = 60;
 pub fn html(comparison: &Comparison) -> String {
     let mut page = Page::new("larder bench compare");
     let title = format!("{} and {}", comparison.a.title, comparison.b.title);
-    page.push(&format!("<header><p class=\"what\">larder bench compare</p><h1>{}</h1>", escape(&title)));
+    page.push(&format!("<header><p class=\"what\">larder bench compare</p><h1>{}</h1>", wrapped(&title)));
     page.push(&format!("<p class=\"lead\">{}</p><dl>", escape(&comparison.summary)));
     for (letter, of) in [("A", &comparison.a), ("B", &comparison.b)] {
         page.push(&format!("<div><dt>{letter}</dt><dd>{}</dd></div>", escape(&side(of))));
@@ -29,7 +30,7 @@ pub fn html(comparison: &Comparison) -> String {
     page.push(&format!("<section class=\"verdicts\"><h2>Every run</h2>{}</section>", grid(&table(&comparison.rows))));
     for (name, list) in [("Only in A", &comparison.only_a), ("Only in B", &comparison.only_b)] {
         if !list.is_empty() {
-            let items: String = list.iter().take(100).map(|run| format!("<li>{}</li>", escape(run))).collect();
+            let items: String = list.iter().take(100).map(|run| format!("<li>{}</li>", wrapped(run))).collect();
             page.push(&format!("<section><h2>{name}</h2><ul>{items}</ul></section>"));
         }
     }

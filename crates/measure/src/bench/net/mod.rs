@@ -27,12 +27,14 @@ pub(super) struct NetLoad {
     pub(super) host: String,
     pub(super) port: u16,
     version: String,
+    /// Why it is not tried again: each try waits until its time is over.
+    gone: Option<(String, String)>,
 }
 
 impl NetLoad {
     pub(super) fn new(machine: &Machine, host: &str, port: u16) -> Result<Self, BenchError> {
         checked_host(host)?;
-        Ok(Self { host: host.to_owned(), port, version: version(machine)? })
+        Ok(Self { host: host.to_owned(), port, version: version(machine)?, gone: None })
     }
 }
 
@@ -69,6 +71,9 @@ impl Load for NetLoad {
     }
 
     fn run(&mut self, workload: &Workload, limits: &RunLimits, scene: &Scene) -> Result<Repeat, BenchError> {
+        if let Some((what, action)) = self.gone.clone() {
+            return Err(BenchError::Invalid { what, action });
+        }
         let args = self.arguments(workload, limits);
         let time_max = limits.warm_up + limits.measure_max + SLACK;
         let mut said = |_: &str| {};
@@ -76,7 +81,13 @@ impl Load for NetLoad {
         let done = process::run(scene.machine, "iperf3", &args, time_max, scene.control, &mut said)?;
         let kept = scene.keep.join(format!("run{:03}-{}.json", scene.run, scene.repeat + 1));
         std::fs::write(&kept, &done.stdout).map_err(|e| BenchError::at("write", &kept, e))?;
-        let repeat = parse(&done.stdout, workload.kind).map_err(|error| self.explained(error))?;
+        let repeat = parse(&done.stdout, workload.kind).map_err(|error| self.explained(error));
+        if let Err(BenchError::Invalid { what, action }) = &repeat
+            && what.contains("unable to connect")
+        {
+            self.gone = Some((what.clone(), action.clone()));
+        }
+        let repeat = repeat?;
         let (bytes_per_s, operations_per_s) = (repeat.bytes_per_s, 0.0);
         scene.control.tell(Progress { done: Some(1.0), bytes_per_s, operations_per_s });
         Ok(repeat)

@@ -35,7 +35,7 @@ fn what_is_no_answer_is_an_error() {
 
 #[test]
 fn both_directions_and_streams_are_asked_for() {
-    let load = NetLoad { host: "nas".to_owned(), port: 5201, version: "iperf3 3.12".to_owned() };
+    let load = NetLoad { host: "nas".to_owned(), port: 5201, version: "iperf3 3.12".to_owned(), gone: None };
     let limits = RunLimits { warm_up: Duration::from_secs(1), measure_max: Duration::from_secs(5), again: true };
     let check = |kind, jobs, words: &str| {
         let workload = Workload { kind, jobs, ..crate::bench::plan::wire(kind, jobs) };

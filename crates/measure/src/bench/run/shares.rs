@@ -102,7 +102,7 @@ impl Bench<'_> {
         if plan.preset == Preset::Encryption {
             variant.entry(ENCRYPTION.to_owned()).or_insert_with(|| opened.encryption());
         }
-        let mut load = ClientLoad { client: opened };
+        let mut load = ClientLoad::new(opened);
         let text = "what the server has in memory is not known here: only data of twice its memory shows its disks";
         let text = text.to_owned();
         let server = Note { code: "server-memory".to_owned(), text, misleading: false };

@@ -5,18 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::result::{CoreSeries, DiskSeries, NetSeries, Samples, Series};
 use crate::Machine;
-use crate::power::{Basis, Readout, Sources};
+use crate::power::Sources;
 
 mod look;
+mod watts;
 
 pub(super) use look::{CORES_MAX, DISKS_MAX, NETS_MAX, SENSORS_MAX};
 use look::{CoreTicks, DiskCounts, Eyes, Look, NetCounts, link_bytes_per_s};
+use watts::Wattmeter;
 
 /// Below this, ticks of 10 ms are too coarse.
 pub(super) const INTERVAL: Duration = Duration::from_millis(500);
@@ -44,6 +46,7 @@ impl Sampler {
         let machine = machine.clone();
         let thread = std::thread::spawn(move || {
             let eyes = Eyes::new(&machine);
+            let meter = meter.map(|meter| Wattmeter::start(meter, began));
             let mut recorder = Recorder::default();
             let mut last: Option<(Instant, Look)> = None;
             loop {
@@ -57,7 +60,7 @@ impl Sampler {
                 if before_at.elapsed() < INTERVAL / 2 {
                     continue;
                 }
-                let watts = meter.as_ref().and_then(|meter| watts(meter, began));
+                let watts = meter.as_ref().and_then(Wattmeter::now);
                 let (now_at, now) = (Instant::now(), eyes.look());
                 let at_ms = u64::try_from((now_at - began).as_millis()).unwrap_or(u64::MAX);
                 recorder.add(at_ms, (now_at - *before_at).as_secs_f64(), before, &now, watts);
@@ -81,22 +84,6 @@ impl Sampler {
     }
 }
 
-fn watts(meter: &Meter, began: Instant) -> Option<(String, f64)> {
-    let readout = meter.lock().unwrap_or_else(PoisonError::into_inner).read(began.elapsed());
-    chosen(&readout)
-}
-
-/// The whole machine where that is measured; else the parts that are, and they are called so. What is estimated or
-/// typed in is the same whatever the load does.
-fn chosen(readout: &Readout) -> Option<(String, f64)> {
-    if let Some(total) = readout.total.as_ref().filter(|total| total.basis == Basis::Measured) {
-        return Some((total.source.clone(), total.watts));
-    }
-    let parts: Vec<_> = readout.readings.iter().filter(|r| r.basis == Basis::Measured).collect();
-    let names: Vec<&str> = parts.iter().map(|r| r.of.as_str()).collect();
-    (!parts.is_empty()).then(|| (format!("only {}", names.join(", ")), parts.iter().map(|r| r.watts).sum()))
-}
-
 /// Makes series of looks; each has as many values as there are times.
 #[derive(Default)]
 struct Recorder {
@@ -106,7 +93,8 @@ struct Recorder {
     nets: BTreeMap<String, NetSeries>,
     temperatures: BTreeMap<String, Vec<f64>>,
     clocks: BTreeMap<u32, Vec<f64>>,
-    watts: Option<Series>,
+    /// By what measures them: that may fail, and another take its place.
+    watts: BTreeMap<String, Vec<f64>>,
     throttled: u64,
     quotas: BTreeMap<String, Vec<f64>>,
 }
@@ -152,8 +140,7 @@ impl Recorder {
             put(self.quotas.entry(name.clone()).or_default(), n, percent.min(100.0));
         }
         if let Some((name, value)) = watts {
-            let series = self.watts.get_or_insert_with(|| Series { name, values: Vec::new() });
-            put(&mut series.values, n, value);
+            put(self.watts.entry(name).or_default(), n, value);
         }
         self.throttled += now.throttled.saturating_sub(before.throttled) + u64::from(now.throttled_now);
         self.at_ms.push(at_ms);
@@ -211,6 +198,9 @@ impl Recorder {
         nets.iter_mut().for_each(|i| i.bytes_per_s_max = link_bytes_per_s(machine, &i.interface));
         let mut quotas: Vec<Series> = self.quotas.into_iter().map(named).collect();
         quotas.retain(|quota| quota.values.iter().any(|v| *v > 0.0));
+        // What measured them most of the time: of two a mixture would be of neither.
+        let known = |values: &Vec<f64>| values.iter().filter(|v| v.is_finite()).count();
+        let watts = self.watts.into_iter().max_by_key(|(_, values)| known(values)).map(named);
         let mut samples = Samples {
             quotas,
             at_ms: self.at_ms,
@@ -220,7 +210,7 @@ impl Recorder {
             temperatures: self.temperatures.into_iter().map(named).collect(),
             clocks: self.clocks.into_iter().map(|(core, v)| named((format!("core {core}"), v))).collect(),
             throttled: self.throttled,
-            watts: self.watts,
+            watts,
         };
         for list in lists(&mut samples) {
             list.resize(n, f64::NAN);

@@ -77,9 +77,40 @@ fn this_machine_is_sampled_only_when_told_to() {
     assert!(!samples.cores.is_empty() && samples.cores[0].user.len() == samples.at_ms.len());
 }
 
+/// A plug that failed once leaves a hole, and nobody else's watts stand in it.
+#[test]
+fn watts_of_two_meters_are_not_mixed() {
+    let fixture = Fixture::new(PI);
+    let look = Eyes::new(&fixture.machine).look();
+    let mut recorder = Recorder::default();
+    let said = [None, Some(("only processor", 4.0)), Some(("plug", 21.0)), None, Some(("plug", 23.0))];
+    for (n, watts) in said.into_iter().enumerate() {
+        let watts = watts.map(|(name, value): (&str, f64)| (name.to_owned(), value));
+        recorder.add(1000 * (n as u64 + 1), 1.0, &look, &look, watts);
+    }
+    let watts = recorder.finish(&fixture.machine).watts.unwrap();
+    let shown: Vec<String> = watts.values.iter().map(f64::to_string).collect();
+    assert_eq!((watts.name.as_str(), shown.join(" ").as_str()), ("plug", "NaN NaN 21 NaN 23"));
+}
+
+/// Counters are looked at twice a second, whatever a plug does.
+#[test]
+fn nobody_waits_for_a_plug() {
+    use crate::power::{Login, SourceSpec};
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let plug = SourceSpec::Tasmota { address, channel: 0, login: Login::default() };
+    let sources = Sources::new(&Fixture::new("").machine, &[plug], &[], None);
+    let sampler = Sampler::start(&Machine::this(), Instant::now(), Some(Arc::new(Mutex::new(sources))));
+    sampler.look();
+    std::thread::sleep(INTERVAL * 6);
+    let samples = sampler.end();
+    assert!(samples.at_ms.len() >= 3, "{:?}", samples.at_ms);
+}
+
 #[test]
 fn watts_of_parts_are_not_called_those_of_the_machine() {
-    use crate::power::{Reading, Scope};
+    use crate::power::{Basis, Reading, Readout, Scope};
     let reading = |of: &str, scope, basis, watts| Reading {
         source: "rapl".to_owned(),
         of: of.to_owned(),
@@ -94,6 +125,6 @@ fn watts_of_parts_are_not_called_those_of_the_machine() {
         reading("the machine", Scope::Board, Basis::Estimated, 50.0),
     ];
     let readout = Readout { readings: parts, ..Readout::default() };
-    assert_eq!(chosen(&readout), Some(("only processor, memory".to_owned(), 14.0)));
-    assert_eq!(chosen(&Readout::default()), None);
+    assert_eq!(watts::chosen(&readout), Some(("only processor, memory".to_owned(), 14.0)));
+    assert_eq!(watts::chosen(&Readout::default()), None);
 }

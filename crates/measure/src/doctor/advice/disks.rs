@@ -74,6 +74,8 @@ pub(super) fn disks(described: &Described, measured: &Measured) -> Vec<Candidate
 fn more_disks(described: &Described, measured: &Measured) -> Option<Candidate> {
     let shape = described.shape(measured);
     let now = count(&used(described, measured));
+    // One by itself is as fast beside another.
+    (now > 1 || measured.path != Path::Disks).then_some(())?;
     let group = now / shape.groups.max(1);
     let more = match shape.layout {
         // Pairs, or whole groups: a disk beside them has nobody to be a copy of.

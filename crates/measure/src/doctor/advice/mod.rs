@@ -93,10 +93,27 @@ pub(super) fn help(described: &Described, findings: &[Finding]) -> Vec<Advice> {
             }
         }
     }
+    if advice.is_empty() {
+        advice.extend(below(described, findings));
+    }
     advice.sort_by(|a, b| b.gain_percent.total_cmp(&a.gain_percent).then(a.means.cmp(&b.means)));
     drop_dearer(&mut advice);
     advice.truncate(ADVICE_MAX);
     advice
+}
+
+/// Where nothing helps what people feel, because it is not explained: a link that was proven to be a limit further down is
+/// in its way once that is.
+fn below(described: &Described, findings: &[Finding]) -> Vec<Advice> {
+    let unexplained = |f: &&Finding| matches!(f.cause, Cause::Unexplained);
+    if !findings.iter().any(|f| unexplained(&f)) {
+        return Vec::new();
+    }
+    let link = |f: &&Finding| matches!(&f.cause, Cause::Stage(stage) if stage.kind == StageKind::Link);
+    let all = findings.iter().filter(link).flat_map(|f| {
+        candidates(described, f, findings).into_iter().filter_map(|candidate| weigh(f, &candidate)).collect::<Vec<_>>()
+    });
+    all.collect()
 }
 
 /// A faster network that brings no more than a slower one is not worth naming.

@@ -1,7 +1,7 @@
 //! Less work for a processor, or more of it.
 
 use super::{Candidate, Means, candidate, forget_busy};
-use crate::doctor::describe::{Described, Measured, Path, Side};
+use crate::doctor::describe::{Described, Layout, Measured, Path, Side};
 use crate::doctor::stages::{Stage, StageKind};
 use crate::doctor::suspects::{IRQ_PERCENT, STEAL_PERCENT, THROTTLED_PERCENT};
 
@@ -10,10 +10,15 @@ const CLIENT: &[Side] = &[Side::Client];
 
 pub(super) fn at_processor(described: &Described, measured: &Measured) -> Vec<Candidate> {
     let mut all = Vec::new();
+    let parity = matches!(described.shape(measured).layout, Layout::Raid5 | Layout::Raid6);
     if let Some(at_most) = spread_over(measured, &measured.cores_percent) {
         let how = match measured.path {
             Path::Share => {
                 "mount -o nconnect=4 ... (NFS), multichannel (SMB), more server threads; IRQs of the card off cpu0: larder doctor --fix"
+            }
+            // One thread of its own computes parity, however many write.
+            _ if measured.what.writes() && parity => {
+                "echo 4 > /sys/block/mdX/md/group_thread_count (md); elsewhere more jobs at once"
             }
             _ => "more jobs at once, so that more than one core works",
         };

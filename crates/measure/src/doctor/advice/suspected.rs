@@ -66,10 +66,20 @@ pub(super) fn suspected(
         }
         "host-steals" => vec![calmer_host(described, measured)],
         "throttled" => not_throttled(described, measured).into_iter().collect(),
+        "reads-before-writes" => {
+            let how = "echo 8192 > /sys/block/mdX/md/stripe_cache_size; mdadm --grow --bitmap=none /dev/mdX, then --bitmap=internal --bitmap-chunk=128M; of a controller: its write-back cache, with a battery";
+            let after = forget(described, STORAGE);
+            let whole = candidate("whole stripes at a time", Means::Command, how, after, measured);
+            std::iter::once(whole).chain(as_fast_as_described(described, measured)).collect()
+        }
         "degraded" => rebuilt(described, measured).into_iter().collect(),
         "disks-wait" => {
             let mut all = disks(described, measured);
-            all.extend(as_fast_as_described(described, measured));
+            if let Some(as_described) = as_fast_as_described(described, measured) {
+                // More of what gives so little gives as little.
+                all.retain(|one| !one.what.ends_with(" more"));
+                all.push(as_described);
+            }
             all
         }
         "rung-below" => {

@@ -6,6 +6,7 @@ use larder_base::units::ByteSize;
 
 use super::raw::COUNT_MAX;
 use super::{BadDescription, Described, Layout, Measured, Path};
+use crate::bench::show::words;
 
 type Result<T> = std::result::Result<T, BadDescription>;
 
@@ -22,6 +23,7 @@ pub(super) fn check(described: &Described) -> Result<()> {
     if longest.into_iter().any(|n| n > COUNT_MAX) {
         return senseless("the description is too long");
     }
+    seen(d)?;
     once("disk", d.disks.iter().map(|d| &d.name))?;
     once("link", d.links.iter().map(|l| &l.name))?;
     once("client", d.clients.iter().map(|c| &c.name))?;
@@ -47,6 +49,29 @@ fn memory(whose: &str, bytes: Option<u64>) -> Result<()> {
         Some(bytes) => senseless(format!("memory of {whose} is {}: is the unit right? Write 8GiB", ByteSize(bytes))),
         None => Ok(()),
     }
+}
+
+/// Names are shown on terminals, and two that look alike would be two things.
+fn seen(d: &Described) -> Result<()> {
+    let networks =
+        d.network.iter().map(|n| ("network", &n.name)).chain(d.upgrades.iter().map(|n| ("upgrade", &n.name)));
+    let others = d.links.iter().map(|l| ("link", &l.name)).chain(d.clients.iter().map(|c| ("client", &c.name)));
+    let work = d.work.iter().map(|w| ("work", &w.name));
+    let with = d.measured.iter().filter_map(|m| Some(("program (with =)", m.with.as_ref()?)));
+    let disks = d.disks.iter().map(|disk| ("disk", &disk.name));
+    let all = std::iter::once(("box", &d.name)).chain(disks).chain(networks).chain(others).chain(work).chain(with);
+    for (kind, name) in all {
+        let shown = words::clean(name);
+        if shown.is_empty() {
+            return senseless(format!("a {kind} has an empty name: what is it called?"));
+        }
+        if shown != name.trim() {
+            return senseless(format!(
+                "the name of the {kind} '{shown}' has characters that cannot be seen, or no end: write it without them"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// `1 disk`, `2 disks`.

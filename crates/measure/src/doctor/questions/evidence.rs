@@ -67,6 +67,38 @@ pub(super) fn clients_here(described: &Described) -> Vec<Question> {
     })
 }
 
+/// What is sent again was sent, and on the machine itself nothing is.
+pub(super) fn segments_here(described: &Described) -> Vec<Question> {
+    each(described, |at, m| {
+        let here = matches!(m.path, Path::Disks | Path::Local);
+        let again = m.how.retransmits_percent.filter(|again| here && *again > 0.0)?;
+        let text = format!(
+            "{} has retransmits = {again}, and on the machine itself nothing is sent: was it over the network (path = \"share\"), or were they another program's segments?",
+            path_words(m)
+        );
+        Some(Question { code: "segments-here", text, measured: Some(at) })
+    })
+}
+
+/// From here on somebody else's use of disks is felt while they have no part in it.
+const DISKS_BUSY_PERCENT: f64 = 50.0;
+const DISKS_WAITED_PERCENT: f64 = 25.0;
+
+/// A wire is measured from memory to memory.
+pub(super) fn disks_beside_wire(described: &Described) -> Vec<Question> {
+    each(described, |at, m| {
+        let how = |field, percent: Option<f64>, least| Some((field, percent.filter(|p| *p >= least)?));
+        let (field, percent) = how("disk_busy", m.how.disk_busy_percent, DISKS_BUSY_PERCENT)
+            .or_else(|| how("iowait", m.how.iowait_percent, DISKS_WAITED_PERCENT))
+            .filter(|_| m.path == Path::Net)?;
+        let text = format!(
+            "{} has {field} = {percent:.0}, and no disk takes part in that: what else was running, or was it a share (path = \"share\")?",
+            path_words(m)
+        );
+        Some(Question { code: "disks-beside-wire", text, measured: Some(at) })
+    })
+}
+
 pub(super) fn blocks_beyond_files(described: &Described) -> Vec<Question> {
     each(described, |at, m| {
         let (block, file) = (m.how.block_bytes?, m.file_bytes?);

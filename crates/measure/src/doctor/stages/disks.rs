@@ -314,12 +314,14 @@ fn together(
         Some(Layout::Mirror) => (sum, "the disks together"),
         Some(layout) if layout.is_raidz() && random => {
             let touched = touched(described, n / groups, layout);
+            let whole = touched >= n / groups - f64::from(layout.parity());
             let how = match touched > 1.0 {
-                true => "one disk, the slowest: each record of a RAIDZ lies on all of them",
+                _ if groups > 1.0 && whole => "one disk of each group, the slowest",
+                true if whole => "one disk, the slowest: each record of a RAIDZ lies on all of them",
+                true => "the disks, of which each small record of a RAIDZ takes several",
                 false => "the disks together: a record fits on one",
             };
-            let all = if touched >= n / groups - f64::from(layout.parity()) { groups } else { n / touched };
-            (slowest * all, if groups > 1.0 { "one disk of each group, the slowest" } else { how })
+            (slowest * if whole { groups } else { n / touched }, how)
         }
         Some(layout @ (Layout::Raid5 | Layout::Raid6)) if random && writes => {
             // Old data and parity are read before the new are written: 4 operations for RAID 5, 6 for RAID 6.
@@ -369,6 +371,14 @@ fn unlucky(described: &Described, measured: &Measured, used: &[(&Disk, u32)], ra
         Layout::Raid5 | Layout::Raid6 if measured.what == What::RandomRead => Some(n * slowest),
         _ => None,
     }
+}
+
+/// Whether each request takes all disks of a group, so that many are done no sooner than one after the other.
+pub(in crate::doctor) fn takes_all(described: &Described, measured: &Measured, used: &[(&Disk, u32)]) -> bool {
+    let groups = f64::from(described.shape(measured).groups).max(1.0);
+    let disks = f64::from(count(used)) / groups;
+    let raidz = layout(described, measured, used).filter(|layout| layout.is_raidz());
+    raidz.is_some_and(|layout| touched(described, disks, layout) >= disks - f64::from(layout.parity()))
 }
 
 /// How many disks of a RAIDZ group hold a part of one record, in sectors of 4 KiB.

@@ -16,7 +16,7 @@ mod links;
 mod network;
 
 pub(super) use below::{SIDE_BY_SIDE, asked_as_hard, comparable};
-pub(super) use disks::{Slowest, allows_at_most, figure_of_wire, slowest, through_wire, without_wire};
+pub(super) use disks::{Slowest, allows_at_most, figure_of_wire, slowest, takes_all, through_wire, without_wire};
 pub(super) use links::{figure_of_link, link_of};
 pub(super) use network::{WINDOW, client_of, slower_rung};
 

@@ -6,7 +6,7 @@ use super::{Case, MUCH, at_disks, nearly, over_network, said, stands_at_disks};
 use crate::doctor::describe::{Caching, Disk, Layout, Measured, Path, What};
 use crate::doctor::limits::DiskKind;
 use crate::doctor::misleading::misleading;
-use crate::doctor::stages::{PROOF_SHARE, StageKind, count, layout, used};
+use crate::doctor::stages::{PROOF_SHARE, StageKind, count, layout, takes_all, used};
 use crate::doctor::words::{bytes_words, rate_words};
 
 /// A disk with capacitors answers a flush in a few hundredths of this.
@@ -57,14 +57,15 @@ pub(super) fn one_in_flight(case: &Case) -> Option<(String, String)> {
     let depth = how.in_flight.filter(|n| *n >= DEEP && case.measured.path != Path::Net)?;
     let per_s = per_s(case.measured)?;
     let disks = used(case.described, case.measured);
-    // All disks of a RAIDZ work at one request, so that many are done no sooner.
-    let all = layout(case.described, case.measured, &disks).is_some_and(Layout::is_raidz);
-    (!all).then_some(())?;
+    (!takes_all(case.described, case.measured, &disks)).then_some(())?;
     let slowest = |time: fn(&Disk) -> Option<f64>| disks.iter().filter_map(|(d, _)| time(d)).reduce(f64::max);
     let disk = match how.sync && case.measured.what.writes() {
         true => slowest(|d| d.flush_s),
         false => slowest(|d| d.latency_s).filter(|_| case.measured.what != What::Write),
     };
+    // Of hard disks only one works at a time then.
+    let alone = || slowest(at_random).filter(|_| count(&disks) > 1 && case.measured.what == What::RandomRead);
+    let disk = disk.or_else(alone);
     let each = how.latency_s.or(disk.map(|disk| disk + round_trip_s(case)))?;
     ABOUT.contains(&(per_s * each)).then_some(())?;
     let why = format!(
@@ -73,6 +74,11 @@ pub(super) fn one_in_flight(case: &Case) -> Option<(String, String)> {
         each * 1e3
     );
     said(&format!("one request at a time, though {depth:.0} were meant"), why)
+}
+
+/// A head that is at one place at a time: what it does in a second says how long each takes.
+fn at_random(disk: &Disk) -> Option<f64> {
+    disk.random_read.filter(|_| disk.kind.is_some_and(DiskKind::turns)).map(|per_s| 1.0 / per_s)
 }
 
 /// How many of the disks can be busy with so few requests.

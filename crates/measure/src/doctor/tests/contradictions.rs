@@ -142,6 +142,19 @@ fn times_and_queues_that_do_not_fit_are_asked_about() {
 }
 
 #[test]
+fn names_can_be_seen() {
+    let wrong = |text: &str, words: &str| {
+        let error = super::Described::parse(text).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    };
+    wrong("name = \"x\\u001b[31m\"\n[[disk]]\nname = \"d\"", "the name of the box 'x [31m'");
+    wrong("name = \"x\"\n[[disk]]\nname = \"a\\u202eb\"", "the name of the disk 'ab'");
+    wrong("name = \"x\"\n[[disk]]\nname = \" \"", "a disk has an empty name");
+    wrong(&format!("name = \"{}\"\n[[disk]]\nname = \"d\"", "x".repeat(9999)), "no end");
+    assert!(super::Described::parse("name = \"Kühlschrank ❄ 日本\"\n[[disk]]\nname = \"Платте\"").is_ok());
+}
+
+#[test]
 fn windows_hold_what_they_hold() {
     let network = "[network]\nname = \"gigabit\"\nround_trip = \"10ms\"\nwindow = \"64KiB\"\n";
     let net = |jobs: u32| measured("network", "read", &format!("rate = \"800Mbit/s\"\njobs = {jobs}"));
@@ -163,6 +176,15 @@ fn what_stands_beside_a_figure_goes_with_it() {
     let client = "[[client]]\nname = \"mac\"\n";
     let here = measured("local", "read", "rate = \"100MB/s\"\nclient = \"mac\"");
     check(&format!("{HDD}{client}{here}"), "client-here", &["client = \"mac\"", "path = \"share\""]);
+    let lost =
+        |path: &str, percent: f64| measured(path, "read", &format!("rate = \"100MB/s\"\nretransmits = {percent}"));
+    check(&format!("{HDD}{}", lost("local", 4.0)), "segments-here", &["retransmits = 4,", "path = \"share\""]);
+    check(&format!("{HDD}{}", lost("disks", 0.5)), "segments-here", &["retransmits = 0.5"]);
+    assert!(diagnosis(&format!("{HDD}{}", lost("local", 0.0))).questions.is_empty());
+    let wire = |field: &str| measured("network", "read", &format!("rate = \"600Mbit/s\"\n{field}"));
+    check(&format!("{HDD}{GIGABIT}{}", wire("disk_busy = 80")), "disks-beside-wire", &["disk_busy = 80", "what else"]);
+    check(&format!("{HDD}{GIGABIT}{}", wire("iowait = 40")), "disks-beside-wire", &["iowait = 40"]);
+    assert!(diagnosis(&format!("{HDD}{GIGABIT}{}", wire("disk_busy = 8"))).questions.is_empty());
     let block = measured("local", "read", "rate = \"100MB/s\"\nblock = \"1GiB\"\nfile = \"1MiB\"");
     check(&format!("{HDD}{block}"), "block-beyond-file", &["1.00 GiB", "1.00 MiB"]);
 }

@@ -8,6 +8,7 @@ mod held;
 mod judged;
 mod machine;
 mod rare;
+mod together;
 mod unseen;
 mod waiting;
 

@@ -115,9 +115,9 @@ const BOXES: &[Box] = &[
             measured = [{ path = "network", what = "write", rate = "940Mbit/s" },
                         { path = "local", what = "write", rate = "75MB/s", cores = [30, 20, 10, 10], disk_busy = 98 },
                         { path = "share", what = "write", rate = "70MB/s" }]"#,
-        says: &["the disks (the storage as measured"],
+        says: &["RAID 5, which reads before it writes (the storage as measured"],
         never: &["chipset"],
-        fix: "the disks as fast as they are described",
+        fix: "whole stripes at a time",
     },
     // What is usual of a card needs no bad cable, and what memory answered is told.
     Box {

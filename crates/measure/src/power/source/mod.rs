@@ -149,8 +149,8 @@ impl Sources {
     /// Reads everything. Counters give watts from the second reading on: `now` is the time since some beginning.
     pub fn read(&mut self, now: Duration) -> Readout {
         let mut readout = Readout::default();
-        for source in &mut self.sources {
-            match source.read(&self.machine, now) {
+        for answer in self.answers(now) {
+            match answer {
                 Ok(readings) => readout.readings.extend(readings),
                 Err(error) => readout.faults.push(error),
             }
@@ -158,6 +158,26 @@ impl Sources {
         readout.readings.extend(self.model.as_mut().and_then(|model| model.read(&self.machine)));
         readout.total = total(&readout.readings);
         readout
+    }
+
+    /// Of several plugs that are gone only one time-out is waited for.
+    fn answers(&mut self, now: Duration) -> Vec<Result<Vec<Reading>, SourceError>> {
+        let machine = &self.machine;
+        if self.sources.iter().filter(|source| matches!(source, Source::Named(_))).count() < 2 {
+            return self.sources.iter_mut().map(|source| source.read(machine, now)).collect();
+        }
+        std::thread::scope(|scope| {
+            let ask = |source| scope.spawn(move || Source::read(source, machine, now));
+            let asked: Vec<_> = self.sources.iter_mut().map(ask).collect();
+            asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        })
+    }
+
+    /// The first look of counters, which give watts only from the second on. Nobody else is asked.
+    pub fn begin(&mut self) {
+        for source in self.sources.iter_mut().filter(|source| matches!(source, Source::Rapl(_))) {
+            let _ = source.read(&self.machine, Duration::ZERO);
+        }
     }
 
     /// What a person typed for a source that was locked (`source_name` of its error).

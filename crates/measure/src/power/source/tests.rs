@@ -288,3 +288,22 @@ fn a_virtual_machine_has_no_watts_but_those_of_named_parts() {
     let sources = Sources::new(&fixture.machine, &[], &parts, Some(0.8));
     assert_eq!(sources.estimate().map(|p| (p.idle_watts, p.load_watts, p.estimated)), Some((10.0, 25.0, true)));
 }
+
+#[test]
+fn plugs_that_are_gone_are_waited_for_together() {
+    let silent: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let plugs: Vec<SourceSpec> = silent
+        .iter()
+        .map(|listener| {
+            let address = listener.local_addr().unwrap().to_string();
+            SourceSpec::Tasmota { address, channel: 0, login: Login::default() }
+        })
+        .collect();
+    let mut sources = Sources::new(&Fixture::new("").machine, &plugs, &[], None);
+    let begun = std::time::Instant::now();
+    sources.begin();
+    let found = sources.read(Duration::from_millis(500));
+    assert_eq!(found.faults.len(), 3, "{:#?}", found.faults);
+    assert!(found.faults.iter().all(|fault| fault.why.contains("does not answer in time")), "{:#?}", found.faults);
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+}

@@ -84,6 +84,23 @@ pub(crate) fn figure(figure: &Figure, level: u8) -> String {
     text
 }
 
+/// Escaped. A path, which is a word of several slashes, may be broken after one: so no folder's name is.
+pub(crate) fn wrapped(text: &str) -> String {
+    let word = |word: &str| {
+        let is_path = word.matches('/').count() > 1;
+        let mut broken = String::new();
+        for (n, part) in word.split('/').enumerate() {
+            // Neither between two slashes nor after the one that a path begins with.
+            let here = is_path && n > 0 && !part.is_empty() && !broken.is_empty();
+            broken.push_str(if n > 0 { "/" } else { "" });
+            broken.push_str(if here { "<wbr>" } else { "" });
+            broken.push_str(&escape(part));
+        }
+        broken
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
 pub(crate) fn grid(grid: &Grid) -> String {
     let mut text =
         String::from("<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table\"><table><thead><tr>");
@@ -93,7 +110,7 @@ pub(crate) fn grid(grid: &Grid) -> String {
         text.push_str("<tr>");
         for (n, cell) in row.iter().enumerate() {
             let tag = if n == 0 { "th scope=\"row\"" } else { "td" };
-            text.push_str(&format!("<{tag}>{}</{}>", escape(cell), if n == 0 { "th" } else { "td" }));
+            text.push_str(&format!("<{tag}>{}</{}>", wrapped(cell), if n == 0 { "th" } else { "td" }));
         }
         text.push_str("</tr>");
     }

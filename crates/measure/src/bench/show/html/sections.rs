@@ -1,6 +1,6 @@
 //! What a report has, from its headline to its data.
 
-use super::{Page, escape, figure, grid};
+use super::{Page, escape, figure, grid, wrapped};
 use crate::bench::result::{BenchResult, Layer, Run};
 use crate::bench::show::figures::{self, Chapter, Figure, Grid};
 use crate::bench::show::text::{UNITS, all_notes, far_end, machine, method, urgency};
@@ -46,7 +46,7 @@ fn section(page: &mut Page, id: &str, title: &str, inside: impl FnOnce(&mut Page
 }
 
 fn header(result: &BenchResult, page: &mut Page) {
-    page.push(&format!("<header><p class=\"what\">larder bench</p><h1>{}</h1>", escape(&result.title)));
+    page.push(&format!("<header><p class=\"what\">larder bench</p><h1>{}</h1>", wrapped(&result.title)));
     page.push(&format!("<p class=\"lead\">{}</p>", escape(&view::headline(result))));
     page.push("<dl>");
     let interrupted = result.interrupted.then(|| "cut short by a person or an error; what is there is good".to_owned());
@@ -88,8 +88,8 @@ fn notes(result: &BenchResult, page: &mut Page, id: &str, title: &str, wanted: i
     for (note, whose) in found {
         let (class, sign) =
             if note.misleading { (" class=\"wrong\"", "<strong>Misleading:</strong> ") } else { ("", "") };
-        let of = if whose.is_empty() { String::new() } else { format!(" <em>({})</em>", escape(&whose)) };
-        page.push(&format!("<li{class}>{sign}{}{of}</li>", escape(&note.text)));
+        let of = if whose.is_empty() { String::new() } else { format!(" <em>({})</em>", wrapped(&whose)) };
+        page.push(&format!("<li{class}>{sign}{}{of}</li>", wrapped(&note.text)));
     }
     page.push("</ul></section>");
 }
@@ -184,7 +184,7 @@ fn details(result: &BenchResult, figures: &[Figure], page: &mut Page) {
         for (n, run) in runs.iter().enumerate() {
             let open = if n == opened { " open" } else { "" };
             let value = run.median().map_or(String::new(), |m| view::unit(run).show(m));
-            let (name, work) = (escape(&words::subject(run)), escape(&words::workload(&run.workload)));
+            let (name, work) = (wrapped(&words::subject(run)), escape(&words::workload(&run.workload)));
             page.push(&format!(
                 "<details class=\"run\"{open}><summary><span class=\"layer\">{}</span> {name}: {work} <b>{}</b></summary>",
                 words::layer(run.layer),

@@ -108,6 +108,17 @@ fn empty_results_are_pages_too() {
 }
 
 #[test]
+fn paths_break_between_folders_alone() {
+    let check = |text: &str, expected: &str| assert_eq!(wrapped(text), expected);
+    check("/tmp/a-b/c", "/tmp/<wbr>a-b/<wbr>c");
+    check("all /mnt/a /mnt/b/", "all /mnt/<wbr>a /mnt/<wbr>b/");
+    check("smb://me@nas/data", "smb://<wbr>me@nas/<wbr>data");
+    check("417 MB/s, <b> & /tmp", "417 MB/s, &lt;b&gt; &amp; /tmp");
+    check("/a/<b>/c", "/a/<wbr>&lt;b&gt;/<wbr>c");
+    check("", "");
+}
+
+#[test]
 fn numbers_for_scripts_are_short() {
     let check = |value: f64, expected: &str| assert_eq!(short(value).to_string(), expected);
     check(417_123_456.0, "417100000");
