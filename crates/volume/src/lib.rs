@@ -31,6 +31,7 @@ mod state;
 mod table;
 mod types;
 mod volume;
+mod witness;
 mod xattr;
 
 pub use damage::{DamageReport, DamagedFile, DamagedObject};
@@ -38,6 +39,7 @@ pub use gone::GoneObjects;
 pub use registry::Registry;
 pub use types::*;
 pub use volume::*;
+pub use witness::Witness;
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,6 @@ use larder_base::{Clock, Timestamp};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::broadcast;
 
 use crate::data::{Data, DataParts, DataSettings, InodeSource, Memory};
 use crate::inode::{Inode, InodeCore};
@@ -27,6 +26,7 @@ use crate::reap::Reaps;
 use crate::table::{EntryCache, InodeBudget, InodeTable, VolumeTag};
 use crate::types::*;
 use crate::volume::{Properties, Space, SyncMode};
+use crate::witness::Events;
 
 /// Events that a slow receiver may be behind before it is told that it lost some.
 const EVENTS_MAX: usize = 4096;
@@ -42,7 +42,7 @@ pub(crate) struct State {
     pub(crate) data: Arc<Data>,
     pub(crate) inodes: Arc<InodeTable>,
     pub(crate) entries: Arc<EntryCache>,
-    pub(crate) events: broadcast::Sender<Event>,
+    pub(crate) events: Events,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) verifier: WriteVerifier,
     /// Directories move between directories one at a time, so that no two moves make a loop.
@@ -134,7 +134,7 @@ impl State {
                 data,
                 inodes,
                 entries: parts.entries,
-                events: broadcast::channel(EVENTS_MAX).0,
+                events: Events::new(EVENTS_MAX),
                 clock: parts.clock,
                 verifier: WriteVerifier(rand::random()),
                 moves: tokio::sync::Mutex::new(()),
@@ -208,10 +208,7 @@ impl State {
     }
 
     pub(crate) fn send(&self, event: impl FnOnce() -> Event) {
-        if self.events.receiver_count() > 0 {
-            // Nobody listens any more: nothing is lost.
-            let _ = self.events.send(event());
-        }
+        self.events.send(event);
     }
 
     /// A number that was never used, and its generation: unpredictable, so that handles cannot be guessed.

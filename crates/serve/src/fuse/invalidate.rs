@@ -3,7 +3,8 @@
 //! The kernel caches names, attributes and pages for long (the mount has [`super::ENTRY_TTL`] and
 //! [`super::ATTR_TTL`]), because it is told of every change that did not come through itself.
 //!
-//! V1. What another origin changed is invalidated as soon as its event arrives.
+//! V1. What another origin changed is invalidated as soon as its event arrives, and its answer waits for that: who has it
+//!     and looks by the mount sees the change.
 //! V2. A reply computed before a change may be taken in by the kernel after the invalidation: the kernel
 //!     discards it where it already knew the inode or holds the directory's lock, and not where the inode was new
 //!     to it. Each invalidation is therefore repeated once, [`REPEAT_AFTER`] later, which outlasts that moment.
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fuser::{INodeNo, Notifier};
-use larder_volume::{Event, Ino};
+use larder_volume::{Event, Ino, Witness};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,8 @@ pub(super) struct Invalidator {
     pub(super) epoch_device: Option<OwnedFd>,
     pub(super) known: Arc<Known>,
     pub(super) events: broadcast::Receiver<Event>,
+    /// Others' answers wait for it (V1).
+    pub(super) witness: Witness,
     /// What the mount itself found out to be stale.
     pub(super) own: mpsc::Receiver<Stale>,
     pub(super) own_lost: Arc<AtomicBool>,
@@ -58,7 +61,7 @@ impl Invalidator {
     /// Runs until the mount ends; on a thread of its own (V3).
     pub(super) fn run(mut self, runtime: &tokio::runtime::Handle) {
         let mut repeats: VecDeque<(Instant, Stale)> = VecDeque::new();
-        while let Some(batch) = runtime.block_on(self.next(repeats.front().map(|(at, _)| *at))) {
+        while let Some((batch, events)) = runtime.block_on(self.next(repeats.front().map(|(at, _)| *at))) {
             let due = Instant::now();
             while repeats.front().is_some_and(|(at, _)| *at <= due) {
                 if let Some((_, stale)) = repeats.pop_front() {
@@ -73,11 +76,14 @@ impl Invalidator {
                 }
                 Batch::Some(stale) => stale.into_iter().for_each(|stale| self.tell_twice(stale, &mut repeats)),
             }
+            if events > 0 {
+                self.witness.saw(events);
+            }
         }
     }
 
-    /// The next things to invalidate; `None` when the mount ends.
-    async fn next(&mut self, repeat_at: Option<Instant>) -> Option<Batch> {
+    /// The next things to invalidate, and how many events said so; `None` when the mount ends.
+    async fn next(&mut self, repeat_at: Option<Instant>) -> Option<(Batch, u64)> {
         let repeat = async {
             match repeat_at {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -88,15 +94,15 @@ impl Invalidator {
             biased;
             () = self.stop.cancelled() => None,
             event = self.events.recv() => match event {
-                Ok(event) => Some(Batch::Some(stale_by(&event, self.origin))),
-                Err(RecvError::Lagged(_)) => Some(Batch::Everything),
+                Ok(event) => Some((Batch::Some(stale_by(&event, self.origin)), 1)),
+                Err(RecvError::Lagged(lost)) => Some((Batch::Everything, lost)),
                 Err(RecvError::Closed) => None,
             },
             own = self.own.recv() => own.map(|stale| match self.own_lost.swap(false, Ordering::AcqRel) {
-                true => Batch::Everything,
-                false => Batch::Some(vec![stale]),
+                true => (Batch::Everything, 0),
+                false => (Batch::Some(vec![stale]), 0),
             }),
-            () = repeat => Some(Batch::Nothing),
+            () = repeat => Some((Batch::Nothing, 0)),
         }
     }
 

@@ -103,7 +103,7 @@ impl FuseMount {
         let dir = unmount::mountable(dir)?;
         let origin = next_origin();
         let volume = volume.with_origin(origin);
-        let events = volume.events();
+        let (events, witness) = volume.witness();
         let (own_stale, own) = mpsc::channel(OWN_STALE_MAX);
         let session = Arc::new(Session::new(volume, runtime.clone(), own_stale, options.read_only));
         let operations = Operations { session: session.clone() };
@@ -119,6 +119,7 @@ impl FuseMount {
             epoch_device,
             known: session.known.clone(),
             events,
+            witness,
             own,
             own_lost: session.own_stale_lost.clone(),
             stop: stop.clone(),

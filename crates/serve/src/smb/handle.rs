@@ -63,6 +63,7 @@ impl Handle for FileHandle {
         let _op = self.core.stats.begin(Op::Write);
         let len = data.len() as u32;
         self.core.volume.write(&self.who, self.ino, offset, vec![data], Stability::Unstable).await.or_status()?;
+        self.core.volume.told().await;
         self.core.stats.written(len);
         Ok(len)
     }
@@ -130,6 +131,7 @@ impl Handle for FileHandle {
         }
         let len = end - range.start;
         self.core.volume.allocate(&self.who, self.ino, range.start, len, AllocateMode::PunchHole).await.or_status()?;
+        self.core.volume.told().await;
         Ok(())
     }
 
@@ -225,6 +227,7 @@ impl FileHandle {
     async fn set(&self, set: SetAttr) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::SetAttributes);
         self.core.volume.setattr(&self.who, self.ino, set).await.or_status()?;
+        self.core.volume.told().await;
         Ok(())
     }
 

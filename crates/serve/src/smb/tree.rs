@@ -376,6 +376,9 @@ impl ShareBackend for Tree {
         let _op = self.core.stats.begin(Op::Open);
         for _ in 0..RACES_MAX {
             if let Attempt::Opened(handle, action) = self.open_once(path, &opts).await? {
+                if action != OpenAction::Opened {
+                    self.core.volume.told().await;
+                }
                 return Ok((handle, action));
             }
         }
@@ -386,13 +389,17 @@ impl ShareBackend for Tree {
         let _op = self.core.stats.begin(Op::Remove);
         let Some((dir, name)) = self.parent(path).await? else { return Err(SmbError::AccessDenied) };
         let (attr, stored) = self.core.find_stored(&self.who, dir.id.ino, name).await.or_status()?;
-        self.remove(dir.id.ino, attr, &stored).await
+        self.remove(dir.id.ino, attr, &stored).await?;
+        self.core.volume.told().await;
+        Ok(())
     }
 
     async fn unlink_opened(&self, path: &SmbPath, file_index: u64) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Remove);
         let (dir, attr, stored) = self.find_opened(path.components(), Ino(file_index)).await.or_status()?;
-        self.remove(dir, attr, &stored).await
+        self.remove(dir, attr, &stored).await?;
+        self.core.volume.told().await;
+        Ok(())
     }
 
     async fn rename(&self, from: &SmbPath, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
@@ -402,7 +409,9 @@ impl ShareBackend for Tree {
             return Err(SmbError::AccessDenied);
         };
         let (attr, stored) = self.core.find_stored(&self.who, from_dir.id.ino, from_name).await.or_status()?;
-        self.rename_onto((from_dir.id.ino, stored, attr), (to_dir.id.ino, to_name), replace_if_exists).await
+        self.rename_onto((from_dir.id.ino, stored, attr), (to_dir.id.ino, to_name), replace_if_exists).await?;
+        self.core.volume.told().await;
+        Ok(())
     }
 
     async fn link(&self, _from: &SmbPath, file_index: u64, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {

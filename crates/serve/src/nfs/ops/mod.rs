@@ -130,6 +130,9 @@ async fn carry_out(call: &mut Call) -> Reply {
     begin_accepted(&mut w, call.xid, AcceptStat::Success);
     let mut answer = Answer { w, data: Vec::new(), data_bytes: 0 };
     let outcome = procedure(call, &mut answer).await;
+    if call.proc.modifies() {
+        call.volume().told().await;
+    }
     if let Err(fail) = &outcome {
         let after = match fail {
             Fail::Garbage | Fail::Status(Status::Stale) => None,
