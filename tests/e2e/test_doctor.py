@@ -184,6 +184,15 @@ def verdict(file, inside=()):
     return found
 
 
+def undisturbed(bench):
+    """What `bench` measures and the doctor says of it; measured again when this machine's own host was what it named."""
+    for _ in range(4):
+        file, found = bench()
+        if "virtual machine's host" not in found["verdict"]:
+            break
+    return file, found
+
+
 class Served(Larder):
     """A larder that a command's beginning starts: in a network namespace, in a control group, on one core."""
 
@@ -226,9 +235,13 @@ def test_a_shaped_wire_is_named(folder):
         here, there = (["ip", "netns", "exec", space] for space in (near, far))
         server = stack.enter_context(Served(folder, there, address))
         port = stack.enter_context(listening(there))
-        file = measure(folder, "all", "--host", address, "--port", port, "--share", server.url, "--size", "32M", "--seconds", "2",
-                       "--only", "read,write,send,receive", inside=here)
-        found = verdict(file, here)
+
+        def bench():
+            file = measure(folder, "all", "--host", address, "--port", port, "--share", server.url, "--size", "32M", "--seconds", "2",
+                           "--only", "read,write,send,receive", inside=here)
+            return file, verdict(file, here)
+
+        file, found = undisturbed(bench)
     runs = json.loads(file.read_text())["runs"]
     assert {run["layer"] for run in runs} == {"net", "share"}
     assert all(5e6 < run["repeats"][0]["bytes_per_s"] < 12.5e6 for run in runs)
@@ -241,19 +254,28 @@ def test_a_shaped_wire_is_named(folder):
 def test_a_limited_processor_is_named(folder):
     """A larder that may use a twentieth of a core."""
     limits = lambda unified: {"cpu.max": "5000 100000"} if unified else {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "5000"}
-    with control_group("cpu", limits) as inside, Served(folder, inside) as server:
-        file = measure(folder, "share", server.url, "--size", "64M", "--seconds", "3", "--only", "random-read,random-write")
-    # The server is gone: what the bench saw is enough.
-    found = verdict(file)
+
+    def bench():
+        with control_group("cpu", limits) as inside, Served(folder, inside) as server:
+            file = measure(folder, "share", server.url, "--size", "64M", "--seconds", "3", "--only", "random-read,random-write")
+        # The server is gone: what the bench saw is enough.
+        return file, verdict(file)
+
+    _, found = undisturbed(bench)
     assert "the part of the processor that a control group allows" in found["verdict"], found["verdict"]
     assert f"the quota of {Path(binary()).name} (pid " in found["verdict"] and "0.05 cores" in found["verdict"], found["verdict"]
 
 
 def test_a_busy_core_is_named(folder):
     """A larder and its client that have one core, of several."""
-    with Served(folder, ["taskset", "-c", "0"]) as server:
-        file = measure(folder, "share", server.url, "--size", "64M", "--seconds", "3", "--only", "random-read", inside=["taskset", "-c", "0"])
-    found = verdict(file)
+    core = ["taskset", "-c", "0"]
+
+    def bench():
+        with Served(folder, core) as server:
+            file = measure(folder, "share", server.url, "--size", "64M", "--seconds", "3", "--only", "random-read", inside=core)
+        return file, verdict(file)
+
+    _, found = undisturbed(bench)
     assert "capped by the processor" in found["verdict"], found["verdict"]
 
 
@@ -286,8 +308,12 @@ def throttled_disk(folder, size_bytes, rate, ways):
 def test_a_throttled_disk_is_named(folder):
     """By itself and as what is mounted there."""
     with throttled_disk(folder, 512 << 20, 8_000_000, ("read", "write")) as (mount, inside):
-        file = measure(folder, "all", mount, "--no-pool", "--share", mount, "--size", "16M", "--seconds", "3", "--only", "read", inside=inside)
-    found = verdict(file)
+
+        def bench():
+            file = measure(folder, "all", mount, "--no-pool", "--share", mount, "--size", "16M", "--seconds", "3", "--only", "read", inside=inside)
+            return file, verdict(file)
+
+        file, found = undisturbed(bench)
     runs = json.loads(file.read_text())["runs"]
     assert [run["layer"] for run in runs] == ["disk", "share"] and all(run["repeats"][0]["bytes_per_s"] < 10e6 for run in runs)
     assert "capped by the disk itself" in found["verdict"], found["verdict"]

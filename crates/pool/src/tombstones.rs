@@ -10,8 +10,12 @@
 //!     use: what it holds is believed again only where it is in sync.
 //! T2. One tombstone holds a whole segment of the journal. So they are swept also when segments in use are
 //!     many, whatever they are in use for, and before other users of the journal have to wait.
+//! T3. Where the journal takes nothing, a version loses its names first, as if it had never been finished (O2), and all disks
+//!     are synced before the first shard is unlinked: fewer than `k` shards would be damage. Versions before it are gone
+//!     for good by then.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -24,9 +28,10 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::error::PoolError;
-use crate::index::Object;
+use crate::index::{Grave, Object};
 use crate::journal::Journal;
-use crate::shard::Reader;
+use crate::member::MemberDisk;
+use crate::shard::{self, Reader};
 
 pub const STREAM: &str = "larder-tombstones";
 /// Tombstones are swept when there are so many, or when they take an eighth of the journal.
@@ -116,21 +121,18 @@ impl Tombstones {
             }
             recorded
         };
-        let versions: Vec<Weak<Object>> = objects.iter().flat_map(Object::and_older).collect();
-        drop(objects);
         core.members.iter().for_each(|member| member.unmark_full());
         if !recorded {
-            wait_for_readers(&versions).await;
-        }
-        if !recorded || core.graveyard.backlog() > BACKLOG_MAX || core.is_tight() {
-            core.graveyard.barrier().await;
-            core.members.iter().for_each(|member| member.forget_space());
-        }
-        if !recorded {
-            let gone = core.blocking(settle_unlinks).await? && !is_read(&versions);
+            let gone = delete_unrecorded(core, objects).await?;
             check_enough(core)?;
             if !gone {
                 return Err(cannot(core));
+            }
+        } else {
+            drop(objects);
+            if core.graveyard.backlog() > BACKLOG_MAX || core.is_tight() {
+                core.graveyard.barrier().await;
+                core.members.iter().for_each(|member| member.forget_space());
             }
         }
         if self.is_due(core) {
@@ -284,16 +286,55 @@ fn cannot(core: &Core) -> PoolError {
     PoolError::CannotWrite { pool: core.name.clone(), object: "deletes".into(), why }
 }
 
-fn is_read(versions: &[Weak<Object>]) -> bool {
-    versions.iter().any(|version| version.strong_count() > 0)
+fn is_read(object: &Arc<Object>) -> bool {
+    Arc::strong_count(object) > 1 || object.and_older().len() > 1
 }
 
-/// Files that somebody reads are still there (I2).
-async fn wait_for_readers(versions: &[Weak<Object>]) {
+/// T3: deletes what has left the index, to the last sync; whether it is gone for good.
+async fn delete_unrecorded(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Result<bool, PoolError> {
     let since = Instant::now();
-    while is_read(versions) && since.elapsed() < READERS_WAIT_MAX {
+    // Files that somebody reads are still there (I2).
+    while objects.iter().any(is_read) {
+        if since.elapsed() >= READERS_WAIT_MAX {
+            return Ok(false);
+        }
         tokio::time::sleep(READERS_STEP).await;
     }
+    core.graveyard.barrier().await;
+    if !core.blocking(settle_unlinks).await? {
+        return Ok(false);
+    }
+    let unnamed = core.blocking(move |core| unname(core, &objects)).await?;
+    core.graveyard.barrier().await;
+    let gone = core.blocking(settle_unlinks).await?;
+    if gone {
+        core.graveyard.send(unnamed);
+        core.graveyard.barrier().await;
+    }
+    core.members.iter().for_each(MemberDisk::forget_space);
+    Ok(gone)
+}
+
+/// T3: gives the shards temporary names, under which they are to be unlinked. Blocks.
+fn unname(core: &Core, objects: &[Arc<Object>]) -> Vec<Grave> {
+    let mut unnamed = Vec::new();
+    for object in objects {
+        // Not while one of its shards is made anew.
+        let _one = core.repairs.one(object.version);
+        for (index, slot) in object.placed() {
+            let (name, temp) = (object.file_name(index), shard::temp_name(&object.path, object.version, index));
+            let Some(member) = core.member(slot).filter(|member| member.is_writable()) else { continue };
+            let to = temp.clone();
+            match member.io().and_then(|io| core.work.on_disk(&io, move |io| io.rename(&name, &to))) {
+                Ok(()) => {
+                    unnamed.push(Grave { slot, file: temp, version: object.version, index, of: None, is_copy: false });
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => core.write_failed(slot, &error),
+            }
+        }
+    }
+    unnamed
 }
 
 /// Whether no disk that will be believed holds anything of what was unlinked, not even after a crash. Blocks.

@@ -184,6 +184,52 @@ async fn deletes_are_recorded_after_openings_that_found_none() {
     pool.close().await.unwrap();
 }
 
+/// T3. Power is cut anywhere in a delete that the journal does not take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delete_that_the_journal_does_not_take_leaves_no_half_an_object() {
+    for layout in [Layout::Stripe, Layout::Mirror2, Layout::Raidz1] {
+        let mut outcomes = [0; 3];
+        for fuel in 0.. {
+            let bench = Bench::new(3);
+            let pool = bench.create(layout).await;
+            let store = pool.store();
+            for version in [1, 2] {
+                store.put(&Path::from("a"), noise(version, NEW).into()).await.unwrap();
+            }
+            pool.core.graveyard.barrier().await;
+            // No room for its first segment.
+            (0..3).for_each(|disk| bench.faults(disk).fill_up());
+            assert!(pool.log().append("wal", 1, vec![noise(3, 1000).into()]).await.is_err());
+            bench.opener.fuel.store(fuel, SeqCst);
+            let was_deleted = store.delete(&Path::from("a")).await.is_ok();
+            let survived = bench.opener.fuel.load(SeqCst) > 0;
+            drop((store, pool));
+            bench.opener.fuel.store(i64::MAX, SeqCst);
+            (0..3).for_each(|disk| bench.faults(disk).quota_bytes.store(u64::MAX, SeqCst));
+            let pool = bench.open().await;
+            match pool.store().get(&Path::from("a")).await {
+                Ok(got) => {
+                    assert!(!was_deleted, "{layout}, fuel {fuel}: it is back");
+                    assert_eq!(got.bytes().await.unwrap(), noise(2, NEW), "{layout}, fuel {fuel}");
+                    outcomes[0] += 1;
+                }
+                Err(object_store::Error::NotFound { .. }) => outcomes[1 + usize::from(was_deleted)] += 1,
+                Err(error) => panic!("{layout}, fuel {fuel}: {error}"),
+            }
+            pool.repaired().await;
+            pool.core.graveyard.barrier().await;
+            let files: usize = (0..bench.disks.len()).map(|disk| bench.shards(disk).len()).sum();
+            let placed: usize = pool.core.index.read().objects.values().map(|object| object.placed().count()).sum();
+            assert_eq!(files, placed, "{layout}, fuel {fuel}: litter");
+            pool.close().await.unwrap();
+            if survived {
+                break;
+            }
+        }
+        assert!(outcomes.iter().all(|count| *count > 0), "{layout}: {outcomes:?} of none deleted, cut short, deleted");
+    }
+}
+
 /// Runs the workload with power for `fuel` operations; returns what was acknowledged.
 async fn run(store: &dyn ObjectStore) -> [bool; 4] {
     let a = store.put(&Path::from("replaced"), noise(2, NEW).into()).await.is_ok();
