@@ -15,7 +15,7 @@ use larder_api::{
 use larder_base::SystemClock;
 use larder_base::units::ByteSize;
 use larder_pool::{Change, Pool};
-use larder_volume::{Backing, FsError, MemoryBudget, Properties, Registry, Space, Volume};
+use larder_volume::{Backing, FsError, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
 use parking_lot::RwLock;
 
 use super::translate;
@@ -139,16 +139,21 @@ impl OpenPool {
         let infos = infos.map_err(|e| translate::volume_failure(format_args!("the volumes of '{}'", self.name), &e))?;
         let mut list = Vec::with_capacity(infos.len());
         for info in infos {
-            let room = self.registry.volume(&info.name).await.ok().map(|volume| volume.statfs());
-            list.push(translate::volume_status(&self.name, &info, room));
+            list.push(self.status_of(&info).await);
         }
         Ok(list)
+    }
+
+    /// With how full it is, where it can be opened.
+    async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
+        let room = self.registry.volume(&info.name).await.ok().map(|volume| volume.statfs());
+        translate::volume_status(&self.name, info, room)
     }
 
     pub(crate) async fn create(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {
         let properties = translate::changed(Properties::default(), change)?;
         let info = self.registry.create(name, properties).await.map_err(|e| self.failure(name, &e))?;
-        Ok(translate::volume_status(&self.name, &info, None))
+        Ok(self.status_of(&info).await)
     }
 
     pub(crate) async fn set(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {
@@ -161,7 +166,7 @@ impl OpenPool {
             true => old,
             false => self.registry.set(name, new).await.map_err(|e| self.failure(name, &e))?,
         };
-        Ok(translate::volume_status(&self.name, &info, None))
+        Ok(self.status_of(&info).await)
     }
 
     pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {

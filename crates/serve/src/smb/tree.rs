@@ -423,16 +423,20 @@ impl ShareBackend for Tree {
         let volume = &self.core.volume;
         let (ino, dir) = (Ino(file_index), dir.id.ino);
         let wanted = names::stored(name);
-        let (taken, stored) = match self.core.find_stored(&self.who, dir, name).await {
-            Err(FsError::NotFound) => return volume.link(&self.who, ino, dir, &wanted).await.map(drop).or_status(),
-            found => found.or_status()?,
-        };
-        match taken.kind {
-            _ if !replace_if_exists => Err(SmbError::Exists),
-            FileKind::Directory => Err(SmbError::AccessDenied),
-            _ if taken.id.ino == ino => Ok(()),
-            _ => volume.relink(&self.who, ino, dir, &stored).await.map(drop).or_status(),
+        match self.core.find_stored(&self.who, dir, name).await {
+            Err(FsError::NotFound) => drop(volume.link(&self.who, ino, dir, &wanted).await.or_status()?),
+            found => {
+                let (taken, stored) = found.or_status()?;
+                match taken.kind {
+                    _ if !replace_if_exists => return Err(SmbError::Exists),
+                    FileKind::Directory => return Err(SmbError::AccessDenied),
+                    _ if taken.id.ino == ino => {}
+                    _ => drop(volume.relink(&self.who, ino, dir, &stored).await.or_status()?),
+                }
+            }
         }
+        volume.told().await;
+        Ok(())
     }
 
     fn for_user(&self, user: Option<&str>) -> Option<Arc<dyn ShareBackend>> {
