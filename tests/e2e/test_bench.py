@@ -205,6 +205,20 @@ def test_stopped_before_anything_was_measured_nothing_is_kept(folder, output):
     assert leftovers(disk) == [] and list((folder / "history").iterdir()) == []
 
 
+def test_stopped_beside_a_server_that_hangs_it_does_not_say_that_all_is_removed(larder, output):
+    url = f"nfs://127.0.0.1:{larder.nfs_port}{larder.export}"
+    command = [binary(), "bench", "share", url, "--size", "16M", "--seconds", "60", "--only", "read", *output]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(5)
+    os.kill(larder.pid, signal.SIGSTOP)
+    try:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    finally:
+        os.kill(larder.pid, signal.SIGCONT)
+    assert process.returncode == 1 and f"what was written to {url} may still be there" in err and "was stopped" not in err, err
+
+
 def test_what_a_killed_bench_left_goes_with_the_next(folder, output):
     disk = folder / "disk"
     disk.mkdir()

@@ -109,10 +109,21 @@ impl Bench<'_> {
         let notes = [reached, server].into_iter().chain(less).collect();
         let far = self.served_by_far_end(runner, &subject, client::host_of(url).as_deref());
         let here = client::host_of(url).and_then(|server| is_this_machine(&server));
-        let share = Share { subject, caches: Caches::Unknown, variant, notes, far, here };
+        let share = Share { subject: subject.clone(), caches: Caches::Unknown, variant, notes, far, here };
         let measured = self.measure_share(runner, &mut load, &plan, &share);
         let cleaned = load.clean_up();
-        measured.and(cleaned)
+        match measured {
+            // Who is told that it was stopped takes what was written for removed.
+            Err(BenchError::Stopped) => {
+                if cleaned.is_err() {
+                    let text =
+                        format!("what was written to {subject} may still be there: the next bench of it removes it");
+                    runner.note(Note { code: "left-behind".to_owned(), text, misleading: false });
+                }
+                cleaned.and(Err(BenchError::Stopped))
+            }
+            measured => measured.and(cleaned),
+        }
     }
 
     /// A share of another machine than the one that is watched says nothing of it.
