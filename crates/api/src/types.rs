@@ -303,6 +303,9 @@ pub struct PoolListed {
 pub struct PoolImport {
     pub disks: Vec<PathBuf>,
     pub force: bool,
+    /// Also where acknowledged changes are lost.
+    #[serde(default)]
+    pub accept_loss: bool,
 }
 
 /// For a pool that is exported, or a volume that is destroyed.

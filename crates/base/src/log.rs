@@ -64,6 +64,11 @@ pub trait LogStore: Send + Sync + 'static {
     async fn trim(&self, stream: &str, through: u64) -> Result<(), LogError>;
     /// Forgets the stream and all its entries.
     async fn remove(&self, stream: &str) -> Result<(), LogError>;
+    /// Whether all that was ever acknowledged is known to be in the log. Where it is not, whoever replays it deletes nothing
+    /// for the reason that the log does not speak of it.
+    fn is_proven(&self) -> bool {
+        true
+    }
     /// Bytes of entries not yet trimmed, over all streams, and how many fit in all. A writer
     /// checkpoints and trims well before the first reaches the second.
     fn usage(&self) -> (u64, u64);

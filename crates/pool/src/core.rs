@@ -42,6 +42,10 @@ const OPEN_FILES_MAX: usize = 384;
 /// Disks that begin to hang within so many seconds do so together.
 const HANG_MARGIN: u64 = 5;
 
+/// While somebody may still want what the journal has lost (J7).
+const UNPROVEN: &str = "it was opened although acknowledged changes were lost: data that no file refers to is kept until the error \
+    counters are cleared";
+
 /// How often absent disks are looked for.
 const RECONNECT_EVERY: Duration = Duration::from_secs(5);
 
@@ -62,6 +66,8 @@ pub struct Core {
     pub owner: String,
     /// The label as last written; its `disk` field means nothing here.
     label: Mutex<Label>,
+    /// The last batch of the journal that is durable on all its copies (B5).
+    pub journal_batch: AtomicU64,
     version_next: AtomicU64,
     pub files: Cache<FileKey, Arc<dyn DiskFile>>,
     pub buffers: Arc<Buffers>,
@@ -185,6 +191,7 @@ impl Core {
             opener,
             owner,
             version_next: AtomicU64::new(0),
+            journal_batch: AtomicU64::new(label.journal_batch),
             label: Mutex::new(label),
             files: Cache::new(OPEN_FILES_MAX),
             buffers: Arc::default(),
@@ -221,7 +228,8 @@ impl Core {
         let is_over = |id: Uuid| self.members.iter().find(|member| member.id == id).is_none_or(is_well);
         let mut notes = self.notes.lock();
         notes.retain(|note| note.of.is_none_or(|id| !is_over(id)));
-        notes.iter().map(|note| note.text.clone()).collect()
+        let unproven = self.label.lock().unproven.then(|| UNPROVEN.to_owned());
+        notes.iter().map(|note| note.text.clone()).chain(unproven).collect()
     }
 
     pub fn member(&self, slot: u8) -> Option<&MemberDisk> {
@@ -805,7 +813,13 @@ impl Core {
         for _ in 0..=self.members.len() {
             label.advance(rand::random());
             label.members = self.members.iter().map(MemberDisk::entry).collect();
-            if self.write_label_everywhere(&label) {
+            label.journal_batch = label.journal_batch.max(self.journal_batch.load(Ordering::Acquire));
+            let (is_done, has_it) = self.write_label_everywhere(&label);
+            // B4. It is said by the next label: this one is on the disks already.
+            if label.members.iter().all(|member| !member.in_sync || has_it.contains(&member.id)) {
+                label.settled = label.generation;
+            }
+            if is_done {
                 break;
             }
         }
@@ -813,7 +827,8 @@ impl Core {
         true
     }
 
-    fn write_label_everywhere(&self, label: &Label) -> bool {
+    /// Whether no disk failed, and which disks have it.
+    fn write_label_everywhere(&self, label: &Label) -> (bool, Vec<Uuid>) {
         // Those whose word counts first: if it ends in between, the new label is not on a disk alone that was away.
         let writable = self.members.iter().filter(|member| member.is_writable());
         let (first, then): (Vec<_>, Vec<_>) = writable.partition(|member| member.is_in_sync());
@@ -825,6 +840,8 @@ impl Core {
         let mut results = self.work.side_by_side(first.clone(), write);
         results.extend(self.work.side_by_side(then.clone(), write));
         let writable: Vec<&MemberDisk> = first.into_iter().chain(then).collect();
+        let has_it = writable.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(member, _)| member.id);
+        let has_it = has_it.collect();
         let failed: Vec<_> = writable
             .into_iter()
             .zip(results)
@@ -841,7 +858,7 @@ impl Core {
                 format!("{}: its label cannot be written: {error}", member.path.read().display()),
             );
         }
-        failed.is_empty()
+        (failed.is_empty(), has_it)
     }
 }
 

@@ -123,7 +123,7 @@ impl Pool {
         let name = options.name.clone();
         let written = opener.work().blocking(move || write_pool(&options)).await;
         written.ok_or_else(|| PoolError::Cancelled(name.clone()))??;
-        Self::open(OpenOptions { disks, name: Some(name), force: false, opener }).await
+        Self::open(OpenOptions { name: Some(name), opener, ..OpenOptions::new(disks) }).await
     }
 }
 
@@ -336,6 +336,9 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
         members: ids.iter().zip(&candidates).map(|(id, disk)| Member::new(*id, absolute(&disk.path))).collect(),
         journal: ids.iter().take(copies).copied().collect(),
         journal_bytes: journal_bytes(options, &candidates),
+        settled: 0,
+        journal_batch: 0,
+        unproven: false,
         usage: Usage::Closed { host, host_id },
         created_ms: now_ms(),
         features: Default::default(),

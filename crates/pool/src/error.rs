@@ -56,6 +56,10 @@ pub enum PoolError {
     TooManyLost { pool: String, out: usize, disks: usize, layout: String, survives: u8, names: String },
     #[error("pool '{pool}': the journal cannot be read: {why}")]
     Journal { pool: String, why: String },
+    #[error(
+        "pool '{pool}' is not opened: {why}, so changes that were acknowledged would be lost for good. {help}. Opening it with the loss accepted gives up those changes"
+    )]
+    JournalLost { pool: String, why: String, help: String },
     #[error("pool '{pool}' is full: {need} asked for, {available} available{disks}; delete files or snapshots, add disks, or take other files off their filesystems", need = ByteSize(*.need), available = ByteSize(*.available))]
     NoSpace { pool: String, need: u64, available: u64, disks: String, source: io::Error },
     #[error("object {object} of pool '{pool}' cannot be read: {have} of the {need} pieces it needs are intact. {why}")]

@@ -9,8 +9,12 @@
 //! B2. The newest label wins. After a split the side with more disks wins, then the newer; but not one that more disks
 //!     lack, of those that it calls in sync, than the layout can spare: writing it was cut short, and no data came after it.
 //!     Before that counts how many lack it: who went on without a disk said so, on all that it had.
-//! B3. A member is in sync unless the winning label says that it missed writes or its own label
-//!     lies off the winner's history. Only in-sync disks decide what exists.
+//! B3. A member is in sync unless the winning label says that it missed writes, its own label
+//!     lies off the winner's history, or it is rolled back (B4). Only in-sync disks decide what exists.
+//! B4. A label says in `settled` which generation every disk has that it calls in sync. A disk in sync with an older label
+//!     is an older copy of itself: it lacks what was written since, and does not know.
+//! B5. A label says in `journal_batch` which batch was durable on every copy of the journal that it names. Copies that do
+//!     not reach it together have lost what was acknowledged.
 
 use std::cmp::Reverse;
 use std::io::{ErrorKind, IoSlice};
@@ -65,6 +69,15 @@ pub struct Label {
     /// The disks whose journal copies are current.
     pub journal: Vec<Uuid>,
     pub journal_bytes: u64,
+    /// The newest generation that is durable on every disk that it calls in sync (B4). 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub settled: u64,
+    /// A batch that is durable on every copy of the journal (B5). 0: none is known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub journal_batch: u64,
+    /// Somebody opened the pool although its journal could not be proven whole: nothing is swept until this is cleared.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unproven: bool,
     pub usage: Usage,
     pub created_ms: u64,
     /// What a program must know to read or write this pool.
@@ -122,6 +135,10 @@ pub enum Usage {
     Exported,
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl Label {
     pub fn encode(&self) -> Vec<u8> {
         // A struct of strings and numbers always serialises.
@@ -164,6 +181,11 @@ impl Label {
             && self.width > self.layout.failures()
             && usize::from(self.width) <= DISKS_MAX
             && self.journal_bytes <= 1 << 40
+    }
+
+    /// Whether the disk of `other`, which this label calls in sync, is an older copy of itself (B4).
+    pub fn is_rolled_back(&self, other: &Self) -> bool {
+        self.has_in_sync(other.disk) && self.descends_from(other) && other.generation < self.settled
     }
 
     fn has_in_sync(&self, disk: Uuid) -> bool {
@@ -291,6 +313,9 @@ pub(crate) mod tests {
             members: vec![member(1), member(2), member(3)],
             journal: vec![Uuid::from_u128(1)],
             journal_bytes: 1 << 20,
+            settled: 0,
+            journal_batch: 0,
+            unproven: false,
             usage: Usage::Exported,
             created_ms: 0,
             features: Features::default(),

@@ -101,6 +101,8 @@ pub struct MemberDisk {
     pub in_sync: AtomicBool,
     /// Its label was damaged, so all on it is read and verified before it counts as in sync.
     pub suspect: AtomicBool,
+    /// An older copy of itself lay in its place when the pool was opened (B4).
+    pub rolled_back: AtomicBool,
     /// Nothing new is put on it, and what lies on it moves to others.
     pub leaving: AtomicBool,
     /// The disk whose place it takes, until that one has left.
@@ -137,6 +139,7 @@ impl MemberDisk {
             state: AtomicU8::new(DiskState::Missing as u8),
             in_sync: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
+            rolled_back: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             replaces: Mutex::default(),
             retired: AtomicBool::new(false),

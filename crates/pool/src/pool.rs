@@ -20,7 +20,7 @@ use crate::error::PoolError;
 use crate::filedisk::{self, FileDisks};
 use crate::history::{self, EventKind};
 use crate::index::{Graveyard, Index};
-use crate::journal::Journal;
+use crate::journal::{self, Journal};
 use crate::label::{self, Label, Usage};
 use crate::member::{DiskState, ErrorKind, MemberDisk};
 use crate::patient;
@@ -47,12 +47,15 @@ pub struct OpenOptions {
     pub name: Option<String>,
     /// Open a pool that another host did not export.
     pub force: bool,
+    /// Open it although acknowledged changes are lost: journal copies that do not reach what the labels prove (B5), disks
+    /// that are older copies of themselves (B4). A person's decision.
+    pub accept_loss: bool,
     pub opener: Arc<dyn DiskOpener>,
 }
 
 impl OpenOptions {
     pub fn new(disks: Vec<PathBuf>) -> Self {
-        Self { disks, name: None, force: false, opener: Arc::new(FileDisks) }
+        Self { disks, name: None, force: false, accept_loss: false, opener: Arc::new(FileDisks) }
     }
 }
 
@@ -155,6 +158,9 @@ impl Pool {
             .blocking(|core| {
                 core.reconnect(true);
                 core.refresh_journal();
+                if core.label().unproven {
+                    core.write_labels(|label| label.unproven = false);
+                }
             })
             .await
     }
@@ -332,7 +338,12 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
         HANGS.clone_into(&mut member.last_error.lock());
     }
     adopt::adopt(&winner, &members, &claimed, damaged, &owner, &mut notes)?;
-    check_enough(&winner, &members)?;
+    let mut losses = Vec::new();
+    if let Err(error) = check_enough(&winner, &members) {
+        let believed = if options.accept_loss { believe_rolled_back(&members) } else { Vec::new() };
+        check_enough(&winner, &members).map_err(|_| error)?;
+        losses.extend(believed);
+    }
     let before = winner.clone();
     let (graveyard, mut burials) = Graveyard::new();
     let core = Arc::new(Core::new(Start {
@@ -365,14 +376,28 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
         let started = std::thread::Builder::new().name("larder-watch".into()).spawn(watch);
         started.map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?;
     }
-    core.begin_history(&before);
-    core.load_scrub();
-    core.write_labels(|label| label.usage = Usage::Open { host, host_id });
-    core.begin_session();
-    let journal = Journal::open(core.clone()).inspect_err(|_| {
+    // A pool that is refused stays as it is: nothing is written before this (J7).
+    let give_up = |_: &PoolError| {
         core.graveyard.stop();
         core.give_back_disks();
-    })?;
+    };
+    let stored = journal::read(&core, options.accept_loss).inspect_err(give_up)?;
+    losses.extend(stored.loss.clone());
+    core.begin_history(&before);
+    core.load_scrub();
+    if !losses.is_empty() {
+        let text = format!("opened although acknowledged changes may be lost, as asked: {}", losses.join("; "));
+        tracing::error!(pool = %core.name, text);
+        core.event(EventKind::Errors, text);
+    }
+    core.write_labels(|label| {
+        label.usage = Usage::Open { host, host_id };
+        label.unproven |= !losses.is_empty();
+    });
+    core.begin_session();
+    let journal = Journal::open(core.clone(), stored).inspect_err(give_up)?;
+    // From here on every disk in use can be told from an older copy of itself, and the journal reaches what it began with.
+    core.write_labels(|_| {});
     Ok((core, journal, !matches!(before.usage, Usage::Open { .. })))
 }
 
@@ -513,8 +538,16 @@ fn assemble(
                 continue;
             }
         };
-        let in_sync = entry.in_sync && winner.descends_from(&disk.label);
-        if !in_sync {
+        let rolled_back = winner.is_rolled_back(&disk.label);
+        let in_sync = entry.in_sync && winner.descends_from(&disk.label) && !rolled_back;
+        if rolled_back {
+            let (path, own, newest) = (disk.path.display(), disk.label.generation, winner.settled);
+            let why = format!(
+                "an older copy of itself: its label is of generation {own}, the pool had written {newest} to it"
+            );
+            notes.push(format!("{path}: {why}; it is being brought up to date"));
+            *member.last_error.lock() = why;
+        } else if !in_sync {
             notes.push(format!("{} was away and is out of date: being brought up to date", disk.path.display()));
         }
         if disk.second {
@@ -528,9 +561,22 @@ fn assemble(
         member.attach(io, lock, disk.path);
         member.in_sync.store(in_sync, Ordering::Release);
         member.suspect.store(suspect, Ordering::Release);
+        member.rolled_back.store(rolled_back, Ordering::Release);
         member.set_state(if in_sync && !suspect { DiskState::Online } else { DiskState::Resilvering });
     }
     Ok(members)
+}
+
+/// Takes disks that are older copies of themselves for what there is. What that loses.
+fn believe_rolled_back(members: &[MemberDisk]) -> Vec<String> {
+    let believe = |member: &MemberDisk| {
+        member.in_sync.store(true, Ordering::Release);
+        if !member.is_suspect() {
+            member.set_state(DiskState::Online);
+        }
+        format!("{} is {}", member.path.read().display(), member.last_error.lock())
+    };
+    members.iter().filter(|member| member.rolled_back.load(Ordering::Acquire)).map(believe).collect()
 }
 
 /// Refuses when more disks are missing or out of date than the layout survives.

@@ -436,11 +436,16 @@ impl Core {
         // One that is still read goes on being watched by what reads it.
         let was_readable = member.is_readable();
         let disk = if was_readable { disk } else { member.watched(disk) };
+        let settled = self.label().settled;
         let label = match crate::label::read_copies(&*disk) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(crate::adopt::UNLABELLED),
             read => read?,
         };
         match label {
+            // B4.
+            Ok((label, _)) if label.disk == member.id && member.is_in_sync() && label.generation < settled => {
+                return Err(std::io::Error::other("an older copy of the disk lies in its place"));
+            }
             Ok((label, false)) if label.disk == member.id && label.pool == self.id => {}
             Ok((label, true)) if label.disk == member.id && label.pool == self.id => {
                 member.suspect.store(true, Ordering::Release);

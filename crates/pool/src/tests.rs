@@ -11,4 +11,5 @@ mod membership;
 mod misplaced;
 mod overwriting;
 mod returning;
+mod rolled_back;
 mod speed;

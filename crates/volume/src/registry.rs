@@ -253,6 +253,7 @@ impl Registry {
             space: Arc::clone(&self.backing.space),
             properties: entry.info.properties.clone(),
             may_format: !entry.formatted,
+            keeps_orphans: self.backing.log.as_ref().is_some_and(|log| !log.is_proven()),
         })
         .await
     }

@@ -83,6 +83,7 @@ pub(crate) struct StateParts {
     pub(crate) properties: Properties,
     /// It was never opened before; otherwise a missing superblock is damage.
     pub(crate) may_format: bool,
+    pub(crate) keeps_orphans: bool,
 }
 
 /// The inode table as file data sees it.
@@ -124,6 +125,7 @@ impl State {
                 clock: Arc::clone(&parts.clock),
                 space: Arc::clone(&parts.space),
                 inodes: Arc::new(Source(Arc::clone(&inodes))),
+                keeps_orphans: parts.keeps_orphans,
             })
             .await?;
             let state = Arc::new(State {

@@ -126,6 +126,9 @@ pub(crate) struct UpArgs {
     /// Import a pool that another machine did not export
     #[arg(long)]
     pub(crate) force: bool,
+    /// Also open a pool whose disks or journal copies have lost acknowledged changes: they are given up for good
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
 }
 
 #[derive(Debug, Args)]
@@ -133,6 +136,9 @@ pub(crate) struct ServeArgs {
     /// The configuration [default: larder.toml in the data folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Also open a pool whose disks or journal copies have lost acknowledged changes: they are given up for good
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
 }
 
 /// Which disks, when no daemon is asked.
@@ -189,6 +195,9 @@ pub(crate) enum PoolCommand {
         /// Even if another machine did not export it
         #[arg(long)]
         force: bool,
+        /// Even if its disks or journal copies have lost acknowledged changes: they are given up for good
+        #[arg(long)]
+        accept_loss: bool,
     },
     /// Stop serving a pool and mark it as ready for another machine
     Export {

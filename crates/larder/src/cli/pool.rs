@@ -11,7 +11,7 @@ use super::args::{Disks, Global, PoolCommand};
 use super::{Backend, Outcome, Target, absolute, change, closing, direct, is_path, maybe_target, target};
 use crate::config::edit::{Editor, fresh, replace_file};
 use crate::config::{Config, PoolConfig, Schedule, check_name};
-use crate::daemon::{open_pool, take_in, translate};
+use crate::daemon::{Opening, open_pool, take_in, translate};
 use crate::folder::{self, DataFolder};
 use crate::out;
 use crate::render::{self, Paint};
@@ -25,7 +25,9 @@ pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<Outcome
         PoolCommand::Status { words, unwell, verbose } => return status(global, &words, unwell, verbose).await,
         PoolCommand::Scrub(command) => return super::scrub::run(global, command).await,
         PoolCommand::List { dirs } => list(global, &dirs).await?,
-        PoolCommand::Import { dirs, force } => import(global, &dirs, force).await?,
+        PoolCommand::Import { dirs, force, accept_loss } => {
+            import(global, &dirs, Opening { force, accept_loss }).await?;
+        }
         PoolCommand::Export { words, force } => export(global, &words, force).await?,
         PoolCommand::History { words, last } => super::history::run(global, &words, last).await?,
         PoolCommand::Clear { words } => clear(global, &words).await?,
@@ -123,7 +125,7 @@ async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, 
         Target::Config(config) => {
             let mut all = Vec::new();
             for pool in &config.pools {
-                all.push(match open_pool(&pool.disks, false, super::memory(), Some(&pool.name)).await {
+                all.push(match open_pool(&pool.disks, Opening::default(), super::memory(), Some(&pool.name)).await {
                     Ok(open) => {
                         let status = open.status_with_damage().await;
                         open.close().await?;
@@ -198,20 +200,21 @@ fn found(dirs: &[PathBuf]) -> Vec<PoolListed> {
     Pool::scan(dirs).into_iter().map(translate::found_pool).collect()
 }
 
-async fn import(global: &Global, dirs: &[PathBuf], force: bool) -> Result<(), Failure> {
+async fn import(global: &Global, dirs: &[PathBuf], how: Opening) -> Result<(), Failure> {
+    let Opening { force, accept_loss } = how;
     let disks = absolute_all(dirs)?;
     let mut next = "serve it with: larder serve";
     let status = match maybe_target(global).await? {
         Some(Target::Daemon(client)) => {
             next = "what is shared of it: larder share list";
-            client.post("/v1/pools/import", &PoolImport { disks, force }).await?
+            client.post("/v1/pools/import", &PoolImport { disks, force, accept_loss }).await?
         }
         configured => {
             let config = match configured {
                 Some(Target::Config(config)) => *config,
                 _ => new_config(global)?,
             };
-            let pool = open_pool(&disks, force, super::memory(), None).await?;
+            let pool = open_pool(&disks, how, super::memory(), None).await?;
             let status = pool.status();
             let volumes = pool.volumes().await;
             pool.close().await?;

@@ -106,12 +106,12 @@ impl Daemon {
     }
 
     /// Opens the pools of the configuration. Those that fail are remembered (D2); it is an error if all do.
-    pub(crate) async fn open_pools(&self, force: bool) -> Result<(), Failure> {
+    pub(crate) async fn open_pools(&self, how: Opening) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let pools = state.config.pools.clone();
         let memory = self.memory_per_pool(pools.len());
         for pool in &pools {
-            match open_pool(&pool.disks, force, memory, Some(&pool.name)).await {
+            match open_pool(&pool.disks, how, memory, Some(&pool.name)).await {
                 Ok(open) => {
                     self.storage.add(open);
                     state.pool_faults.remove(&pool.name);
@@ -279,7 +279,9 @@ impl Daemon {
     pub(crate) async fn pool_import(&self, request: PoolImport) -> Result<PoolStatus, Failure> {
         let mut state = self.state.lock().await;
         let memory = self.memory_per_pool(state.config.pools.len() + 1);
-        let pool = open_pool(&request.disks, request.force, memory, None).await?;
+        let pool =
+            open_pool(&request.disks, Opening { force: request.force, accept_loss: request.accept_loss }, memory, None)
+                .await?;
         if self.storage.pool(Some(&pool.name)).is_ok() {
             let name = pool.name.clone();
             pool.close().await?;
@@ -531,15 +533,29 @@ fn no_such_user(config: &Config, name: &str) -> Result<(), Failure> {
     }
 }
 
+/// What is done although something speaks against it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Opening {
+    /// Another host did not export it.
+    pub(crate) force: bool,
+    /// Acknowledged changes are lost.
+    pub(crate) accept_loss: bool,
+}
+
 /// Opens the pool on these disks; `name` is what the configuration calls it.
 pub(crate) async fn open_pool(
     disks: &[PathBuf],
-    force: bool,
+    how: Opening,
     memory: ByteSize,
     name: Option<&str>,
 ) -> Result<OpenPool, Failure> {
     let wanted = name.map(str::to_owned);
-    let options = larder_pool::OpenOptions { force, name: wanted, ..larder_pool::OpenOptions::new(disks.to_vec()) };
+    let options = larder_pool::OpenOptions {
+        force: how.force,
+        accept_loss: how.accept_loss,
+        name: wanted,
+        ..larder_pool::OpenOptions::new(disks.to_vec())
+    };
     let pool = larder_pool::Pool::open(options).await.map_err(|e| translate::pool_failure(&e))?;
     OpenPool::start(pool, memory).await
 }

@@ -26,6 +26,9 @@ pub(crate) fn pool_failure(error: &PoolError) -> Failure {
     let failure = Failure::new(kind, chain(error));
     match error {
         PoolError::InUse { .. } => failure.action("if that host is gone for good, repeat the command with --force"),
+        PoolError::JournalLost { .. } | PoolError::TooManyLost { .. } => failure.action(
+            "connect the disks that are named and repeat the command; to see what is left, which changes nothing: larder recover --disk DIR...; to give up what is lost, repeat it with --accept-loss (docs/recovery.md)",
+        ),
         PoolError::Locked { .. } => failure.action("ask the daemon that has it: larder pool status"),
         _ => failure,
     }

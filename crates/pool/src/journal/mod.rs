@@ -13,6 +13,8 @@
 //! J5. The label names the disks whose copies are current. It is written before an append is
 //!     acknowledged that a former copy missed, and before a copy is made anew. Without copies nothing is taken.
 //! J6. A copy counts for as long as its disk is in use. Where there are too few, it is tried again and again to make more.
+//! J7. A journal whose copies do not reach what the labels prove (B5), or of which nothing is left, is damaged: the pool is not
+//!     opened and nothing is written, unless a person accepts the loss.
 //!
 //! The files of all segments in use are held open: when somebody removes them by name from all disks, that is noticed before more
 //! is acknowledged, and they are written anew out of what is open.
@@ -47,6 +49,7 @@ use format::{Kind, STREAM_NAME_BYTES_MAX, StreamMark, segment_seed};
 use replay::StreamState;
 use segments::Segments;
 use writer::Writer;
+pub use writer::{Stored, read};
 
 /// Streams at once: a checkpoint of all of them must fit the end of a segment.
 const STREAMS_MAX: usize = 256;
@@ -129,8 +132,9 @@ impl Journal {
     }
 
     /// Reads the journal, heals the copies, and starts writing. Blocks.
-    pub fn open(core: Arc<Core>) -> Result<Self, PoolError> {
-        let (writer, streams, segments) = Writer::open(core.clone())?;
+    pub fn open(core: Arc<Core>, stored: Stored) -> Result<Self, PoolError> {
+        let is_lossy = stored.loss.is_some();
+        let (mut writer, streams, segments) = Writer::open(core.clone(), stored)?;
         let streams = streams
             .into_iter()
             .map(|(name, state)| (name, Stream { accepted: state.last, state, poisoned: None }))
@@ -155,6 +159,7 @@ impl Journal {
             room: tokio::sync::Notify::new(),
             begun: tokio::sync::Notify::new(),
         });
+        writer.begin_first(&shared, is_lossy);
         // Unset until here; a core has one journal.
         let _ = core.journal.set(Arc::downgrade(&shared));
         let of_thread = shared.clone();
@@ -368,6 +373,10 @@ impl Shared {
 
 #[async_trait]
 impl LogStore for Journal {
+    fn is_proven(&self) -> bool {
+        !self.core.label().unproven
+    }
+
     async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
         self.submit(Kind::Entry, stream, id, payload).await
     }

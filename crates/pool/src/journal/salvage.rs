@@ -31,6 +31,10 @@ pub struct Found {
     pub segments: Vec<SegmentFound>,
     /// The last batch was begun and is not whole on any copy: written when the machine stopped, or damaged since.
     pub is_torn: bool,
+    /// The newest batch that was found whole.
+    pub batch_last: u64,
+    /// Acknowledged changes are missing: how that is known.
+    pub loss: Option<String>,
 }
 
 #[derive(Clone, Debug, serde::Serialize)]
@@ -59,6 +63,7 @@ pub fn read_all(pool: Uuid, disks: &[Arc<dyn DiskIo>]) -> Found {
     for (sequence, places) in &found.places {
         let Some(image) = image(pool, disks, *sequence, places) else { continue };
         let scanned = scan(pool, &image);
+        found.batch_last = found.batch_last.max(scanned.batch_last);
         found.is_torn = begins_batch(pool, &image, scanned.end);
         for (record, location) in &scanned.records {
             let from = location.offset as usize;
@@ -117,6 +122,20 @@ fn image(pool: Uuid, disks: &[Arc<dyn DiskIo>], sequence: u64, places: &Places) 
 }
 
 impl Found {
+    /// Compares what was found with what a label proves, and with objects, which are put through an open journal (J7).
+    pub fn compare(&mut self, proven: u64, has_objects: bool) {
+        let last = self.batch_last;
+        self.loss = if last < proven {
+            Some(format!(
+                "the journal ends with batch {last}, and batch {proven} was durable: acknowledged changes are missing"
+            ))
+        } else if self.segments.is_empty() && has_objects {
+            Some("nothing is left of the journal: acknowledged changes may be missing".to_owned())
+        } else {
+            None
+        };
+    }
+
     /// The streams, and how many entries each has.
     pub fn streams(&self) -> Vec<(String, usize, Option<String>)> {
         self.streams.iter().map(|(name, s)| (name.clone(), s.entries.len(), s.damage.clone())).collect()
@@ -124,7 +143,7 @@ impl Found {
 
     /// The entries of `stream` that some disk has intact. Blocks.
     pub fn read(&self, pool: Uuid, disks: &[Arc<dyn DiskIo>], stream: &str) -> LogRead {
-        let mut read = LogRead::default();
+        let mut read = LogRead { faults: self.loss.iter().cloned().collect(), ..LogRead::default() };
         let Some(state) = self.streams.get(stream) else { return read };
         read.faults.extend(state.damage.clone());
         for (id, location) in &state.entries {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use crate::core::Core;
 use crate::disk::{DiskFile, DiskIo, read_file};
 use crate::error::PoolError;
 use crate::history::EventKind;
+use crate::label::Label;
 use crate::member::MemberDisk;
 use crate::watch::{Watch, hangs};
 use crate::work::{Started, Work, wait_watched};
@@ -173,23 +175,14 @@ struct Built {
 impl Writer {
     // ---- opening ----------------------------------------------------------------------------
 
-    pub fn open(core: Arc<Core>) -> Result<(Self, BTreeMap<String, StreamState>, Segments), PoolError> {
-        let label = core.label();
-        let sources: Vec<u8> = core
-            .members
-            .with_slots()
-            .filter(|(_, m)| label.journal.contains(&m.id) && m.is_readable())
-            .map(|(slot, _)| slot)
-            .collect();
+    pub fn open(core: Arc<Core>, stored: Stored) -> Result<(Self, BTreeMap<String, StreamState>, Segments), PoolError> {
+        let Stored { sources, images, spare, .. } = stored;
         let failed = |why: String| PoolError::Journal { pool: core.name.clone(), why };
-        if sources.is_empty() {
-            return Err(failed("none of the disks that hold it is there".into()));
-        }
-        let mut segments = Segments::new(label.journal_bytes, sources.clone());
-        let (images, spare) = load(&core, &sources)?;
+        let mut segments = Segments::new(core.label().journal_bytes, sources.clone());
         let mut rebuild = Rebuild::default();
         let (mut sequence_last, mut batch_last, mut checkpoint_last) = (0, 0, 0);
         let mut behind = Vec::new();
+        let (proven, mut lacking) = (core.label().journal_batch, BTreeSet::new());
         let last = images.keys().next_back().copied();
         let mut current = None;
         for (sequence, (file, image, bad)) in &images {
@@ -197,6 +190,9 @@ impl Writer {
             // In those before it the records after a hole tell what is missing.
             if last == Some(*sequence) && may_hide_a_batch(core.id, image, found.end, bad) {
                 return Err(failed(format!("the end of {} cannot be read on any disk", file_name(*file))));
+            }
+            if last != Some(*sequence) || first_batch(core.id, image, &found) <= proven {
+                lacking.extend(lacking_copies(&core, &sources, *file, image));
             }
             behind.extend(heal(&core, &sources, *file, &found));
             if last == Some(*sequence) {
@@ -216,6 +212,14 @@ impl Writer {
                 rebuild.apply(record, *location, payload);
             }
         }
+        for slot in lacking {
+            let text = format!(
+                "{}: its copy of the journal was missing or damaged: made anew from the others",
+                paths(&core, &[slot])
+            );
+            tracing::warn!(pool = %core.name, text);
+            core.event(EventKind::Errors, text);
+        }
         spare.into_iter().for_each(|(file, bytes)| segments.add_spare(file, bytes));
         let streams = rebuild.finish();
         for state in streams.values() {
@@ -232,7 +236,7 @@ impl Writer {
             current,
             preparing: None,
             sequence_next: sequence_last + 1,
-            batch_next: batch_last + 1,
+            batch_next: batch_last.max(proven) + 1,
             looked: Instant::now(),
             retry: None,
         };
@@ -252,6 +256,18 @@ impl Writer {
         segments.set_copies(writer.slots());
         writer.hold(&segments.files().collect::<Vec<u32>>());
         Ok((writer, streams, segments))
+    }
+
+    /// A pool that was ever opened has a segment, and one whose loss was accepted begins anew behind what is lost (J7). Where
+    /// none can be made now, the first append makes it.
+    pub fn begin_first(&mut self, shared: &Arc<Shared>, is_lossy: bool) {
+        let is_fresh = is_lossy || shared.state.lock().segments.files().next().is_none();
+        if is_fresh
+            && !self.copies.is_empty()
+            && let Err(error) = self.begin_segment(shared, 0)
+        {
+            tracing::warn!(pool = %self.core.name, %error, "the journal's first segment cannot be made yet");
+        }
     }
 
     fn slots(&self) -> Vec<u8> {
@@ -487,6 +503,7 @@ impl Writer {
         shared.counts.batches.add(1);
         shared.counts.records.add(count);
         shared.counts.bytes.add(built.bytes.len() as u64);
+        self.core.journal_batch.store(self.batch_next, Ordering::Release);
         self.batch_next += 1;
         if let Some(current) = &mut self.current {
             current.offset = built.end;
@@ -973,6 +990,94 @@ fn settle(shared: &Shared, batch: &[Pending], locations: &[Location]) {
 }
 
 // ---- copies on disk ---------------------------------------------------------------------------
+
+/// What lies in the journal of a pool that is about to be opened.
+pub struct Stored {
+    sources: Vec<u8>,
+    images: Images,
+    spare: BTreeMap<u32, u64>,
+    /// What is not proven to be there, where the pool is opened all the same (J7).
+    pub loss: Option<String>,
+}
+
+/// Reads the journal and compares it with what the labels prove (J7). Writes nothing. Blocks.
+pub fn read(core: &Core, accept_loss: bool) -> Result<Stored, PoolError> {
+    let label = core.label();
+    let is_named = |member: &MemberDisk| label.journal.contains(&member.id) && member.is_readable();
+    let slots = |is_source: &dyn Fn(&MemberDisk) -> bool| -> Vec<u8> {
+        core.members.with_slots().filter(|(_, member)| is_source(member)).map(|(slot, _)| slot).collect()
+    };
+    // An older copy of a disk has an older copy of the journal (B4).
+    let current = slots(&|member| is_named(member) && (accept_loss || !member.rolled_back.load(Ordering::Acquire)));
+    let is_current = !current.is_empty();
+    let sources = if is_current { current } else { slots(&|member| accept_loss && member.is_readable()) };
+    let (images, spare) = if sources.is_empty() { Default::default() } else { load(core, &sources)? };
+    let reached =
+        images.values().rev().map(|(_, image, _)| replay::scan(core.id, image).batch_last).find(|last| *last > 0);
+    let why = match reached {
+        _ if !is_current => Some("none of the disks with a current copy of the journal is here".to_owned()),
+        None if label.journal_batch > 0 || (images.is_empty() && holds_objects(core)) => {
+            Some(format!("nothing is left of the journal on {}", paths(core, &sources)))
+        }
+        Some(last) if last < label.journal_batch => {
+            let (here, proven) = (paths(core, &sources), label.journal_batch);
+            Some(format!("the journal on {here} ends with batch {last}, and batch {proven} was durable"))
+        }
+        _ => None,
+    };
+    match why {
+        Some(why) if !accept_loss => {
+            Err(PoolError::JournalLost { pool: core.name.clone(), why, help: help(core, &label) })
+        }
+        loss => Ok(Stored { sources, images, spare, loss }),
+    }
+}
+
+/// The number of the batch that a segment begins with.
+fn first_batch(pool: Uuid, image: &SegmentImage, found: &replay::Scanned) -> u64 {
+    let rest = found.merged.get(ALIGN_BYTES as usize..).unwrap_or_default();
+    let header = BatchHeader::decode(rest, segment_seed(pool, image.header.sequence), ALIGN_BYTES);
+    header.map_or(u64::MAX, |header| header.batch)
+}
+
+/// The disks whose copy of a segment is gone altogether.
+fn lacking_copies(core: &Core, sources: &[u8], file: u32, image: &SegmentImage) -> Vec<u8> {
+    let lacks = |copy: &[u8]| SegmentHeader::decode_in(copy, core.id, file).is_none();
+    sources.iter().zip(&image.copies).filter(|(_, copy)| lacks(copy)).map(|(slot, _)| *slot).collect()
+}
+
+/// Objects are put through an open pool, and that has a journal.
+fn holds_objects(core: &Core) -> bool {
+    let has_some = |io: &Arc<dyn DiskIo>| {
+        let folders = io.list(crate::recover::OBJECTS).unwrap_or_default();
+        let holds = |folder: &String| io.list(&format!("{}/{folder}", crate::recover::OBJECTS)).unwrap_or_default();
+        folders.iter().flat_map(holds).any(|name| !name.starts_with('!'))
+    };
+    core.disks_readable().iter().any(has_some)
+}
+
+fn paths(core: &Core, slots: &[u8]) -> String {
+    let path = |slot: &u8| core.member(*slot).map(|member| member.path.read().display().to_string());
+    let paths: Vec<String> = slots.iter().filter_map(path).collect();
+    if paths.is_empty() { "the disks that are here".to_owned() } else { paths.join(", ") }
+}
+
+/// The disks that would help.
+fn help(core: &Core, label: &Label) -> String {
+    let is_away = |member: &&MemberDisk| !member.is_readable() || member.rolled_back.load(Ordering::Acquire);
+    let path = |member: &MemberDisk| member.path.read().display().to_string();
+    let with_copy: Vec<String> =
+        core.members.iter().filter(|member| label.journal.contains(&member.id)).filter(is_away).map(path).collect();
+    let others: Vec<String> =
+        core.members.iter().filter(|member| !label.journal.contains(&member.id)).filter(is_away).map(path).collect();
+    match (with_copy.as_slice(), others.as_slice()) {
+        ([], []) => "No other disk of the pool holds a copy: `larder recover` reads what is left".to_owned(),
+        ([], others) => format!("Reconnect {} and try again: a newer state may be there", others.join(", ")),
+        (with_copy, _) => {
+            format!("Reconnect {} as it was last used, with its copy of the journal", with_copy.join(", "))
+        }
+    }
+}
 
 /// By sequence: the file, its copies, and where each could not be read.
 type Images = BTreeMap<u64, (u32, SegmentImage, Vec<BTreeSet<u64>>)>;

@@ -253,7 +253,10 @@ impl Inner {
                 shards: inventory.shards.len() as u64,
             })
             .collect();
-        let journal = journals::read_all(pool, &disks);
+        let mut journal = journals::read_all(pool, &disks);
+        let has_objects = inventories.iter().any(|inventory| !inventory.shards.is_empty());
+        journal.compare(winner.as_ref().map_or(0, |label| label.journal_batch), has_objects);
+        notes.extend(journal.loss.clone());
         let log = journal.read(pool, &disks, tombstones::STREAM);
         if !log.faults.is_empty() {
             notes.push("not all deletions could be read: objects that were deleted may be back".to_owned());

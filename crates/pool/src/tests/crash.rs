@@ -197,9 +197,17 @@ async fn a_delete_that_the_journal_does_not_take_leaves_no_half_an_object() {
                 store.put(&Path::from("a"), noise(version, NEW).into()).await.unwrap();
             }
             pool.core.graveyard.barrier().await;
-            // No room for its first segment.
+            // No room for another segment, and none in the first.
             (0..3).for_each(|disk| bench.faults(disk).fill_up());
-            assert!(pool.log().append("wal", 1, vec![noise(3, 1000).into()]).await.is_err());
+            let mut id = 0;
+            let mut is_full = false;
+            while !is_full {
+                id += 1;
+                is_full = pool.log().append("wal", id, vec![noise(3, 60_000).into()]).await.is_err();
+            }
+            while pool.log().append("small", id, vec![noise(3, 10).into()]).await.is_ok() {
+                id += 1;
+            }
             bench.opener.fuel.store(fuel, SeqCst);
             let was_deleted = store.delete(&Path::from("a")).await.is_ok();
             let survived = bench.opener.fuel.load(SeqCst) > 0;

@@ -196,6 +196,10 @@ impl Inner {
 
     /// G3: objects of earlier openings that are not in the table.
     async fn sweep_orphans(self: &Arc<Self>, mut orphans: Vec<SegmentId>) -> FsResult<()> {
+        if self.parts.keeps_orphans {
+            tracing::warn!("the log has lost what was acknowledged: segments that nothing refers to are kept");
+            return Ok(());
+        }
         let prefix = self.parts.prefix.clone().join("seg");
         let mut objects = self.parts.store.list(Some(&prefix));
         while let Some(object) = objects.next().await {

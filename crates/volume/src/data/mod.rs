@@ -129,6 +129,8 @@ pub(crate) struct DataParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) space: Arc<dyn Space>,
     pub(crate) inodes: Arc<dyn InodeSource>,
+    /// Segments that nothing refers to may be all that is left of what the log has lost.
+    pub(crate) keeps_orphans: bool,
 }
 
 /// What is in memory beyond the engine's `Usage`.

@@ -340,6 +340,7 @@ impl World {
             clock: Arc::new(SystemClock::default()),
             space: Arc::new(TestSpace(Arc::clone(&store))),
             inodes: Arc::clone(&inodes) as Arc<dyn InodeSource>,
+            keeps_orphans: false,
         };
         let data = Data::open(parts).await?;
         Ok(World { store, meta, inodes, data, settings, memory_bytes })
