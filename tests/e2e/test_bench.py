@@ -14,6 +14,9 @@ from conftest import make
 from larderd import binary, run
 from others import Sshd, free_port
 
+# It measures this machine: nothing else runs beside it.
+pytestmark = pytest.mark.alone
+
 SMALL = ("--size", "64M", "--seconds", "1", "--repeats", "1")
 
 

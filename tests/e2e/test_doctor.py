@@ -14,6 +14,9 @@ import pytest
 from larderd import ROOT, Larder, binary, run
 from others import free_port
 
+# It measures this machine: nothing else runs beside it.
+pytestmark = pytest.mark.alone
+
 BOXES = ROOT / "crates/measure/fixtures/boxes"
 
 

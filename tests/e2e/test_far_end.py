@@ -16,6 +16,9 @@ import pytest
 from larderd import Larder, binary, run
 from others import free_port
 
+# It measures this machine: nothing else runs beside it.
+pytestmark = pytest.mark.alone
+
 HELLO = {"magic": "larder-far-end", "version": 1, "at_ms": 5000}
 
 
