@@ -16,6 +16,7 @@ import nfs3
 from conftest import client, make, payload
 from larderd import Larder, StartFailed, binary, run
 from nfs3 import NfsError
+from waiting import lines_until
 
 
 def refusal(larder, *must_contain, timeout_s=30):
@@ -95,10 +96,12 @@ def test_what_a_person_sees(folder):
     """Commands to copy for every system, on a terminal or not."""
     process = subprocess.Popen(
         [binary(), "up", "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0"], cwd=folder, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True)
-    time.sleep(6)
-    process.terminate()
-    text = process.communicate(timeout=60)[0]
+        stderr=subprocess.STDOUT)
+    try:
+        text = lines_until(process.stdout, "Ctrl-C")
+    finally:
+        process.terminate()
+        text += process.communicate(timeout=60)[0].decode()
     assert process.returncode == 0, text
     for words in ("mount -t nfs", "nolock", "mount -t cifs", "smbclient", "macOS", "Windows", "assword"):
         assert words in text, f"{words!r} is missing in:\n{text}"

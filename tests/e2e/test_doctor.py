@@ -13,6 +13,7 @@ import pytest
 
 from larderd import ROOT, Larder, binary, run
 from others import free_port
+from waiting import listens, wait_for
 
 # It measures this machine: nothing else runs beside it.
 pytestmark = pytest.mark.alone
@@ -223,7 +224,7 @@ def listening(inside):
     words = [*inside, binary(), "bench", "net", "--listen", "--port", port, "--seconds", "300"]
     other_end = subprocess.Popen([str(w) for w in words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        time.sleep(1)
+        wait_for(lambda: listens(other_end, port))
         yield port
     finally:
         other_end.terminate()
@@ -332,8 +333,8 @@ def test_a_bench_that_makes_its_data_on_a_slow_disk_can_be_stopped(folder, direc
             sh("mount", "-o", "data=journal", sh("losetup", "-j", folder / "disk.img").split(":")[0], mount)
         words = [*inside, binary(), "bench", "disk", mount, "--size", "128M", "--seconds", "1", "--only", "read", "--output", folder / "history"]
         process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(5)
-        assert list(mount.glob(".larder-bench-*/data"))
+        # It is stopped in the middle of writing.
+        wait_for(lambda: [f for f in mount.glob(".larder-bench-*/data") if f.stat().st_blocks * 512 > 8 << 20])
         process.send_signal(signal.SIGINT)
         began = time.monotonic()
         _, said = process.communicate(timeout=60)
