@@ -23,7 +23,7 @@ LIMIT_S = 600
 
 def programs():
     """(name of the crate and target, program, folder to run it in) of each test program, as cargo has built it."""
-    command = ["cargo", "test", "--release", "--locked", "--workspace", "--no-run", "--message-format", "json"]
+    command = ["cargo", "test", "--release", "--locked", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--message-format", "json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if built.returncode != 0:
         sys.exit("0 passed, 1 failed")
