@@ -2,6 +2,7 @@
 //!
 //! S1. What is answered after power was cut was never answered: whoever waits for an answer looks at the power first.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,8 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
 use crate::chance;
-use crate::disk::{Fault, Health, Image, World};
-use crate::plan::{Plan, Trouble, sickness};
+use crate::disk::{Fault, Health, Image, JournalDamage, World};
+use crate::plan::{Plan, Trouble, cut_point, sickness};
 
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +37,20 @@ pub struct Run {
     pub random: Mutex<StdRng>,
     /// States of victims from earlier.
     images: Mutex<Vec<(usize, Image)>>,
+    /// States of any disks from earlier, for `Trouble::Journal`.
+    older: Mutex<Vec<(usize, Image)>>,
+    /// Disks that were struck, and have not been brought up to date since.
+    behind: Mutex<BTreeSet<usize>>,
+    /// All disks, and which were behind, before somebody struck more of them than the layout survives.
+    whole: Mutex<Option<(Vec<Image>, BTreeSet<usize>)>>,
     /// The first failure that a task met.
     failure: Mutex<Option<String>>,
     /// Operations of clients that were answered.
     pub answered: Mutex<u64>,
+    /// At which of them the machine or the process dies.
+    dies_at: Mutex<Option<u64>>,
+    /// When the last life ended.
+    pub ended: Mutex<Duration>,
 }
 
 const JOURNAL_BYTES: u64 = 4 << 20;
@@ -54,8 +65,13 @@ impl Run {
             world,
             random: Mutex::new(chance::generator(seed, "run")),
             images: Mutex::default(),
+            older: Mutex::default(),
+            behind: Mutex::default(),
+            whole: Mutex::default(),
             failure: Mutex::default(),
             answered: Mutex::default(),
+            dies_at: Mutex::default(),
+            ended: Mutex::default(),
         }
     }
 
@@ -84,10 +100,39 @@ impl Run {
         matches!(self.plan.trouble, Trouble::Exceeded | Trouble::Full)
     }
 
+    /// Reading may fail: too many disks are away, or were struck.
+    pub fn may_not_read(&self) -> bool {
+        self.plan.trouble == Trouble::Exceeded || self.is_beyond()
+    }
+
     /// Closing waits 45 s for the last table, which a disk that takes seconds for each step does not get done, nor two that
     /// hang one after the other: it stays in the journal.
     pub fn may_be_late(&self) -> bool {
         self.may_refuse() || matches!(self.plan.trouble, Trouble::Time) || self.plan.hangs
+    }
+
+    // ---- the end of a life ------------------------------------------------------------------
+
+    /// When this life ends, unless it ends well: after some change of a disk, or right after an answer to a client, which is when
+    /// an answer that was given too early is found out.
+    pub fn choose_end(&self, changes_max: u64) {
+        let answers_max = u64::from(self.plan.operations) * u64::from(self.plan.clients);
+        let answer =
+            self.draw(|random| random.random_range(0..3) == 0).then(|| self.draw(|r| cut_point(r, answers_max)));
+        *self.dies_at.lock() = answer.map(|answer| *self.answered.lock() + answer);
+        self.world.cut_after(if answer.is_some() { None } else { Some(self.draw(|r| cut_point(r, changes_max))) });
+    }
+
+    /// A client has its answer.
+    pub fn answer(&self) {
+        let mut answered = self.answered.lock();
+        *answered += 1;
+        if *self.dies_at.lock() == Some(*answered) {
+            match self.draw(|random| random.random_range(0..4)) {
+                0..3 => self.world.cut_now(),
+                _ => self.world.cut_after(Some(self.draw(|random| random.random_range(1..4)))),
+            }
+        }
     }
 
     /// An error that nobody expected; nothing if power was cut.
@@ -155,12 +200,60 @@ impl Run {
         if self.plan.trouble == Trouble::Exceeded && !(self.has_too_few() && self.one_in(2)) {
             self.plan.victims.iter().for_each(|disk| self.set_gone(*disk, false));
         }
+        if self.plan.trouble == Trouble::Journal {
+            return self.strike_journals();
+        }
         if self.plan.trouble != Trouble::Gone {
             return;
         }
         for &victim in &self.plan.victims {
             let is_gone = self.draw(|random| random.random());
             self.set_gone(victim, is_gone);
+        }
+    }
+
+    /// While the pool is closed somebody damages copies of the journal, takes disks away, and puts older states of others back.
+    fn strike_journals(&self) {
+        let disks = 0..self.plan.disks.len();
+        disks.clone().for_each(|disk| self.set_gone(disk, false));
+        let whole: Vec<Image> = disks.map(|disk| self.world.copy(disk)).collect();
+        let mut struck = self.behind.lock();
+        let behind = struck.clone();
+        for &victim in &self.plan.victims {
+            let older = {
+                let older = self.older.lock();
+                let states: Vec<&(usize, Image)> = older.iter().filter(|(disk, _)| *disk == victim).collect();
+                (!states.is_empty()).then(|| states[self.draw(|random| random.random_range(0..states.len()))].1.clone())
+            };
+            match (self.draw(|random| random.random_range(0..7)), older) {
+                (0, _) => self.world.damage_journal(victim, JournalDamage::Removed),
+                (1, _) => self.world.damage_journal(victim, JournalDamage::Emptied),
+                (2, _) => self.world.damage_journal(victim, JournalDamage::Zeroed),
+                (3, Some(image)) => self.world.put_back(victim, &image),
+                (4 | 5, _) => self.set_gone(victim, true),
+                _ => continue,
+            }
+            struck.insert(victim);
+        }
+        self.older.lock().extend(whole.iter().cloned().enumerate());
+        if struck.len() > usize::from(self.plan.layout.failures()) {
+            *self.whole.lock() = Some((whole, behind));
+        }
+    }
+
+    /// More disks were struck than the layout survives: the pool refuses, or has everything. What cannot be read is no lie.
+    pub fn is_beyond(&self) -> bool {
+        self.whole.lock().is_some()
+    }
+
+    /// All disks are as they were before somebody struck too many of them.
+    pub fn undo(&self) {
+        let Some((whole, behind)) = self.whole.lock().take() else { return };
+        *self.behind.lock() = behind;
+        self.images.lock().clear();
+        for (disk, image) in whole.iter().enumerate() {
+            self.world.put_back(disk, image);
+            self.world.set_health(disk, |health| *health = Health::default());
         }
     }
 
@@ -171,7 +264,12 @@ impl Run {
 
     /// Before disks leave again, those that came back are brought up to date.
     pub async fn catch_up(&self, pool: &Pool) -> Outcome<()> {
-        if self.plan.trouble == Trouble::Exceeded { self.powered(pool.repaired()).await } else { Ok(()) }
+        if matches!(self.plan.trouble, Trouble::Exceeded | Trouble::Journal) {
+            self.powered(pool.repaired()).await?;
+            let is_gone = |disk: &usize| self.images.lock().iter().any(|(other, _)| other == disk);
+            self.behind.lock().retain(is_gone);
+        }
+        Ok(())
     }
 
     /// A disk that goes is remembered as it was; one that comes is as it was then.
@@ -209,7 +307,7 @@ impl Run {
             chance::step_wall_clock(seconds);
             self.world.count(Fault::ClockStep);
         }
-        if self.plan.victims.is_empty() {
+        if self.plan.victims.is_empty() || trouble == Trouble::Journal {
             return;
         }
         let victim = self.draw(|random| self.plan.victims[random.random_range(0..self.plan.victims.len())]);
