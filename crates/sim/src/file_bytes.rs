@@ -62,6 +62,7 @@ impl Client {
         let write = self.front.write(&self.cred, ino, offset as u64, vec![Bytes::from(content)], stability);
         if let Some(written) = self.bytes(what, write).await? {
             self.answered(number, written.stability >= Stability::DataSync);
+            self.run.done("write");
         }
         Ok(())
     }
@@ -81,6 +82,7 @@ impl Client {
             }
             Some((_, written)) => {
                 self.answered(number, written.stability >= Stability::DataSync);
+                self.run.done("append");
                 Ok(())
             }
             None => Ok(()),
@@ -96,6 +98,7 @@ impl Client {
         let truncate = self.front.set_attr(&self.cred, ino, set);
         if self.bytes(format!("truncate {number} {length}"), truncate).await?.is_some() {
             self.answered(number, !self.is_relaxed);
+            self.run.done("truncate");
         }
         Ok(())
     }
@@ -117,6 +120,7 @@ impl Client {
         let done = self.bytes(format!("allocate {number} {start}+{length} {mode:?}"), allocate).await?;
         if done.is_some() {
             self.answered(number, !self.is_relaxed);
+            self.run.done("allocate");
         }
         Ok(())
     }
@@ -169,8 +173,10 @@ impl Client {
     }
 
     async fn keep(&self, what: String, promise: Promise, operation: impl Future<Output = Fs<()>>) -> Outcome<()> {
+        let kind = if what == "sync" { "sync" } else { "commit" };
         if self.bytes(what, operation).await?.is_some() {
             self.model.lock().keep(&promise);
+            self.run.done(kind);
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::tree_model::{Body, TOP, Tree};
 use crate::turns::elapsed;
 
 const NAMES: [&str; 7] = ["a", "b", "B", "c", "d", "\u{e9}", "e"];
+const PLACES_TRIED: u32 = 8;
 const XATTRS: [&str; 3] = ["user.one", "user.two", "user.three"];
 /// What is dirty is flushed when it is so old: whoever waits a little less meets the flush under way.
 const FLUSH_AGE_MS: u64 = 3000;
@@ -144,6 +145,23 @@ impl Client {
         self.choose(&NAMES).unwrap_or("a")
     }
 
+    fn place(&self) -> ((u64, Ino), &'static str) {
+        (self.directory(), self.name())
+    }
+
+    /// Mostly where there is something of a kind.
+    fn likely_place(&self, is_wanted: impl Fn(&Body) -> bool) -> ((u64, Ino), &'static str) {
+        for _ in 0..PLACES_TRIED {
+            let ((directory, ino), name) = self.place();
+            let model = self.model.lock();
+            let found = model.tree().get(directory, name).and_then(|number| model.tree().nodes.get(&number));
+            if found.is_some_and(|node| is_wanted(&node.body)) {
+                return ((directory, ino), name);
+            }
+        }
+        self.place()
+    }
+
     pub(crate) fn file(&self) -> Option<(u64, Ino)> {
         let model = self.model.lock();
         let number = self.choose(&model.tree().files())?;
@@ -191,6 +209,7 @@ impl Client {
         match (result, expected) {
             (Ok(value), None) => {
                 self.model.lock().answered(!self.is_relaxed, elapsed());
+                self.done_kind(&what);
                 Ok(Some(value))
             }
             (Err(error), Some(expected)) if error.to_string() == expected.to_string() => Ok(None),
@@ -201,6 +220,11 @@ impl Client {
             }
             (Ok(_), Some(expected)) => Err(Stop::Failed(format!("{what} worked, it should say: {expected}"))),
         }
+    }
+
+    /// The model knows of an answer.
+    pub(crate) fn done_kind(&self, what: &str) {
+        self.run.done(what.split(' ').next().unwrap_or_default());
     }
 
     pub(crate) fn note(&self, line: impl FnOnce() -> String) {
@@ -271,7 +295,7 @@ impl Client {
             }
             1 if is_new => {
                 let mode = CreateMode::Exclusive(self.run.draw(|random| random.random()));
-                self.make("create exclusively, twice,", place, new, first(create(mode), create(mode))).await
+                self.make("create exclusively and twice", place, new, first(create(mode), create(mode))).await
             }
             2 if is_new => {
                 let unnamed = self.front.create_unnamed(&self.cred, ino, name.as_bytes(), set);
@@ -303,7 +327,8 @@ impl Client {
     }
 
     async fn rmdir(&self) -> Outcome<()> {
-        let ((directory, ino), name) = (self.directory(), self.name());
+        let ((directory, ino), name) =
+            self.likely_place(|body| matches!(body, Body::Directory(names) if names.is_empty()));
         let target = self.exists(directory, name);
         let expected = match target {
             None => Some(FsError::NotFound),
@@ -318,7 +343,7 @@ impl Client {
     }
 
     async fn unlink(&self) -> Outcome<()> {
-        let ((directory, ino), name) = (self.directory(), self.name());
+        let ((directory, ino), name) = self.likely_place(|body| !matches!(body, Body::Directory(_)));
         let target = self.exists(directory, name);
         let expected = match target {
             None => Some(FsError::NotFound),
@@ -349,7 +374,7 @@ impl Client {
 
     async fn relink(&self) -> Outcome<()> {
         let Some((number, source)) = self.named_file() else { return Ok(()) };
-        let ((directory, ino), name) = (self.directory(), self.name());
+        let ((directory, ino), name) = self.likely_place(|body| !matches!(body, Body::Directory(_)));
         let old = self.exists(directory, name);
         let expected = match old {
             None => Some(FsError::NotFound),
@@ -366,8 +391,8 @@ impl Client {
     }
 
     async fn rename(&self) -> Outcome<()> {
-        let ((from, from_ino), from_name) = (self.directory(), self.name());
-        let ((to, to_ino), to_name) = (self.directory(), self.name());
+        let ((from, from_ino), from_name) = self.likely_place(|_| true);
+        let ((to, to_ino), to_name) = if self.run.one_in(2) { self.place() } else { self.likely_place(|_| true) };
         let mode = match self.run.draw(|random| random.random_range(0..6)) {
             0 => RenameMode::NoReplace,
             1 | 2 => RenameMode::Exchange,
@@ -402,7 +427,8 @@ impl Client {
             if source == target { Vec::new() } else { [from, to].into_iter().chain(source).chain(target).collect() };
         let (old, new) = ((from_ino, from_name.as_bytes()), (to_ino, to_name.as_bytes()));
         let operation = self.front.rename(&self.cred, old, new, mode);
-        let what = format!("rename {from}/{from_name} {to}/{to_name} {mode:?}");
+        let verb = if mode == RenameMode::Exchange { "exchange" } else { "rename" };
+        let what = format!("{verb} {from}/{from_name} {to}/{to_name} {mode:?}");
         self.names(what, expected, (change, touched), operation).await.map(drop)
     }
 
@@ -418,7 +444,13 @@ impl Client {
 
     async fn xattr(&self) -> Outcome<()> {
         let Some((number, ino)) = self.file_or_directory() else { return Ok(()) };
-        let name = self.choose(&XATTRS).unwrap_or("user.one");
+        let there = || {
+            let model = self.model.lock();
+            let node = model.tree().nodes.get(&number)?;
+            XATTRS.into_iter().find(|name| node.xattrs.contains_key(*name))
+        };
+        let there = if self.run.one_in(2) { there() } else { None };
+        let name = there.or_else(|| self.choose(&XATTRS)).unwrap_or("user.one");
         let has = self.model.lock().tree().nodes.get(&number).is_some_and(|node| node.xattrs.contains_key(name));
         if has && self.run.one_in(2) {
             let change = |tree: &mut Tree| {

@@ -16,7 +16,7 @@ use rand::seq::SliceRandom;
 
 use crate::chance;
 use crate::disk::{Fault, Health, Image, JournalDamage, World};
-use crate::plan::{Plan, Trouble, cut_point, sickness};
+use crate::plan::{Kind, Plan, Trouble, cut_point, sickness};
 
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,12 +47,47 @@ pub struct Run {
     failure: Mutex<Option<String>>,
     /// Operations of clients that were answered.
     pub answered: Mutex<u64>,
-    /// At which of them the machine or the process dies.
-    dies_at: Mutex<Option<u64>>,
+    /// After which answer the machine or the process dies.
+    end: Mutex<Option<End<'static>>>,
+    /// The process was to be killed in the middle of a commit.
+    was_killed_in_commit: Mutex<bool>,
     /// When the last life ended.
     pub ended: Mutex<Duration>,
 }
 
+/// The answer after which a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End<'a> {
+    /// The one of this number.
+    Answer(u64),
+    /// The first to something of this kind: what is rare is as likely as what is not.
+    Done(&'a str),
+}
+
+/// What clients of a volume do: the first words of what they note.
+const KINDS: [&str; 19] = [
+    "create",
+    "mkdir",
+    "symlink",
+    "mknod",
+    "link",
+    "relink",
+    "unlink",
+    "rmdir",
+    "rename",
+    "exchange",
+    "chmod",
+    "truncate",
+    "allocate",
+    "setxattr",
+    "removexattr",
+    "write",
+    "append",
+    "commit",
+    "sync",
+];
+/// Within so many commits of the journal the process is killed.
+const COMMITS_MAX: u64 = 200;
 const JOURNAL_BYTES: u64 = 4 << 20;
 /// Virtual time after which a wait is taken for a hang.
 pub const PATIENCE: Duration = Duration::from_secs(3600);
@@ -70,7 +105,8 @@ impl Run {
             whole: Mutex::default(),
             failure: Mutex::default(),
             answered: Mutex::default(),
-            dies_at: Mutex::default(),
+            end: Mutex::default(),
+            was_killed_in_commit: Mutex::default(),
             ended: Mutex::default(),
         }
     }
@@ -113,25 +149,61 @@ impl Run {
 
     // ---- the end of a life ------------------------------------------------------------------
 
-    /// When this life ends, unless it ends well: after some change of a disk, or right after an answer to a client, which is when
-    /// an answer that was given too early is found out.
+    /// When this life ends, unless it ends well: after some change of a disk; right after an answer, which is when one that was given
+    /// too early is found out; or by a kill in the middle of a commit of the journal, after which power is soon cut as well.
     pub fn choose_end(&self, changes_max: u64) {
-        let answers_max = u64::from(self.plan.operations) * u64::from(self.plan.clients);
-        let answer =
-            self.draw(|random| random.random_range(0..3) == 0).then(|| self.draw(|r| cut_point(r, answers_max)));
-        *self.dies_at.lock() = answer.map(|answer| *self.answered.lock() + answer);
-        self.world.cut_after(if answer.is_some() { None } else { Some(self.draw(|r| cut_point(r, changes_max))) });
+        if std::mem::take(&mut *self.was_killed_in_commit.lock()) && self.one_in(2) {
+            return self.world.cut_power_after(self.draw(|random| random.random_range(1..4)));
+        }
+        match self.draw(|random| random.random_range(0..16)) {
+            0..3 => self.set_end(End::Answer(self.draw(|random| cut_point(random, self.answers_max())))),
+            3..8 if self.plan.kind == Kind::Volume => {
+                self.set_end(End::Done(KINDS[self.draw(|random| random.random_range(0..KINDS.len()))]))
+            }
+            8 | 9 => {
+                *self.was_killed_in_commit.lock() = true;
+                self.world.kill_at_commit(self.draw(|random| cut_point(random, COMMITS_MAX)));
+            }
+            _ => self.world.cut_after(Some(self.draw(|random| cut_point(random, changes_max)))),
+        }
+    }
+
+    fn set_end(&self, end: End<'static>) {
+        self.world.cut_after(None);
+        *self.end.lock() = Some(match end {
+            End::Answer(count) => End::Answer(*self.answered.lock() + count),
+            done => done,
+        });
+    }
+
+    fn answers_max(&self) -> u64 {
+        u64::from(self.plan.operations) * u64::from(self.plan.clients)
+    }
+
+    /// A client did something of this kind, and hears of it now.
+    pub fn done(&self, kind: &str) {
+        if *self.end.lock() == Some(End::Done(kind)) {
+            self.end_now();
+        }
     }
 
     /// A client has its answer.
     pub fn answer(&self) {
-        let mut answered = self.answered.lock();
-        *answered += 1;
-        if *self.dies_at.lock() == Some(*answered) {
-            match self.draw(|random| random.random_range(0..4)) {
-                0..3 => self.world.cut_now(),
-                _ => self.world.cut_after(Some(self.draw(|random| random.random_range(1..4)))),
-            }
+        let answered = {
+            let mut answered = self.answered.lock();
+            *answered += 1;
+            *answered
+        };
+        if *self.end.lock() == Some(End::Answer(answered)) {
+            self.end_now();
+        }
+    }
+
+    fn end_now(&self) {
+        *self.end.lock() = None;
+        match self.draw(|random| random.random_range(0..4)) {
+            0..3 => self.world.cut_now(),
+            _ => self.world.cut_after(Some(self.draw(|random| random.random_range(1..4)))),
         }
     }
 

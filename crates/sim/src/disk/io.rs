@@ -54,6 +54,17 @@ impl SimDisk {
         let changes = state.changes;
         let line = checksum(changes, name.as_bytes()) ^ checksum(number as u64, what.as_bytes());
         state.hash = state.hash.rotate_left(5) ^ line;
+        if kind == Kind::Sync
+            && name.starts_with("journal/")
+            && let Some(left) = &mut state.kill_at_commit
+        {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                state.cut();
+                self.world.cut.notify_waiters();
+                return Err(no_power());
+            }
+        }
         if kind != Kind::Read {
             state.changes += 1;
             state.settle_delayed();

@@ -83,6 +83,10 @@ struct State {
     has_power: bool,
     /// The process was killed; the machine goes on.
     is_killed: bool,
+    /// After so many changes power is lost, not the process alone.
+    cuts_power: bool,
+    /// The process is killed when it has asked for so many syncs of the journal.
+    kill_at_commit: Option<u64>,
     /// Virtual time that slow disks took and nobody has waited for yet.
     debt: Duration,
     plant: Option<Plant>,
@@ -131,6 +135,8 @@ impl World {
             cut_after: None,
             has_power: true,
             is_killed: false,
+            cuts_power: false,
+            kill_at_commit: None,
             debt: Duration::ZERO,
             plant: None,
             delayed: Vec::new(),
@@ -156,6 +162,18 @@ impl World {
     pub fn cut_after(&self, changes: Option<u64>) {
         let mut state = self.state.lock();
         state.cut_after = changes.map(|changes| state.changes + changes);
+    }
+
+    /// As [`Self::cut_after`]; it is the power, not the process.
+    pub fn cut_power_after(&self, changes: u64) {
+        self.cut_after(Some(changes));
+        self.state.lock().cuts_power = true;
+    }
+
+    /// Kills the process at a sync of the journal, after what it is to make durable was written: the kernel still has that.
+    pub fn kill_at_commit(&self, commits: u64) {
+        self.cut_after(None);
+        self.state.lock().kill_at_commit = Some(commits);
     }
 
     pub fn cut_now(&self) {
@@ -187,6 +205,7 @@ impl World {
         state.has_power = true;
         state.debt = Duration::ZERO;
         state.delayed.clear();
+        (state.cuts_power, state.kill_at_commit) = (false, None);
         state.late.clear();
         state.note(|| "power is back".to_owned());
     }
@@ -200,6 +219,7 @@ impl World {
         state.cut_after = None;
         state.debt = Duration::ZERO;
         state.delayed.clear();
+        (state.cuts_power, state.kill_at_commit) = (false, None);
         state.counts.restarts += 1;
         state.disks.iter_mut().for_each(|disk| disk.is_locked = false);
         state.note(|| "the process starts again".to_owned());
@@ -326,7 +346,9 @@ impl State {
     /// Power is lost, or the process is killed: from now on nothing is done. After a kill the kernel still has what was written.
     fn cut(&mut self) {
         self.has_power = false;
-        self.is_killed = self.random.random_range(0..4) == 0;
+        let is_commit = self.kill_at_commit.take() == Some(0);
+        let is_chosen = self.random.random_range(0..4) == 0 && !std::mem::take(&mut self.cuts_power);
+        self.is_killed = is_commit || is_chosen;
         let what = if self.is_killed { "the process is killed" } else { "power is cut" };
         self.note(|| what.to_owned());
     }
