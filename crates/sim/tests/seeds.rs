@@ -70,7 +70,7 @@ fn a_seed_replays_exactly() {
 /// Whether one of the first schedules fails because of the bug.
 fn is_found(plant: Plant, name: &str) {
     let kind = match plant {
-        Plant::EarlySegment | Plant::EarlyTrim => Kind::Volume,
+        Plant::EarlySegment | Plant::EarlyTrim | Plant::EarlyReceipt | Plant::Answer(_) => Kind::Volume,
         _ => Kind::Pool,
     };
     let options = Options { kind: Some(kind), plant: Some(plant), ..Options::default() };
@@ -84,7 +84,7 @@ fn is_found(plant: Plant, name: &str) {
 
 #[test]
 fn planted_bugs_are_found() {
-    for (plant, name) in Plant::ALL {
+    for (plant, name) in Plant::all() {
         is_found(plant, name);
     }
 }

@@ -69,16 +69,14 @@ impl Volume {
         let attr = self.lookup(cred, dir, name, NameMatch::Exact).await?;
         let inode = self.state.inode(attr.id.ino).await?;
         match (mode, attr.kind) {
-            (CreateMode::Exclusive(wanted), FileKind::File) if inode.core.lock().verifier == Some(wanted) => {
-                // The create that the client did not hear of must be as durable as if it had (M3).
-                let ticket = inode.core.lock().ticket;
-                self.state.settle(ticket).await?;
-            }
+            (CreateMode::Exclusive(wanted), FileKind::File) if inode.core.lock().verifier == Some(wanted) => {}
             (CreateMode::Exclusive(_), _) => return Err(FsError::Exists),
             (_, FileKind::Directory) => return Err(FsError::IsDirectory),
             (_, FileKind::File) => {}
             _ => return Err(FsError::Exists),
         }
+        // Whoever made it may still wait for its answer: this one says as much, and must be as durable (M3).
+        self.state.settle_newest(&inode).await?;
         let attr = match (mode, set.size) {
             (CreateMode::Unchecked, Some(size)) if attr.size != size => {
                 self.setattr(cred, attr.id.ino, SetAttr { size: Some(size), ..SetAttr::default() }).await?.after
@@ -284,6 +282,8 @@ impl Volume {
         access::require(&parent, cred, ACCESS_EXECUTE)?;
         let old = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
         if old.ino == ino {
+            drop(namespace);
+            state.settle_newest(&inode).await?;
             let attr = inode.core.lock().attr;
             return Ok((attr, Changed { before: pre(&parent), after: parent }));
         }
@@ -568,6 +568,12 @@ impl State {
             }
             Fate::Orphan => self.reap_later(inode),
         }
+    }
+
+    /// The wait before an answer that changes nothing, and says of an inode what another's change made of it (M3).
+    pub(crate) async fn settle_newest(&self, inode: &Inode) -> FsResult<()> {
+        let ticket: Ticket = inode.core.lock().ticket;
+        self.settle(ticket).await
     }
 
     /// The newest batch about an inode is durable.

@@ -111,7 +111,11 @@ impl Volume {
             return Err(FsError::Invalid("a directory cannot move into itself"));
         }
         let (changes, ticket) = match &target {
-            Some(target) if target.entry.ino == source.entry.ino => return Ok(Some(unchanged(from, to))),
+            Some(target) if target.entry.ino == source.entry.ino => {
+                drop(locks);
+                state.settle_newest(&source.inode).await?;
+                return Ok(Some(unchanged(from, to)));
+            }
             Some(target) if mode == RenameMode::Exchange => self.exchange(cred, from, to, &source, target)?,
             target => self.replace(cred, from, to, &source, target.as_ref())?,
         };
