@@ -381,8 +381,16 @@ pub struct ShareStatus {
     pub read_only: bool,
     pub squash: String,
     pub networks: Vec<String>,
-    /// Empty: every user.
+    /// Who is listed for SMB; see `everybody`.
     pub users: Vec<String>,
+    /// Every user may use it over SMB, listed or not.
+    #[serde(default)]
+    pub everybody: bool,
+    /// Who comes in by each door, for people.
+    #[serde(default)]
+    pub nfs_rule: String,
+    #[serde(default)]
+    pub smb_rule: String,
     /// Why it is not being served, if so.
     pub fault: Option<String>,
 }

@@ -240,16 +240,20 @@ pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
     if shares.is_empty() {
         return "no shares".to_owned();
     }
-    let mut rows = vec![row(["NAME", "VOLUME", "NFS", "SMB", "ACCESS", "SQUASH", "USERS", "FAULT"])];
+    let mut rows = vec![row(["NAME", "VOLUME", "NFS FROM", "NFS ROOT", "SMB FOR", "FAULT"])];
     for s in shares {
+        let root = match s.squash.as_str() {
+            _ if s.nfs.is_none() => "-",
+            "root" => "owner",
+            "all" => "all are the owner",
+            _ => "root",
+        };
         rows.push(vec![
             s.name.clone(),
             s.volume.clone(),
-            s.nfs.clone().unwrap_or("-".to_owned()),
-            s.smb.clone().unwrap_or("-".to_owned()),
-            if s.read_only { "read-only" } else { "read-write" }.to_owned(),
-            s.squash.clone(),
-            if s.users.is_empty() { "all".to_owned() } else { s.users.join(" ") },
+            s.nfs_rule.clone(),
+            root.to_owned(),
+            s.smb_rule.clone(),
             s.fault.clone().unwrap_or_default(),
         ]);
     }

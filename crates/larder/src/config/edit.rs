@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use larder_api::{Failure, VolumeChange};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
-use super::{Config, Listen, Network, PoolConfig, Schedule, ShareConfig, UserConfig, VolumeName, private_networks};
+use super::{Config, Listen, Network, PoolConfig, Schedule, ShareConfig, UserConfig, VolumeName, Writers};
 
 /// The file's text, being edited.
 pub(crate) struct Editor {
@@ -94,7 +94,7 @@ impl Editor {
         self.tables("user").push(table);
     }
 
-    /// Takes out a user, also from the lists of shares.
+    /// Takes out a user, also from the lists of shares: a list that is empty then admits nobody (H1).
     pub(crate) fn remove_user(&mut self, name: &str) {
         self.tables("user").retain(|t| text(t, "name") != Some(name));
         for share in self.tables("share").iter_mut() {
@@ -182,9 +182,15 @@ fn share_table(share: &ShareConfig) -> Table {
     if share.read_only {
         table.insert("read_only", value(true));
     }
-    if share.networks != private_networks() {
-        let list: Array = share.networks.iter().map(Network::to_string).collect();
-        table.insert("networks", value(list));
+    match &share.users {
+        Writers::All => drop(table.insert("users", value("all"))),
+        Writers::Listed(names) => drop(table.insert("users", value(names.iter().collect::<Array>()))),
+    }
+    if !share.read_only_users.is_empty() {
+        table.insert("read_only_users", value(share.read_only_users.iter().collect::<Array>()));
+    }
+    if let Some(networks) = &share.networks {
+        table.insert("networks", value(networks.iter().map(Network::to_string).collect::<Array>()));
     }
     table.insert("squash", value(share.squash.word()));
     table.insert("anon_uid", value(i64::from(share.anon_uid)));

@@ -64,6 +64,8 @@ struct State {
     /// Pools that could not be opened, and why (D2).
     pool_faults: BTreeMap<String, Failure>,
     shares: Vec<ShareStatus>,
+    /// What the log has said of this configuration.
+    noted: Vec<String>,
 }
 
 impl Daemon {
@@ -77,7 +79,7 @@ impl Daemon {
         let servers = Servers::bind(&config.listen, config.connections).await?;
         let secrets = Secrets::open(folder.path())?;
         let memory = config.memory.unwrap_or_else(machine::memory_default);
-        let state = State { config, secrets, pool_faults: BTreeMap::new(), shares: Vec::new() };
+        let state = State { config, secrets, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
         Ok(Daemon {
             folder,
             file,
@@ -141,6 +143,11 @@ impl Daemon {
     }
 
     async fn apply(&self, state: &mut State) {
+        let notes = state.config.notes();
+        for note in notes.iter().filter(|note| !state.noted.contains(note)) {
+            tracing::warn!("{note}");
+        }
+        state.noted = notes;
         for volume in &state.config.volumes {
             if let Err(failure) = self.ensure_volume(&volume.name, &volume.change).await {
                 tracing::error!("volume '{}': {}", volume.name, failure.message);
