@@ -221,11 +221,12 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
         return "no volumes".to_owned();
     }
     let size = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |b| ByteSize(b).to_string());
-    let mut rows = vec![row(["NAME", "USED", "AVAIL", "QUOTA", "RECORD", "COMPRESSION", "SYNC"])];
+    let mut rows = vec![row(["NAME", "USED", "RATIO", "AVAIL", "QUOTA", "RECORD", "COMPRESSION", "SYNC"])];
     for v in volumes {
         rows.push(vec![
             format!("{}/{}", v.pool, v.name),
             size(v.used_bytes),
+            v.compression_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x")),
             size(v.available_bytes),
             v.quota_bytes.map_or("none".to_owned(), |b| ByteSize(b).to_string()),
             ByteSize(u64::from(v.record_bytes)).to_string(),
@@ -233,7 +234,7 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
             v.sync.clone(),
         ]);
     }
-    table(&rows, &[1, 2, 3, 4])
+    table(&rows, &[1, 2, 3, 4, 5])
 }
 
 pub(crate) fn share_list(shares: &[ShareStatus]) -> String {

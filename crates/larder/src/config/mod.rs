@@ -18,6 +18,8 @@ use larder_base::units::ByteSize;
 pub(crate) use larder_serve::nfs::Network;
 use toml::Spanned;
 
+use crate::machine;
+
 pub(crate) mod edit;
 pub(crate) mod power;
 mod raw;
@@ -25,10 +27,12 @@ mod schedule;
 mod share;
 #[cfg(test)]
 mod tests;
+pub(crate) mod user;
 
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use schedule::Schedule;
-pub(crate) use share::{ShareConfig, Squash, Writers};
+pub(crate) use share::{ShareConfig, Squash, Writers, check_folder};
+pub(crate) use user::UserConfig;
 
 pub(crate) const NFS_PORT: u16 = 12049;
 pub(crate) const SMB_PORT: u16 = 14445;
@@ -64,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) volumes: Vec<VolumeConfig>,
     pub(crate) shares: Vec<ShareConfig>,
     pub(crate) users: Vec<UserConfig>,
+    /// New users get no number below: those were given to users who are gone.
+    pub(crate) next_uid: u32,
     pub(crate) power: power::PowerConfig,
 }
 
@@ -115,14 +121,6 @@ pub(crate) struct VolumeConfig {
     pub(crate) change: VolumeChange,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UserConfig {
-    pub(crate) name: String,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) groups: Vec<u32>,
-}
-
 impl Config {
     /// Reads and validates the file.
     pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
@@ -139,7 +137,15 @@ impl Config {
 
     /// What is valid and perhaps not meant, one sentence each.
     pub(crate) fn notes(&self) -> Vec<String> {
-        self.shares.iter().flat_map(ShareConfig::notes).collect()
+        let there = machine::memory_total();
+        let memory = self.memory.filter(|memory| *memory > there).map(|memory| {
+            format!("memory = \"{memory}\" is more than this machine has ({there}): it is taken for {there}")
+        });
+        memory
+            .into_iter()
+            .chain(self.shares.iter().flat_map(ShareConfig::notes))
+            .chain(user::notes(&self.users))
+            .collect()
     }
 
     pub(crate) fn pool(&self, name: &str) -> Option<&PoolConfig> {
@@ -266,6 +272,27 @@ pub(crate) fn parse_memory(text: &str) -> Result<ByteSize, String> {
     Ok(size)
 }
 
+/// As typed for this machine.
+pub(crate) fn parse_memory_here(text: &str) -> Result<ByteSize, String> {
+    let size = parse_memory(text)?;
+    let there = machine::memory_total();
+    if size > there {
+        return Err(format!("{size} of memory is more than this machine has ({there}): leave some for others"));
+    }
+    Ok(size)
+}
+
+/// A quota that somebody wants now; files keep whatever an older one was.
+pub(crate) fn parse_quota_wanted(text: &str) -> Result<u64, String> {
+    const BYTES_MIN: u64 = 1 << 20;
+    let bytes = parse_quota(text)?;
+    if (1..BYTES_MIN).contains(&bytes) {
+        let least = ByteSize(BYTES_MIN);
+        return Err(format!("a quota of {} holds next to nothing: give at least {least}, or none", ByteSize(bytes)));
+    }
+    Ok(bytes)
+}
+
 /// Turns raw into valid, with the position of whatever is wrong.
 struct Validator<'a> {
     text: &'a str,
@@ -309,6 +336,7 @@ impl Validator<'_> {
             volumes: Vec::new(),
             shares: Vec::new(),
             users: Vec::new(),
+            next_uid: raw.next_uid.unwrap_or(0),
             power: self.power(raw.power)?,
         };
         for pool in raw.pool {

@@ -7,6 +7,7 @@ use toml::Spanned;
 #[serde(deny_unknown_fields)]
 pub(super) struct RawConfig {
     pub(super) data: Option<Spanned<String>>,
+    pub(super) next_uid: Option<u32>,
     #[serde(default)]
     pub(super) listen: RawListen,
     #[serde(default)]
@@ -69,6 +70,7 @@ pub(super) struct RawVolume {
 pub(super) struct RawShare {
     pub(super) name: Spanned<String>,
     pub(super) volume: Spanned<String>,
+    pub(super) folder: Option<Spanned<String>>,
     pub(super) nfs: Option<bool>,
     pub(super) smb: Option<bool>,
     pub(super) read_only: Option<bool>,
@@ -80,6 +82,7 @@ pub(super) struct RawShare {
     pub(super) read_only_users: Option<Vec<Spanned<String>>>,
     pub(super) encrypt: Option<Spanned<String>>,
     pub(super) guest: Option<bool>,
+    pub(super) common: Option<bool>,
 }
 
 /// `"all"`, or a list of names.

@@ -4,6 +4,7 @@
 //!     written as such (`users = "all"`), or not at all (neither list is there).
 //! H2. NFS believes its clients who they are. A share that lists people is exported over NFS only to
 //!     networks that are named for it.
+//! H3. In a common share everybody who comes in is its owner, so that each may change and delete what another made.
 
 use toml::Spanned;
 
@@ -45,6 +46,8 @@ pub(crate) enum Writers {
 pub(crate) struct ShareConfig {
     pub(crate) name: String,
     pub(crate) volume: VolumeName,
+    /// The folder of the volume that is shared, such as `photos/2024`; empty: all of it.
+    pub(crate) folder: String,
     pub(crate) nfs: bool,
     pub(crate) smb: bool,
     pub(crate) read_only: bool,
@@ -58,6 +61,8 @@ pub(crate) struct ShareConfig {
     pub(crate) read_only_users: Vec<String>,
     pub(crate) encrypt: bool,
     pub(crate) guest: bool,
+    /// Everybody is `anon_uid` here (H3).
+    pub(crate) common: bool,
 }
 
 impl ShareConfig {
@@ -108,6 +113,19 @@ impl ShareConfig {
     }
 }
 
+/// A folder of a volume, without slashes at either end.
+pub(crate) fn check_folder(text: &str) -> Result<String, String> {
+    const BYTES_MAX: usize = 1024;
+    let folder = text.trim_matches('/');
+    let bad = |part: &str| part.is_empty() || part == "." || part == ".." || part.len() > 255;
+    if folder.len() > BYTES_MAX || folder.contains(|c: char| c.is_control()) || folder.split('/').any(bad) {
+        return Err(format!(
+            "'{text}' is not a folder of a volume: write names with / between them, such as photos/2024"
+        ));
+    }
+    Ok(folder.to_owned())
+}
+
 impl Validator<'_> {
     pub(super) fn share(&self, raw: RawShare, config: &Config) -> Checked<ShareConfig> {
         self.at(&raw.name, check_share_name(raw.name.get_ref()))?;
@@ -133,6 +151,7 @@ impl Validator<'_> {
         Ok(ShareConfig {
             volume: self.volume_name(&raw.volume, config)?,
             name: raw.name.into_inner(),
+            folder: self.optional(raw.folder, check_folder)?.unwrap_or_default(),
             nfs: raw.nfs.unwrap_or(true),
             smb: raw.smb.unwrap_or(true),
             read_only: raw.read_only.unwrap_or(false),
@@ -144,6 +163,7 @@ impl Validator<'_> {
             read_only_users: self.users(raw.read_only_users.unwrap_or_default(), config)?,
             encrypt: encrypt.unwrap_or(false),
             guest: raw.guest.unwrap_or(false),
+            common: raw.common.unwrap_or(false),
         })
     }
 

@@ -153,7 +153,10 @@ mod tests {
 
     #[test]
     fn everybody_gets_numbers_of_their_own() {
-        let host = Accounts::parse("root:x:0:0::/:\nmia:x:1003:1003::/:\nx:x:1001:100::/:\n", "users:x:100:\ngames:x:1002:mia\n");
+        let host = Accounts::parse(
+            "root:x:0:0::/:\nmia:x:1003:1003::/:\nx:x:1001:100::/:\n",
+            "users:x:100:\ngames:x:1002:mia\n",
+        );
         let check = |text: &str, name: &str, uid: u32| {
             let made = new_user(name, NewUser::default(), &config(text), &host);
             assert_eq!((made.uid, made.gid), (uid, uid), "{text}");
@@ -178,12 +181,9 @@ mod tests {
     #[test]
     fn root_and_bad_passwords_are_objected_to() {
         let user = |uid, gid, groups: &[u32]| UserConfig { name: "ann".into(), uid, gid, groups: groups.to_vec() };
-        for (user, bad) in [
-            (user(0, 5, &[]), true),
-            (user(5, 0, &[]), true),
-            (user(5, 5, &[7, 0]), true),
-            (user(5, 5, &[7]), false),
-        ] {
+        for (user, bad) in
+            [(user(0, 5, &[]), true), (user(5, 0, &[]), true), (user(5, 5, &[7, 0]), true), (user(5, 5, &[7]), false)]
+        {
             assert_eq!(objection(&user).is_some(), bad, "{user:?}");
         }
         for (password, bad) in [("", true), ("x", true), ("ä", true), ("xy", false)] {

@@ -1,18 +1,21 @@
 //! From the configuration's shares and users to what the servers are told.
 
-use larder_api::{ShareStatus, VolumeStatus};
+use larder_api::{Failure, ShareStatus, VolumeStatus};
 use larder_serve::nfs::{self, Export, Rule};
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
+use larder_volume::{FsError, Ino};
 
 use super::Secrets;
 use super::servers::Servers;
 use super::storage::Storage;
 use crate::config::edit::Editor;
-use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, Writers};
+use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, VolumeName, Writers};
 use crate::machine;
 
 /// Tag of the NFS server's volume handles in events. SMB shares and mounts choose tags of their own.
 const ORIGIN_NFS: u32 = 1;
+/// What the key is for that NFS handles of folders are sealed with.
+const HANDLES: &str = "nfs handles";
 
 /// Gives the servers all shares and users of the configuration, and says how each fares.
 pub(super) async fn apply(
@@ -24,13 +27,14 @@ pub(super) async fn apply(
     let (mut exports, mut shares, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
     for share in &config.shares {
         let mut status = status(share);
-        match storage.volume(&share.volume).await {
-            Ok(volume) => {
+        match found(share, storage).await {
+            Ok((volume, root)) => {
                 if let Some(networks) = share.nfs_networks() {
-                    exports.push(export(share, networks, volume.with_origin(ORIGIN_NFS)));
+                    let key = (root != Ino::ROOT).then(|| secrets.derive(HANDLES));
+                    exports.push(export(share, networks, volume.with_origin(ORIGIN_NFS), root, key));
                 }
                 if share.smb {
-                    shares.push(smb_share(share, config, volume));
+                    shares.push(smb_share(share, config, volume, root));
                 }
             }
             Err(failure) => status.fault = Some(failure.message),
@@ -46,6 +50,18 @@ pub(super) async fn apply(
     statuses
 }
 
+/// The volume of a share and the folder in it.
+async fn found(share: &ShareConfig, storage: &Storage) -> Result<(larder_volume::Volume, Ino), Failure> {
+    let volume = storage.volume(&share.volume).await?;
+    match super::sharing::root_of(&volume, &share.folder).await {
+        Ok(root) => Ok((volume, root.id.ino)),
+        Err(FsError::NotFound | FsError::NotDirectory) => {
+            Err(Failure::not_found(format!("there is no folder '{}' in {}", share.folder, share.volume)))
+        }
+        Err(error) => Err(super::translate::volume_failure(format_args!("the share '{}'", share.name), &error)),
+    }
+}
+
 fn status(share: &ShareConfig) -> ShareStatus {
     let networks = share.nfs_networks();
     let listed = match &share.users {
@@ -55,6 +71,7 @@ fn status(share: &ShareConfig) -> ShareStatus {
     ShareStatus {
         name: share.name.clone(),
         volume: share.volume.to_string(),
+        folder: share.folder.clone(),
         nfs: networks.as_ref().map(|_| export_path(&share.name)),
         smb: share.smb.then(|| share.name.clone()),
         read_only: share.read_only,
@@ -100,22 +117,35 @@ fn smb_rule(share: &ShareConfig) -> String {
     if !share.read_only_users.is_empty() {
         parts.push(format!("read-only: {}", share.read_only_users.join(" ")));
     }
-    if parts.is_empty() { "nobody".to_owned() } else { parts.join(", ") }
+    if parts.is_empty() {
+        return "nobody".to_owned();
+    }
+    if share.common {
+        parts.push("in common".to_owned());
+    }
+    parts.join(", ")
 }
 
 pub(crate) fn export_path(share: &str) -> String {
     format!("/{share}")
 }
 
-fn export(share: &ShareConfig, networks: Vec<Network>, volume: larder_volume::Volume) -> Export {
+fn export(
+    share: &ShareConfig,
+    networks: Vec<Network>,
+    volume: larder_volume::Volume,
+    root: Ino,
+    key: Option<[u8; 32]>,
+) -> Export {
     let squash = match share.squash {
+        _ if share.common => nfs::Squash::All { uid: share.anon_uid, gid: share.anon_gid },
         Squash::Root => nfs::Squash::Root,
         Squash::All => nfs::Squash::All { uid: share.anon_uid, gid: share.anon_gid },
         Squash::None => nfs::Squash::None,
     };
     let rule =
         Rule { networks, read_only: share.read_only, squash, anon_uid: share.anon_uid, anon_gid: share.anon_gid };
-    Export { path: export_path(&share.name), volume, rules: vec![rule], fsid: fsid(&share.name) }
+    Export { path: export_path(&share.name), volume, rules: vec![rule], fsid: fsid(&share.name), root, key }
 }
 
 /// The same after every restart: it is part of the handles that clients keep. FNV-1a of the share's name.
@@ -135,10 +165,12 @@ fn smb_users(share: &ShareConfig, config: &Config) -> Vec<(String, Access)> {
     writers.iter().map(|name| ((*name).clone(), full)).chain(readers).collect()
 }
 
-fn smb_share(share: &ShareConfig, config: &Config, volume: larder_volume::Volume) -> SmbShare {
+fn smb_share(share: &ShareConfig, config: &Config, volume: larder_volume::Volume, root: Ino) -> SmbShare {
     SmbShare {
         name: share.name.clone(),
         volume,
+        root,
+        act_as: share.common.then_some((share.anon_uid, share.anon_gid)),
         users: smb_users(share, config),
         read_only: share.read_only,
         encryption: if share.encrypt { Encryption::Required } else { Encryption::Offered },
@@ -171,6 +203,7 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
     ShareConfig {
         name: name.to_owned(),
         volume,
+        folder: String::new(),
         nfs: true,
         smb: true,
         read_only: false,
@@ -182,6 +215,7 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
         read_only_users: Vec::new(),
         encrypt: false,
         guest: false,
+        common: false,
     }
 }
 
@@ -197,12 +231,6 @@ pub(crate) fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, v
             editor.add_share(&default_share(&volume.name, name, config));
         }
     }
-}
-
-pub(crate) fn new_user(name: &str, uid: Option<u32>, gid: Option<u32>, groups: Vec<u32>) -> UserConfig {
-    let (owner, group) = machine::owner();
-    let uid = uid.unwrap_or(owner);
-    UserConfig { name: name.to_owned(), uid, gid: gid.unwrap_or(if uid == owner { group } else { uid }), groups }
 }
 
 /// The parts that tests look at without servers.

@@ -7,7 +7,7 @@ use larder_api::{
     PoolStatus, PoolWorth, VolumeChange, VolumeStatus,
 };
 use larder_pool::{Change, DiskState, PoolError, PoolState};
-use larder_volume::{Compression, FsError, Properties, StatFs, SyncMode, VolumeInfo};
+use larder_volume::{Compression, Contents, FsError, Properties, StatFs, SyncMode, VolumeInfo};
 
 /// The pool's errors say the way out themselves; their causes follow.
 pub(crate) fn pool_failure(error: &PoolError) -> Failure {
@@ -180,7 +180,8 @@ fn disk_status(disk: larder_pool::DiskStatus) -> DiskStatus {
     }
 }
 
-pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, room: Option<StatFs>) -> VolumeStatus {
+pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs, Contents)>) -> VolumeStatus {
+    let contents = open.map(|(_, contents)| contents);
     VolumeStatus {
         pool: pool.to_owned(),
         name: info.name.clone(),
@@ -198,9 +199,16 @@ pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, room: Option<StatFs>)
             SyncMode::Relaxed => "relaxed",
         }
         .to_owned(),
-        used_bytes: room.map(|r| r.total_bytes.saturating_sub(r.free_bytes)),
-        available_bytes: room.map(|r| r.available_bytes),
+        used_bytes: contents.map(|c| c.data_bytes),
+        stored_bytes: contents.map(|c| c.stored_bytes),
+        compression_ratio: contents.filter(|c| c.stored_bytes > 0).map(ratio),
+        available_bytes: open.map(|(room, _)| room.available_bytes),
     }
+}
+
+/// Rounded to hundredths.
+fn ratio(contents: Contents) -> f64 {
+    (contents.data_bytes as f64 / contents.stored_bytes as f64 * 100.0).round() / 100.0
 }
 
 /// `old` with what `change` names.

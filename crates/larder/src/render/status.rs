@@ -92,7 +92,8 @@ fn scrub_text(scrub: &ScrubStatus) -> String {
                 1 => "1 error".to_owned(),
                 n => format!("{n} errors"),
             };
-            format!("scrub repaired {repaired} in {took} with {errors} on {at}")
+            let rate = ByteSize(scrub.bytes_per_second);
+            format!("scrub repaired {repaired} in {took} with {errors} on {at} ({done} read at {rate}/s)")
         }
     }
 }
