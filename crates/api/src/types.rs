@@ -100,6 +100,9 @@ pub struct DiskStatus {
     pub size_bytes: u64,
     pub used_bytes: u64,
     pub free_bytes: u64,
+    /// Other disks of the pool lie on the same filesystem: what is free is there once for all of them.
+    #[serde(default)]
+    pub shares_room: bool,
     /// What lies on it is moving to other disks; then it is forgotten.
     #[serde(default)]
     pub leaving: bool,

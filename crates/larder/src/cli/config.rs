@@ -1,19 +1,39 @@
 //! `larder config check` and `larder reload`.
 
-use larder_api::{ConfigRead, Failure};
+use std::path::PathBuf;
+
+use larder_api::{ConfigRead, DaemonInfo, Failure};
 
 use super::args::{ConfigCommand, Global};
 use super::{Target, absolute, maybe_target};
 use crate::config::Config;
 use crate::folder;
 
-pub(super) fn check(global: &Global, command: ConfigCommand) -> Result<(), Failure> {
+pub(super) async fn check(global: &Global, command: ConfigCommand) -> Result<(), Failure> {
     let ConfigCommand::Check { file } = command;
-    let usual = || global.data_named().unwrap_or_else(|| folder::DEFAULT.into()).join(folder::CONFIG_NAME);
-    let file = absolute(&file.unwrap_or_else(usual))?;
+    let file = match file {
+        Some(file) => absolute(&file)?,
+        None => usual_file(global).await?,
+    };
     let config = Config::load(&file)?;
     let read = ConfigRead { file, notes: config.notes(), at_next_start: Vec::new() };
     global.out().answer(&read, |read| format!("{} is valid\n{}", read.file.display(), notes(read)))
+}
+
+/// That of the data folder named or beside us; else of the larder that runs, which may be asked about a file that is wrong.
+async fn usual_file(global: &Global) -> Result<PathBuf, Failure> {
+    let folder = global.data_named().unwrap_or_else(|| folder::DEFAULT.into());
+    let beside = absolute(&folder.join(folder::CONFIG_NAME))?;
+    if beside.exists() || global.data_named().is_some() {
+        return Ok(beside);
+    }
+    match maybe_target(global).await? {
+        Some(Target::Daemon(client)) => {
+            let info: DaemonInfo = client.get("/v1/info").await?;
+            Ok(info.data.join(folder::CONFIG_NAME))
+        }
+        _ => Ok(beside),
+    }
 }
 
 pub(super) async fn reload(global: &Global) -> Result<(), Failure> {

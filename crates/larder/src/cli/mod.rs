@@ -77,7 +77,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Umount { dir } => mount::umount(&global, &dir).await?,
         Command::User(command) => user::run(&global, command).await?,
         Command::Metrics => metrics::run(&global).await?,
-        Command::Config(command) => config::check(&global, command)?,
+        Command::Config(command) => config::check(&global, command).await?,
         Command::Reload => config::reload(&global).await?,
         Command::Share(command) => share::run(&global, command).await?,
         Command::Disk(command) => return disk::run(&global, command),

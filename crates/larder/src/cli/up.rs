@@ -22,6 +22,7 @@ use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
     CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, SMB_PORT, Schedule, VolumeConfig, VolumeName, parse_listen,
 };
+use crate::daemon::people::fit_password;
 use crate::daemon::storage::OpenPool;
 use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
 use crate::folder::{self, DataFolder};
@@ -80,6 +81,14 @@ async fn serve(
     first: bool,
 ) -> Result<(String, Option<String>), Failure> {
     let given = args.password_file.as_deref().map(password::read_or_make).transpose()?;
+    let of_file = |failure: Failure| match &args.password_file {
+        Some(file) => Failure { message: format!("{}: {}", file.display(), failure.message), ..failure },
+        None => failure,
+    };
+    // Before anything is made (U1).
+    if let (true, Some(password)) = (first, &given) {
+        fit_password(password, false).map_err(|failure| of_file(Failure { action: None, ..failure }))?;
+    }
     let name = match &args.user {
         Some(name) => name.clone(),
         None => config.users.first().map_or(USER.to_owned(), |u| u.name.clone()),
@@ -91,14 +100,14 @@ async fn serve(
         daemon.adopt(opened);
         complete(&mut config, daemon, &name).await?;
         // The password before the file (U2): a user in the file can log in.
-        let told = daemon.ensure_password(&name, given.as_deref()).await?;
+        let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
         let text = edit::fresh(&config, daemon.folder().path());
         edit::replace_file(&daemon.folder().path().join(folder::CONFIG_NAME), text.as_bytes(), 0o600)?;
         daemon.reload().await?;
         return Ok((name, told));
     }
     daemon.open_pools(args.force).await?;
-    let told = daemon.ensure_password(&name, given.as_deref()).await?;
+    let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
     if !config.users.iter().any(|u| u.name == name) {
         let mut editor = Editor::open(&daemon.folder().path().join(folder::CONFIG_NAME))?;
         editor.add_user(&new_user(&name, NewUser::default(), &config, &Accounts::of_machine()));

@@ -64,10 +64,8 @@ async fn found(share: &ShareConfig, storage: &Storage) -> Result<(larder_volume:
 
 fn status(share: &ShareConfig) -> ShareStatus {
     let networks = share.nfs_networks();
-    let listed = match &share.users {
-        Writers::All => &[],
-        Writers::Listed(names) => names.as_slice(),
-    };
+    let listed = listed(share);
+    let readers = share.read_only_users.iter().filter(|name| !listed.contains(name));
     ShareStatus {
         name: share.name.clone(),
         volume: share.volume.to_string(),
@@ -77,11 +75,19 @@ fn status(share: &ShareConfig) -> ShareStatus {
         read_only: share.read_only,
         squash: share.squash.word().to_owned(),
         networks: networks.iter().flatten().map(Network::to_string).collect(),
-        users: listed.iter().chain(&share.read_only_users).cloned().collect(),
+        users: listed.iter().chain(readers).cloned().collect(),
         everybody: share.guest || share.users == Writers::All,
         nfs_rule: nfs_rule(share),
         smb_rule: smb_rule(share),
         fault: None,
+    }
+}
+
+/// Who may write, where not everybody may.
+fn listed(share: &ShareConfig) -> &[String] {
+    match &share.users {
+        Writers::All => &[],
+        Writers::Listed(names) => names,
     }
 }
 
@@ -106,6 +112,8 @@ fn smb_rule(share: &ShareConfig) -> String {
     if share.guest {
         return if share.read_only { "anybody, read-only" } else { "anybody" }.to_owned();
     }
+    let listed = listed(share);
+    let readers: Vec<String> = share.read_only_users.iter().filter(|name| !listed.contains(name)).cloned().collect();
     let mut parts = match &share.users {
         Writers::All => vec!["all users".to_owned()],
         Writers::Listed(names) if names.is_empty() => Vec::new(),
@@ -114,8 +122,8 @@ fn smb_rule(share: &ShareConfig) -> String {
     if share.read_only && !parts.is_empty() {
         parts.push("read-only".to_owned());
     }
-    if !share.read_only_users.is_empty() {
-        parts.push(format!("read-only: {}", share.read_only_users.join(" ")));
+    if !readers.is_empty() {
+        parts.push(format!("read-only: {}", readers.join(" ")));
     }
     if parts.is_empty() {
         return "nobody".to_owned();

@@ -29,6 +29,8 @@ fn new_share(request: &ShareAdd, volume: VolumeName, config: &Config) -> Result<
     let folder = request.folder.as_deref().map(check_folder).transpose().map_err(Failure::invalid)?;
     let mut share = ShareConfig { folder: folder.unwrap_or_default(), ..shares::default_share(name, volume, config) };
     change(&mut share, &request.change, config)?;
+    // Said as it is: nobody should have to know the rule to read the file.
+    share.nfs = share.nfs && (share.nfs_networks().is_some() || request.change.nfs.is_some());
     Ok(share)
 }
 
@@ -48,6 +50,7 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
         Writers::Listed(names) => {
             names.extend(change.add_users.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
             names.retain(|name| !change.remove_users.contains(name));
+            share.read_only_users.retain(|name| !change.add_users.contains(name));
         }
         Writers::All if change.add_users.is_empty() && change.remove_users.is_empty() => {}
         Writers::All => {
@@ -68,6 +71,7 @@ fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Res
     share.encrypt = change.encrypt.unwrap_or(share.encrypt);
     if let Some(networks) = &change.networks {
         share.networks = Some(parse_networks(networks)?);
+        share.nfs = change.nfs.unwrap_or(true);
     }
     if let Some(word) = &change.squash {
         let known = [Squash::Root, Squash::All, Squash::None].into_iter().find(|squash| squash.word() == word);
@@ -187,6 +191,23 @@ fn outside_of(config: &Config, address: std::net::IpAddr) -> Option<String> {
     ))
 }
 
+/// Becoming common changes no file that is there.
+async fn left_to_others(volume: &Volume, share: &ShareConfig) -> Option<String> {
+    let (uid, gid) = (share.anon_uid, share.anon_gid);
+    let root = root_of(volume, &share.folder).await.ok()?;
+    let entries = volume.readdir(&Cred::root(), root.id.ino, 0, 1, false).await.ok()?.entries;
+    if root.uid == uid && entries.is_empty() {
+        return None;
+    }
+    let below = if share.folder.is_empty() { String::new() } else { format!("/{}", share.folder) };
+    let below = larder_base::shell::word(std::path::Path::new(&format!("/mnt{below}")));
+    Some(format!(
+        "what others made in it before is still theirs: to hand it over, larder mount /mnt --volume {}, then: sudo chown -R \
+         {uid}:{gid} {below}",
+        share.volume
+    ))
+}
+
 fn no_such_share(name: &str) -> Failure {
     Failure::not_found(format!("there is no share '{name}'")).action("see which there are with: larder share list")
 }
@@ -230,19 +251,31 @@ impl Daemon {
             Ok(())
         })
         .await?;
-        changed(&state, &share.name)
+        self.changed(&state, &share.name).await
     }
 
     pub(crate) async fn share_set(&self, name: &str, what: ShareChange) -> Result<ShareChanged, Failure> {
         let mut state = self.state.lock().await;
         let config = state.config.clone();
         self.edit(&mut state, |editor| set_in_file(editor, &config, name, &what)).await?;
-        changed(&state, name)
+        self.changed(&state, name).await
     }
 
     pub(crate) async fn share_remove(&self, name: &str) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         self.edit(&mut state, |editor| remove_in_file(editor, name)).await
+    }
+
+    async fn changed(&self, state: &State, name: &str) -> Result<ShareChanged, Failure> {
+        let share = state.config.shares.iter().find(|share| share.name == name).ok_or_else(|| no_such_share(name))?;
+        let status = state.shares.iter().find(|status| status.name == name).cloned();
+        let mut notes = notes(share, &state.config);
+        if share.common
+            && let Ok(volume) = self.storage.volume(&share.volume).await
+        {
+            notes.extend(left_to_others(&volume, share).await);
+        }
+        Ok(ShareChanged { share: status.ok_or_else(|| no_such_share(name))?, notes })
     }
 
     /// Reads the file again. An invalid file changes nothing.
@@ -274,13 +307,6 @@ fn waits(old: &Config, new: &Config) -> Vec<String> {
         ("the data folder", old.data != new.data),
     ];
     differs.iter().filter(|(_, differs)| *differs).map(|(what, _)| (*what).to_owned()).collect()
-}
-
-fn changed(state: &State, name: &str) -> Result<ShareChanged, Failure> {
-    let share = state.config.shares.iter().find(|share| share.name == name).ok_or_else(|| no_such_share(name))?;
-    let status = state.shares.iter().find(|status| status.name == name).cloned();
-    let status = status.ok_or_else(|| no_such_share(name))?;
-    Ok(ShareChanged { share: status, notes: notes(share, &state.config) })
 }
 
 #[cfg(test)]

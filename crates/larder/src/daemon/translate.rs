@@ -69,6 +69,8 @@ pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failur
 pub(crate) fn pool_status(status: larder_pool::PoolStatus) -> PoolStatus {
     let quiet = |text: String| (!text.is_empty()).then_some(text);
     let well = status.action.is_empty() && status.state == PoolState::Online;
+    let places: Vec<u64> = status.disks.iter().map(|disk| disk.filesystem).collect();
+    let is_shared = |place: u64| place != 0 && places.iter().filter(|other| **other == place).count() > 1;
     PoolStatus {
         name: status.name,
         id: status.id.to_string(),
@@ -82,7 +84,11 @@ pub(crate) fn pool_status(status: larder_pool::PoolStatus) -> PoolStatus {
         total_bytes: status.total_bytes,
         used_bytes: status.total_bytes.saturating_sub(status.available_bytes),
         available_bytes: status.available_bytes,
-        disks: status.disks.into_iter().map(disk_status).collect(),
+        disks: status
+            .disks
+            .into_iter()
+            .map(|disk| DiskStatus { shares_room: is_shared(disk.filesystem), ..disk_status(disk) })
+            .collect(),
         spares: status.spares,
         moving: status.moving.map(moving),
         notes: status.notes,
@@ -175,6 +181,7 @@ fn disk_status(disk: larder_pool::DiskStatus) -> DiskStatus {
         size_bytes: disk.size_bytes,
         used_bytes: disk.used_bytes,
         free_bytes: disk.free_bytes,
+        shares_room: false,
         leaving: disk.leaving,
         note: (!notes.is_empty()).then(|| notes.join("; ")),
     }
@@ -257,6 +264,7 @@ pub(crate) fn unavailable_pool(name: &str, disks: &[std::path::PathBuf], failure
         size_bytes: 0,
         used_bytes: 0,
         free_bytes: 0,
+        shares_room: false,
         leaving: false,
         note: None,
     };
