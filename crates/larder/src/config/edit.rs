@@ -125,11 +125,10 @@ impl Editor {
             return false;
         };
         for key in SHARE_KEYS {
-            match (new.get(key), old.get_mut(key)) {
-                (Some(new), Some(old)) if new.to_string().trim() == old.to_string().trim() => {}
-                (Some(new), _) => drop(old.insert(key, new.clone())),
-                (None, Some(_)) => drop(old.remove(key)),
-                (None, None) => {}
+            match (new.get(key).and_then(Item::as_value), old.get_mut(key).and_then(Item::as_value_mut)) {
+                (Some(new), Some(old)) => replace_value(old, new),
+                (Some(new), None) => drop(old.insert(key, Item::Value(new.clone()))),
+                (None, _) => drop(old.remove(key)),
             }
         }
         true
@@ -277,6 +276,20 @@ fn exact_size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let unit = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
     unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
+/// Where they differ; a comment behind the old one stays.
+fn replace_value(old: &mut Value, new: &Value) {
+    let plain = |value: &Value| {
+        let mut value = value.clone();
+        value.decor_mut().clear();
+        value
+    };
+    let mut new = plain(new);
+    if plain(old).to_string() != new.to_string() {
+        *new.decor_mut() = old.decor().clone();
+        *old = new;
+    }
 }
 
 fn integer(table: &Table, key: &str) -> Option<i64> {
