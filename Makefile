@@ -1,4 +1,5 @@
 # make up     a NAS on three folders in ./larder-data, in the foreground; Ctrl-C stops it
+# make install  the program to PREFIX/bin: sudo make install, or make install PREFIX=$$HOME/.local
 # make test   everything that is tested; installs what the tests need
 # make lint   formatting, clippy, layering, licences
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
@@ -30,6 +31,7 @@ BENCH_PACKAGES := $(TEST_PACKAGES)
 KERNEL_PACKAGES := busybox-static cifs-utils cpio git kmod nfs-common qemu-system-x86 rsync
 # Arguments for `larder up`, as in: make up ARGS="--smb :445"
 ARGS ?=
+PREFIX ?= /usr/local
 
 # Installs those of $(1) that are missing; needs no network when none is. With $(2) = optional it only says what is.
 define install
@@ -50,10 +52,10 @@ endef
 # How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 120 by default.
 SECONDS ?= 600
 
-.PHONY: help up build test unit e2e posix sim soak kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build install test unit e2e posix sim soak kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -6
+	@sed -n 's/^# //p' Makefile | head -7
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -70,7 +72,14 @@ packages-bench:
 	$(call install,$(BENCH_PACKAGES),)
 
 build: check-cargo
+	@[ -e $(LARDER) ] || echo "the first build compiles everything: about 15 minutes of one core, so 4 minutes on 4; later ones take seconds"
 	$(CARGO) build --release --locked -p larder
+
+# Whoever built it need not be root: what is built already is not built again.
+install:
+	@[ -e $(LARDER) ] || { echo "nothing is built yet: make build, then: make install" >&2; exit 1; }
+	install -D -m 755 $(LARDER) "$(DESTDIR)$(PREFIX)/bin/larder"
+	@echo "installed $(PREFIX)/bin/larder; next: larder up"
 
 # exec: Ctrl-C and SIGTERM reach larder itself.
 up: packages-up build

@@ -19,6 +19,31 @@ pub(crate) fn memory_default() -> ByteSize {
     ByteSize((ram.min(limit) / 4).max(MEMORY_MIN.0))
 }
 
+/// What of this process's group, in version 2, is in use, and its limit if it has one.
+pub(crate) fn group_memory() -> Option<(u64, u64)> {
+    let group = own_group()?;
+    let number = |file: &str| std::fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
+    Some((number("memory.current")?, number("memory.max")?))
+}
+
+/// The folder of this process's control group in version 2.
+fn own_group() -> Option<std::path::PathBuf> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/')))
+}
+
+/// Where the kernel tells that memory is short: for the machine and for our group.
+pub(crate) fn pressure_files() -> Vec<std::path::PathBuf> {
+    let group = own_group().map(|group| group.join("memory.pressure"));
+    [Some("/proc/pressure/memory".into()), group].into_iter().flatten().collect()
+}
+
+/// All that there is.
+pub(crate) fn memory_total() -> ByteSize {
+    ByteSize(meminfo_total().unwrap_or(u64::MAX))
+}
+
 /// The least limit of the groups a process is in and of those around them, in version 2 (`0::/PATH`) and in
 /// version 1 (`N:memory:/PATH`). A container may see its own group as the root, whatever path it is told.
 fn group_limit(root: &Path, groups: &str) -> Option<u64> {
@@ -73,6 +98,17 @@ pub(crate) fn address_outward() -> Option<IpAddr> {
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     let addr = socket.local_addr().ok()?.ip();
     (!addr.is_unspecified() && !addr.is_loopback()).then_some(addr)
+}
+
+/// This program as it has to be typed: its name where the shell finds it by that, its path elsewhere.
+pub(crate) fn program() -> String {
+    let Ok(own) = std::env::current_exe() else { return "larder".to_owned() };
+    let name = own.file_name().unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let first = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    let is_own =
+        first.and_then(|file| file.canonicalize().ok()).is_some_and(|file| Some(file) == own.canonicalize().ok());
+    if is_own { name.to_string_lossy().into_owned() } else { own.to_string_lossy().into_owned() }
 }
 
 /// What a client on this machine connects to when the server listens at `addr`.

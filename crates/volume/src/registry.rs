@@ -192,6 +192,16 @@ impl Registry {
         &*self.backing.store
     }
 
+    /// To be called once a minute: what nobody has used for minutes is no longer kept in memory. Returns the bytes.
+    pub fn give_back_memory(&self) -> u64 {
+        self.memory.give_back()
+    }
+
+    /// Others need memory now: nothing that can be read again is kept. Returns the bytes.
+    pub fn give_all_memory_back(&self) -> u64 {
+        self.memory.give_all_back()
+    }
+
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }

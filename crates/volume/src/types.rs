@@ -223,6 +223,15 @@ pub struct Listing {
     pub dir: Attr,
 }
 
+/// What the files of a volume hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// Bytes of data, holes left out; what the quota counts.
+    pub data_bytes: u64,
+    /// What records of them take up in segments, compressed, before redundancy.
+    pub stored_bytes: u64,
+}
+
 /// Truth about room, in bytes and inodes, within the volume's quota if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {

@@ -135,6 +135,10 @@ impl Volume {
         self.state.statfs()
     }
 
+    pub fn contents(&self) -> Contents {
+        self.state.contents()
+    }
+
     /// Everything acknowledged or not so far becomes durable.
     pub async fn sync(&self) -> FsResult<()> {
         self.state.data.sync_all().await?;

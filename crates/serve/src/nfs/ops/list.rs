@@ -146,12 +146,12 @@ impl Call {
         Ok(())
     }
 
-    /// What ".." is. The root's parent is the root; a parent that is being removed shows as the directory.
+    /// What ".." is. The parent of the export's root is that root; a parent that is being removed shows as the directory.
     async fn parent(&self, dir: &Attr) -> Result<Attr, Fail> {
-        if dir.id.ino == Ino::ROOT {
+        if dir.id.ino == self.export.export.root {
             return Ok(*dir);
         }
-        let parent = self.volume().parent(dir.id.ino).await?;
+        let parent = self.parent_within(dir.id.ino).await?;
         Ok(self.volume().getattr(parent).await.unwrap_or(Attr { id: FileId { ino: parent, ..dir.id }, ..*dir }))
     }
 }
