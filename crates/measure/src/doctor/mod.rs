@@ -19,13 +19,13 @@
 
 mod advice;
 mod chain;
-mod describe;
+pub(crate) mod describe;
 mod diagnose;
 mod examine;
 mod findings;
 mod fix;
 mod from_bench;
-mod limits;
+pub(crate) mod limits;
 mod misleading;
 mod questions;
 mod reading;

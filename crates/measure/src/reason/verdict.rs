@@ -1,0 +1,205 @@
+//! The verdict on one measurement: the strongest evidence, in the order of one table.
+
+use serde::Serialize;
+
+use super::chain::{Basis, Stage, chain, is_of_cores};
+use super::contrast::{Property, contrasts};
+use super::evidence::{self as find, CORE_FULL_PERCENT, Case, Evidence, Found, Mode};
+use super::rig::{End, ResourceId, ResourceKind, Rig};
+use super::table::Table;
+use crate::doctor::describe::Path;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Confidence {
+    Open,
+    Likely,
+    Certain,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Verdict {
+    /// Nothing where there is no evidence, or where nothing can be concluded.
+    pub resource: Option<ResourceId>,
+    pub evidence: Evidence,
+    pub confidence: Confidence,
+    /// The chain, the lowest limit first.
+    pub stages: Vec<Stage>,
+}
+
+type Finder = fn(&Case) -> Option<Found>;
+
+/// Evidence from the strongest to the weakest. A row is a name for what it says, and the function that finds it.
+pub(crate) const RANKING: &[(&str, Finder)] = &[
+    ("a limit is reached", find::limit),
+    ("a slow standard beside a full core", find::slower_network_beside_core),
+    ("a quota is used up", find::taken),
+    ("a core is full", find::full_core),
+    ("the clock is held down", find::throttled),
+    ("the client's radio is the narrowest limit", find::client_radio),
+    ("another client or program is much faster", find::another_client),
+    ("a host takes processor time", find::stolen),
+    ("the ends disagree about duplex", find::duplex_mismatch),
+    ("one cable of a bond is full", find::one_cable_of_bond),
+    ("segments are lost", find::losses),
+    ("one direction of the wire is many times slower", find::one_direction),
+    ("one core is busy with interrupts", find::interrupts),
+    ("several connections carry much more than one", find::one_connection),
+    ("the network runs at a lower standard", find::slower_network),
+    ("the disk's port runs at a lower standard", find::slower_port),
+    ("a shared link runs at a lower standard", find::slower_link),
+    ("a disk is hot", find::hot_disk),
+    ("a shingled disk rewrites bands", find::shingled),
+    ("a fast cache is full", find::full_cache),
+    ("each write waits for a flush", find::flush),
+    ("one request is under way instead of many", find::one_in_flight),
+    ("the pool is degraded", find::degraded),
+    ("parity reads before it writes", find::reads_before_writes),
+    ("equal disks give less than their figure", find::below_figure),
+    ("disks together are no faster than one", find::shared_link),
+    ("the disks are busy", find::busy_disks),
+    ("a core is nearly full", find::nearly_full_core),
+    ("one thread moves between cores", find::one_thread),
+    ("one copy of a mirror is read", find::one_copy),
+    ("few requests are in flight", find::few_in_flight),
+    ("the network is radio", find::network_radio),
+    ("disks and wire alone are much faster", find::client_is_left),
+    ("another measurement like this kept every core busy", find::cores_of_another),
+    ("another client or program is faster", find::another_client_by_little),
+    ("one direction of the wire is slower", find::unequal_directions),
+    ("the rate is usual of the resource", find::usual),
+];
+
+/// Verdicts on lower measurements are asked for at most so deep: the layers of a way.
+const DEPTH_MAX: u32 = 4;
+
+pub(crate) fn judge(rig: Rig, table: &Table, at: usize) -> Option<Verdict> {
+    judge_at(rig, table, at, 0)
+}
+
+fn judge_at(rig: Rig, table: &Table, at: usize, depth: u32) -> Option<Verdict> {
+    let measurement = table.rows.get(at)?;
+    let (stages, contrasts) = (chain(rig, table, at), contrasts(table, at));
+    let case = Case { rig, table, at, measurement, stages, contrasts };
+    let nothing = |evidence| (None, evidence, Confidence::Open);
+    let (resource, evidence, confidence) = if measurement.doubt.is_some() {
+        nothing(Evidence::Doubtful)
+    } else if let Some(stage) = contradiction(&case) {
+        (Some(stage.resource), Evidence::Contradiction { limit: stage.limit }, Confidence::Open)
+    } else {
+        match RANKING.iter().find_map(|(_, find)| find(&case)) {
+            Some(found) => explained(&case, found, depth),
+            None => nothing(Evidence::Missing(missing(&case))),
+        }
+    };
+    Some(Verdict { resource, evidence, confidence, stages: case.stages })
+}
+
+/// A limit that was measured further down has its own reason: that one is named.
+fn explained(case: &Case, found: Found, depth: u32) -> (Option<ResourceId>, Evidence, Confidence) {
+    let confidence = confidence(case, &found);
+    let own = (Some(found.resource), found.evidence, confidence);
+    let Evidence::Reached { mode: Mode::Normal, .. } = found.evidence else { return own };
+    let below = case.lowest().filter(|stage| stage.resource == found.resource).and_then(|stage| stage.row);
+    let Some(row) = below.filter(|_| depth < DEPTH_MAX) else { return own };
+    match judge_at(case.rig, case.table, row, depth + 1) {
+        Some(Verdict { resource: Some(root), evidence, confidence: sure, .. })
+            if !matches!(evidence, Evidence::Contradiction { .. }) =>
+        {
+            (Some(root), evidence, sure.min(confidence))
+        }
+        _ => own,
+    }
+}
+
+/// A rate above a limit by more than the slack of the limit's basis.
+fn contradiction<'a>(case: &'a Case) -> Option<&'a Stage> {
+    let slack = |stage: &Stage| -> Option<f64> {
+        let kind = case.rig.kind(stage.resource);
+        match (kind, stage.basis) {
+            (_, Basis::Usual) => None,
+            _ if !stage.strict => None,
+            // Tracks, read-ahead and the order of runs differ between two measurements.
+            (_, Basis::Measured) if stage.resource == ResourceId::Disks => Some(1.25),
+            (_, Basis::Measured) => None,
+            // Many connections or requests were counted roughly.
+            (ResourceKind::Waiting, _) => Some(1.3),
+            // A clock's error: what a wire carries is exact.
+            (ResourceKind::Network, _) | (ResourceKind::Client, _) => Some(1.05),
+            _ => Some(1.10),
+        }
+    };
+    case.stages.iter().find(|stage| slack(stage).is_some_and(|slack| case.measurement.rate > stage.limit * slack))
+}
+
+/// Certain is a limit that was reached and has no rival, and a core that is full beside nothing else.
+fn confidence(case: &Case, found: &Found) -> Confidence {
+    /// From here on a limit is called full.
+    const FULL: std::ops::RangeInclusive<f64> = 0.90..=1.05;
+    match found.evidence {
+        Evidence::Reached { mode: Mode::Normal, share } => {
+            let stage = case.stages.iter().find(|stage| stage.resource == found.resource);
+            let below = stage.is_some_and(Stage::is_below);
+            let range = stage.is_some_and(|stage| stage.limit_low < stage.limit * find::REACHED);
+            let rival = !below && stage.is_some_and(|stage| has_rival(case, stage));
+            let core = case.has_full_core() && !is_of_cores(case.rig, found.resource);
+            match FULL.contains(&share) && !rival && !core && !range {
+                true => Confidence::Certain,
+                false => Confidence::Likely,
+            }
+        }
+        Evidence::Busy { what: find::Use::Cores, percent } if percent >= CORE_FULL_PERCENT => {
+            let beside = [find::client_radio, find::another_client, find::duplex_mismatch, find::one_cable_of_bond];
+            let more = [find::losses, find::slower_network, find::hot_disk, find::shingled, find::full_cache];
+            let rival =
+                beside.iter().chain(&more).chain(&[find::busy_disks as Finder]).any(|find| find(case).is_some());
+            if rival { Confidence::Likely } else { Confidence::Certain }
+        }
+        _ => Confidence::Likely,
+    }
+}
+
+/// Another stage, of another kind, that allows hardly more.
+fn has_rival(case: &Case, stage: &Stage) -> bool {
+    /// Two limits this near to each other cap alike.
+    const ALIKE: f64 = 1.08;
+    let wire = |kind| matches!(kind, ResourceKind::Network | ResourceKind::Link | ResourceKind::Client);
+    let kind = case.rig.kind(stage.resource);
+    case.stages.iter().any(|other| {
+        let near = other.limit >= stage.limit && other.limit <= stage.limit * ALIKE;
+        let other_kind = case.rig.kind(other.resource);
+        // Disks at the rate of their port are that port once more.
+        let same = kind == ResourceKind::Link && other_kind == ResourceKind::Disks && other.limit == stage.limit;
+        let known = other.basis != Basis::Usual && !(other.is_below() && other_kind == ResourceKind::Disks);
+        near && known && !same && other_kind != kind && !(wire(kind) && wire(other_kind))
+    })
+}
+
+/// The property that has no contrast yet, and would tell most.
+fn missing(case: &Case) -> Property {
+    let (setup, usage) = (&case.measurement.setup, &case.measurement.usage);
+    let lower = |layer: Path| {
+        case.stages
+            .iter()
+            .any(|s| s.row.is_some_and(|row| case.table.rows.get(row).is_some_and(|m| m.setup.layer == layer)))
+    };
+    let cores = find_cores(case, End::Client);
+    match setup.layer {
+        _ if usage.cores.is_empty() => Property::CoresWatched,
+        Path::Net if setup.in_flight.is_none_or(|n| n <= 1.0) => Property::InFlight,
+        Path::Net if case.rig.network().is_none_or(|network| network.round_trip_s.is_none()) => Property::RoundTrip,
+        Path::Share if !lower(Path::Local) || !lower(Path::Net) => Property::Layer,
+        Path::Net | Path::Share if !cores => Property::ClientCoresWatched,
+        Path::Share => Property::Program,
+        Path::Net => Property::Client,
+        _ if setup.is_random() && setup.shape.layout.is_raidz() && case.rig.described.record_bytes.is_none() => {
+            Property::Record
+        }
+        Path::Local => Property::Layer,
+        Path::Disks => Property::Disks,
+    }
+}
+
+fn find_cores(case: &Case, end: End) -> bool {
+    !super::chain::cores_of(case.measurement, end).is_empty()
+}
