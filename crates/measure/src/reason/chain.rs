@@ -21,6 +21,8 @@ pub(crate) enum Basis {
     Standard,
     /// What is usual of such a thing: a range.
     Usual,
+    /// What no such thing exceeds: it finds contradictions, and caps nothing.
+    Physics,
 }
 
 /// A limit that is a range wider than this says nothing.
@@ -51,7 +53,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    fn new(resource: ResourceId, limit: f64, basis: Basis) -> Self {
+    pub(super) fn new(resource: ResourceId, limit: f64, basis: Basis) -> Self {
         Self { resource, crossings: 1.0, limit, limit_low: limit, basis, row: None, strict: true }
     }
 
@@ -204,14 +206,16 @@ fn links(storage: &Storage) -> Vec<Stage> {
         let behind = used.iter().filter(|(disk, _)| disk.via.contains(&link.name));
         let disks = behind.map(|(_, n)| f64::from(*n)).sum::<f64>() / count * storage.amplification();
         let card = if network.is_some_and(|network| network.via.contains(&link.name)) { 1.0 } else { 0.0 };
-        if disks + card == 0.0 {
+        if disks + card <= 0.0 {
             continue;
         }
         let (from_disks, to_card) = if setup.reads() { (link.read, link.write) } else { (link.write, link.read) };
         let limit = match link.duplex {
             Duplex::Half => 1.0 / (disks / from_disks + card / to_card),
-            // Division by no crossing is no limit.
-            Duplex::Full => (from_disks / disks).min(to_card / card),
+            Duplex::Full => {
+                let lane = |rate: f64, crossings: f64| if crossings > 0.0 { rate / crossings } else { f64::INFINITY };
+                lane(from_disks, disks).min(lane(to_card, card))
+            }
         };
         let basis = if link.wire.is_some() { Basis::Standard } else { Basis::Typed };
         let stage = Stage::new(ResourceId::Link(at), limit / setup.unit_bytes(), basis);

@@ -163,9 +163,10 @@ impl Storage<'_> {
         let (groups, copies) = (f64::from(shape.groups), f64::from(shape.copies));
         let (writes, random) = (direction == Direction::Write, pattern == Pattern::Random);
         let degraded = self.rig.described.degraded;
-        let Some(layout) = self.layout() else { return Some((sum, sum)) };
-        let parity = f64::from(layout.parity());
-        let (most, least) = match layout {
+        let layout = self.layout();
+        let parity = layout.map_or(0.0, |layout| f64::from(layout.parity()));
+        let (most, least) = match layout.unwrap_or(Layout::Stripe) {
+            _ if layout.is_none() => (sum, sum),
             // A file lies on one disk.
             Layout::Linear => (fastest, slowest),
             Layout::Stripe if random => (sum, count * slowest),

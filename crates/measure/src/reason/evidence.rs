@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 
+use super::bounds::Misfit;
 use super::chain::{Basis, Stage, cores_of};
 use super::contrast::{Contrast, Property};
 use super::disks::Storage;
@@ -84,6 +85,8 @@ pub(crate) enum Evidence {
     Contradiction {
         limit: f64,
     },
+    /// A figure beside the rate is of something else.
+    Misfit(Misfit),
     Doubtful,
 }
 
@@ -198,7 +201,7 @@ impl<'a> Case<'a> {
         self.stages.iter().find(|stage| stage.resource == ResourceId::Disks && !stage.is_below())
     }
 
-    fn known_disk_stage(&self) -> Option<&Stage> {
+    pub(super) fn known_disk_stage(&self) -> Option<&Stage> {
         self.disk_stage().filter(|stage| stage.basis != Basis::Usual)
     }
 

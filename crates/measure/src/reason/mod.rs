@@ -14,6 +14,7 @@
 //!
 //! Everything here works on ids and numbers. Names and sentences are made last, and nothing reads them back.
 
+mod bounds;
 mod chain;
 mod contrast;
 mod disks;

@@ -19,7 +19,7 @@ fn frozen() -> BTreeMap<(String, usize), String> {
 
 fn kind(rig: Rig, verdict: &Verdict) -> &'static str {
     match (verdict.evidence, verdict.resource.map(|id| rig.kind(id))) {
-        (Evidence::Contradiction { .. }, _) => "asked",
+        (Evidence::Contradiction { .. } | Evidence::Misfit(_), _) => "asked",
         (Evidence::Doubtful, _) => "doubtful",
         (_, None) => "unexplained",
         (_, Some(ResourceKind::Disks)) => "disks",

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::bounds::{bounds, misfit};
 use super::chain::{Basis, Stage, chain, is_of_cores};
 use super::contrast::{Property, contrasts};
 use super::evidence::{self as find, CORE_FULL_PERCENT, Case, Evidence, Found, Mode};
@@ -84,6 +85,8 @@ fn judge_at(rig: Rig, table: &Table, at: usize, depth: u32) -> Option<Verdict> {
     let nothing = |evidence| (None, evidence, Confidence::Open);
     let (resource, evidence, confidence) = if measurement.doubt.is_some() {
         nothing(Evidence::Doubtful)
+    } else if let Some(misfit) = misfit(&case) {
+        nothing(Evidence::Misfit(misfit))
     } else if let Some(stage) = contradiction(&case) {
         (Some(stage.resource), Evidence::Contradiction { limit: stage.limit }, Confidence::Open)
     } else {
@@ -104,7 +107,7 @@ fn explained(case: &Case, found: Found, depth: u32) -> (Option<ResourceId>, Evid
     let Some(row) = below.filter(|_| depth < DEPTH_MAX) else { return own };
     match judge_at(case.rig, case.table, row, depth + 1) {
         Some(Verdict { resource: Some(root), evidence, confidence: sure, .. })
-            if !matches!(evidence, Evidence::Contradiction { .. }) =>
+            if !matches!(evidence, Evidence::Contradiction { .. } | Evidence::Misfit(_)) =>
         {
             (Some(root), evidence, sure.min(confidence))
         }
@@ -113,14 +116,22 @@ fn explained(case: &Case, found: Found, depth: u32) -> (Option<ResourceId>, Evid
 }
 
 /// A rate above a limit by more than the slack of the limit's basis.
-fn contradiction<'a>(case: &'a Case) -> Option<&'a Stage> {
+fn contradiction(case: &Case) -> Option<Stage> {
     let slack = |stage: &Stage| -> Option<f64> {
         let kind = case.rig.kind(stage.resource);
         match (kind, stage.basis) {
             (_, Basis::Usual) => None,
             _ if !stage.strict => None,
-            // Tracks, read-ahead and the order of runs differ between two measurements.
-            (_, Basis::Measured) if stage.resource == ResourceId::Disks => Some(1.25),
+            // Moments of one bench, of which each may have had another neighbour.
+            (_, Basis::Measured) if case.rig.described.of_bench && stage.resource == ResourceId::Disks => Some(1.6),
+            // Tracks, read-ahead and the order of runs differ between two measurements of disks.
+            (ResourceKind::Disks, Basis::Measured) if !is_of_pool(case, stage) => Some(1.25),
+            // A core that was full in one connection says nothing of several.
+            (ResourceKind::Network, Basis::Measured) if stage.row.is_some_and(|row| had_full_core(case, row)) => None,
+            // Caches smooth small differences between two layers.
+            (_, Basis::Measured) if !case.measurement.setup.is_random() || stage.resource == ResourceId::Disks => {
+                Some(1.15)
+            }
             (_, Basis::Measured) => None,
             // Many connections or requests were counted roughly.
             (ResourceKind::Waiting, _) => Some(1.3),
@@ -129,7 +140,18 @@ fn contradiction<'a>(case: &'a Case) -> Option<&'a Stage> {
             _ => Some(1.10),
         }
     };
-    case.stages.iter().find(|stage| slack(stage).is_some_and(|slack| case.measurement.rate > stage.limit * slack))
+    let exceeded = |stage: &&Stage| slack(stage).is_some_and(|slack| case.measurement.rate > stage.limit * slack);
+    bounds(case).iter().chain(&case.stages).find(exceeded).cloned()
+}
+
+/// Whether the limit is what the machine itself gave through its pool.
+fn is_of_pool(case: &Case, stage: &Stage) -> bool {
+    stage.row.and_then(|row| case.table.rows.get(row)).is_some_and(|m| m.setup.layer == Path::Local)
+}
+
+fn had_full_core(case: &Case, row: usize) -> bool {
+    let usage = case.table.rows.get(row).map(|m| &m.usage);
+    usage.is_some_and(|u| u.cores.iter().chain(&u.client_cores).any(|busy| *busy >= CORE_FULL_PERCENT))
 }
 
 /// Certain is a limit that was reached and has no rival, and a core that is full beside nothing else.
