@@ -18,13 +18,13 @@
 //! B7. Figures that look like something known, without proving it, are called likely.
 
 mod advice;
-mod chain;
+pub(crate) mod chain;
 pub(crate) mod describe;
 mod diagnose;
 mod examine;
 mod findings;
 mod fix;
-mod from_bench;
+pub(crate) mod from_bench;
 pub(crate) mod limits;
 mod misleading;
 mod questions;

@@ -155,3 +155,19 @@ fn of_lossy_wire(case: &Case) -> Option<Stage> {
     let line = network.wire.as_ref().map_or(network.bytes_per_s, |wire| wire.line.max(network.bytes_per_s));
     bound(ResourceId::Network, line * (1.0 - lost) / case.measurement.setup.unit_bytes())
 }
+
+/// Heads of hard disks in all, as requests wait for each other there; without a bound for other disks.
+pub(super) fn heads(rig: super::rig::Rig, setup: &super::table::Setup) -> f64 {
+    let seeks = |at: usize, count: u32| {
+        let disk = rig.disk(at)?;
+        let kind = disk.kind.filter(|kind| kind.turns())?.physical();
+        disk.latency_s.filter(|seconds| *seconds >= kind.least_latency_s)?;
+        Some(disk.random_read.unwrap_or(kind.usual_random_read.1) * f64::from(count))
+    };
+    let each: Option<Vec<f64>> = setup.disks.iter().map(|(at, count)| seeks(*at, *count)).collect();
+    let bytes = if setup.is_random() { Some(1.0) } else { setup.block_bytes.map(|block| block as f64) };
+    match (each.filter(|each| !each.is_empty() && setup.reads()), bytes) {
+        (Some(each), Some(bytes)) => each.iter().sum::<f64>() * bytes,
+        _ => f64::INFINITY,
+    }
+}

@@ -127,7 +127,7 @@ pub(super) const REACHED: f64 = 0.80;
 const REACHED_BESIDE_CORE: f64 = 0.95;
 /// 100 Mbit/s fill no core: beside a full core such a wire is reached from here on.
 const REACHED_SLOW_WIRE: f64 = 0.70;
-const SLOW_WIRE_BYTES_PER_S: f64 = 12.5e6;
+pub(super) const SLOW_WIRE_BYTES_PER_S: f64 = 12.5e6;
 /// Below this share losses keep a wire from being full; a full wire drops what is too much.
 const FULL_WITH_LOSSES: f64 = 0.94;
 /// A core this busy has no more to give.
@@ -141,7 +141,7 @@ const THROTTLED_PERCENT: f64 = 10.0;
 const DISK_BUSY_PERCENT: f64 = 90.0;
 const IOWAIT_PERCENT: f64 = 25.0;
 /// Rates that differ by this factor do not have the same limit.
-const STRONG: f64 = 1.5;
+pub(super) const STRONG: f64 = 1.5;
 /// Directions of one negotiated wire never differ by this factor.
 const DIRECTIONS: f64 = 5.0;
 

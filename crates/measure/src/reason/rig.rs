@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::doctor::describe::{Client, Described, Disk, Link, Network, Side, Work, is_bond};
+use crate::doctor::describe::{Client, Described, Disk, Link, Network, Side, Work};
 use crate::doctor::limits::{Duplex, Wire};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -110,7 +110,7 @@ impl<'a> Rig<'a> {
 
     /// Whether several cables carry the network as one.
     pub(crate) fn is_bonded(&self) -> bool {
-        self.network().is_some_and(|network| is_bond(&network.name))
+        self.network().is_some_and(|network| network.bonded)
     }
 
     pub(crate) fn is_half_duplex(&self) -> bool {

@@ -110,6 +110,8 @@ pub(crate) struct Measurement {
     /// Bytes or operations per second.
     pub rate: f64,
     pub file_bytes: Option<u64>,
+    /// The client kept nothing: all that was read came over the network, from the server's disks or its memory.
+    pub past_client: bool,
     /// Of one request, where it was timed.
     pub latency_s: Option<f64>,
     pub usage: Usage,
@@ -145,6 +147,7 @@ fn row(described: &Described, measured: &Measured) -> Measurement {
         setup: setup(described, measured),
         rate: measured.rate,
         file_bytes: measured.file_bytes,
+        past_client: how.past_client,
         latency_s: how.latency_s,
         usage: Usage {
             cores: measured.cores_percent.clone(),

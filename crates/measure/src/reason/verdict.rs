@@ -5,9 +5,10 @@ use serde::Serialize;
 use super::bounds::{bounds, misfit};
 use super::chain::{Basis, Stage, chain, is_of_cores};
 use super::contrast::{Property, contrasts};
+use super::doubt::Doubt;
 use super::evidence::{self as find, CORE_FULL_PERCENT, Case, Evidence, Found, Mode};
 use super::rig::{End, ResourceId, ResourceKind, Rig};
-use super::table::Table;
+use super::table::{Measurement, Table};
 use crate::doctor::describe::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -80,10 +81,18 @@ pub(crate) fn judge(rig: Rig, table: &Table, at: usize) -> Option<Verdict> {
 
 fn judge_at(rig: Rig, table: &Table, at: usize, depth: u32) -> Option<Verdict> {
     let measurement = table.rows.get(at)?;
-    let (stages, contrasts) = (chain(rig, table, at), contrasts(table, at));
+    let (mut stages, contrasts) = (chain(rig, table, at), contrasts(table, at));
+    let from_memory = is_from_memory(measurement);
+    if from_memory {
+        stages.retain(|stage| is_after_disks(rig, stage.resource));
+    }
     let case = Case { rig, table, at, measurement, stages, contrasts };
     let nothing = |evidence| (None, evidence, Confidence::Open);
-    let (resource, evidence, confidence) = if measurement.doubt.is_some() {
+    let (resource, evidence, confidence) = if from_memory {
+        let mut found = RANKING.iter().filter_map(|(_, find)| find(&case));
+        let found = found.find(|found| is_after_disks(rig, found.resource) && found.evidence != Evidence::Usual);
+        found.map_or(nothing(Evidence::Doubtful), |found| explained(&case, found, depth))
+    } else if measurement.doubt.is_some() {
         nothing(Evidence::Doubtful)
     } else if let Some(misfit) = misfit(&case) {
         nothing(Evidence::Misfit(misfit))
@@ -96,6 +105,17 @@ fn judge_at(rig: Rig, table: &Table, at: usize, depth: u32) -> Option<Verdict> {
         }
     };
     Some(Verdict { resource, evidence, confidence, stages: case.stages })
+}
+
+/// A file in the server's memory says nothing of disks. It still crossed the wire and both processors.
+fn is_from_memory(measurement: &Measurement) -> bool {
+    let in_memory = matches!(measurement.doubt, Some(Doubt::FileInMemory { .. }));
+    in_memory && measurement.past_client && measurement.setup.layer == Path::Share
+}
+
+fn is_after_disks(rig: Rig, id: ResourceId) -> bool {
+    let waits = matches!(id, ResourceId::Connection);
+    waits || !matches!(rig.kind(id), ResourceKind::Disks | ResourceKind::Link | ResourceKind::Waiting)
 }
 
 /// A limit that was measured further down has its own reason: that one is named.
@@ -133,6 +153,7 @@ fn contradiction(case: &Case) -> Option<Stage> {
                 Some(1.15)
             }
             (_, Basis::Measured) => None,
+            (ResourceKind::Disks | ResourceKind::Waiting, Basis::Physics) => Some(1.10),
             // Many connections or requests were counted roughly.
             (ResourceKind::Waiting, _) => Some(1.3),
             // A clock's error: what a wire carries is exact.
@@ -140,8 +161,16 @@ fn contradiction(case: &Case) -> Option<Stage> {
             _ => Some(1.10),
         }
     };
-    let exceeded = |stage: &&Stage| slack(stage).is_some_and(|slack| case.measurement.rate > stage.limit * slack);
+    let most = |stage: &Stage| slack(stage).map(|slack| (stage.limit * slack).max(line_rate(case, stage)));
+    let exceeded = |stage: &&Stage| most(stage).is_some_and(|most| case.measurement.rate > most);
     bounds(case).iter().chain(&case.stages).find(exceeded).cloned()
+}
+
+/// A network's rate by its name is what frames of 1500 bytes leave of it. Jumbo frames leave more, up to the line's rate.
+fn line_rate(case: &Case, stage: &Stage) -> f64 {
+    let network = case.rig.network().filter(|_| stage.resource == ResourceId::Network && stage.basis == Basis::Typed);
+    let by_name = network.and_then(|n| n.wire.as_ref().filter(|wire| n.bytes_per_s == wire.practical));
+    by_name.map_or(0.0, |wire| wire.line / case.measurement.setup.unit_bytes())
 }
 
 /// Whether the limit is what the machine itself gave through its pool.

@@ -229,6 +229,8 @@ impl Disk {
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     pub(crate) name: String,
+    /// Several cables are used as one.
+    pub(crate) bonded: bool,
     pub(crate) bytes_per_s: f64,
     pub(crate) wire: Option<Wire>,
     pub(crate) round_trip_s: Option<f64>,

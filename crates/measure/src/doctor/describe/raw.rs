@@ -298,6 +298,7 @@ fn network(raw: RawNetwork) -> Result<Network> {
     }
     Ok(Network {
         wire,
+        bonded: is_bond(&raw.name),
         name: raw.name,
         bytes_per_s,
         round_trip_s: optional(&raw.round_trip, seconds)?,
