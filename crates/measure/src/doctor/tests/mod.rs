@@ -4,6 +4,7 @@ use super::*;
 
 mod bench;
 mod contradictions;
+mod frozen;
 mod held;
 mod judged;
 mod machine;
