@@ -623,6 +623,23 @@ def test_retransmitted_calls_are_answered_again(larder, nfs, home):
         again.close()
 
 
+def test_programs_that_number_their_calls_alike_each_get_their_own_answers(fresh):
+    """One program run twice within two minutes, on one daemon, from two ports: each answer tells of work that was done."""
+
+    def run():
+        with client(fresh) as nfs:
+            for turn in range(2):
+                for procedure in (nfs.create, nfs.remove):
+                    for n in range(300):
+                        procedure(nfs.root, f"file-{n}")
+                    found = {entry.name.decode() for entry in nfs.list(nfs.root)}
+                    expected = {f"file-{n}" for n in range(300)} if procedure == nfs.create else set()
+                    assert found == expected, f"turn {turn}, after {procedure.__name__}: {len(found)} files are there"
+
+    for _ in range(3):
+        run()
+
+
 def test_handles_and_data_survive_restarts(fresh):
     with client(fresh) as nfs:
         root, directory = nfs.root, nfs.mkdir(nfs.root, "d").handle

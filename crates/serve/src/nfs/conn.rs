@@ -155,12 +155,12 @@ pub struct Connection {
 pub async fn serve(
     shared: Arc<Shared>,
     socket: TcpStream,
-    (client, stranger): (std::net::IpAddr, Stranger),
+    (peer, stranger): (std::net::SocketAddr, Stranger),
     service: Service,
     tracker: TaskTracker,
     shutdown: CancellationToken,
 ) -> End {
-    let session = Session::new(Arc::clone(&shared), client, service);
+    let session = Session::new(Arc::clone(&shared), peer, service);
     let (rd, wr) = socket.into_split();
     let mut connection = Connection {
         shared,

@@ -1,20 +1,17 @@
 //! The duplicate request cache: a call that must not be carried out twice is answered from memory when
 //! a client that lost our reply (or its connection) sends it again.
 //!
-//! D1. A call is known by client address, xid, procedure, caller and arguments; the port is not part
-//!     of it, because a retry after a reconnect comes from another one. But a reconnect comes after the call: what
-//!     comes over a connection that was there before is another client of that machine, which counts alike.
+//! D1. A call is known by the client's address and port, its xid, procedure, caller and arguments. A client that wants its
+//!     retries recognised after a reconnect keeps its port, as kernels do. From another port comes another client:
+//!     many programs number their calls alike at each start, and an answer given to one of them says nothing to the
+//!     next. Its call is carried out; at worst it hears EXIST or NOENT of what it did itself.
 //! D2. While the first is still under way, a duplicate waits for its reply instead of running.
 //! D3. Bounded: at most [`ENTRIES_MAX`] answers of at most [`REPLY_BYTES_MAX`] each, forgotten after [`AGE_MAX`].
 //!     Calls under way are bounded by the connections' limits and are never forgotten.
 //! D4. A call that ends without a reply (its future was dropped) leaves no trace; whoever waited runs it.
-//! D5. Programs that begin to count anew at each start send what looks like a retry. An answer given over another
-//!     connection is therefore told again only where what it says can still be seen (`Call::stands`); where it is not, that connection's
-//!     calls are its own from then on ([`Origin::counts_anew`]).
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -30,40 +27,17 @@ const SHARDS: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    client: IpAddr,
+    client: SocketAddr,
     xid: u32,
     sum: u64,
-    /// The connection, for a call that is known by it as well (D1, D5).
-    apart: Option<u64>,
 }
 
 impl Key {
     /// `caller` and `args` as they came, `proc_num` as in the call.
-    pub fn new(client: IpAddr, xid: u32, proc_num: u32, caller: &[u8], args: &[u8], tail: Option<&[u8]>) -> Self {
+    pub fn new(client: SocketAddr, xid: u32, proc_num: u32, caller: &[u8], args: &[u8], tail: Option<&[u8]>) -> Self {
         let sum = checksum(seed(caller, u64::from(proc_num)), args);
-        Self { client, xid, sum: tail.map_or(sum, |tail| checksum(sum, tail)), apart: None }
+        Self { client, xid, sum: tail.map_or(sum, |tail| checksum(sum, tail)) }
     }
-}
-
-/// The connection that a call came over. They are numbered as they are opened.
-#[derive(Debug, Default)]
-pub struct Origin {
-    number: u64,
-    anew: AtomicBool,
-}
-
-impl Origin {
-    /// D5: no call of other connections is one of this.
-    pub fn counts_anew(&self) {
-        self.anew.store(true, Relaxed);
-    }
-}
-
-struct Entry {
-    /// The connection it came over, and the newest one there was then.
-    origin: u64,
-    newest: u64,
-    state: State,
 }
 
 enum State {
@@ -72,20 +46,15 @@ enum State {
     Done(Bytes, Instant),
 }
 
-impl Entry {
-    /// D1
-    fn may_be_retried_by(&self, origin: &Origin) -> bool {
-        self.origin == origin.number || (origin.number > self.newest && !origin.anew.load(Relaxed))
-    }
-
+impl State {
     fn is_done_since(&self, when: Instant) -> bool {
-        matches!(self.state, State::Done(_, since) if since == when)
+        matches!(self, State::Done(_, since) if *since == when)
     }
 }
 
 #[derive(Default)]
 struct Shard {
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<Key, State>,
     /// Answers in the order in which they came.
     done: VecDeque<(Key, Instant)>,
 }
@@ -93,18 +62,14 @@ struct Shard {
 #[derive(Default)]
 pub struct Cache {
     shards: [Mutex<Shard>; SHARDS],
-    /// Connections so far.
-    origins: AtomicU64,
 }
 
 /// What to do with a call.
 pub enum Begin<'a> {
     /// It is new: carry it out, then [`Ticket::finish`].
     Run(Ticket<'a>),
-    /// It was answered so over this connection.
+    /// It was answered so before.
     Replay(Bytes),
-    /// It was answered so over another: a retry if that answer still stands (D5).
-    ReplayIfStanding(Bytes),
     /// It is under way: the answer comes through here, or the sender is dropped and it is to be begun again.
     Wait(oneshot::Receiver<Bytes>),
 }
@@ -116,32 +81,18 @@ pub struct Ticket<'a> {
 }
 
 impl Cache {
-    /// For a new connection.
-    pub fn origin(&self) -> Origin {
-        Origin { number: self.origins.fetch_add(1, Relaxed) + 1, ..Origin::default() }
-    }
-
-    pub fn begin(&self, key: Key, origin: &Origin) -> Begin<'_> {
+    pub fn begin(&self, key: Key) -> Begin<'_> {
         let mut shard = self.shard(&key).lock();
-        let other = shard.entries.get(&key).is_some_and(|entry| !entry.may_be_retried_by(origin));
-        let key = if other { Key { apart: Some(origin.number), ..key } } else { key };
-        if let Some(entry) = shard.entries.get_mut(&key) {
-            match &mut entry.state {
-                State::Running(waiting) => {
-                    let (sender, receiver) = oneshot::channel();
-                    waiting.push(sender);
-                    return Begin::Wait(receiver);
-                }
-                State::Done(reply, when) if when.elapsed() < AGE_MAX => {
-                    let reply = reply.clone();
-                    let same = entry.origin == origin.number;
-                    return if same { Begin::Replay(reply) } else { Begin::ReplayIfStanding(reply) };
-                }
-                State::Done(..) => {}
+        match shard.entries.get_mut(&key) {
+            Some(State::Running(waiting)) => {
+                let (sender, receiver) = oneshot::channel();
+                waiting.push(sender);
+                return Begin::Wait(receiver);
             }
+            Some(State::Done(reply, when)) if when.elapsed() < AGE_MAX => return Begin::Replay(reply.clone()),
+            Some(State::Done(..)) | None => {}
         }
-        let newest = self.origins.load(Relaxed);
-        shard.entries.insert(key, Entry { origin: origin.number, newest, state: State::Running(Vec::new()) });
+        shard.entries.insert(key, State::Running(Vec::new()));
         Begin::Run(Ticket { cache: self, key })
     }
 
@@ -162,7 +113,7 @@ impl Ticket<'_> {
         let now = Instant::now();
         let mut shard = self.cache.shard(&self.key).lock();
         let Some(entry) = shard.entries.get_mut(&self.key) else { return };
-        if let State::Running(waiting) = std::mem::replace(&mut entry.state, State::Done(reply.clone(), now)) {
+        if let State::Running(waiting) = std::mem::replace(entry, State::Done(reply.clone(), now)) {
             for waiter in waiting {
                 // A waiter whose connection is gone needs no answer.
                 let _ = waiter.send(reply.clone());
@@ -176,7 +127,7 @@ impl Ticket<'_> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut shard = self.cache.shard(&self.key).lock();
-        if shard.entries.get(&self.key).is_some_and(|entry| matches!(entry.state, State::Running(_))) {
+        if shard.entries.get(&self.key).is_some_and(|entry| matches!(entry, State::Running(_))) {
             shard.entries.remove(&self.key);
         }
     }
@@ -203,66 +154,62 @@ mod tests {
     use super::*;
 
     fn key(xid: u32) -> Key {
-        Key::new(IpAddr::from([127, 0, 0, 1]), xid, 8, b"me", b"args", None)
+        from_port(1000, xid)
+    }
+
+    fn from_port(port: u16, xid: u32) -> Key {
+        Key::new(([127, 0, 0, 1], port).into(), xid, 8, b"me", b"args", None)
     }
 
     #[test]
     fn a_retry_gets_the_first_answer() {
         let cache = Cache::default();
-        let origin = cache.origin();
-        let Begin::Run(ticket) = cache.begin(key(1), &origin) else { panic!("new") };
-        let Begin::Wait(mut waiting) = cache.begin(key(1), &origin) else { panic!("under way") };
+        let Begin::Run(ticket) = cache.begin(key(1)) else { panic!("new") };
+        let Begin::Wait(mut waiting) = cache.begin(key(1)) else { panic!("under way") };
         ticket.finish(b"reply");
         assert_eq!(&waiting.try_recv().unwrap()[..], b"reply");
-        let Begin::Replay(reply) = cache.begin(key(1), &origin) else { panic!("done") };
+        let Begin::Replay(reply) = cache.begin(key(1)) else { panic!("done") };
         assert_eq!(&reply[..], b"reply");
-        assert!(matches!(cache.begin(key(2), &origin), Begin::Run(_)));
-        let other = Key::new(IpAddr::from([127, 0, 0, 1]), 1, 8, b"me", b"argz", None);
-        assert!(matches!(cache.begin(other, &origin), Begin::Run(_)));
+        assert!(matches!(cache.begin(key(2)), Begin::Run(_)));
+        let other = Key::new(([127, 0, 0, 1], 1000).into(), 1, 8, b"me", b"argz", None);
+        assert!(matches!(cache.begin(other), Begin::Run(_)));
     }
 
     #[test]
-    fn a_retry_comes_over_the_same_connection_or_a_later_one() {
+    fn a_call_from_another_port_is_another_call() {
         let cache = Cache::default();
-        let (first, beside) = (cache.origin(), cache.origin());
-        let Begin::Run(ticket) = cache.begin(key(1), &first) else { panic!("new") };
-        let later = cache.origin();
-        let Begin::Run(own) = cache.begin(key(1), &beside) else { panic!("another client's") };
-        assert!(matches!(cache.begin(key(1), &later), Begin::Wait(_)));
-        ticket.finish(b"reply");
-        own.finish(b"other");
-        let Begin::Replay(reply) = cache.begin(key(1), &beside) else { panic!("its own") };
-        assert_eq!(&reply[..], b"other");
-        let Begin::ReplayIfStanding(reply) = cache.begin(key(1), &later) else { panic!("the first one's") };
+        let Begin::Run(first) = cache.begin(key(1)) else { panic!("new") };
+        let Begin::Run(beside) = cache.begin(from_port(1001, 1)) else { panic!("another client's, under way") };
+        first.finish(b"reply");
+        beside.finish(b"other");
+        let Begin::Replay(reply) = cache.begin(key(1)) else { panic!("the first one's") };
         assert_eq!(&reply[..], b"reply");
-        later.counts_anew();
-        assert!(matches!(cache.begin(key(1), &later), Begin::Run(_)));
-        assert!(matches!(cache.begin(key(1), &first), Begin::Replay(_)));
+        let Begin::Replay(reply) = cache.begin(from_port(1001, 1)) else { panic!("its own") };
+        assert_eq!(&reply[..], b"other");
+        assert!(matches!(cache.begin(from_port(1002, 1)), Begin::Run(_)), "another client's, later");
     }
 
     #[test]
     fn a_dropped_call_leaves_no_trace() {
         let cache = Cache::default();
-        let origin = cache.origin();
-        let Begin::Run(ticket) = cache.begin(key(1), &origin) else { panic!("new") };
-        let Begin::Wait(mut waiting) = cache.begin(key(1), &origin) else { panic!("under way") };
+        let Begin::Run(ticket) = cache.begin(key(1)) else { panic!("new") };
+        let Begin::Wait(mut waiting) = cache.begin(key(1)) else { panic!("under way") };
         drop(ticket);
         assert_eq!(waiting.try_recv(), Err(oneshot::error::TryRecvError::Closed));
-        assert!(matches!(cache.begin(key(1), &origin), Begin::Run(_)));
+        assert!(matches!(cache.begin(key(1)), Begin::Run(_)));
     }
 
     #[test]
     fn memory_is_bounded() {
         let cache = Cache::default();
-        let origin = cache.origin();
         for xid in 0..(ENTRIES_MAX as u32 * 3) {
-            let Begin::Run(ticket) = cache.begin(key(xid), &origin) else { panic!("new") };
+            let Begin::Run(ticket) = cache.begin(key(xid)) else { panic!("new") };
             ticket.finish(&[0; 100]);
         }
         let entries: usize = cache.shards.iter().map(|shard| shard.lock().entries.len()).sum();
         let order: usize = cache.shards.iter().map(|shard| shard.lock().done.len()).sum();
         assert_eq!(entries, order);
         assert!(entries <= ENTRIES_MAX);
-        assert!(matches!(cache.begin(key(ENTRIES_MAX as u32 * 3 - 1), &origin), Begin::Replay(_)));
+        assert!(matches!(cache.begin(key(ENTRIES_MAX as u32 * 3 - 1)), Begin::Replay(_)));
     }
 }

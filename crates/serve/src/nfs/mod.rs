@@ -188,7 +188,7 @@ fn admit(
     let open = Open(Arc::clone(shared));
     let (tasks, stop) = (tracker.clone(), shutdown.clone());
     tracker.spawn(async move {
-        let end = conn::serve(Arc::clone(&open.0), socket, (peer.ip(), stranger), service, tasks, stop).await;
+        let end = conn::serve(Arc::clone(&open.0), socket, (peer, stranger), service, tasks, stop).await;
         if !matches!(end, End::Closed | End::Shutdown) {
             open.0.stats.connections_dropped.fetch_add(1, Relaxed);
             tracing::debug!(%peer, reason = %end, "NFS connection dropped");
@@ -231,7 +231,7 @@ async fn portmap_udp(socket: UdpSocket, shared: Arc<Shared>, shutdown: Cancellat
             continue;
         };
         let head = bytes::Bytes::copy_from_slice(buf.get(..len).unwrap_or_default());
-        let mut session = Session::new(Arc::clone(&shared), peer.ip(), Service::Portmapper);
+        let mut session = Session::new(Arc::clone(&shared), peer, Service::Portmapper);
         if let Next::Reply(reply) = session.next(record::Message { head, tail: None }, Vec::new()) {
             // A datagram has no record mark.
             let _ = socket.send_to(reply.head.get(4..).unwrap_or_default(), peer).await;

@@ -1,7 +1,7 @@
 //! From a message to what is to be done about it: programs and versions, exports, access, squashing.
 //! Everything here is decided in place; only what needs a volume becomes [`Work`].
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -99,7 +99,7 @@ struct Known {
 pub struct Session {
     shared: Arc<Shared>,
     client: IpAddr,
-    origin: Arc<drc::Origin>,
+    port: u16,
     service: Service,
     exports: Arc<Exports>,
     known: Vec<Known>,
@@ -110,18 +110,9 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(shared: Arc<Shared>, client: IpAddr, service: Service) -> Self {
-        let (exports, origin) = (shared.exports(), Arc::new(shared.drc.origin()));
-        Self {
-            shared,
-            client: client.to_canonical(),
-            origin,
-            service,
-            exports,
-            known: Vec::new(),
-            replace: 0,
-            admitted: false,
-        }
+    pub fn new(shared: Arc<Shared>, peer: SocketAddr, service: Service) -> Self {
+        let (exports, client) = (shared.exports(), peer.ip().to_canonical());
+        Self { shared, client, port: peer.port(), service, exports, known: Vec::new(), replace: 0, admitted: false }
     }
 
     pub fn is_admitted(&self) -> bool {
@@ -225,7 +216,7 @@ impl Session {
         if read_only && proc.modifies() {
             return Err(Status::RoFs.into());
         }
-        let once = proc.once().then(|| (self.once_key(header, message), Arc::clone(&self.origin)));
+        let once = proc.once().then(|| self.once_key(header, message));
         Ok(Call {
             shared: Arc::clone(&self.shared),
             export,
@@ -248,7 +239,8 @@ impl Session {
             Auth::Sys { raw, .. } => *raw,
         };
         let args = message.head.get(message.head.len() - header.args.remaining()..).unwrap_or_default();
-        drc::Key::new(self.client, header.xid, header.proc_num, caller, args, message.tail.as_deref())
+        let client = SocketAddr::new(self.client, self.port);
+        drc::Key::new(client, header.xid, header.proc_num, caller, args, message.tail.as_deref())
     }
 
     /// The export of a handle and the caller in it, decoded once per caller.

@@ -42,7 +42,7 @@ pub struct Call {
     /// The payload of a large WRITE, behind `message`.
     pub tail: Option<Bytes>,
     /// For calls that must not be carried out twice.
-    pub once: Option<(drc::Key, Arc<drc::Origin>)>,
+    pub once: Option<drc::Key>,
     /// Room for the reply.
     pub scratch: Vec<u8>,
 }
@@ -92,15 +92,15 @@ impl Call {
 pub async fn run(mut call: Call) -> Reply {
     match call.once.take() {
         None => carry_out(&mut call).await,
-        Some((key, origin)) => Box::pin(run_once(&mut call, key, &origin)).await,
+        Some(key) => Box::pin(run_once(&mut call, key)).await,
     }
 }
 
 /// Carries out a call unless it was before, or waits for whoever is at it (D2).
-async fn run_once(call: &mut Call, key: drc::Key, origin: &drc::Origin) -> Reply {
+async fn run_once(call: &mut Call, key: drc::Key) -> Reply {
     let shared = Arc::clone(&call.shared);
     loop {
-        match shared.drc.begin(key, origin) {
+        match shared.drc.begin(key) {
             drc::Begin::Run(ticket) => {
                 let reply = carry_out(call).await;
                 // "Try later" is no outcome to remember.
@@ -110,8 +110,6 @@ async fn run_once(call: &mut Call, key: drc::Key, origin: &drc::Origin) -> Reply
                 return reply;
             }
             drc::Begin::Replay(head) => return replay(&shared, &head),
-            drc::Begin::ReplayIfStanding(head) if call.stands(&head).await => return replay(&shared, &head),
-            drc::Begin::ReplayIfStanding(_) => origin.counts_anew(),
             drc::Begin::Wait(outcome) => {
                 if let Ok(head) = outcome.await {
                     return replay(&shared, &head);

@@ -1,13 +1,10 @@
 //! Procedures that change names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
 
-use larder_volume::{
-    Attr, Changed, CreateMode, Cred, FileKind, FsError, Ino, NameMatch, RenameMode, SYMLINK_BYTES_MAX, SetAttr,
-};
+use larder_volume::{Attr, Changed, CreateMode, FileKind, RenameMode, SYMLINK_BYTES_MAX, SetAttr};
 
-use super::super::handle::{self, HANDLE_BYTES_MAX};
-use super::super::proto::{Fail, NAME_DECODED_MAX, Proc, Status, check_name};
-use super::super::rpc::ACCEPTED_BYTES;
-use super::super::xdr::{Garbage, Reader};
+use super::super::handle::HANDLE_BYTES_MAX;
+use super::super::proto::{Fail, NAME_DECODED_MAX, Status, check_name};
+use super::super::xdr::Reader;
 use super::attrs::check_size;
 use super::{Answer, Call};
 
@@ -179,45 +176,5 @@ impl Call {
         out.w.post_attr(Some(&file), self.fsid());
         out.w.wcc(&changed, self.fsid());
         Ok(())
-    }
-
-    /// Whether what an earlier reply to this very call says can still be seen: the name that was made leads to the
-    /// same object, the name that was in the way or missing still is. What cannot be told that way stands.
-    pub(super) async fn stands(&self, reply: &[u8]) -> bool {
-        use Proc::*;
-        const OK: u32 = Status::Ok as u32;
-        const EXIST: u32 = Status::Exist as u32;
-        const NOENT: u32 = Status::NoEnt as u32;
-        let mut results = Reader::new(reply.get(ACCEPTED_BYTES..).unwrap_or_default());
-        let Ok((dir, name)) = self.names_first() else { return true };
-        let Ok(status) = results.u32() else { return true };
-        match (self.proc, status) {
-            (Create | MkDir | SymLink | MkNod | Link, OK | EXIST) | (Remove | RmDir | Rename, NOENT) => {}
-            _ => return true,
-        }
-        let found = match self.volume().lookup(&Cred::root(), dir, name, NameMatch::Exact).await {
-            Ok(found) => Some(found.id),
-            Err(FsError::NotFound) => None,
-            Err(_) => return true,
-        };
-        match (self.proc, status) {
-            (Link, OK) => found == Some(self.id),
-            (_, OK) => {
-                let made = results.bool().and_then(|_| results.opaque(HANDLE_BYTES_MAX)).ok().and_then(handle::decode);
-                found.is_some() && found == made.map(|(_, id)| id)
-            }
-            (_, EXIST) => found.is_some(),
-            _ => found.is_none(),
-        }
-    }
-
-    /// The directory and the name in it that a call of this file is about (of RENAME, the old one).
-    fn names_first(&self) -> Result<(Ino, &[u8]), Garbage> {
-        let mut args = self.args();
-        let dir = match self.proc {
-            Proc::Link => handle::decode(args.opaque(HANDLE_BYTES_MAX)?).ok_or(Garbage)?.1.ino,
-            _ => self.id.ino,
-        };
-        Ok((dir, args.name()?))
     }
 }

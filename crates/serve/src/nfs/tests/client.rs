@@ -167,6 +167,19 @@ impl Client {
         Self { stream, xid, cred: Some((0, 0, vec![])), root: Vec::new() }
     }
 
+    /// The same client after it lost its connection: it keeps its port, as kernels do.
+    pub async fn reconnected(self, addr: SocketAddr) -> Self {
+        let Self { stream, xid, cred, root } = self;
+        let local = stream.local_addr().unwrap();
+        // Reset rather than closed, so that the port is free again at once.
+        rustix::net::sockopt::set_socket_linger(&stream, Some(std::time::Duration::ZERO)).unwrap();
+        drop(stream);
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(local).unwrap();
+        Self { stream: socket.connect(addr).await.unwrap(), xid, cred, root }
+    }
+
     pub fn user(mut self, uid: u32, gid: u32, gids: &[u32]) -> Self {
         self.cred = Some((uid, gid, gids.to_vec()));
         self

@@ -97,7 +97,7 @@ async fn a_retry_is_answered_from_memory() {
     c.stream.write_all(&remove).await.unwrap();
     let (_, first) = c.receive().await.unwrap();
     assert_eq!(first.status(), 0);
-    let mut again = server.client().await;
+    let mut again = c.reconnected(server.addr).await;
     again.stream.write_all(&[&remove[..], &remove].concat()).await.unwrap();
     for _ in 0..2 {
         let (xid, retry) = again.receive().await.unwrap();
@@ -123,6 +123,9 @@ async fn clients_that_count_alike_are_told_apart() {
         outcomes.push(client.receive().await.unwrap().1.status());
     }
     assert_eq!(outcomes, [0, 17, 0], "one made it, the other found it, and a retry is a retry");
+    let mut later = server.client().await;
+    later.stream.write_all(&call).await.unwrap();
+    assert_eq!(later.receive().await.unwrap().1.status(), 17, "from another port it is carried out");
 
     // The same again from the start: the first run cleaned up after itself.
     let run = async |mut client: Client| {
@@ -139,6 +142,7 @@ async fn clients_that_count_alike_are_told_apart() {
         assert_eq!(run(server.client().await).await, [0, 0]);
         assert_eq!(a.lookup(&root, b"again").await, Err(2), "it was made, and is gone");
     }
+    assert_eq!(server.handle.stats().replayed, 1);
 }
 
 #[tokio::test]
