@@ -1,5 +1,5 @@
 # make up     a NAS on three folders in ./larder-data, in the foreground; Ctrl-C stops it
-# make install  the program to PREFIX/bin: sudo make install, or make install PREFIX=$$HOME/.local
+# make install  the program to PREFIX/bin: sudo make install, or make install PREFIX=$HOME/.local
 # make test   everything that is tested; installs what the tests need
 # make lint   formatting, clippy, layering, licences
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600

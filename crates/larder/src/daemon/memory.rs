@@ -2,7 +2,7 @@
 //! kernel says that memory is short (PSI), on the machine or in our control group.
 //!
 //! Y1. Nothing is asked of the kernel while it has nothing to say: a trigger wakes us, once a window at most.
-//! Y2. Where the kernel has no triggers, or allows none, the group's limit is looked at once a minute.
+//! Y2. A group's limit is looked at every few seconds, where there is one: who reaches it is killed, not slowed.
 
 use std::fs::File;
 use std::io::Write;
@@ -25,23 +25,30 @@ const TRIGGER: &[u8] = b"some 150000 2000000\0";
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 /// Nothing more is given back so soon.
 const SHED_EVERY: Duration = Duration::from_secs(1);
+/// How often a group's limit is looked at (Y2).
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// So much of the group's limit in use counts as short.
 const LIMIT_PERCENT: u64 = 95;
 
 pub(crate) async fn run(daemon: Arc<Daemon>) {
     let mut triggers = machine::pressure_files().iter().filter_map(|file| trigger(file)).collect::<Vec<_>>();
-    let mut round = tokio::time::interval(ROUND);
-    round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let limited = machine::group_memory().is_some();
+    let (mut round, mut looks) = (Instant::now(), tokio::time::interval(if limited { LOOK_EVERY } else { ROUND }));
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut told: Option<Instant> = None;
     loop {
         let short = tokio::select! {
-            _ = round.tick() => triggers.is_empty() && near_limit(),
+            _ = looks.tick() => limited && near_limit(),
             () = pressed(&mut triggers) => true,
         };
         let pools = daemon.storage.all();
         if !short {
-            for pool in &pools {
-                pool.give_back_memory();
+            // A tick may come a little early after one that came late.
+            if round.elapsed() + LOOK_EVERY / 2 >= ROUND {
+                round = Instant::now();
+                for pool in &pools {
+                    pool.give_back_memory();
+                }
             }
             continue;
         }
