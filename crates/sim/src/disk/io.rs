@@ -54,10 +54,10 @@ impl SimDisk {
         let changes = state.changes;
         let line = checksum(changes, name.as_bytes()) ^ checksum(number as u64, what.as_bytes());
         state.hash = state.hash.rotate_left(5) ^ line;
-        if kind == Kind::Sync
-            && name.starts_with("journal/")
-            && let Some(left) = &mut state.kill_at_commit
-        {
+        let is_journal = name.starts_with("journal/");
+        let is_commit = kind == Kind::Sync && is_journal && std::mem::take(&mut state.is_committing);
+        state.is_committing |= kind == Kind::Write && is_journal;
+        if is_commit && let Some(left) = &mut state.kill_at_commit {
             *left = left.saturating_sub(1);
             if *left == 0 {
                 state.cut();
