@@ -1,6 +1,7 @@
 # make up     a NAS on three folders in ./larder-data, in the foreground; Ctrl-C stops it
 # make test   everything that is tested; installs what the tests need
 # make lint   formatting, clippy, layering, licences (where cargo-deny is installed)
+# make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
 # make bench  larder beside nfs-ganesha and smbd on this machine
 
@@ -46,10 +47,10 @@ endef
 # How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 180 by default.
 SECONDS ?= 600
 
-.PHONY: help up build test unit e2e posix sim kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build test unit e2e posix sim mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -5
+	@sed -n 's/^# //p' Makefile | head -6
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -87,6 +88,9 @@ posix: packages-test build
 sim: check-cargo
 	$(CARGO) build --release --locked --workspace --bin larder-sim
 	target/release/larder-sim run --seconds $(SECONDS) --failures 5 $(ARGS)
+
+mutants: check-cargo
+	tests/mutants/run.py $(ARGS)
 
 # Kernels as NFS and SMB clients, in an emulator.
 kernel-clients: build

@@ -220,9 +220,9 @@ def copy_source() -> None:
     """The tree as it is, with every mutant in it. Files that did not change keep their times, so that little is built anew."""
     fresh = COPY / "fresh"
     shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
     for part in PARTS:
-        (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, fresh / part) if (ROOT / part).is_dir() else (
-            fresh.mkdir(parents=True, exist_ok=True), shutil.copy(ROOT / part, fresh / part))
+        (shutil.copytree if (ROOT / part).is_dir() else shutil.copy2)(ROOT / part, fresh / part)
     texts: dict[str, str] = {}
 
     def text(file: str) -> str:
@@ -238,10 +238,8 @@ def copy_source() -> None:
                 sys.exit(f"mutant {mutant.name}: {change.file} has changed: this must be there once: {change.old!r}")
             texts[change.file] = whole[:at] + change.new + whole[at + len(change.old):]
     texts["crates/base/src/lib.rs"] = text("crates/base/src/lib.rs") + PLANTED
-    name = 'name = "larder-sim"\n'
     manifest = text("crates/sim/Cargo.toml")
     texts["crates/sim/Cargo.toml"] = manifest + '\n[[bin]]\nname = "larder-mutants"\npath = "src/main.rs"\n'
-    assert name in manifest
     for file, changed in texts.items():
         (fresh / file).write_text(changed)
     tree = COPY / "tree"
