@@ -18,7 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "target/mutants"
-BINARY = ROOT / "target/release/larder-mutants"
+# A folder of its own: cargo takes crates of the same place in another workspace for the same crates.
+TARGET = COPY / "build"
+BINARY = TARGET / "release/larder-sim"
 SCHEDULES = 2000
 SECONDS_MAX = 900
 # What is copied: the simulator and all that it is built of.
@@ -238,8 +240,6 @@ def copy_source() -> None:
                 sys.exit(f"mutant {mutant.name}: {change.file} has changed: this must be there once: {change.old!r}")
             texts[change.file] = whole[:at] + change.new + whole[at + len(change.old):]
     texts["crates/base/src/lib.rs"] = text("crates/base/src/lib.rs") + PLANTED
-    manifest = text("crates/sim/Cargo.toml")
-    texts["crates/sim/Cargo.toml"] = manifest + '\n[[bin]]\nname = "larder-mutants"\npath = "src/main.rs"\n'
     for file, changed in texts.items():
         (fresh / file).write_text(changed)
     tree = COPY / "tree"
@@ -252,8 +252,8 @@ def copy_source() -> None:
 
 
 def build() -> None:
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target")}
-    command = ["cargo", "build", "--release", "--locked", "-p", "larder-sim", "--bin", "larder-mutants"]
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(TARGET)}
+    command = ["cargo", "build", "--release", "--locked", "-p", "larder-sim", "--bin", "larder-sim"]
     subprocess.run(command, cwd=COPY / "tree", env=environment, check=True)
 
 
@@ -267,7 +267,7 @@ def run(mutant: Mutant | None, schedules: int) -> tuple[int, str, float]:
     ran = re.search(r"^(\d+) schedules in", output, re.MULTILINE)
     failed = re.search(r"^seed \d+ FAILED: (.*)$", output, re.MULTILINE)
     if not ran:
-        sys.exit(f"larder-mutants said: {output}")
+        sys.exit(f"the simulator said: {output}")
     return int(ran[1]), failed[1] if failed else "", time.monotonic() - began
 
 

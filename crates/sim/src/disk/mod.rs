@@ -179,6 +179,10 @@ impl World {
         self.state.lock().kill_at_commit = Some(commits);
     }
 
+    pub fn kills_at_commit(&self) -> bool {
+        self.state.lock().kill_at_commit.is_some()
+    }
+
     pub fn cut_now(&self) {
         self.state.lock().cut();
         self.cut.notify_waiters();
