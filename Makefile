@@ -2,6 +2,7 @@
 # make install  the program to PREFIX/bin: sudo make install, or make install PREFIX=$HOME/.local
 # make test   everything that is tested; installs what the tests need
 # make lint   formatting, clippy, layering, licences
+# make mutants   plants answers that come too early in a copy of the source, and prints how soon the simulator finds each
 # make sim    simulated power cuts and broken disks, from fresh seeds, for SECONDS=600
 # make soak   what takes hours: 20,000 simulated schedules, long runs of kills, large directories, steady load
 # make bench  larder beside nfs-ganesha and smbd on this machine
@@ -52,10 +53,10 @@ endef
 # How long `make sim` runs; `make test` takes SIM_SECONDS from the environment, 120 by default.
 SECONDS ?= 600
 
-.PHONY: help up build install test unit e2e posix sim soak kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
+.PHONY: help up build install test unit e2e posix sim soak mutants kernel-clients lint bench clean check-cargo packages-up packages-test packages-bench
 
 help:
-	@sed -n 's/^# //p' Makefile | head -7
+	@sed -n 's/^# //p' Makefile | head -8
 
 check-cargo:
 	@command -v cargo >/dev/null || { echo "there is no cargo: install a Rust toolchain (1.95 or newer) from https://rustup.rs" >&2; exit 1; }
@@ -106,6 +107,9 @@ soak: packages-test build
 	$(BUILT)/larder-sim run --seed 3013355886 --schedules 20000 --seconds 7200
 	$(BUILT)/larder-sim run --seconds 1800
 	LARDER_KILLS=300 LARDER_ENTRIES=1000000 LARDER_SOAK_S=600 /usr/bin/python3 -m pytest tests/e2e/test_crash.py tests/e2e/test_limits.py --timeout 7200
+
+mutants: check-cargo
+	tests/mutants/run.py $(ARGS)
 
 # Kernels as NFS and SMB clients, in an emulator.
 kernel-clients: build

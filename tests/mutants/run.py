@@ -18,7 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "target/mutants"
-BINARY = ROOT / "target/release/larder-mutants"
+# A folder of its own: cargo takes crates of the same place in another workspace for the same crates.
+TARGET = COPY / "build"
+BINARY = TARGET / "release/larder-sim"
 SCHEDULES = 2000
 SECONDS_MAX = 900
 # What is copied: the simulator and all that it is built of.
@@ -194,9 +196,9 @@ MUTANTS = [
         [
             Change(
                 "crates/pool/src/journal/writer.rs",
-                "                file.sync().map(|()| true)\n            }\n            Self::Flush",
-                '                if larder_base::planted("journal-sync") { return Ok(true); }\n'
-                "                file.sync().map(|()| true)\n            }\n            Self::Flush",
+                "Self::Flush(file) => file.sync().map(|()| true),",
+                'Self::Flush(_) if larder_base::planted("journal-sync") => Ok(true),\n'
+                "            Self::Flush(file) => file.sync().map(|()| true),",
             )
         ],
         "pool",
@@ -220,9 +222,9 @@ def copy_source() -> None:
     """The tree as it is, with every mutant in it. Files that did not change keep their times, so that little is built anew."""
     fresh = COPY / "fresh"
     shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
     for part in PARTS:
-        (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, fresh / part) if (ROOT / part).is_dir() else (
-            fresh.mkdir(parents=True, exist_ok=True), shutil.copy(ROOT / part, fresh / part))
+        (shutil.copytree if (ROOT / part).is_dir() else shutil.copy2)(ROOT / part, fresh / part)
     texts: dict[str, str] = {}
 
     def text(file: str) -> str:
@@ -238,10 +240,6 @@ def copy_source() -> None:
                 sys.exit(f"mutant {mutant.name}: {change.file} has changed: this must be there once: {change.old!r}")
             texts[change.file] = whole[:at] + change.new + whole[at + len(change.old):]
     texts["crates/base/src/lib.rs"] = text("crates/base/src/lib.rs") + PLANTED
-    name = 'name = "larder-sim"\n'
-    manifest = text("crates/sim/Cargo.toml")
-    texts["crates/sim/Cargo.toml"] = manifest + '\n[[bin]]\nname = "larder-mutants"\npath = "src/main.rs"\n'
-    assert name in manifest
     for file, changed in texts.items():
         (fresh / file).write_text(changed)
     tree = COPY / "tree"
@@ -254,8 +252,8 @@ def copy_source() -> None:
 
 
 def build() -> None:
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target")}
-    command = ["cargo", "build", "--release", "--locked", "-p", "larder-sim", "--bin", "larder-mutants"]
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(TARGET)}
+    command = ["cargo", "build", "--release", "--locked", "-p", "larder-sim", "--bin", "larder-sim"]
     subprocess.run(command, cwd=COPY / "tree", env=environment, check=True)
 
 
@@ -269,7 +267,7 @@ def run(mutant: Mutant | None, schedules: int) -> tuple[int, str, float]:
     ran = re.search(r"^(\d+) schedules in", output, re.MULTILINE)
     failed = re.search(r"^seed \d+ FAILED: (.*)$", output, re.MULTILINE)
     if not ran:
-        sys.exit(f"larder-mutants said: {output}")
+        sys.exit(f"the simulator said: {output}")
     return int(ran[1]), failed[1] if failed else "", time.monotonic() - began
 
 

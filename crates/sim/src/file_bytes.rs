@@ -51,7 +51,8 @@ impl Client {
         let Some((number, ino)) = self.file() else { return Ok(()) };
         let bytes_max = bytes_max(number);
         let (offset, length) = self.run.draw(|random| {
-            let length = if random.random_range(0..4) == 0 { 100_000 } else { 9_000 };
+            // Now and then more than a commit makes an intent of.
+            let length = [9_000, 9_000, 9_000, 9_000, 9_000, 9_000, 100_000, 290_000][random.random_range(0..8)];
             let offset = random.random_range(0..bytes_max) / [1, 4096][random.random_range(0..2)];
             (offset, random.random_range(1..length.min(bytes_max)))
         });

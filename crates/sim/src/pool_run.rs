@@ -324,6 +324,8 @@ impl Client {
     async fn work(self) {
         for _ in 0..self.run.plan.operations {
             let done = match self.run.draw(|random| random.random_range(0..20)) {
+                // What the kill is to strike.
+                _ if self.run.world.kills_at_commit() && self.run.one_in(2) => self.append().await,
                 _ if self.run.plan.contends && self.run.one_in(3) => self.contend().await,
                 0..7 => self.put().await,
                 7..10 => self.delete().await,

@@ -152,7 +152,7 @@ impl Run {
     /// When this life ends, unless it ends well: after some change of a disk; right after an answer, which is when one that was given
     /// too early is found out; or by a kill in the middle of a commit of the journal, after which power is soon cut as well.
     pub fn choose_end(&self, changes_max: u64) {
-        if std::mem::take(&mut *self.was_killed_in_commit.lock()) && self.one_in(2) {
+        if std::mem::take(&mut *self.was_killed_in_commit.lock()) && !self.one_in(4) {
             return self.world.cut_power_after(self.draw(|random| random.random_range(1..4)));
         }
         match self.draw(|random| random.random_range(0..16)) {
@@ -160,7 +160,7 @@ impl Run {
             3..8 if self.plan.kind == Kind::Volume => {
                 self.set_end(End::Done(KINDS[self.draw(|random| random.random_range(0..KINDS.len()))]))
             }
-            8 | 9 => {
+            8..11 => {
                 *self.was_killed_in_commit.lock() = true;
                 self.world.kill_at_commit(self.draw(|random| cut_point(random, COMMITS_MAX)));
             }

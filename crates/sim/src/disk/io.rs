@@ -54,10 +54,8 @@ impl SimDisk {
         let changes = state.changes;
         let line = checksum(changes, name.as_bytes()) ^ checksum(number as u64, what.as_bytes());
         state.hash = state.hash.rotate_left(5) ^ line;
-        if kind == Kind::Sync
-            && name.starts_with("journal/")
-            && let Some(left) = &mut state.kill_at_commit
-        {
+        let is_commit = kind == Kind::Sync && name.starts_with("journal/") && std::mem::take(&mut state.is_committing);
+        if is_commit && let Some(left) = &mut state.kill_at_commit {
             *left = left.saturating_sub(1);
             if *left == 0 {
                 state.cut();
@@ -304,6 +302,8 @@ impl SimFile {
             begun => begun?,
         };
         state.note(|| format!("       {} bytes at {offset}, direct {is_direct}", bytes.len()));
+        // A file that is made ready is filled with zeros.
+        state.is_committing |= self.name.starts_with("journal/") && bytes.iter().any(|byte| *byte != 0);
         let state = &mut *state;
         let disk = &mut state.disks[number];
         let length = disk.files.get(&self.file).map_or(0, Content::len);

@@ -85,8 +85,10 @@ struct State {
     is_killed: bool,
     /// After so many changes power is lost, not the process alone.
     cuts_power: bool,
-    /// The process is killed when it has asked for so many syncs of the journal.
+    /// The process is killed at the first sync of the journal after so many batches were written.
     kill_at_commit: Option<u64>,
+    /// A batch was written, and no sync of the journal was asked for since.
+    is_committing: bool,
     /// Virtual time that slow disks took and nobody has waited for yet.
     debt: Duration,
     plant: Option<Plant>,
@@ -137,6 +139,7 @@ impl World {
             is_killed: false,
             cuts_power: false,
             kill_at_commit: None,
+            is_committing: false,
             debt: Duration::ZERO,
             plant: None,
             delayed: Vec::new(),
@@ -174,6 +177,10 @@ impl World {
     pub fn kill_at_commit(&self, commits: u64) {
         self.cut_after(None);
         self.state.lock().kill_at_commit = Some(commits);
+    }
+
+    pub fn kills_at_commit(&self) -> bool {
+        self.state.lock().kill_at_commit.is_some()
     }
 
     pub fn cut_now(&self) {

@@ -1,6 +1,5 @@
 //! No answer before what it says is durable.
 
-use std::future::Future;
 use std::pin::pin;
 
 use async_trait::async_trait;
@@ -93,7 +92,9 @@ async fn a_create_that_finds_the_file_waits_for_it() {
 
 #[tokio::test]
 async fn a_name_that_leads_there_already_is_waited_for() {
-    let prepare = async |volume: &Volume| drop(file(volume, Ino::ROOT, "f").await);
+    let prepare = async |volume: &Volume| {
+        file(volume, Ino::ROOT, "f").await;
+    };
     let link = async |volume: &Volume| {
         let ino = look(b"f")(volume).await?.id.ino;
         volume.link(&root(), ino, Ino::ROOT, b"g").await.map(drop)
