@@ -398,7 +398,18 @@ fn hinted(text: &str) -> String {
         }
         _ => "",
     };
-    format!("{text}{hint}")
+    format!("{}{hint}", first_lines(text))
+}
+
+/// The first lines of an error. The parser quotes the line at fault, which may be all of a file that is no description.
+fn first_lines(text: &str) -> String {
+    const LINES: usize = 6;
+    const CHARS: usize = 160;
+    let short = |line: &str| match line.char_indices().nth(CHARS) {
+        Some((end, _)) => format!("{}...", line.get(..end).unwrap_or_default()),
+        None => line.to_owned(),
+    };
+    text.lines().take(LINES).map(short).collect::<Vec<_>>().join("\n")
 }
 
 impl Described {

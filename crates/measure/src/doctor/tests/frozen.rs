@@ -94,11 +94,11 @@ fn kind(found: &Diagnosis, finding: &Finding) -> &'static str {
                 .findings
                 .iter()
                 .filter(|f| !std::ptr::eq(*f, finding) && f.measured.path != finding.measured.path);
-            let root = root.filter(|f| {
-                below && stage.name.starts_with(&f.cause.name().split(" (").next().unwrap_or("x").to_owned())
-            });
-            if let Some(root) =
-                root.last().filter(|f| !matches!(f.cause, Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_)))
+            let mut root =
+                root.filter(|f| below && stage.name.starts_with(f.cause.name().split(" (").next().unwrap_or("x")));
+            if let Some(root) = root
+                .next_back()
+                .filter(|f| !matches!(f.cause, Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_)))
             {
                 return kind(found, root);
             }

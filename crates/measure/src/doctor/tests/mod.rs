@@ -120,6 +120,13 @@ fn a_bus_for_disk_and_network_is_halved() {
     assert!(gains.windows(2).all(|pair| pair[0] >= pair[1]), "{gains:?}");
 }
 
+/// A file that is no description may be one line of megabytes.
+#[test]
+fn an_error_fits_a_screen() {
+    let error = Described::parse(&"x".repeat(2 << 20)).unwrap_err().to_string();
+    assert!(error.len() < 1000 && error.contains("line 1"), "{} bytes: {error:.300}", error.len());
+}
+
 #[test]
 fn descriptions_that_make_no_sense_are_refused() {
     let disk = "name = \"x\"\n[[disk]]\nname = \"d\"\nread = \"1MB/s\"\n";
