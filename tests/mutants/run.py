@@ -34,7 +34,7 @@ pub fn planted(name: &str) -> bool {
 }
 """
 
-SETTLE = "state.settle(ticket).await"
+SETTLE = "self.settle(ticket).await"
 
 
 @dataclass
@@ -167,7 +167,7 @@ MUTANTS = [
     Mutant(
         "create-again",
         "a create that finds the file does not wait for who made it",
-        [Change("crates/volume/src/namespace.rs", "self.state.settle_newest(&inode).await?;", unless("create-again", "self.state.settle_newest(&inode).await"))],
+        [Change("crates/volume/src/namespace.rs", "self.settle_newest(&inode).await?;", unless("create-again", "self.settle_newest(&inode).await"))],
     ),
     no_wait("link", "link does not wait", "namespace", "    pub async fn link("),
     no_wait("relink", "a link over another name does not wait", "namespace", "    pub async fn relink("),

@@ -75,8 +75,9 @@ impl Volume {
             (_, FileKind::File) => {}
             _ => return Err(FsError::Exists),
         }
-        // Whoever made it may still wait for its answer: this one says as much, and must be as durable (M3).
-        self.state.settle_newest(&inode).await?;
+        // "It exists" promises as much as "it was made": the create that the client did not hear of, or that of a door
+        // with ordered answers, must be durable (M3).
+        self.settle_newest(&inode).await?;
         let attr = match (mode, set.size) {
             (CreateMode::Unchecked, Some(size)) if attr.size != size => {
                 self.setattr(cred, attr.id.ino, SetAttr { size: Some(size), ..SetAttr::default() }).await?.after
@@ -200,7 +201,7 @@ impl Volume {
         drop(namespace);
         let event = || Event::Added { origin: self.origin, dir: dir.id.ino, name: Bytes::copy_from_slice(name), kind };
         state.send(event);
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -266,7 +267,7 @@ impl Volume {
         let name = || Bytes::copy_from_slice(name);
         state.send(|| Event::Added { origin: self.origin, dir: dir.id.ino, name: name(), kind: attr.kind });
         state.send(|| Event::Attr { origin: self.origin, ino });
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -283,7 +284,7 @@ impl Volume {
         let old = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
         if old.ino == ino {
             drop(namespace);
-            state.settle_newest(&inode).await?;
+            self.settle_newest(&inode).await?;
             let attr = inode.core.lock().attr;
             return Ok((attr, Changed { before: pre(&parent), after: parent }));
         }
@@ -321,7 +322,7 @@ impl Volume {
         let name = || Bytes::copy_from_slice(name);
         state.send(|| Event::Added { origin: self.origin, dir: dir.id.ino, name: name(), kind: attr.kind });
         state.send(|| Event::Attr { origin: self.origin, ino });
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -362,7 +363,7 @@ impl Volume {
         state.bury(&inode, fate);
         drop(namespace);
         self.send_removed(dir.id.ino, name, &attr);
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -424,7 +425,7 @@ impl Volume {
             state.bury(&victim, fate);
             drop(locks);
             self.send_removed(dir.id.ino, name, &attr);
-            state.settle(ticket).await?;
+            self.settle(ticket).await?;
             return Ok(changed);
         }
     }
@@ -568,12 +569,6 @@ impl State {
             }
             Fate::Orphan => self.reap_later(inode),
         }
-    }
-
-    /// The wait before an answer that changes nothing, and says of an inode what another's change made of it (M3).
-    pub(crate) async fn settle_newest(&self, inode: &Inode) -> FsResult<()> {
-        let ticket: Ticket = inode.core.lock().ticket;
-        self.settle(ticket).await
     }
 
     /// The newest batch about an inode is durable.

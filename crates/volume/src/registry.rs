@@ -174,7 +174,7 @@ impl Registry {
             })
             .await?;
         }
-        let volume = Volume { state, origin: 0 };
+        let volume = Volume { state, origin: 0, answers: crate::volume::Answers::Durable };
         open.insert(entry.info.id, volume.clone());
         Ok(volume)
     }

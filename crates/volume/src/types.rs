@@ -219,6 +219,9 @@ pub struct DirEntry {
 pub struct Listing {
     pub entries: Vec<DirEntry>,
     pub eof: bool,
+    /// Entries made from now on lie at this cookie and behind: a listing that ends before it ends
+    /// ([`crate::Volume::readdir_before`]).
+    pub end: u64,
     /// The directory itself, after.
     pub dir: Attr,
 }

@@ -264,7 +264,9 @@ impl Tree {
         };
         let who = Cred { checked: true, ..self.who.clone() };
         let core = Arc::clone(&self.core);
-        Ok(Some(Box::new(FileHandle { core, who, ino, name: name.to_owned(), rights, _open: open, _hold: hold })))
+        let list_end = std::sync::atomic::AtomicU64::new(u64::MAX);
+        let name = name.to_owned();
+        Ok(Some(Box::new(FileHandle { core, who, ino, name, rights, list_end, _open: open, _hold: hold })))
     }
 
     async fn remove(&self, dir: Ino, attr: Attr, stored: &[u8]) -> SmbResult<()> {
