@@ -160,22 +160,23 @@ impl Client {
         self.keep(format!("commit directory {number}"), promise, commit).await
     }
 
-    /// Whoever removes it meanwhile leaves nothing to commit.
-    async fn unless_removed(&self, number: u64, commit: impl Future<Output = Fs<()>>) -> Fs<()> {
+    /// Whoever removes it meanwhile leaves nothing to commit: then nothing is promised, and the removal itself is not durable yet.
+    async fn unless_removed(&self, number: u64, commit: impl Future<Output = Fs<()>>) -> Fs<bool> {
         match commit.await {
-            Err(FsError::Stale) if self.model.lock().may_be_removed(number) => Ok(()),
-            other => other,
+            Err(FsError::Stale) if self.model.lock().may_be_removed(number) => Ok(false),
+            other => other.map(|()| true),
         }
     }
 
     pub(crate) async fn sync(&self) -> Outcome<()> {
         let promise = self.model.lock().promise();
-        self.keep("sync".to_owned(), promise, self.front.sync()).await
+        let sync = async { self.front.sync().await.map(|()| true) };
+        self.keep("sync".to_owned(), promise, sync).await
     }
 
-    async fn keep(&self, what: String, promise: Promise, operation: impl Future<Output = Fs<()>>) -> Outcome<()> {
+    async fn keep(&self, what: String, promise: Promise, operation: impl Future<Output = Fs<bool>>) -> Outcome<()> {
         let kind = if what == "sync" { "sync" } else { "commit" };
-        if self.bytes(what, operation).await?.is_some() {
+        if self.bytes(what, operation).await? == Some(true) {
             self.model.lock().keep(&promise);
             self.run.done(kind);
         }
