@@ -125,17 +125,6 @@ MUTANTS = [
         ],
     ),
     Mutant(
-        "commit-flushed-alone",
-        "fsync of much data is answered when the segment is stored, not when extents refer to it",
-        [
-            Change(
-                "crates/volume/src/data/flush.rs",
-                "(state.dirty.is_empty() && state.in_flight == 0)",
-                '(state.dirty.is_empty() && state.in_flight == 0) || (asked && larder_base::planted("commit-flushed-alone"))',
-            )
-        ],
-    ),
-    Mutant(
         "stable-write",
         "a stable write is answered as an unstable one is",
         [
@@ -179,18 +168,6 @@ MUTANTS = [
     no_wait("setxattr", "setxattr does not wait", "xattr", "    pub async fn setxattr(", is_result=True),
     no_wait("removexattr", "removexattr does not wait", "xattr", "    pub async fn removexattr(", is_result=True),
     Mutant(
-        "opening-flush",
-        "a journal that is opened is not flushed",
-        [
-            Change(
-                "crates/pool/src/journal/writer.rs",
-                "behind.extend(flush(&core, &sources, *file));",
-                'if !larder_base::planted("opening-flush") { behind.extend(flush(&core, &sources, *file)); }',
-            )
-        ],
-        "pool",
-    ),
-    Mutant(
         "journal-sync",
         "a batch of the journal is written and not flushed",
         [
@@ -199,18 +176,6 @@ MUTANTS = [
                 "Self::Flush(file) => file.sync().map(|()| true),",
                 'Self::Flush(_) if larder_base::planted("journal-sync") => Ok(true),\n'
                 "            Self::Flush(file) => file.sync().map(|()| true),",
-            )
-        ],
-        "pool",
-    ),
-    Mutant(
-        "journal-one-copy",
-        "an entry is acknowledged though all copies but one failed to take it, and no label says so",
-        [
-            Change(
-                "crates/pool/src/journal/writer.rs",
-                "if failures.is_empty() { Ok(()) } else {",
-                'if failures.is_empty() || (larder_base::planted("journal-one-copy") && failures.len() < self.copies.len()) { Ok(()) } else {',
             )
         ],
         "pool",

@@ -115,7 +115,8 @@ pub enum Plant {
     NoDirectorySync,
     /// Syncs of whole disks do nothing, but for those of a new pool.
     NoDiskSync,
-    /// A journal that is opened is not flushed: who was killed may have written and not flushed what is read.
+    /// A journal that is opened is not flushed: who was killed may have written and not flushed what is read. Nor is it by the flush of
+    /// the whole disk that follows soon, and would hide it.
     NoOpeningFlush,
     /// A file is renamed durably before its bytes are.
     RenameFirst,

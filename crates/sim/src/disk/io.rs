@@ -237,9 +237,18 @@ impl DiskIo for SimDisk {
         let mut state = self.begin(Kind::Sync, "syncall", "")?;
         let is_planted = state.plant == Some(Plant::NoDiskSync) && state.life > 0;
         if !state.lies(self.number) && !is_planted {
+            let leaves_journal = state.plant == Some(Plant::NoOpeningFlush);
             let disk = &mut state.disks[self.number];
             disk.names.sync_all();
-            std::mem::take(&mut disk.unsynced).into_iter().for_each(|file| disk.sync(file));
+            let journal: Vec<u64> = disk
+                .names
+                .files_now()
+                .filter(|(name, _)| leaves_journal && name.starts_with("journal/"))
+                .map(|(_, file)| file)
+                .collect();
+            let due = std::mem::take(&mut disk.unsynced);
+            disk.unsynced.extend(due.iter().filter(|file| journal.contains(file)));
+            due.into_iter().filter(|file| !journal.contains(file)).for_each(|file| disk.sync(file));
         }
         alive(&state)
     }
