@@ -204,7 +204,9 @@ mod tests {
     }
 
     fn names(model: &Model) -> Vec<Vec<&str>> {
-        let of = |version: &'_ Version| version.tree.names(TOP).unwrap().keys().map(String::as_str).collect();
+        fn of(version: &Version) -> Vec<&str> {
+            version.tree.names(TOP).unwrap().keys().map(String::as_str).collect()
+        }
         model.versions.iter().map(of).collect()
     }
 
