@@ -30,7 +30,7 @@ pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Fa
         ShareCommand::Remove { name } => {
             match target(global).await? {
                 Target::Daemon(client) => {
-                    drop(client.delete::<Done>(&format!("/v1/shares/{}", segment(&name)), &()).await?);
+                    let Done {} = client.delete(&format!("/v1/shares/{}", segment(&name)), &()).await?;
                 }
                 Target::Config(config) => {
                     edit(&config, |editor, _| remove_in_file(editor, &name)).map(drop)?;

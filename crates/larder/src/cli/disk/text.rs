@@ -52,10 +52,13 @@ pub(super) fn report(report: &CheckReport, colour: bool) -> String {
     format!("{}\nverdict: {}", disks.join("\n"), painted(report.verdict, verdict, colour))
 }
 
+/// What is the case, and the disks of which it is true.
+type Fact<'a> = (&'a str, Vec<String>);
+
 /// One line for each kind of warning, with all disks that it concerns.
 pub(super) fn warnings(report: &CheckReport) -> Vec<String> {
     // Each kind once, and in it each fact with the disks that it is true of.
-    let mut kinds: Vec<(&Finding, Vec<(&str, Vec<String>)>)> = Vec::new();
+    let mut kinds: Vec<(&Finding, Vec<Fact>)> = Vec::new();
     for disk in &report.disks {
         let path = disk.given.display().to_string();
         for finding in disk.findings.iter().filter(|finding| finding.level >= Level::Warning) {
@@ -71,7 +74,7 @@ pub(super) fn warnings(report: &CheckReport) -> Vec<String> {
             }
         }
     }
-    let line = |(finding, facts): (&Finding, Vec<(&str, Vec<String>)>)| {
+    let line = |(finding, facts): (&Finding, Vec<Fact>)| {
         let facts: Vec<String> = facts.iter().map(|(what, paths)| format!("{}: {what}", paths.join(", "))).collect();
         let why = if finding.why.is_empty() { String::new() } else { format!(" ({})", finding.why) };
         let action = finding.action.as_ref().map(|action| format!("; {action}")).unwrap_or_default();
