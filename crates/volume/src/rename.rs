@@ -113,9 +113,9 @@ impl Volume {
         let (changes, ticket) = match &target {
             Some(target) if target.entry.ino == source.entry.ino => {
                 // Both names may be younger than what is durable.
-                let ticket = from.dir.core.lock().ticket.max(to.dir.core.lock().ticket);
                 drop(locks);
-                self.settle(ticket).await?;
+                self.settle_newest(&from.dir).await?;
+                self.settle_newest(&to.dir).await?;
                 return Ok(Some(unchanged(from, to)));
             }
             Some(target) if mode == RenameMode::Exchange => self.exchange(cred, from, to, &source, target)?,
