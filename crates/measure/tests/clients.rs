@@ -326,6 +326,7 @@ fn nothing_there() {
     }
     let error = open("gopher://nas/x", &ClientOptions::default()).err();
     assert!(matches!(error, Some(ClientError::UnknownScheme { .. })), "{error:?}");
+    // A folder is no share: it is loaded otherwise.
     let error = open("/nowhere/at/all", &ClientOptions::default()).err();
-    assert!(matches!(error, Some(ClientError::NotFound { .. })), "{error:?}");
+    assert!(matches!(error, Some(ClientError::BadUrl { .. })), "{error:?}");
 }
