@@ -249,9 +249,10 @@ impl PoolRun {
         Ok(())
     }
 
-    /// A disk that lies about flushes can bring back what was deleted, whole or in parts: see docs/simulator.md.
+    /// A disk that lies about flushes, or an older state of one, can bring back what was deleted, whole or in parts: see
+    /// docs/simulator.md.
     fn may_be_back(&self, was_deleted: bool) -> bool {
-        self.run.plan.trouble == Trouble::Liar && was_deleted
+        matches!(self.run.plan.trouble, Trouble::Liar | Trouble::Journal) && was_deleted
     }
 
     async fn delete_again(&self, store: &dyn ObjectStore, path: &str) -> Outcome<()> {
