@@ -341,7 +341,8 @@ def test_a_bench_that_makes_its_data_on_a_slow_disk_can_be_stopped(folder, direc
         took_s = time.monotonic() - began
         assert process.returncode == 1 and "stopped before anything was measured" in said, said
         assert not list(mount.glob(".larder-bench-*")) and not list((folder / "history").iterdir())
-        assert took_s < (5 if direct else 20) and ("stopping: what was asked" in said) == (took_s > 1.5), (took_s, said)
+        # It says what it waits for after a second, which this clock and the program's see a little differently.
+        assert took_s < (5 if direct else 20) and (took_s > 0.7 if "stopping: what was asked" in said else took_s < 3), (took_s, said)
 
 
 def test_a_pool_on_a_throttled_disk_writes_no_faster(folder):

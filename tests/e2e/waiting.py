@@ -16,10 +16,15 @@ def wait_for(what, limit_s=60, told=lambda: ""):
         time.sleep(0.05)
 
 
+def family(pid):
+    """A process and all that it has started, by whichever of its threads."""
+    children = [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
+    return [pid, *(one for child in children for one in family(child))]
+
+
 def listens(process, port=None):
     """Whether a process or one of its children listens on a TCP port, in whatever network namespace it is."""
-    family = [process.pid, *(int(p) for p in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())]
-    for pid in family:
+    for pid in family(process.pid):
         for table in ("tcp", "tcp6"):
             try:
                 rows = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
