@@ -138,7 +138,7 @@ class Bench:
 
     def smb(self, server, workload, path, **options):
         port, share, user, password = server.smb()
-        command = [str(HERE / "smbload/target/release/smbload"), "--addr", f"127.0.0.1:{port}", "--share", share]
+        command = [str(Path(os.environ.get("CARGO_TARGET_DIR", HERE / "smbload/target")) / "release/smbload"), "--addr", f"127.0.0.1:{port}", "--share", share]
         command += ["--user", user, "--password", password]
         for key, value in options.items():
             command += [f"--{key}", value]

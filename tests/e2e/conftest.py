@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import larderd  # noqa: E402
 from larderd import Larder, binary  # noqa: E402
 from nfs3 import Nfs3  # noqa: E402
 
@@ -21,6 +22,14 @@ def pytest_report_header():
 
 def seed():
     return int(os.environ.get("LARDER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A test that fails shows what its daemons said, so that nobody has to run it again to learn why."""
+    made = (yield).get_result()
+    if made.failed:
+        made.sections += larderd.report()
 
 
 @pytest.fixture(scope="session")

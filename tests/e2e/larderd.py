@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import time
+import weakref
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def binary():
     """The larder under test: $LARDER, or what the Makefile built."""
     named = os.environ.get("LARDER")
-    candidates = [Path(named)] if named else [ROOT / "target" / kind / "larder" for kind in ("release", "debug")]
+    target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+    candidates = [Path(named)] if named else [target / kind / "larder" for kind in ("release", "debug")]
     for path in candidates:
         if path.exists():
             return str(path)
@@ -26,6 +28,21 @@ def binary():
 
 class StartFailed(Exception):
     """`larder up` ended or said nothing; the text is what it wrote to stderr."""
+
+
+# Every daemon that still is somebody's, for the report of a test that failed.
+DAEMONS = weakref.WeakSet()
+
+
+def report():
+    """What each daemon is, and the end of what it said."""
+    for daemon in list(DAEMONS):
+        state = f"running as {daemon.pid}" if daemon.alive() else "not running"
+        try:
+            said = daemon.log(since_start=False)[-6000:]
+        except OSError as error:
+            said = f"no log: {error}"
+        yield f"larder on {daemon.data} ({daemon.layout}), {state}", f"{json.dumps(daemon.info)}\n{said}"
 
 
 class Larder:
@@ -42,6 +59,7 @@ class Larder:
         self.info = None
         self.data.mkdir(parents=True, exist_ok=True)
         self.log_path = self.data / "stderr.log"
+        DAEMONS.add(self)
         self.password_file = self.data / "password"
         if not self.password_file.exists():
             self.password_file.write_text(password + "\n")

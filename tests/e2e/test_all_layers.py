@@ -13,6 +13,9 @@ from larderd import binary, run
 from others import PASSWORD, Ganesha, Smbd, Sshd, WebDav, free_port, wait_for_port
 from test_bench import bench, check_form, leftovers, result
 
+# It measures this machine: nothing else runs beside it.
+pytestmark = pytest.mark.alone
+
 BROWSERS = {False: LIGHT, True: DARK}
 
 

@@ -13,6 +13,10 @@ import pytest
 from conftest import make
 from larderd import binary, run
 from others import Sshd, free_port
+from waiting import wait_for
+
+# It measures this machine: nothing else runs beside it.
+pytestmark = pytest.mark.alone
 
 SMALL = ("--size", "64M", "--seconds", "1", "--repeats", "1")
 
@@ -29,16 +33,6 @@ def result(*args, **options):
 
 def leftovers(folder):
     return sorted(p.name for p in Path(folder).glob(".larder-bench-*"))
-
-
-def wait_for(what, timeout_s=60):
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not come")
 
 
 def rounded(value):

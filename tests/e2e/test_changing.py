@@ -15,6 +15,7 @@ import time
 from conftest import client, make
 from larderd import run
 from test_degraded import Copy, pull
+from waiting import wait_for
 
 
 def change(daemon, *words, check=True):
@@ -60,6 +61,8 @@ def test_two_of_six_are_deleted_during_a_copy_and_replaced(folder, session_seed)
         copy.finish()
         copy.compare()
         new = folders(folder / "new1", folder / "new2")
+        # A disk that is gone is noticed by those who need it.
+        wait_for(lambda: planned(daemon, "replace", victims[0], new[0])["before"]["failures_survived"] == 0, told=lambda: daemon.run("pool", "status").stdout)
         plan = planned(daemon, "replace", victims[0], new[0])
         assert (plan["before"]["failures_survived"], plan["after"]["failures_survived"]) == (0, 1), plan
         assert plan["move_bytes"] > 1 << 20

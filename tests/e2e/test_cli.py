@@ -16,6 +16,7 @@ import nfs3
 from conftest import client, make, payload
 from larderd import Larder, StartFailed, binary, run
 from nfs3 import NfsError
+from waiting import lines_until
 
 
 def refusal(larder, *must_contain, timeout_s=30):
@@ -95,10 +96,12 @@ def test_what_a_person_sees(folder):
     """Commands to copy for every system, on a terminal or not."""
     process = subprocess.Popen(
         [binary(), "up", "--nfs", "127.0.0.1:0", "--smb", "127.0.0.1:0"], cwd=folder, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True)
-    time.sleep(6)
-    process.terminate()
-    text = process.communicate(timeout=60)[0]
+        stderr=subprocess.STDOUT)
+    try:
+        text = lines_until(process.stdout, "Ctrl-C")
+    finally:
+        process.terminate()
+        text += process.communicate(timeout=60)[0].decode()
     assert process.returncode == 0, text
     for words in ("mount -t nfs", "nolock", "mount -t cifs", "smbclient", "macOS", "Windows", "assword"):
         assert words in text, f"{words!r} is missing in:\n{text}"
@@ -111,7 +114,7 @@ def test_too_few_disks(folder):
 
 
 def test_unknown_layout_and_options(folder):
-    fails("up", folder / "a", "--layout", "raid5", code=2, contains=["raid5", "raidz1"])
+    fails("up", folder / "a", "--layout", "raid7", code=2, contains=["raid7", "raidz1"])
     fails("up", "--no-such-option", code=2)
     fails("no-such-command", code=2)
     fails("up", folder / "a", "--nfs", "not-an-address")
@@ -316,6 +319,86 @@ def test_volumes(folder):
         assert larder.check("--read-data").returncode == 0
     finally:
         larder.end()
+
+
+def test_volumes_show_what_is_theirs(fresh):
+    """USED is the volume's own, not the pool's, with its compression ratio beside it."""
+    for name in ("empty", "text"):
+        fresh.run("volume", "create", name, "--compression", "zstd", check=True)
+    with client(fresh) as nfs:
+        nfs.write_all(nfs.create(nfs.root, "noise").handle, payload(6 << 20))
+    with nfs3.Nfs3.mount("127.0.0.1", fresh.nfs_port, "/text") as nfs:
+        file = nfs.create(nfs.root, "words").handle
+        nfs.write_all(file, b"the same words again and again. " * (8 << 15))
+        nfs.commit(file)
+
+    def settled():
+        found = {v["name"]: v for v in json.loads(fresh.run("volume", "list", "--json", check=True).stdout)}
+        return found if found["text"]["stored_bytes"] and found["files"]["stored_bytes"] else None
+
+    end = time.monotonic() + 60
+    while not (found := settled()) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert found["empty"]["used_bytes"] == 0 and found["empty"]["compression_ratio"] is None, found
+    assert found["files"]["used_bytes"] == 6 << 20 and found["text"]["used_bytes"] == 8 << 20, found
+    assert found["text"]["compression_ratio"] > 3 and 0.9 < found["files"]["compression_ratio"] < 1.1, found
+    assert "RATIO" in fresh.run("volume", "list", check=True).stdout
+
+
+@pytest.mark.parametrize("theirs,ours", (("raid10", "mirror"), ("raid0", "stripe"), ("raid5", "raidz1"), ("z2", "raidz2")))
+def test_layouts_under_the_names_of_others(folder, theirs, ours):
+    disks = [folder / f"d{n}" for n in range(4)]
+    text = run("pool", "create", "t", *disks, "--layout", theirs, "--dry-run", check=True).stdout
+    assert f": {ours} over 4" in text, text
+
+
+def test_what_is_typed_first_gets_a_way_out(folder):
+    fails("pool", "create", "t", "/dev/no-such-disk", "--layout", "stripe", contains=["there is no disk", "disk list"])
+    if os.path.ismount("/mnt") or os.stat("/mnt").st_dev != os.stat("/").st_dev:
+        return
+    for words in (("pool", "create", "t", "/mnt/no-disk-here", "--layout", "stripe", "--dry-run"),
+                  ("--data", folder / "data", "up", "/mnt/no-disk-here", "--nfs", "off", "--smb", "off")):
+        fails(*words, contains=["no disk is mounted on /mnt/no-disk-here", "--force"])
+    assert not os.path.exists("/mnt/no-disk-here")
+
+
+def test_scripts_get_json_for_mistakes_and_warnings_too(folder):
+    done = run("pool", "--json", "frobnicate")
+    assert done.returncode == 2 and json.loads(done.stderr)["error"]["kind"] == "invalid", done.stderr
+    disks = [folder / f"d{n}" for n in range(2)]
+    done = run("pool", "create", "t", *disks, "--layout", "mirror", "--dry-run", "--json", check=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert lines and all(set(line) == {"warning"} for line in lines), done.stderr
+    assert not any("there is no folder" in line["warning"] for line in lines), "folders that will be made are no fault"
+
+
+def test_an_answer_that_is_lost_is_a_failure():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([binary(), "disk", "list"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and "standard output" in done.stderr, done.stderr
+
+
+def test_control_characters_are_shown_and_not_obeyed(folder):
+    text = fails("pool", "status", str(folder / "a\x1b[31mred"))
+    assert "\x1b" not in text and "\\u{1b}" in text, text
+
+
+def test_bounds_of_memory_and_quota(folder):
+    fails("--data", folder / "d", "up", "--memory", "900TiB", code=2, contains=["more than this machine has"])
+    fails("volume", "set", "x", "--quota", "5", code=2, contains=["holds next to nothing"])
+
+
+def test_importing_some_disks_keeps_all(folder):
+    """A pool opens with fewer disks than it has; the configuration names all of them all the same."""
+    disks = [folder / f"d{n}" for n in (1, 2, 3)]
+    at = ("--data", folder / "data")
+    run(*at, "pool", "create", "shelf", *disks, "--layout", "raidz1", check=True)
+    run(*at, "pool", "export", *disks, check=True)
+    run(*at, "pool", "import", *disks[:2], check=True)
+    text = (folder / "data/larder.toml").read_text()
+    assert all(str(disk) in text for disk in disks), text
+    done = run("check", "--disk", *disks)
+    assert done.returncode == 0, done.stderr
 
 
 def test_commands_without_a_daemon_or_a_pool(folder):

@@ -20,6 +20,7 @@ import pytest
 from conftest import client, make, payload
 from larderd import Larder, StartFailed
 from nfs3 import FILE_SYNC, NfsError
+from waiting import wait_for
 
 FILES, FILE_BYTES = 24, 2 << 20
 LAYOUTS = [("raidz1", 3, 1), ("raidz2", 4, 2), ("mirror", 2, 1)]
@@ -235,16 +236,21 @@ def test_more_gone_than_the_layout_survives(folder, session_seed):
         # The same while it runs: errors, not wrong bytes, and the daemon lives.
         pull(daemon.disks[0], None)
         pull(daemon.disks[1], None)
-        with client(daemon, timeout_s=60) as nfs:
-            home = nfs.walk("copy")
-            for n, data in enumerate(copy.data):
-                try:
-                    found = nfs.read_all(nfs.lookup(home, f"file{n}").handle)
-                    assert found == data, "wrong bytes instead of an error"
-                except NfsError:
-                    pass
-        assert daemon.alive(), daemon.log()[-3000:]
-        assert daemon.status()["state"] not in ("ONLINE", "DEGRADED")
+
+        def noticed():
+            """A disk that is gone is noticed by those who need it."""
+            with client(daemon, timeout_s=60) as nfs:
+                home = nfs.walk("copy")
+                for n, data in enumerate(copy.data):
+                    try:
+                        found = nfs.read_all(nfs.lookup(home, f"file{n}").handle)
+                        assert found == data, "wrong bytes instead of an error"
+                    except NfsError:
+                        pass
+            assert daemon.alive(), daemon.log()[-3000:]
+            return daemon.status()["state"] not in ("ONLINE", "DEGRADED")
+
+        wait_for(noticed)
     finally:
         daemon.end()
 

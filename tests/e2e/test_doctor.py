@@ -13,6 +13,10 @@ import pytest
 
 from larderd import ROOT, Larder, binary, run
 from others import free_port
+from waiting import listens, wait_for
+
+# It measures this machine: nothing else runs beside it.
+pytestmark = pytest.mark.alone
 
 BOXES = ROOT / "crates/measure/fixtures/boxes"
 
@@ -220,7 +224,7 @@ def listening(inside):
     words = [*inside, binary(), "bench", "net", "--listen", "--port", port, "--seconds", "300"]
     other_end = subprocess.Popen([str(w) for w in words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        time.sleep(1)
+        wait_for(lambda: listens(other_end, port))
         yield port
     finally:
         other_end.terminate()
@@ -329,15 +333,16 @@ def test_a_bench_that_makes_its_data_on_a_slow_disk_can_be_stopped(folder, direc
             sh("mount", "-o", "data=journal", sh("losetup", "-j", folder / "disk.img").split(":")[0], mount)
         words = [*inside, binary(), "bench", "disk", mount, "--size", "128M", "--seconds", "1", "--only", "read", "--output", folder / "history"]
         process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(5)
-        assert list(mount.glob(".larder-bench-*/data"))
+        # It is stopped in the middle of writing.
+        wait_for(lambda: [f for f in mount.glob(".larder-bench-*/data") if f.stat().st_blocks * 512 > 8 << 20])
         process.send_signal(signal.SIGINT)
         began = time.monotonic()
         _, said = process.communicate(timeout=60)
         took_s = time.monotonic() - began
         assert process.returncode == 1 and "stopped before anything was measured" in said, said
         assert not list(mount.glob(".larder-bench-*")) and not list((folder / "history").iterdir())
-        assert took_s < (5 if direct else 20) and ("stopping: what was asked" in said) == (took_s > 1.5), (took_s, said)
+        # It says what it waits for after a second, which this clock and the program's see a little differently.
+        assert took_s < (5 if direct else 20) and (took_s > 0.7 if "stopping: what was asked" in said else took_s < 3), (took_s, said)
 
 
 def test_a_pool_on_a_throttled_disk_writes_no_faster(folder):

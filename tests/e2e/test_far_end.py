@@ -15,6 +15,10 @@ import pytest
 
 from larderd import Larder, binary, run
 from others import free_port
+from waiting import listens, wait_for
+
+# It measures this machine: nothing else runs beside it.
+pytestmark = pytest.mark.alone
 
 HELLO = {"magic": "larder-far-end", "version": 1, "at_ms": 5000}
 
@@ -116,19 +120,13 @@ def connects(address):
         return probe.connect_ex(address) == 0
 
 
-def wait_for(what, seconds=20):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.1)
-
-
 @contextlib.contextmanager
 def listening(*args, inside=()):
     """`larder bench net --listen`, until it is interrupted: then it ends in order."""
     process = subprocess.Popen([*inside, binary(), "bench", "net", "--listen", "--seconds", "300", *map(str, args)],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
+        wait_for(lambda: listens(process) or process.poll() is not None)
         yield process
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -143,7 +141,7 @@ def listening(*args, inside=()):
 def iperf3(port, inside=()):
     server = subprocess.Popen([*inside, "iperf3", "-s", "-p", str(port)], stdout=subprocess.DEVNULL)
     try:
-        time.sleep(0.5)
+        wait_for(lambda: listens(server, port))
         yield
     finally:
         server.kill()
@@ -166,7 +164,6 @@ ONE = ["--seconds", "1", "--repeats", "1"]
 
 def test_each_end_contributes_its_own_samples(folder):
     with two_boxes(folder) as (near, far), listening(inside=far.inside()):
-        time.sleep(2)
         found = bench(folder, "net", far.address, "--seconds", "3", "--repeats", "2", "--only", "send,receive", inside=near.inside())
         assert "far-end-unwatched" not in codes(found) and "far-end-lost" not in codes(found), found["notes"]
         machine = found["far_machine"]
@@ -203,7 +200,6 @@ def verdict(folder, found):
 @pytest.mark.parametrize("near_cores, far_cores, words", LIMITS)
 def test_the_end_that_is_busy_is_named(folder, near_cores, far_cores, words):
     with two_boxes(folder, near_cores, far_cores) as (near, far), listening(inside=far.inside()):
-        time.sleep(3)
         found = bench(folder, "net", far.address, "--seconds", "6", "--repeats", "1", "--only", "send", inside=near.inside())
     full = [s["what"] for s in found["runs"][0]["saturated"]]
     assert (f"{far.address}: core 0" in full, "core 0" in full) == (far_cores < 1, near_cores < 1), full
@@ -222,7 +218,6 @@ def test_a_share_names_the_end_that_is_busy(folder, near_cores, far_cores, words
         try:
             url = f"nfs://{far.address}:{served.nfs_port}{served.export}"
             with listening(inside=far.inside()):
-                time.sleep(3)
                 found = bench(folder, "share", url, "--host", far.address, "--size", "128M", "--seconds", "6", "--repeats", "1",
                               "--only", "random-write", inside=near.inside())
         finally:

@@ -2,10 +2,10 @@
 
 import re
 import socket
-import time
 
 from conftest import client, make, payload
 from test_smb import smb
+from waiting import wait_for
 
 SAMPLE = re.compile(r'^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.]+(?:e-?\d+)?)$')
 
@@ -63,7 +63,9 @@ def test_metrics_say_what_was_done(folder):
             nfs.write_all(handle, data)
             nfs.commit(handle)
             assert nfs.read_all(handle) == data
-        time.sleep(6)  # the flusher takes dirty data after five seconds
+        # The flusher takes dirty data after five seconds.
+        flushed = lambda: total(scrape(daemon.run("metrics", check=True).stdout)[1], "larder_volume_flushed_bytes_total", "")
+        wait_for(lambda: flushed() >= len(data))
         _, after = scrape(over_http(port))
 
         def grown(name, having=""):

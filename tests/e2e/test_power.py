@@ -322,6 +322,8 @@ def test_sensors_of_another_machine(configured, folder):
     assert found["total"] == {"watts": 15.2, "source": "hwmon", "scope": "board", "basis": "measured"}
 
 
+# It names those that wake most often: beside other tests, those are many.
+@pytest.mark.alone
 def test_who_keeps_a_disk_awake(loop_disks):
     """A process that writes and flushes is named beside the disk that it keeps awake."""
     (disk,) = loop_disks(64)

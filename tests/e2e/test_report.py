@@ -18,7 +18,7 @@ from selenium.webdriver.common.keys import Keys
 
 
 def draw(*arguments):
-    program = ROOT / "target" / "release" / "examples" / "report"
+    program = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release" / "examples" / "report"
     assert program.exists(), f"{program} is missing: cargo build --release -p larder-measure --examples"
     subprocess.run([program, *map(str, arguments)], check=True, timeout=120)
 

@@ -306,7 +306,8 @@ def test_garbage_on_the_port(larder, session_seed):
                 s.recv(4096)
             except (TimeoutError, ConnectionError):
                 pass
-    idle = [socket.create_connection(("127.0.0.1", larder.smb_port), 10) for _ in range(500)]
+    # Fewer than one address may have (test_access.py), with what is still being closed.
+    idle = [socket.create_connection(("127.0.0.1", larder.smb_port), 10) for _ in range(200)]
     try:
         smb(larder, "ls")
         assert larder.rss_bytes() - before < 96 << 20

@@ -16,11 +16,21 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
 sys.path.insert(0, str(HERE))
+import larderd  # noqa: E402
+
 SEED = int(os.environ.get("LARDER_SEED", "20250601"))
 
 
 def pytest_report_header():
     return f"POSIX tests on {os.environ.get('POSIX_DIR') or 'a mount of larder'}, LARDER_SEED={SEED}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A test that fails shows what its daemons said, so that nobody has to run it again to learn why."""
+    made = (yield).get_result()
+    if made.failed:
+        made.sections += larderd.report()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,11 +59,9 @@ def daemon(work):
     if os.environ.get("POSIX_DIR"):
         yield None
         return
-    from larderd import Larder
-
     (work / "mnt").mkdir()
     disks = [work / f"disk{n}" for n in (1, 2, 3)]
-    larder = Larder(disks, work / "data", extra=["--mount", str(work / "mnt"), "--squash", "none"]).start()
+    larder = larderd.Larder(disks, work / "data", extra=["--mount", str(work / "mnt"), "--squash", "none"]).start()
     try:
         yield larder
         assert larder.stop() == 0, larder.log()[-4000:]

@@ -7,10 +7,10 @@ import shutil
 import socket
 import stat
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from waiting import wait_for
 
 
 def run(*command, **options):
@@ -171,8 +171,8 @@ def test_rsync_there_and_back(here, work, seed):
                 other = os.path.join(back, os.path.relpath(path, source))
                 assert filecmp.cmp(path, other, shallow=False), path
     islands = [os.path.join(f, n) for f, _, names in os.walk(here / "there") for n in names if n.startswith("sparse")]
-    time.sleep(6)  # what is written is accounted when it is flushed, within five seconds
-    assert islands and all(os.stat(path).st_blocks * 512 < 8 << 20 for path in islands)
+    # What is written is accounted when it is flushed, within five seconds.
+    wait_for(lambda: islands and all(os.stat(path).st_blocks * 512 < 8 << 20 for path in islands))
     shutil.rmtree(source)
     shutil.rmtree(back)
 

@@ -243,9 +243,18 @@ def test_fsynced_data_survives_kill(own):
     os.mkdir(own.mnt / "dir")
     os.rename(own.mnt / "f0", own.mnt / "dir" / "moved")
     expected.pop("f0")
+    # As on any local filesystem: names are durable with the directory, and what follows without fsync is a prefix of it.
+    fd = os.open(own.mnt / "dir", os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(fd)
+    os.close(fd)
+    later = [f"later{n:03}" for n in range(200)]
+    for name in later:
+        os.close(os.open(own.mnt / "dir" / name, os.O_CREAT | os.O_WRONLY))
     own.process.send_signal(signal.SIGKILL)
     own.kill()
     own.start()
-    assert os.listdir(own.mnt / "dir") == ["moved"]
+    found = sorted(os.listdir(own.mnt / "dir"))
+    assert found[-1] == "moved", found
+    assert found[:-1] == later[: len(found) - 1]
     for name, data in expected.items():
         assert Path(own.mnt / name).read_bytes() == data, name

@@ -1,8 +1,12 @@
 """Making, linking, renaming and removing: what is refused, with which error, and what changes."""
 
 import ctypes
+import errno
 import os
+import shutil
 import stat
+import subprocess
+from pathlib import Path
 
 import pytest
 from users import ANN, BOB, CAT, ROOT, outcome, run_as
@@ -386,3 +390,32 @@ def test_sticky(here, sticky, dir_owner):
                     wrong.append(f"{what} by {actor[0]} of {owner[0]}'s: {got}, allowed {allowed}")
                 os.system("rm -rf d elsewhere")
     assert not wrong, "\n".join(wrong)
+
+
+def test_renaming_while_listing_ends(here):
+    """Each of many files is renamed once by a loop over the listing."""
+    top = Path.cwd()
+    names = [f"f{at}" for at in range(3000)]
+    for name in names:
+        (top / name).touch()
+    with os.scandir(top) as entries:
+        for entry in entries:
+            os.rename(entry.path, entry.path + ".bak")
+    assert sorted(os.listdir(top)) == sorted(name + ".bak" for name in names)
+
+
+def test_truncating_a_running_program_is_refused_whole(here):
+    top = Path.cwd()
+    program = top / "sleep"
+    shutil.copy(shutil.which("sleep"), program)
+    size = program.stat().st_size
+    running = subprocess.Popen([program, "60"])
+    try:
+        os.stat(f"/proc/{running.pid}/exe")
+        with pytest.raises(OSError) as refused:
+            os.close(os.open(program, os.O_RDONLY | os.O_TRUNC))
+        assert refused.value.errno == errno.ETXTBSY
+        assert program.stat().st_size == size
+    finally:
+        running.kill()
+        running.wait()

@@ -152,7 +152,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--server", help="HOST:PORT/SHARE of a server that runs already")
     options.add_argument("--user", default="user%pass", help="USER%%PASSWORD there")
-    options.add_argument("--larder", default="target/release/larder", help="binary to start otherwise")
+    options.add_argument("--larder", default=os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "release/larder"), help="binary to start otherwise")
     options.add_argument("--only", default="*", help="suites, as a shell pattern")
     options.add_argument("--seconds", type=int, default=SUITE_SECONDS, help="time for a suite")
     options.add_argument("--json", help="keep the results here; the smbd column is taken from it if it is there")

@@ -122,3 +122,20 @@ fn decode<T: DeserializeOwned>(status: StatusCode, bytes: &[u8]) -> Result<T, Fa
         Failure::internal(format!("the daemon answered {status}: {}", text.trim()))
     }))
 }
+
+/// A name as one segment of a path: of users and shares, which may have blanks and letters of any alphabet.
+pub fn segment(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::segment;
+
+    #[test]
+    fn names_become_one_segment() {
+        assert_eq!(segment("Family photos/ä?#"), "Family%20photos%2F%C3%A4%3F%23");
+        assert_eq!(segment("ann-1_b.c"), "ann-1_b.c");
+    }
+}

@@ -10,7 +10,7 @@ mod failure;
 mod socket;
 mod types;
 
-pub use client::Client;
+pub use client::{Client, segment};
 pub use failure::{Failure, FailureKind};
 pub use socket::SocketPath;
 pub use types::*;

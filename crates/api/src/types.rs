@@ -100,6 +100,9 @@ pub struct DiskStatus {
     pub size_bytes: u64,
     pub used_bytes: u64,
     pub free_bytes: u64,
+    /// Other disks of the pool lie on the same filesystem: what is free is there once for all of them.
+    #[serde(default)]
+    pub shares_room: bool,
     /// What lies on it is moving to other disks; then it is forgotten.
     #[serde(default)]
     pub leaving: bool,
@@ -208,7 +211,7 @@ pub struct ScrubStatus {
     pub repaired_bytes: u64,
     /// Objects that are not whole afterwards.
     pub unrepaired: u64,
-    /// 0 when it does not run.
+    /// Now; of the whole scrub when it has ended.
     pub bytes_per_second: u64,
     pub seconds_left: Option<u64>,
 }
@@ -338,7 +341,7 @@ pub struct VolumeCreate {
     pub share: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VolumeStatus {
     pub pool: String,
     pub name: String,
@@ -347,8 +350,14 @@ pub struct VolumeStatus {
     pub compression: String,
     pub quota_bytes: Option<u64>,
     pub sync: String,
-    /// Absent when the volume is not open.
+    /// Data of its files, holes left out: what the quota counts. Absent when the volume is not open.
     pub used_bytes: Option<u64>,
+    /// What that takes up once it is compressed, before redundancy.
+    #[serde(default)]
+    pub stored_bytes: Option<u64>,
+    /// How many bytes of data one stored byte stands for; absent where nothing is stored yet.
+    #[serde(default)]
+    pub compression_ratio: Option<f64>,
     pub available_bytes: Option<u64>,
 }
 
@@ -379,13 +388,24 @@ pub struct ShareStatus {
     pub name: String,
     /// `pool/volume`.
     pub volume: String,
+    /// Of the volume; empty: all of it.
+    #[serde(default)]
+    pub folder: String,
     pub nfs: Option<String>,
     pub smb: Option<String>,
     pub read_only: bool,
     pub squash: String,
     pub networks: Vec<String>,
-    /// Empty: every user.
+    /// Who is listed for SMB; see `everybody`.
     pub users: Vec<String>,
+    /// Every user may use it over SMB, listed or not.
+    #[serde(default)]
+    pub everybody: bool,
+    /// Who comes in by each door, for people.
+    #[serde(default)]
+    pub nfs_rule: String,
+    #[serde(default)]
+    pub smb_rule: String,
     /// Why it is not being served, if so.
     pub fault: Option<String>,
 }
@@ -408,11 +428,94 @@ pub struct UserAdd {
     pub gid: Option<u32>,
     pub groups: Vec<u32>,
     pub password: String,
+    /// Even as root, or with a password that anybody guesses.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// A user was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserAdded {
+    pub user: UserStatus,
+    /// What whoever made it should know.
+    pub notes: Vec<String>,
+}
+
+/// A user was removed; files stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserRemoved {
+    pub uid: u32,
+    /// Shares that nobody may use over SMB any more.
+    pub shares_for_nobody: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserPassword {
     pub password: String,
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// Who may write over SMB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareUsers {
+    All,
+    Listed(Vec<String>),
+}
+
+/// What a share may say. In a request, what is absent stays, or is as usual.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ShareChange {
+    pub users: Option<ShareUsers>,
+    pub add_users: Vec<String>,
+    pub remove_users: Vec<String>,
+    pub read_only_users: Option<Vec<String>>,
+    pub common: Option<bool>,
+    pub guest: Option<bool>,
+    pub read_only: Option<bool>,
+    pub nfs: Option<bool>,
+    pub smb: Option<bool>,
+    /// As written: addresses, address/prefix, or `private`.
+    pub networks: Option<Vec<String>>,
+    pub squash: Option<String>,
+    pub encrypt: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareAdd {
+    pub name: String,
+    /// `volume` or `pool/volume`; the only one when absent.
+    pub volume: Option<String>,
+    /// A folder of the volume, made when it is missing; all of it when absent.
+    pub folder: Option<String>,
+    pub change: ShareChange,
+}
+
+/// A share was made or changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareChanged {
+    pub share: ShareStatus,
+    pub notes: Vec<String>,
+}
+
+/// The configuration was read, or only looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigRead {
+    pub file: PathBuf,
+    /// What is valid and perhaps not meant.
+    pub notes: Vec<String>,
+    /// What takes effect at the next start.
+    pub at_next_start: Vec<String>,
+}
+
+/// A pool was destroyed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolDestroyed {
+    pub erased: Vec<PathBuf>,
+    /// Disks that keep what is on them, and why.
+    pub kept: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,6 +19,51 @@ pub(crate) fn memory_default() -> ByteSize {
     ByteSize((ram.min(limit) / 4).max(MEMORY_MIN.0))
 }
 
+/// What of this process's group is in use, and its limit if it has one that is less than all memory. What the kernel caches
+/// of files does not count: that it gives back by itself.
+pub(crate) fn group_memory() -> Option<(u64, u64)> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    group_use(Path::new("/sys/fs/cgroup"), &groups, memory_total().0)
+}
+
+fn group_use(root: &Path, groups: &str, total: u64) -> Option<(u64, u64)> {
+    let old = groups.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|c| c == "memory").then(|| root.join("memory").join(path.trim_start_matches('/')))
+    });
+    let new =
+        groups.lines().find_map(|line| line.strip_prefix("0::")).map(|path| root.join(path.trim_start_matches('/')));
+    let in_group = |group: &Path, names: [&str; 3]| {
+        let [used, limit, files] = names;
+        let number = |file: &str| std::fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
+        let stat = std::fs::read_to_string(group.join("memory.stat")).ok()?;
+        let cached = stat.lines().find_map(|line| line.strip_prefix(files)?.trim().parse::<u64>().ok()).unwrap_or(0);
+        let limit = number(limit).filter(|limit| *limit < total)?;
+        Some((number(used)?.saturating_sub(cached), limit))
+    };
+    let old =
+        old.and_then(|group| in_group(&group, ["memory.usage_in_bytes", "memory.limit_in_bytes", "total_cache "]));
+    old.or_else(|| in_group(&new?, ["memory.current", "memory.max", "file "]))
+}
+
+/// The folder of this process's control group in version 2.
+fn own_group() -> Option<std::path::PathBuf> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/')))
+}
+
+/// Where the kernel tells that memory is short: for the machine and for our group.
+pub(crate) fn pressure_files() -> Vec<std::path::PathBuf> {
+    let group = own_group().map(|group| group.join("memory.pressure"));
+    [Some("/proc/pressure/memory".into()), group].into_iter().flatten().collect()
+}
+
+/// All that there is.
+pub(crate) fn memory_total() -> ByteSize {
+    ByteSize(meminfo_total().unwrap_or(u64::MAX))
+}
+
 /// The least limit of the groups a process is in and of those around them, in version 2 (`0::/PATH`) and in
 /// version 1 (`N:memory:/PATH`). A container may see its own group as the root, whatever path it is told.
 fn group_limit(root: &Path, groups: &str) -> Option<u64> {
@@ -75,6 +120,17 @@ pub(crate) fn address_outward() -> Option<IpAddr> {
     (!addr.is_unspecified() && !addr.is_loopback()).then_some(addr)
 }
 
+/// This program as it has to be typed: its name where the shell finds it by that, its path elsewhere.
+pub(crate) fn program() -> String {
+    let Ok(own) = std::env::current_exe() else { return "larder".to_owned() };
+    let name = own.file_name().unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let first = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    let is_own =
+        first.and_then(|file| file.canonicalize().ok()).is_some_and(|file| Some(file) == own.canonicalize().ok());
+    if is_own { name.to_string_lossy().into_owned() } else { own.to_string_lossy().into_owned() }
+}
+
 /// What a client on this machine connects to when the server listens at `addr`.
 pub(crate) fn host_local(addr: SocketAddr) -> String {
     match addr.ip() {
@@ -109,6 +165,31 @@ pub(crate) fn runtime_folder() -> std::path::PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_group_uses_leaves_the_kernels_cache_out() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let path = root.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let check = |groups: &str, found: Option<(u64, u64)>| {
+            assert_eq!(group_use(root.path(), groups, 1000), found, "{groups}");
+        };
+        write("a/memory.current", "900\n");
+        write("a/memory.max", "950\n");
+        write("a/memory.stat", "anon 300\nfile 600\nfile_mapped 1\n");
+        check("0::/a\n", Some((300, 950)));
+        write("a/memory.max", "max\n");
+        check("0::/a\n", None);
+        write("memory/b/memory.usage_in_bytes", "80\n");
+        write("memory/b/memory.limit_in_bytes", "90\n");
+        write("memory/b/memory.stat", "cache 1\ntotal_cache 30\n");
+        check("4:memory:/b\n0::/a\n", Some((50, 90)));
+        write("memory/b/memory.limit_in_bytes", "9223372036854771712\n");
+        check("4:memory:/b\n0::/a\n", None);
+    }
 
     #[test]
     fn the_least_limit_of_all_groups_counts() {

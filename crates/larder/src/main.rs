@@ -23,16 +23,21 @@ use cli::args::{Cli, Command};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Read by jemalloc when it starts: freed memory goes back to the system after a second, so that resident
-/// memory is flat after a burst, and buffers that are used again at once stay mapped.
+/// memory is flat after a burst, and buffers that are used again at once stay mapped. A thread of its own sees to it
+/// while nobody allocates anything; it sleeps when there is nothing to give back.
 // SAFETY: the name and the type (a pointer to a string that ends in NUL) are those that jemalloc declares for it.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static MALLOC_CONF: &[u8; 40] = b"dirty_decay_ms:1000,muzzy_decay_ms:1000\0";
+pub static MALLOC_CONF: &[u8; 88] =
+    b"dirty_decay_ms:1000,muzzy_decay_ms:1000,background_thread:true,max_background_threads:1\0";
 
 /// What `check`, `debug` and `recover` return when they worked and not all is well.
 const EXIT_PROBLEMS: u8 = 4;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let json = cli.global.json;
     start_log(matches!(cli.command, Command::Up(_) | Command::Serve(_)));
     log_panics();
@@ -47,6 +52,7 @@ fn main() -> ExitCode {
         Err(error) => Err(Failure::io("cannot start threads", &error)),
     };
     match result {
+        Ok(_) if out::was_lost() => ExitCode::FAILURE,
         Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
         Ok(cli::Outcome::Unwell) => ExitCode::FAILURE,
         Ok(cli::Outcome::Problems) => ExitCode::from(EXIT_PROBLEMS),
@@ -57,6 +63,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// What was typed is no command: said as everything else is, for scripts as JSON. Help and version are no mistakes.
+fn usage(error: &clap::Error) -> ExitCode {
+    let json = std::env::args_os().any(|word| word == "--json");
+    if !error.use_stderr() || !json {
+        let _ = error.print();
+    } else {
+        let text = error.render().to_string();
+        let what = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+        out::complain(&Failure::invalid(what.trim()).action("see what there is with: larder --help"), true);
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
 /// One worker per core; blocking disk work has threads of its own.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("larder").build()
@@ -64,7 +83,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 /// To standard error; LARDER_LOG says what, as in `info,larder_serve=debug`. Commands only warn.
 fn start_log(daemon: bool) {
-    let usual = if daemon { "info,slatedb=warn,smb_server=warn" } else { "error" };
+    let usual = if daemon { "info,slatedb=warn,smb_server=error" } else { "error" };
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new(usual));
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt()

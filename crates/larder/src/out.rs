@@ -1,6 +1,7 @@
 //! Everything that goes to standard output. A reader that went away (`| head`) is no error.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_api::Failure;
 use serde::Serialize;
@@ -29,7 +30,34 @@ impl Out {
 
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+    let written = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            LOST.store(true, Ordering::Relaxed);
+            complain(&Failure::io("the answer could not be written to standard output", &error), false);
+        }
+        _ => {}
+    }
+}
+
+/// Something that was said did not arrive: the command has failed, whatever it did.
+pub(crate) fn was_lost() -> bool {
+    LOST.load(Ordering::Relaxed)
+}
+
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// To standard error: what is not wrong, and perhaps not meant.
+pub(crate) fn warn(text: &str, json: bool) {
+    match json {
+        true => eprintln!("{}", serde_json::json!({ "warning": text })),
+        false => eprintln!("warning: {}", steady(text)),
+    }
+}
+
+/// Text with line breaks, without anything else that steers a terminal: names in it may come from anywhere.
+fn steady(text: &str) -> String {
+    text.split('\n').map(crate::render::shown).collect::<Vec<_>>().join("\n")
 }
 
 /// To standard error: a sentence and the way out, or the same as JSON.
@@ -41,9 +69,9 @@ pub(crate) fn complain(failure: &Failure, json: bool) {
     }
     let (red, plain) =
         if std::io::stderr().is_terminal() && colour_wanted() { ("\x1b[31m", "\x1b[0m") } else { ("", "") };
-    eprintln!("{red}error:{plain} {}", failure.message);
+    eprintln!("{red}error:{plain} {}", steady(&failure.message));
     if let Some(action) = &failure.action {
-        eprintln!("action: {action}");
+        eprintln!("action: {}", steady(action));
     }
 }
 

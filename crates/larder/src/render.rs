@@ -221,11 +221,12 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
         return "no volumes".to_owned();
     }
     let size = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |b| ByteSize(b).to_string());
-    let mut rows = vec![row(["NAME", "USED", "AVAIL", "QUOTA", "RECORD", "COMPRESSION", "SYNC"])];
+    let mut rows = vec![row(["NAME", "USED", "RATIO", "AVAIL", "QUOTA", "RECORD", "COMPRESSION", "SYNC"])];
     for v in volumes {
         rows.push(vec![
             format!("{}/{}", v.pool, v.name),
             size(v.used_bytes),
+            v.compression_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}x")),
             size(v.available_bytes),
             v.quota_bytes.map_or("none".to_owned(), |b| ByteSize(b).to_string()),
             ByteSize(u64::from(v.record_bytes)).to_string(),
@@ -233,23 +234,27 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
             v.sync.clone(),
         ]);
     }
-    table(&rows, &[1, 2, 3, 4])
+    table(&rows, &[1, 2, 3, 4, 5])
 }
 
 pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
     if shares.is_empty() {
         return "no shares".to_owned();
     }
-    let mut rows = vec![row(["NAME", "VOLUME", "NFS", "SMB", "ACCESS", "SQUASH", "USERS", "FAULT"])];
+    let mut rows = vec![row(["NAME", "VOLUME", "NFS FROM", "NFS ROOT", "SMB FOR", "FAULT"])];
     for s in shares {
+        let root = match s.squash.as_str() {
+            _ if s.nfs.is_none() => "-",
+            "root" => "owner",
+            "all" => "all are the owner",
+            _ => "root",
+        };
         rows.push(vec![
             s.name.clone(),
             s.volume.clone(),
-            s.nfs.clone().unwrap_or("-".to_owned()),
-            s.smb.clone().unwrap_or("-".to_owned()),
-            if s.read_only { "read-only" } else { "read-write" }.to_owned(),
-            s.squash.clone(),
-            if s.users.is_empty() { "all".to_owned() } else { s.users.join(" ") },
+            s.nfs_rule.clone(),
+            root.to_owned(),
+            s.smb_rule.clone(),
             s.fault.clone().unwrap_or_default(),
         ]);
     }

@@ -1,9 +1,13 @@
 //! What `larder up` says to a person: what is served, and commands to copy for each kind of client.
 
+use std::path::Path;
+
 use larder_api::{PoolStatus, Ready};
+use larder_base::shell;
 use larder_base::units::ByteSize;
 
 use crate::daemon::Servers;
+use crate::folder;
 use crate::machine;
 
 /// `told`: say the password (on the run that made it).
@@ -47,8 +51,18 @@ pub(crate) fn text(ready: &Ready, pools: &[PoolStatus], servers: &Servers, told:
         let share = smb.share.as_deref().unwrap_or("");
         text.push_str(&smb_text(&machine::host_outward(addr), addr.port(), share, user));
     }
-    text.push_str("\nStop with Ctrl-C. In another terminal: larder pool status\n");
+    text.push_str(&format!("\nStop with Ctrl-C. In another terminal: {}\n", next_command(&ready.data)));
     text
+}
+
+/// Works as it stands from any folder: the program as the shell finds it, and this larder if others run beside it.
+fn next_command(data: &Path) -> String {
+    let mut words = vec![shell::word(Path::new(&machine::program()))];
+    if folder::announced().len() > 1 {
+        words.extend(["--data".to_owned(), shell::word(data)]);
+    }
+    words.push("pool status".to_owned());
+    words.join(" ")
 }
 
 fn nfs_text(host: &str, port: u16, export: &str) -> String {

@@ -160,7 +160,7 @@ fn what_is_wrong_is_named_and_nothing_is_made() {
     refused(folder, &with(&["full", "b", "c"]), &["full", "not empty"]);
     refused(folder, &with(&["b", "b", "c"]), &["/b ", "twice"]);
     refused(folder, &with(&["b", "c", "--layout", "raidz2"]), &["raidz2", "4 disks"]);
-    refused(folder, &with(&["b", "--layout", "raid5"]), &["raid5", "raidz1"]);
+    refused(folder, &with(&["b", "--layout", "raid5"]), &["raidz1", "3 disks"]);
     refused(folder, &with(&["no/b", "no/c"]), &["no", "mkdir -p"]);
     refused(folder, &with(&["--mount", "nowhere"]), &["nowhere", "mkdir -p"]);
     refused(folder, &with(&["--memory", "1M"]), &["64.0 MiB"]);

@@ -209,28 +209,7 @@ fn forged(files: &Path, dead: &str, url: &str, options: &ClientOptions) {
 }
 
 #[test]
-fn local_files() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let url = folder.path().to_str().unwrap();
-    let mut client = open(url, &servers::options()).unwrap();
-    sequential(&mut *client);
-    random(&mut *client, true);
-    many_files(&mut *client);
-    stops(&mut *client);
-    for caches in [Caches::Bypassed, Caches::Dropped] {
-        for (kind, block) in [(Kind::Write, MIB), (Kind::Read, MIB), (Kind::Read, 4096)] {
-            let wanted = Workload { caches, ..workload(kind, block, 8 * MIB, 1) };
-            assert_eq!(run(&mut *client, &wanted, &LIMITS).bytes, 8 * MIB);
-        }
-    }
-    client.clean_up().unwrap();
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    sweeps(folder.path(), url, &servers::options());
-}
-
-#[test]
 fn damage_is_found() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let wanted = workload(Kind::Read, MIB, 4 * MIB, 1);
     let mut found = Vec::new();
     let mut check = |url: &str, options: &ClientOptions, files: &Path| {
@@ -243,7 +222,6 @@ fn damage_is_found() {
         found.push(client.run(&wanted, &LIMITS, &control()));
         client.clean_up().unwrap();
     };
-    check(folder.path().to_str().unwrap(), &servers::options(), folder.path());
     for server in [servers::sshd(), servers::webdav(false), servers::ganesha(), servers::smbd()].into_iter().flatten() {
         check(&server.url, &server.options, server.files.as_deref().unwrap());
     }
@@ -348,6 +326,7 @@ fn nothing_there() {
     }
     let error = open("gopher://nas/x", &ClientOptions::default()).err();
     assert!(matches!(error, Some(ClientError::UnknownScheme { .. })), "{error:?}");
+    // A folder is no share: it is loaded otherwise.
     let error = open("/nowhere/at/all", &ClientOptions::default()).err();
-    assert!(matches!(error, Some(ClientError::NotFound { .. })), "{error:?}");
+    assert!(matches!(error, Some(ClientError::BadUrl { .. })), "{error:?}");
 }

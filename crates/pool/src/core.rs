@@ -679,7 +679,8 @@ impl Core {
         self.out_of_sync(member);
         self.mover.wanted.notify_one();
         let why = member.last_error.lock().clone();
-        tracing::warn!(pool = %self.name, disk = %member.path.read().display(), ?state, %why, "disk out of use");
+        let told = if why.is_empty() { state.to_string() } else { why.clone() };
+        tracing::warn!(pool = %self.name, disk = %member.path.read().display(), ?state, why = %told, "disk out of use");
         let why = if why.is_empty() { why } else { format!(": {why}") };
         self.event(EventKind::DiskOut, format!("{} is {state}{why}", member.path.read().display()));
         self.write_labels(|_| {});

@@ -98,12 +98,13 @@ impl FromStr for Layout {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text.trim().to_ascii_lowercase().as_str() {
-            "stripe" => Self::Stripe,
-            "mirror" | "mirror2" => Self::Mirror2,
-            "mirror3" => Self::Mirror3,
-            "raidz" | "raidz1" => Self::Raidz1,
-            "raidz2" => Self::Raidz2,
-            "raidz3" => Self::Raidz3,
+            "stripe" | "raid0" | "single" | "jbod" => Self::Stripe,
+            // A mirror spreads its pairs over any number of disks, which is what others call RAID 10.
+            "mirror" | "mirror2" | "raid1" | "raid10" | "raid1+0" => Self::Mirror2,
+            "mirror3" | "raid1c3" => Self::Mirror3,
+            "raidz" | "raidz1" | "z1" | "raid-z1" | "raid5" => Self::Raidz1,
+            "raidz2" | "z2" | "raid-z2" | "raid6" => Self::Raidz2,
+            "raidz3" | "z3" | "raid-z3" => Self::Raidz3,
             _ => return Err(ParseLayoutError(text.to_owned())),
         })
     }

@@ -90,6 +90,9 @@ impl Pool {
             let damaged =
                 |error: larder_base::LogError| PoolError::Journal { pool: core.name.clone(), why: error.to_string() };
             let (tombstones, gone) = Tombstones::open(journal.clone()).await.map_err(damaged)?;
+            if !was_closed {
+                core.blocking(|core| core.make_found_durable()).await?;
+            }
             core.blocking(move |core| core.load_index(&gone)).await??;
             core.blocking(|core| core.make_reserves()).await?;
             let tombstones = Arc::new(tombstones);

@@ -133,6 +133,18 @@ struct Gathered {
 }
 
 impl Core {
+    /// Makes durable what the disks show before it is believed. A process that was killed leaves names in the kernel's memory:
+    /// an object found by them would be served, built upon, and gone after a power cut. Blocks.
+    pub fn make_found_durable(&self) {
+        for member in self.members.iter() {
+            let Ok(io) = member.io() else { continue };
+            if let Err(error) = io.sync_all() {
+                let disk = member.path.read().display().to_string();
+                tracing::warn!(disk, %error, "what an earlier run left on this disk may not be durable");
+            }
+        }
+    }
+
     /// Fills the index from all disks that are there. Blocks.
     pub fn load_index(&self, gone: &BTreeMap<String, u64>) -> Result<(), PoolError> {
         let Gathered { versions, temps, unfinished } = self.gather()?;

@@ -68,6 +68,8 @@ pub struct DiskStatus {
     pub size_bytes: u64,
     pub used_bytes: u64,
     pub free_bytes: u64,
+    /// Disks with the same share that room.
+    pub filesystem: u64,
     pub journal: bool,
     pub full: bool,
     /// What lies on it is moving to other disks; then it is forgotten.
@@ -366,6 +368,7 @@ fn disk_status(member: &MemberDisk, label: &Label, full: &[Uuid]) -> DiskStatus 
         size_bytes: space.total_bytes,
         used_bytes: space.total_bytes.saturating_sub(space.free_bytes),
         free_bytes: space.free_bytes,
+        filesystem: space.filesystem,
         journal: label.journal.contains(&member.id),
         full: full.contains(&member.id),
         leaving: member.is_leaving(),

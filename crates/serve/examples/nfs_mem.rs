@@ -46,7 +46,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = NfsServer::bind(address, NfsConfig::default()).await?;
     let networks = vec!["0.0.0.0/0".parse()?, "::/0".parse()?];
     let rules = vec![Rule { squash: Squash::None, ..Rule::read_write(networks) }];
-    server.set_exports(vec![Export { path: "/tank".to_owned(), volume, rules, fsid: 1 }]);
+    server.set_exports(vec![Export {
+        path: "/tank".to_owned(),
+        volume,
+        rules,
+        fsid: 1,
+        root: larder_volume::Ino::ROOT,
+        key: None,
+    }]);
     let (handle, port) = (server.handle(), server.local_addr().port());
     println!(r#"{{"pid": {}, "nfs": {{"host": "127.0.0.1", "port": {port}, "export": "/tank"}}}}"#, std::process::id());
     std::io::stdout().flush()?;

@@ -69,6 +69,8 @@ fn shares(volume: &Volume) -> Vec<SmbShare> {
     let share = |name: &str| SmbShare {
         name: name.to_owned(),
         volume: volume.clone(),
+        root: larder_volume::Ino::ROOT,
+        act_as: None,
         users: vec![("user".to_owned(), Access::ReadWrite), ("other".to_owned(), Access::ReadWrite)],
         read_only: false,
         encryption: Encryption::Offered,

@@ -1,6 +1,7 @@
 //! Protocols: each a codec, a session and operations on a volume.
 
 mod counted;
+mod door;
 pub mod fuse;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

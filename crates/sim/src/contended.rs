@@ -7,7 +7,7 @@
 
 use crate::objects::{Content, Known};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Write {
     /// `None`: a delete.
     content: Option<Content>,
@@ -16,7 +16,7 @@ struct Write {
     is_answered: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Contended {
     now: u64,
     /// Those that may be what is there (N1, N2).

@@ -3,9 +3,137 @@
 //! B1. Every byte is the durable one or one that a later write that was not made durable put there: old or new, never anything else.
 //! B2. What was made durable over a range hides all that was written to it before.
 //! B3. The length is the durable one or one that later writes may have made of it.
+//! B4. A commit makes durable what was answered before it began. What was answered while it was under way stays uncertain.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// What is done to the bytes of a file.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Write(usize, Arc<[u8]>),
+    Resize(usize),
+    /// With `true` the file may become longer.
+    Zero(Range<usize>, bool),
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Write(offset, new) => put(bytes, *offset, new),
+            Self::Resize(length) => bytes.resize(*length, 0),
+            Self::Zero(range, grows) => {
+                if *grows && bytes.len() < range.end {
+                    bytes.resize(range.end, 0);
+                }
+                let (start, end) = (range.start.min(bytes.len()), range.end.min(bytes.len()));
+                bytes[start..end].fill(0);
+            }
+        }
+    }
+}
+
+/// How far a change has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Under way, or refused.
+    Begun,
+    Answered,
+    /// Answered, and durable by then.
+    Durable,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    change: Change,
+    stage: Stage,
+    /// When it was answered.
+    at: Duration,
+}
+
+/// A moment between changes of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(u64);
+
+#[derive(Clone, Debug, Default)]
+pub struct FileModel {
+    /// What a reader sees now.
+    now: Vec<u8>,
+    /// As it was durable before `steps`, the first of which has this number.
+    base: Vec<u8>,
+    steps: Vec<Step>,
+    first: u64,
+    /// What follows from both.
+    image: Image,
+}
+
+impl FileModel {
+    pub fn bytes(&self) -> &[u8] {
+        &self.now
+    }
+
+    /// A change is under way: from now on it may be there. The one before it was answered or refused.
+    pub fn begin(&mut self, change: Change) {
+        self.image.begin(&change);
+        self.steps.push(Step { change, stage: Stage::Begun, at: Duration::ZERO });
+    }
+
+    /// The change that was begun last was answered.
+    pub fn answered(&mut self, is_durable: bool, at: Duration) {
+        let Some(step) = self.steps.last_mut() else { return };
+        step.change.apply(&mut self.now);
+        step.at = at;
+        step.stage = if is_durable { Stage::Durable } else { Stage::Answered };
+        if is_durable {
+            self.image.make_durable(&step.change);
+        }
+    }
+
+    /// After all that was answered so far.
+    pub fn mark(&self) -> Mark {
+        let open = self.steps.iter().rev().take_while(|step| step.stage == Stage::Begun).count();
+        Mark(self.first + (self.steps.len() - open) as u64)
+    }
+
+    /// After all that was answered before some time.
+    pub fn mark_at(&self, time: Duration) -> Mark {
+        let is_old = |step: &Step| step.stage != Stage::Begun && step.at <= time;
+        Mark(self.first + self.steps.iter().rposition(is_old).map_or(0, |at| at + 1) as u64)
+    }
+
+    /// B4. What was answered before `mark` is durable.
+    pub fn committed(&mut self, mark: Mark) {
+        let count = mark.0.saturating_sub(self.first).min(self.steps.len() as u64);
+        if count == 0 {
+            return;
+        }
+        self.first += count;
+        for step in self.steps.drain(..count as usize).filter(|step| step.stage != Stage::Begun) {
+            step.change.apply(&mut self.base);
+        }
+        self.image = Image { durable: self.base.clone(), ..Image::default() };
+        for step in &self.steps {
+            self.image.begin(&step.change);
+            if step.stage == Stage::Durable {
+                self.image.make_durable(&step.change);
+            }
+        }
+    }
+
+    pub fn judge(&self, found: &[u8]) -> Result<(), String> {
+        self.image.judge(found)
+    }
+
+    /// What was found is what it is.
+    pub fn settle(&mut self, found: Vec<u8>) {
+        self.first += self.steps.len() as u64;
+        self.steps.clear();
+        self.image = Image { durable: found.clone(), ..Image::default() };
+        self.base.clone_from(&found);
+        self.now = found;
+    }
+}
 
 /// Bytes that may lie over the durable ones.
 #[derive(Clone, Debug)]
@@ -16,90 +144,64 @@ struct Layer {
     valid: Vec<Range<usize>>,
 }
 
+/// What may be found.
 #[derive(Clone, Debug, Default)]
-pub struct FileModel {
-    /// What a reader sees now.
-    now: Vec<u8>,
+struct Image {
     durable: Vec<u8>,
     layers: Vec<Layer>,
     length: Option<(usize, usize)>,
 }
 
-impl FileModel {
-    pub fn bytes(&self) -> &[u8] {
-        &self.now
-    }
-
+impl Image {
     fn lengths(&self) -> (usize, usize) {
         self.length.unwrap_or((self.durable.len(), self.durable.len()))
     }
 
-    /// A write is under way: from now on its bytes may be there.
-    pub fn begin_write(&mut self, offset: usize, bytes: &[u8]) {
-        let end = offset + bytes.len();
-        self.layers.push(Layer::new(offset, bytes.into()));
+    /// From now on the change may be there.
+    fn begin(&mut self, change: &Change) {
         let (least, most) = self.lengths();
-        self.length = Some((least, most.max(end)));
-    }
-
-    /// It was answered.
-    pub fn wrote(&mut self, offset: usize, bytes: &[u8], is_stable: bool) {
-        put(&mut self.now, offset, bytes);
-        if is_stable {
-            let end = offset + bytes.len();
-            self.hide(offset..end);
-            put(&mut self.durable, offset, bytes);
-            let (least, most) = self.lengths();
-            self.length = Some((least.max(end), most.max(end)));
+        match change {
+            Change::Write(offset, bytes) => {
+                self.layers.push(Layer::new(*offset, bytes.clone()));
+                self.length = Some((least, most.max(offset + bytes.len())));
+            }
+            Change::Resize(length) => {
+                if *length < most {
+                    self.layers.push(Layer::zeros(*length..most));
+                }
+                self.length = Some((least.min(*length), most.max(*length)));
+            }
+            Change::Zero(range, grows) => {
+                self.layers.push(Layer::zeros(range.clone()));
+                self.length = Some((least, if *grows { most.max(range.end) } else { most }));
+            }
         }
     }
 
-    /// A change of length is under way.
-    pub fn begin_resize(&mut self, length: usize) {
+    /// The change, begun last, is there for good.
+    fn make_durable(&mut self, change: &Change) {
         let (least, most) = self.lengths();
-        let end = most.max(self.now.len());
-        if length < end {
-            self.begin_write_of_zeros(length..end);
+        match change {
+            Change::Write(offset, bytes) => {
+                let end = offset + bytes.len();
+                self.hide(*offset..end);
+                put(&mut self.durable, *offset, bytes);
+                self.length = Some((least.max(end), most.max(end)));
+            }
+            Change::Resize(length) => {
+                self.hide(*length..usize::MAX);
+                self.durable.truncate(*length);
+                self.length = Some((*length, *length));
+            }
+            Change::Zero(range, grows) => {
+                if *grows {
+                    self.length = Some((least.max(range.end), most.max(range.end)));
+                }
+                let length = self.durable.len();
+                self.durable[range.start.min(length)..range.end.min(length)].fill(0);
+                self.hide(range.clone());
+            }
         }
-        self.length = Some((least.min(length), most.max(length)));
-    }
-
-    pub fn resized(&mut self, length: usize) {
-        self.hide(length..usize::MAX);
-        self.now.resize(length, 0);
-        self.durable.truncate(length);
-        self.length = Some((length, length));
-    }
-
-    /// A range is about to become zeros; with `grows` the file may become longer.
-    pub fn begin_zero(&mut self, range: Range<usize>, grows: bool) {
-        let (least, most) = self.lengths();
-        self.begin_write_of_zeros(range.clone());
-        self.length = Some((least, if grows { most.max(range.end) } else { most }));
-    }
-
-    pub fn zeroed(&mut self, range: Range<usize>, grows: bool) {
-        if grows && self.now.len() < range.end {
-            self.now.resize(range.end, 0);
-            let (least, most) = self.lengths();
-            self.length = Some((least.max(range.end), most.max(range.end)));
-        }
-        for bytes in [&mut self.now, &mut self.durable] {
-            let (start, end) = (range.start.min(bytes.len()), range.end.min(bytes.len()));
-            bytes[start..end].fill(0);
-        }
-        self.hide(range);
-    }
-
-    fn begin_write_of_zeros(&mut self, range: Range<usize>) {
-        self.layers.push(Layer::new(range.start, vec![0; range.len()].into()));
-    }
-
-    /// All of it is durable.
-    pub fn committed(&mut self) {
-        self.durable.clone_from(&self.now);
-        self.layers.clear();
-        self.length = None;
     }
 
     /// B2.
@@ -114,7 +216,7 @@ impl FileModel {
     }
 
     /// Judges what a power cut left.
-    pub fn judge(&self, found: &[u8]) -> Result<(), String> {
+    fn judge(&self, found: &[u8]) -> Result<(), String> {
         let (least, most) = self.lengths();
         if !(least..=most).contains(&found.len()) {
             return Err(format!("it has {} bytes, it should have {least} to {most}", found.len()));
@@ -127,18 +229,16 @@ impl FileModel {
         }
         Ok(())
     }
-
-    /// What was found is what it is.
-    pub fn settle(&mut self, found: Vec<u8>) {
-        self.now = found;
-        self.committed();
-    }
 }
 
 impl Layer {
     fn new(start: usize, bytes: Arc<[u8]>) -> Self {
         let valid = std::iter::once(start..start + bytes.len()).collect();
         Self { start, bytes, valid }
+    }
+
+    fn zeros(range: Range<usize>) -> Self {
+        Self::new(range.start, vec![0; range.len()].into())
     }
 
     fn has(&self, at: usize, byte: u8) -> bool {
@@ -158,9 +258,13 @@ fn put(bytes: &mut Vec<u8>, offset: usize, new: &[u8]) {
 mod tests {
     use super::*;
 
-    fn write(file: &mut FileModel, offset: usize, bytes: &[u8], is_stable: bool) {
-        file.begin_write(offset, bytes);
-        file.wrote(offset, bytes, is_stable);
+    fn change(file: &mut FileModel, change: Change, is_durable: bool) {
+        file.begin(change);
+        file.answered(is_durable, Duration::from_secs(1));
+    }
+
+    fn write(file: &mut FileModel, offset: usize, bytes: &[u8], is_durable: bool) {
+        change(file, Change::Write(offset, bytes.into()), is_durable);
     }
 
     fn check(file: &FileModel, good: &[&[u8]], bad: &[&[u8]]) {
@@ -176,7 +280,7 @@ mod tests {
         write(&mut file, 2, b"bbbb", false);
         assert_eq!(file.bytes(), b"aabbbb");
         check(&file, &[b"aaaa", b"aabb", b"aaba", b"aabbbb", b"aaaa\0b"], &[b"bbaa", b"aa", b"aaaaab\0"]);
-        file.committed();
+        file.committed(file.mark());
         check(&file, &[b"aabbbb"], &[b"aaaa", b"aabbb"]);
     }
 
@@ -186,16 +290,44 @@ mod tests {
         write(&mut file, 0, b"uuuuuu", false);
         write(&mut file, 2, b"ss", true);
         check(&file, &[b"\0\0ss", b"uussuu", b"\0uss"], &[b"uuuuuu", b"uus", b"\0\0us"]);
-        file.begin_resize(3);
+        file.begin(Change::Resize(3));
         check(&file, &[b"uussuu", b"uus"], &[b"uu"]);
-        file.resized(3);
+        file.answered(true, Duration::ZERO);
         check(&file, &[b"uus", b"\0\0s"], &[b"uussuu", b"uuss"]);
-        file.begin_resize(5);
-        file.resized(5);
+        change(&mut file, Change::Resize(5), true);
         check(&file, &[b"uus\0\0"], &[b"uussu", b"uus"]);
-        file.begin_zero(0..1, false);
+        file.begin(Change::Zero(0..1, false));
         check(&file, &[b"uus\0\0", b"\0us\0\0"], &[]);
-        file.zeroed(0..1, false);
+        file.answered(true, Duration::ZERO);
         check(&file, &[b"\0us\0\0", b"\0\0s\0\0"], &[b"uus\0\0"]);
+    }
+
+    #[test]
+    fn a_relaxed_truncation_is_durable_with_the_next_commit() {
+        let mut file = FileModel::default();
+        write(&mut file, 0, b"aaaa", true);
+        change(&mut file, Change::Resize(1), false);
+        assert_eq!(file.bytes(), b"a");
+        check(&file, &[b"aaaa", b"a", b"a\0\0\0"], &[b"", b"aaaaa"]);
+        file.committed(file.mark());
+        check(&file, &[b"a"], &[b"aaaa", b"a\0"]);
+    }
+
+    #[test]
+    fn a_commit_covers_what_was_answered_before_it_began() {
+        let mut file = FileModel::default();
+        write(&mut file, 0, b"aa", false);
+        let mark = file.mark();
+        write(&mut file, 1, b"bb", false);
+        write(&mut file, 3, b"c", true);
+        file.begin(Change::Write(0, b"d"[..].into()));
+        assert_eq!(file.mark(), Mark(3));
+        file.committed(mark);
+        check(&file, &[b"aa\0c", b"abbc", b"dbbc"], &[b"\0a\0c", b"aab", b"cabc"]);
+        assert_eq!(file.bytes(), b"abbc");
+        assert_eq!(file.mark_at(Duration::from_secs(2)), Mark(3));
+        assert_eq!(file.mark_at(Duration::ZERO), Mark(1));
+        file.committed(file.mark());
+        check(&file, &[b"abbc", b"dbbc"], &[b"aa\0c"]);
     }
 }

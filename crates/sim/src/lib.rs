@@ -4,9 +4,9 @@
 //! main.rs      commands                       plan.rs      what a schedule is
 //! many.rs      many schedules, figures        session.rs   the lives of a process
 //! schedule.rs  one schedule                   pool_run.rs, objects.rs, contended.rs   a pool and its model
-//! chance.rs    randomness and clocks          volume_run.rs, file_client.rs  files in a volume
-//! turns.rs     who is next                    tree_model.rs, file_model.rs   and their model
-//! disk/        disks, power, faults           early.rs     bugs that tests plant
+//! chance.rs    randomness and clocks          volume_run.rs, file_client.rs, file_bytes.rs   files in a volume
+//! turns.rs     who is next                    history.rs, tree_model.rs, file_model.rs       and their model
+//! disk/        disks, power, faults           early.rs, front.rs   bugs that tests plant
 //! ```
 //!
 //! docs/simulator.md says what is simulated, and what no simulation of this kind can see.
@@ -16,8 +16,11 @@ mod changes;
 mod contended;
 pub mod disk;
 mod early;
+mod file_bytes;
 mod file_client;
 mod file_model;
+pub mod front;
+mod history;
 pub mod many;
 mod objects;
 pub mod plan;

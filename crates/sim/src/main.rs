@@ -84,9 +84,9 @@ enum Store {
 }
 
 fn plant(name: &str) -> Result<Plant, String> {
-    let found = Plant::ALL.iter().find(|(_, known)| *known == name);
-    let names = || Plant::ALL.map(|(_, name)| name).join(", ");
-    found.map(|(plant, _)| *plant).ok_or_else(|| format!("there is no such bug; there are {}", names()))
+    let found = Plant::all().find(|(_, known)| *known == name);
+    let names = || Plant::all().map(|(_, name)| name).collect::<Vec<_>>().join(", ");
+    found.map(|(plant, _)| plant).ok_or_else(|| format!("there is no such bug; there are {}", names()))
 }
 
 impl What {
@@ -112,7 +112,7 @@ impl What {
             Some(Store::Volume) => text += " --kind volume",
             None => {}
         }
-        if let Some((_, name)) = self.plant.and_then(|plant| Plant::ALL.iter().find(|(known, _)| *known == plant)) {
+        if let Some((_, name)) = self.plant.and_then(|plant| Plant::all().find(|(known, _)| *known == plant)) {
             text += &format!(" --plant {name}");
         }
         let mut bound = |name: &str, value: u32| {

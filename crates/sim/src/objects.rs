@@ -130,7 +130,7 @@ impl Stream {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Objects {
     pub known: BTreeMap<String, Known>,
     /// Those that belong to no client.

@@ -35,7 +35,14 @@ pub enum Trouble {
     Time,
     /// More disks are away than the layout survives.
     Exceeded,
+    /// While the pool is closed copies of the journal are removed, emptied or zeroed, and disks replaced by older states of
+    /// themselves or taken away.
+    Journal,
 }
+
+/// Whether more disks than the layout survives may be struck by `Trouble::Journal`: the pool has to refuse, or to have
+/// everything. It opens with old data when no disk that has a whole journal is among those that it finds, so this is off.
+pub const JOURNALS_BEYOND: bool = false;
 
 /// Bounds that a person or the shrinker sets.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +78,8 @@ pub struct Plan {
     pub contends: bool,
     /// Disks do not fail calls, they never answer them.
     pub hangs: bool,
+    /// Beside each client of a volume: those that commit what it does.
+    pub committers: u32,
 }
 
 const CAPACITY_BYTES: u64 = 64 << 20;
@@ -85,6 +94,7 @@ impl Plan {
         let m = usize::from(layout.failures());
         let trouble = match if limits.has_trouble { trouble(random, m) } else { Trouble::None } {
             Trouble::None if limits.has_trouble && is_full_instead(seed) => Trouble::Full,
+            Trouble::None | Trouble::Gone if m > 0 && limits.has_trouble && hits_journals(seed) => Trouble::Journal,
             trouble => trouble,
         };
         let capacity_bytes = if trouble == Trouble::Full { SMALL_BYTES } else { CAPACITY_BYTES };
@@ -105,6 +115,8 @@ impl Plan {
             Trouble::Full => random.random_range(1..=count),
             Trouble::Time => 1,
             Trouble::Exceeded => random.random_range(m + 1..=count),
+            // One disk at least knows how new the others should be.
+            Trouble::Journal if JOURNALS_BEYOND => random.random_range(1..count),
             _ => random.random_range(1..=m.max(1)),
         });
         let most = if kind == Kind::Pool { 50 } else { 80 };
@@ -120,6 +132,7 @@ impl Plan {
             operations: random.random_range(5..=most).min(limits.operations),
             contends: chance::generator(seed, "contended").random(),
             hangs: trouble == Trouble::Errors && chance::generator(seed, "hangs").random_range(0..3) == 0,
+            committers: chance::generator(seed, "committers").random_range(0..=2),
         }
     }
 
@@ -133,10 +146,15 @@ fn is_full_instead(seed: u64) -> bool {
     chance::generator(seed, "full").random_range(0..3) == 0
 }
 
+/// One in four of those that would have no trouble, or whose disks would come and go.
+fn hits_journals(seed: u64) -> bool {
+    chance::generator(seed, "journals").random_range(0..4) == 0
+}
+
 /// In one schedule of four the disks change. Not where others must come back as they were, nor where there is no room.
 fn new_disks(seed: u64, trouble: Trouble) -> Option<usize> {
     let random = &mut chance::generator(seed, "changes");
-    let may_change = !matches!(trouble, Trouble::Exceeded | Trouble::Full | Trouble::Liar);
+    let may_change = !matches!(trouble, Trouble::Exceeded | Trouble::Full | Trouble::Liar | Trouble::Journal);
     (random.random_range(0..4) == 0 && may_change).then(|| random.random_range(0..=3))
 }
 
@@ -220,7 +238,7 @@ pub fn sickness(trouble: Trouble, random: &mut StdRng) -> Health {
                 _ => health.taken_bytes = SMALL_BYTES,
             }
         }
-        Trouble::None => {}
+        Trouble::None | Trouble::Journal => {}
     }
     health
 }

@@ -15,6 +15,7 @@ use rand::seq::SliceRandom;
 
 use crate::changes;
 use crate::contended::Contended;
+use crate::early::EarlyStore;
 use crate::objects::{Content, Known, Objects, Stream};
 use crate::plan::{Trouble, cut_point};
 use crate::session::{Outcome, Run, Stop, text};
@@ -56,15 +57,30 @@ impl PoolRun {
         } else if life > 0 {
             run.trouble_at_start();
         }
+        if run.is_beyond() {
+            return self.beyond(life).await;
+        }
         let Some(pool) = self.start(life, is_last).await? else { return Ok(()) };
         let pool = Arc::new(pool);
         self.verify(&pool).await?;
         if !is_last || run.plan.sessions == 1 {
-            run.world.cut_after(Some(run.draw(|random| cut_point(random, 3000))));
+            run.choose_end(3000);
             run.catch_up(&pool).await?;
             self.work(&pool).await?;
         }
         self.end(pool, is_last).await
+    }
+
+    /// More is struck than the layout survives: the pool refuses, or has everything. Then somebody puts all back as it was.
+    async fn beyond(&self, life: u32) -> Outcome<()> {
+        let run = &self.run;
+        let before = self.model.lock().clone();
+        if let Ok(pool) = run.open(life).await? {
+            self.verify(&pool).await?;
+        }
+        *self.model.lock() = before;
+        run.undo();
+        Ok(())
     }
 
     /// `None`: refused, as it must be.
@@ -91,7 +107,7 @@ impl PoolRun {
                 model: self.model.clone(),
                 content_next: self.content_next.clone(),
                 number,
-                store: pool.store(),
+                store: EarlyStore::over(pool.store(), self.run.world.planted()),
                 log: pool.log(),
             };
             tasks.push(Box::pin(client.work()));
@@ -187,7 +203,7 @@ impl PoolRun {
                     let known = model.known.get_mut(&path);
                     known.map_or(Ok(()), |known| known.settle(found.as_deref())).map_err(Stop::Failed)
                 }
-                Err(_) if run.plan.trouble == Trouble::Exceeded => continue,
+                Err(_) if run.may_not_read() => continue,
                 Err(error) => Err(run.unexpected("reading it", text(&error))),
             };
             let was_deleted = self.model.lock().known.get(&path).is_some_and(|known| known.may_be.contains(&None));
@@ -216,7 +232,7 @@ impl PoolRun {
                 let was_deleted = object.possible().contains(&None);
                 let judged = match found {
                     Ok(found) => object.settle(found.as_deref()).map_err(Stop::Failed),
-                    Err(_) if run.plan.trouble == Trouble::Exceeded => continue,
+                    Err(_) if run.may_not_read() => continue,
                     Err(error) => Err(run.unexpected("reading it", text(&error))),
                 };
                 (judged, was_deleted)
@@ -233,9 +249,10 @@ impl PoolRun {
         Ok(())
     }
 
-    /// A disk that lies about flushes can bring back what was deleted, whole or in parts: see docs/simulator.md.
+    /// A disk that lies about flushes, or an older state of one, can bring back what was deleted, whole or in parts: see
+    /// docs/simulator.md.
     fn may_be_back(&self, was_deleted: bool) -> bool {
-        self.run.plan.trouble == Trouble::Liar && was_deleted
+        matches!(self.run.plan.trouble, Trouble::Liar | Trouble::Journal) && was_deleted
     }
 
     async fn delete_again(&self, store: &dyn ObjectStore, path: &str) -> Outcome<()> {
@@ -250,7 +267,7 @@ impl PoolRun {
         for number in numbers {
             let entries = match run.powered(log.replay(&stream_name(number), 0)).await? {
                 Ok(entries) => entries,
-                Err(_) if run.plan.trouble == Trouble::Exceeded => continue,
+                Err(_) if run.may_not_read() => continue,
                 Err(error) => return Err(run.unexpected("replaying a stream", text(&error))),
             };
             let entries: Vec<(u64, Vec<u8>)> = entries.into_iter().map(|e| (e.id, e.payload.to_vec())).collect();
@@ -308,6 +325,8 @@ impl Client {
     async fn work(self) {
         for _ in 0..self.run.plan.operations {
             let done = match self.run.draw(|random| random.random_range(0..20)) {
+                // What the kill is to strike.
+                _ if self.run.world.kills_at_commit() && self.run.one_in(2) => self.append().await,
                 _ if self.run.plan.contends && self.run.one_in(3) => self.contend().await,
                 0..7 => self.put().await,
                 7..10 => self.delete().await,
@@ -322,7 +341,7 @@ impl Client {
                 }
                 return;
             }
-            *self.run.answered.lock() += 1;
+            self.run.answer();
             self.run.pause().await;
         }
     }

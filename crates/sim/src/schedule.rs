@@ -95,12 +95,13 @@ fn run_here(seed: u64, options: Options) -> Report {
                 Subject::Volume(subject) => subject.session(life).await,
             };
             elapsed = turns::elapsed();
+            *run.ended.lock() = elapsed;
             outcome
         });
         drop(runtime);
         match outcome {
             Ok(()) => world.restart_process(),
-            Err(Stop::Cut) => world.restore_power(),
+            Err(Stop::Cut) => world.start_again(),
             Err(Stop::Failed(why)) => {
                 failure = Some(why);
                 break;

@@ -2,6 +2,7 @@
 //!
 //! S1. What is answered after power was cut was never answered: whoever waits for an answer looks at the power first.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,8 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
 use crate::chance;
-use crate::disk::{Fault, Health, Image, World};
-use crate::plan::{Plan, Trouble, sickness};
+use crate::disk::{Fault, Health, Image, JournalDamage, World};
+use crate::plan::{Kind, Plan, Trouble, cut_point, sickness};
 
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +37,57 @@ pub struct Run {
     pub random: Mutex<StdRng>,
     /// States of victims from earlier.
     images: Mutex<Vec<(usize, Image)>>,
+    /// States of any disks from earlier, for `Trouble::Journal`.
+    older: Mutex<Vec<(usize, Image)>>,
+    /// Disks that were struck, and have not been brought up to date since.
+    behind: Mutex<BTreeSet<usize>>,
+    /// All disks, and which were behind, before somebody struck more of them than the layout survives.
+    whole: Mutex<Option<(Vec<Image>, BTreeSet<usize>)>>,
     /// The first failure that a task met.
     failure: Mutex<Option<String>>,
     /// Operations of clients that were answered.
     pub answered: Mutex<u64>,
+    /// After which answer the machine or the process dies.
+    end: Mutex<Option<End<'static>>>,
+    /// The process was to be killed in the middle of a commit.
+    was_killed_in_commit: Mutex<bool>,
+    /// When the last life ended.
+    pub ended: Mutex<Duration>,
 }
 
+/// The answer after which a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End<'a> {
+    /// The one of this number.
+    Answer(u64),
+    /// The first to something of this kind: what is rare is as likely as what is not.
+    Done(&'a str),
+}
+
+/// What clients of a volume do: the first words of what they note.
+const KINDS: [&str; 19] = [
+    "create",
+    "mkdir",
+    "symlink",
+    "mknod",
+    "link",
+    "relink",
+    "unlink",
+    "rmdir",
+    "rename",
+    "exchange",
+    "chmod",
+    "truncate",
+    "allocate",
+    "setxattr",
+    "removexattr",
+    "write",
+    "append",
+    "commit",
+    "sync",
+];
+/// Within so many commits of the journal the process is killed.
+const COMMITS_MAX: u64 = 200;
 const JOURNAL_BYTES: u64 = 4 << 20;
 /// Virtual time after which a wait is taken for a hang.
 pub const PATIENCE: Duration = Duration::from_secs(3600);
@@ -54,8 +100,14 @@ impl Run {
             world,
             random: Mutex::new(chance::generator(seed, "run")),
             images: Mutex::default(),
+            older: Mutex::default(),
+            behind: Mutex::default(),
+            whole: Mutex::default(),
             failure: Mutex::default(),
             answered: Mutex::default(),
+            end: Mutex::default(),
+            was_killed_in_commit: Mutex::default(),
+            ended: Mutex::default(),
         }
     }
 
@@ -84,10 +136,75 @@ impl Run {
         matches!(self.plan.trouble, Trouble::Exceeded | Trouble::Full)
     }
 
+    /// Reading may fail: too many disks are away, or were struck.
+    pub fn may_not_read(&self) -> bool {
+        self.plan.trouble == Trouble::Exceeded || self.is_beyond()
+    }
+
     /// Closing waits 45 s for the last table, which a disk that takes seconds for each step does not get done, nor two that
     /// hang one after the other: it stays in the journal.
     pub fn may_be_late(&self) -> bool {
         self.may_refuse() || matches!(self.plan.trouble, Trouble::Time) || self.plan.hangs
+    }
+
+    // ---- the end of a life ------------------------------------------------------------------
+
+    /// When this life ends, unless it ends well: after some change of a disk; right after an answer, which is when one that was given
+    /// too early is found out; or by a kill in the middle of a commit of the journal, after which power is soon cut as well.
+    pub fn choose_end(&self, changes_max: u64) {
+        if std::mem::take(&mut *self.was_killed_in_commit.lock()) && !self.one_in(4) {
+            return self.world.cut_power_after(self.draw(|random| random.random_range(1..4)));
+        }
+        match self.draw(|random| random.random_range(0..16)) {
+            0..3 => self.set_end(End::Answer(self.draw(|random| cut_point(random, self.answers_max())))),
+            3..8 if self.plan.kind == Kind::Volume => {
+                self.set_end(End::Done(KINDS[self.draw(|random| random.random_range(0..KINDS.len()))]))
+            }
+            8..11 => {
+                *self.was_killed_in_commit.lock() = true;
+                self.world.kill_at_commit(self.draw(|random| cut_point(random, COMMITS_MAX)));
+            }
+            _ => self.world.cut_after(Some(self.draw(|random| cut_point(random, changes_max)))),
+        }
+    }
+
+    fn set_end(&self, end: End<'static>) {
+        self.world.cut_after(None);
+        *self.end.lock() = Some(match end {
+            End::Answer(count) => End::Answer(*self.answered.lock() + count),
+            done => done,
+        });
+    }
+
+    fn answers_max(&self) -> u64 {
+        u64::from(self.plan.operations) * u64::from(self.plan.clients)
+    }
+
+    /// A client did something of this kind, and hears of it now.
+    pub fn done(&self, kind: &str) {
+        if *self.end.lock() == Some(End::Done(kind)) {
+            self.end_now();
+        }
+    }
+
+    /// A client has its answer.
+    pub fn answer(&self) {
+        let answered = {
+            let mut answered = self.answered.lock();
+            *answered += 1;
+            *answered
+        };
+        if *self.end.lock() == Some(End::Answer(answered)) {
+            self.end_now();
+        }
+    }
+
+    fn end_now(&self) {
+        *self.end.lock() = None;
+        match self.draw(|random| random.random_range(0..4)) {
+            0..3 => self.world.cut_now(),
+            _ => self.world.cut_after(Some(self.draw(|random| random.random_range(1..4)))),
+        }
     }
 
     /// An error that nobody expected; nothing if power was cut.
@@ -155,12 +272,60 @@ impl Run {
         if self.plan.trouble == Trouble::Exceeded && !(self.has_too_few() && self.one_in(2)) {
             self.plan.victims.iter().for_each(|disk| self.set_gone(*disk, false));
         }
+        if self.plan.trouble == Trouble::Journal {
+            return self.strike_journals();
+        }
         if self.plan.trouble != Trouble::Gone {
             return;
         }
         for &victim in &self.plan.victims {
             let is_gone = self.draw(|random| random.random());
             self.set_gone(victim, is_gone);
+        }
+    }
+
+    /// While the pool is closed somebody damages copies of the journal, takes disks away, and puts older states of others back.
+    fn strike_journals(&self) {
+        let disks = 0..self.plan.disks.len();
+        disks.clone().for_each(|disk| self.set_gone(disk, false));
+        let whole: Vec<Image> = disks.map(|disk| self.world.copy(disk)).collect();
+        let mut struck = self.behind.lock();
+        let behind = struck.clone();
+        for &victim in &self.plan.victims {
+            let older = {
+                let older = self.older.lock();
+                let states: Vec<&(usize, Image)> = older.iter().filter(|(disk, _)| *disk == victim).collect();
+                (!states.is_empty()).then(|| states[self.draw(|random| random.random_range(0..states.len()))].1.clone())
+            };
+            match (self.draw(|random| random.random_range(0..7)), older) {
+                (0, _) => self.world.damage_journal(victim, JournalDamage::Removed),
+                (1, _) => self.world.damage_journal(victim, JournalDamage::Emptied),
+                (2, _) => self.world.damage_journal(victim, JournalDamage::Zeroed),
+                (3, Some(image)) => self.world.put_back(victim, &image),
+                (4 | 5, _) => self.set_gone(victim, true),
+                _ => continue,
+            }
+            struck.insert(victim);
+        }
+        self.older.lock().extend(whole.iter().cloned().enumerate());
+        if struck.len() > usize::from(self.plan.layout.failures()) {
+            *self.whole.lock() = Some((whole, behind));
+        }
+    }
+
+    /// More disks were struck than the layout survives: the pool refuses, or has everything. What cannot be read is no lie.
+    pub fn is_beyond(&self) -> bool {
+        self.whole.lock().is_some()
+    }
+
+    /// All disks are as they were before somebody struck too many of them.
+    pub fn undo(&self) {
+        let Some((whole, behind)) = self.whole.lock().take() else { return };
+        *self.behind.lock() = behind;
+        self.images.lock().clear();
+        for (disk, image) in whole.iter().enumerate() {
+            self.world.put_back(disk, image);
+            self.world.set_health(disk, |health| *health = Health::default());
         }
     }
 
@@ -171,7 +336,12 @@ impl Run {
 
     /// Before disks leave again, those that came back are brought up to date.
     pub async fn catch_up(&self, pool: &Pool) -> Outcome<()> {
-        if self.plan.trouble == Trouble::Exceeded { self.powered(pool.repaired()).await } else { Ok(()) }
+        if matches!(self.plan.trouble, Trouble::Exceeded | Trouble::Journal) {
+            self.powered(pool.repaired()).await?;
+            let is_gone = |disk: &usize| self.images.lock().iter().any(|(other, _)| other == disk);
+            self.behind.lock().retain(is_gone);
+        }
+        Ok(())
     }
 
     /// A disk that goes is remembered as it was; one that comes is as it was then.
@@ -209,7 +379,7 @@ impl Run {
             chance::step_wall_clock(seconds);
             self.world.count(Fault::ClockStep);
         }
-        if self.plan.victims.is_empty() {
+        if self.plan.victims.is_empty() || trouble == Trouble::Journal {
             return;
         }
         let victim = self.draw(|random| self.plan.victims[random.random_range(0..self.plan.victims.len())]);

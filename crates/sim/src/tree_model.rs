@@ -1,4 +1,4 @@
-//! The model of a directory tree, and how a volume is compared with it.
+//! The model of a directory tree, and how a volume is compared with it. What files hold is kept beside it (`history.rs`).
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,11 @@ pub const TOP: u64 = 0;
 
 #[derive(Clone, Debug)]
 pub enum Body {
-    File(FileModel),
+    File,
     Directory(BTreeMap<String, u64>),
     Symlink(String),
+    /// A FIFO.
+    Special,
 }
 
 #[derive(Clone, Debug)]
@@ -53,11 +55,9 @@ impl Tree {
         }
     }
 
-    pub fn file(&mut self, number: u64) -> Option<&mut FileModel> {
-        match self.nodes.get_mut(&number).map(|node| &mut node.body) {
-            Some(Body::File(file)) => Some(file),
-            _ => None,
-        }
+    /// The number of the node that is added next.
+    pub fn next(&self) -> u64 {
+        self.next
     }
 
     pub fn ino(&self, number: u64) -> Option<Ino> {
@@ -69,7 +69,7 @@ impl Tree {
     }
 
     pub fn files(&self) -> Vec<u64> {
-        self.numbers(|body| matches!(body, Body::File(_)))
+        self.numbers(|body| matches!(body, Body::File))
     }
 
     fn numbers(&self, is_wanted: impl Fn(&Body) -> bool) -> Vec<u64> {
@@ -128,6 +128,21 @@ impl Tree {
         }
     }
 
+    /// Both names lead to what the other led to.
+    pub fn exchange(&mut self, from: (u64, &str), to: (u64, &str)) {
+        if let (Some(source), Some(target)) = (self.get(from.0, from.1), self.get(to.0, to.1)) {
+            self.link(from.0, from.1, target);
+            self.link(to.0, to.1, source);
+        }
+    }
+
+    /// A name leads to another file from now on.
+    pub fn relink(&mut self, directory: u64, name: &str, number: u64, kept: Option<u64>) {
+        let replaced = self.get(directory, name);
+        self.link(directory, name, number);
+        self.forget(replaced, kept);
+    }
+
     /// Whether `directory` is `above` or lies below it.
     pub fn is_within(&self, directory: u64, above: u64) -> bool {
         directory == above
@@ -138,15 +153,6 @@ impl Tree {
     pub fn drop_unlinked(&mut self) {
         let numbers: Vec<u64> = self.nodes.keys().copied().filter(|number| *number != TOP).collect();
         numbers.into_iter().for_each(|number| self.forget(Some(number), None));
-    }
-
-    /// Everything is durable.
-    pub fn committed(&mut self) {
-        self.files().into_iter().for_each(|number| {
-            if let Some(file) = self.file(number) {
-                file.committed();
-            }
-        });
     }
 }
 
@@ -165,6 +171,9 @@ enum FoundBody {
     Symlink(String),
     Other,
 }
+
+/// What files hold, by the number of their node.
+pub type Files = BTreeMap<u64, FileModel>;
 
 impl Found {
     /// Names and lengths of the files, for a trace.
@@ -230,13 +239,13 @@ pub async fn read_all(volume: &Volume, ino: Ino) -> Result<Vec<u8>, FsError> {
 }
 
 /// Judges what was found by what should be, from the top.
-pub fn compare(tree: &Tree, found: &Found) -> Result<(), String> {
+pub fn compare(tree: &Tree, files: &Files, found: &Found) -> Result<(), String> {
     let mut known = BTreeMap::new();
-    compare_node(tree, TOP, found, "", &mut known)
+    compare_node((tree, files), TOP, found, "", &mut known)
 }
 
 fn compare_node(
-    tree: &Tree,
+    (tree, files): (&Tree, &Files),
     number: u64,
     found: &Found,
     path: &str,
@@ -255,21 +264,23 @@ fn compare_node(
         return Err(format!("{path} has attributes {}, it should have {}", names(&found.xattrs), names(&node.xattrs)));
     }
     match (&node.body, &found.body) {
-        (Body::File(file), FoundBody::File(bytes)) => {
+        (Body::File, FoundBody::File(bytes)) => {
             let links = tree.links(number);
             if found.nlink as usize != links {
                 return Err(format!("{path} has {} links, it should have {links}", found.nlink));
             }
+            let Some(file) = files.get(&number) else { return Err(format!("{path}: the model has lost its bytes")) };
             file.judge(bytes).map_err(|why| format!("{path}: {why}"))
         }
         (Body::Symlink(target), FoundBody::Symlink(found)) if target == found => Ok(()),
+        (Body::Special, FoundBody::Other) => Ok(()),
         (Body::Directory(names), FoundBody::Directory(children)) => {
             if let Some(name) = children.keys().find(|name| !names.contains_key(*name)) {
                 return Err(format!("{path}/{name} should not be there"));
             }
             for (name, child) in names {
                 let Some(found) = children.get(name) else { return Err(format!("{path}/{name} is missing")) };
-                compare_node(tree, *child, found, &format!("{path}/{name}"), known)?;
+                compare_node((tree, files), *child, found, &format!("{path}/{name}"), known)?;
             }
             Ok(())
         }
@@ -278,16 +289,16 @@ fn compare_node(
 }
 
 /// What was found is how things are from now on.
-pub fn settle(tree: &mut Tree, number: u64, found: Found) {
+pub fn settle(tree: &mut Tree, files: &mut Files, number: u64, found: Found) {
     let Some(node) = tree.nodes.get_mut(&number) else { return };
     node.id = Some(found.id);
     match (&mut node.body, found.body) {
-        (Body::File(file), FoundBody::File(bytes)) => file.settle(bytes),
+        (Body::File, FoundBody::File(bytes)) => files.entry(number).or_default().settle(bytes),
         (Body::Directory(names), FoundBody::Directory(children)) => {
             let names = names.clone();
             for (name, child) in children {
                 if let Some(number) = names.get(&name) {
-                    settle(tree, *number, child);
+                    settle(tree, files, *number, child);
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! Schedules of files in a volume on a pool.
 //!
-//! Each client works in a directory of its own, one operation after the other; what they share is all that lies below: the
-//! journal, segments, the engine, the pool. An operation that was under way when power was cut has happened or has not.
+//! Each client works in a directory of its own: one task changes things, one operation after the other, and others commit them
+//! meanwhile. What clients share is all that lies below: the journal, segments, the engine, the pool. An operation that was
+//! under way when power was cut has happened or has not. In some lives the volume is relaxed (`sync=relaxed`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,24 +10,28 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use larder_pool::{Pool, PoolState};
 use larder_volume::{
-    Backing, Cred, FileId, FsError, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space, Volume,
-    WriteVerifier,
+    Backing, Cred, FileId, FsError, Ino, MemoryBudget, NameMatch, Properties, Registry, SetAttr, Space, SyncMode,
+    Volume, WriteVerifier,
 };
 use parking_lot::Mutex;
 use rand::Rng;
 
 use crate::disk::Plant;
-use crate::early::{EarlySegments, EarlyTrims};
-use crate::file_client::{Client, Model};
+use crate::early::{EarlyReceipts, EarlyStore, EarlyTrims};
+use crate::file_client::Client;
+use crate::front::{Answer, Front};
+use crate::history::Model;
 use crate::plan::{Trouble, cut_point};
 use crate::session::{Outcome, Run, Stop, text};
-use crate::tree_model::{Tree, compare, explore, settle};
+use crate::tree_model::{Tree, explore};
 use crate::turns::SimClock;
 
 const VOLUME: &str = "v";
 const MEMORY_BYTES: u64 = 32 << 20;
 /// What runs in the background after opening is done by then.
 const SETTLE: Duration = Duration::from_secs(2);
+/// Whatever was answered is durable after this time, asked for or not.
+const DURABLE_AFTER: Duration = Duration::from_secs(5);
 
 pub struct VolumeRun {
     run: Arc<Run>,
@@ -40,6 +45,8 @@ struct Open {
     pool: Arc<Pool>,
     registry: Registry,
     volume: Volume,
+    /// How the volume is to behave: with an answer planted that comes too early it may be opened as relaxed for that alone.
+    sync: SyncMode,
 }
 
 struct PoolSpace(Arc<Pool>);
@@ -65,14 +72,33 @@ impl VolumeRun {
         } else if life > 0 {
             run.trouble_at_start();
         }
+        if run.is_beyond() {
+            return self.beyond(life).await;
+        }
         let Some(open) = self.start(life, is_last).await? else { return Ok(()) };
         self.verify(&open, is_last).await?;
         if !is_last {
-            run.world.cut_after(Some(run.draw(|random| cut_point(random, 4000))));
+            run.choose_end(4000);
             run.catch_up(&open.pool).await?;
             self.work(&open).await?;
         }
         self.end(open, is_last).await
+    }
+
+    /// More is struck than the layout survives: it is refused, or everything is there. Then somebody puts all back as it was.
+    async fn beyond(&self, life: u32) -> Outcome<()> {
+        let run = &self.run;
+        let before: Vec<Model> = self.models.iter().map(|model| model.lock().clone()).collect();
+        if let Ok(pool) = run.open(life).await?
+            && let Ok(open) = run.powered(self.open_volume(Arc::new(pool))).await?
+        {
+            self.verify(&open, false).await?;
+        }
+        for (model, before) in self.models.iter().zip(before) {
+            *model.lock() = before;
+        }
+        run.undo();
+        Ok(())
     }
 
     async fn start(&self, life: u32, is_last: bool) -> Outcome<Option<Open>> {
@@ -98,10 +124,10 @@ impl VolumeRun {
     }
 
     async fn open_volume(&self, pool: Arc<Pool>) -> Result<Open, FsError> {
-        let (mut store, mut log) = (pool.store(), pool.log());
+        let (store, mut log) = (EarlyStore::over(pool.store(), self.run.world.planted()), pool.log());
         match self.run.world.planted() {
-            Some(Plant::EarlySegment) => store = Arc::new(EarlySegments::new(store)),
             Some(Plant::EarlyTrim) => log = Arc::new(EarlyTrims(log)),
+            Some(Plant::EarlyReceipt) => log = Arc::new(EarlyReceipts(log)),
             _ => {}
         }
         let space = Arc::new(PoolSpace(pool.clone()));
@@ -118,7 +144,29 @@ impl VolumeRun {
             self.make_directories(&volume).await?;
             *self.is_made.lock() = true;
         }
-        Ok(Open { pool, registry, volume })
+        let sync = if self.run.one_in(3) { SyncMode::Relaxed } else { SyncMode::Standard };
+        let is_relaxed = sync == SyncMode::Relaxed || self.early().is_some_and(Answer::needs_relaxed);
+        self.set_sync(&registry, if is_relaxed { SyncMode::Relaxed } else { SyncMode::Standard }).await?;
+        Ok(Open { pool, registry, volume, sync })
+    }
+
+    /// The answer that a test has given too early.
+    fn early(&self) -> Option<Answer> {
+        match self.run.world.planted() {
+            Some(Plant::Answer(answer)) => Some(answer),
+            _ => None,
+        }
+    }
+
+    async fn set_sync(&self, registry: &Registry, sync: SyncMode) -> Result<(), FsError> {
+        let volumes = registry.list().await?;
+        let properties = volumes.into_iter().find(|info| info.name == VOLUME).map(|info| info.properties);
+        match properties {
+            Some(properties) if properties.sync != sync => {
+                registry.set(VOLUME, Properties { sync, ..properties }).await.map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn properties(&self) -> Properties {
@@ -145,7 +193,9 @@ impl VolumeRun {
     async fn work(&self, open: &Open) -> Outcome<()> {
         let mut tasks: Vec<BoxFuture<'static, ()>> = Vec::new();
         for (number, model) in self.models.iter().enumerate() {
-            tasks.push(Box::pin(Client::new(self.run.clone(), model.clone(), open.volume.clone(), number).work()));
+            let front = Front::new(open.volume.clone(), self.early(), open.sync == SyncMode::Standard);
+            let is_relaxed = open.sync == SyncMode::Relaxed;
+            tasks.push(Box::pin(Client::new(self.run.clone(), model.clone(), front, is_relaxed, number).work()));
         }
         tasks.push(Box::pin(administer(self.run.clone(), open.pool.clone())));
         self.run.all(tasks).await?;
@@ -165,11 +215,12 @@ impl VolumeRun {
         match run.draw(|random| random.random_range(0..4)) {
             0 => Ok(()),
             1 => {
-                let closed = run.powered(open.registry.close()).await?;
+                let is_early = self.early() == Some(Answer::Close);
+                let closed = if is_early { Ok(()) } else { run.powered(open.registry.close()).await? };
                 if let Err(error) = closed {
                     return if run.may_be_late() { Ok(()) } else { Err(run.unexpected("closing the volume", error)) };
                 }
-                self.models.iter().for_each(|model| model.lock().tree.committed());
+                self.all_is_durable();
                 match run.powered(open.pool.close()).await? {
                     Err(error) if !run.may_refuse() => Err(run.unexpected("closing the pool", text(&error))),
                     _ => Ok(()),
@@ -199,7 +250,7 @@ impl VolumeRun {
         }
         self.verify(&open, true).await?;
         run.powered(open.registry.close()).await?.map_err(|error| run.unexpected("closing the volume", error))?;
-        self.models.iter().for_each(|model| model.lock().tree.committed());
+        self.all_is_durable();
         run.powered(open.pool.close()).await?.map_err(|error| run.unexpected("closing", text(&error)))?;
         drop(open);
         if !is_whole {
@@ -215,17 +266,30 @@ impl VolumeRun {
 
     // ---- judging ----------------------------------------------------------------------------
 
+    fn all_is_durable(&self) {
+        for model in &self.models {
+            let mut model = model.lock();
+            let promise = model.promise();
+            model.keep(&promise);
+        }
+    }
+
     async fn verify(&self, open: &Open, is_strict: bool) -> Outcome<()> {
         let run = &self.run;
         let verifier = open.volume.verifier();
         if self.verifier.lock().replace(verifier) == Some(verifier) && !is_strict {
             return Err(Stop::Failed("the write verifier is that of an earlier life".to_owned()));
         }
+        if run.plan.trouble == Trouble::None {
+            let time = run.ended.lock().saturating_sub(DURABLE_AFTER);
+            self.models.iter().for_each(|model| model.lock().keep_all_before(time));
+        }
+        let may_fail = !is_strict && (run.may_refuse() || run.is_beyond());
         let mut unlinked = Vec::new();
         for (number, model) in self.models.iter().enumerate() {
-            match self.verify_client(open, number, model).await {
-                Err(_) if run.world.has_power() && run.may_refuse() && !is_strict => return Ok(()),
-                other => unlinked.extend(other?),
+            match self.verify_client(open, number, model, may_fail).await? {
+                Some(gone) => unlinked.extend(gone),
+                None => return Ok(()),
             }
         }
         run.powered(tokio::time::sleep(SETTLE)).await?;
@@ -236,38 +300,34 @@ impl VolumeRun {
         }
         let report = match run.powered(open.registry.check(VOLUME, true)).await? {
             Ok(report) => report,
-            Err(_) if run.may_refuse() && !is_strict => return Ok(()),
+            Err(_) if may_fail => return Ok(()),
             Err(error) => return Err(run.unexpected("check", error)),
         };
         match report.problems.first() {
-            Some(problem) if is_strict || !run.may_refuse() => {
+            Some(problem) if !may_fail => {
                 Err(Stop::Failed(format!("check found {} problems: {problem}", report.problems.len())))
             }
             _ => Ok(()),
         }
     }
 
-    /// What a client left; returns the inodes that must be gone before long.
-    async fn verify_client(&self, open: &Open, number: usize, model: &Arc<Mutex<Model>>) -> Outcome<Vec<FileId>> {
+    /// What a client left; returns the inodes that must be gone before long, and nothing where it may be that it cannot be read.
+    async fn verify_client(
+        &self,
+        open: &Open,
+        number: usize,
+        model: &Arc<Mutex<Model>>,
+        may_fail: bool,
+    ) -> Outcome<Option<Vec<FileId>>> {
         let run = &self.run;
-        let Some(top) = model.lock().tree.ino(crate::tree_model::TOP) else { return Ok(Vec::new()) };
-        let found = run.powered(explore(&open.volume, top)).await?;
-        let found = found.map_err(|error| run.unexpected(&format!("reading c{number}"), error))?;
-        let mut model = model.lock();
-        let Model { tree, after, unlinked } = &mut *model;
-        let before = compare(tree, &found);
-        match (before, after.take()) {
-            (Ok(()), _) => {}
-            (Err(_), Some(after)) if compare(&after, &found).is_ok() => *tree = after,
-            (Err(why), after) => {
-                let also = after.and_then(|after| compare(&after, &found).err()).map(|why| format!("; or {why}"));
-                return Err(Stop::Failed(format!("c{number}{why}{}", also.unwrap_or_default())));
-            }
-        }
-        tree.drop_unlinked();
+        let Some(top) = model.lock().top() else { return Ok(Some(Vec::new())) };
+        let found = match run.powered(explore(&open.volume, top)).await? {
+            Ok(found) => found,
+            Err(_) if may_fail => return Ok(None),
+            Err(error) => return Err(run.unexpected(&format!("reading c{number}"), error)),
+        };
         run.world.note(|| format!("found of client{number}: {}", found.outline()));
-        settle(tree, crate::tree_model::TOP, found);
-        Ok(std::mem::take(unlinked))
+        model.lock().settle(found).map(Some).map_err(|why| Stop::Failed(format!("c{number}{why}")))
     }
 }
 

@@ -8,7 +8,7 @@ use larder_sim::many::{self, Until};
 use larder_sim::plan::Kind;
 use larder_sim::schedule::{self, Options};
 
-/// Half of the processors: the other test of this kind has the rest.
+/// The tests of this kind run beside each other.
 const THREADS: usize = 1;
 
 fn is_good(kind: Kind, first: u64, schedules: u64) {
@@ -70,7 +70,7 @@ fn a_seed_replays_exactly() {
 /// Whether one of the first schedules fails because of the bug.
 fn is_found(plant: Plant, name: &str) {
     let kind = match plant {
-        Plant::EarlySegment | Plant::EarlyTrim => Kind::Volume,
+        Plant::EarlySegment | Plant::EarlyTrim | Plant::EarlyReceipt | Plant::Answer(_) => Kind::Volume,
         _ => Kind::Pool,
     };
     let options = Options { kind: Some(kind), plant: Some(plant), ..Options::default() };
@@ -84,7 +84,12 @@ fn is_found(plant: Plant, name: &str) {
 
 #[test]
 fn planted_bugs_are_found() {
-    for (plant, name) in Plant::ALL {
-        is_found(plant, name);
-    }
+    Plant::all()
+        .filter(|(plant, _)| !matches!(plant, Plant::Answer(_)))
+        .for_each(|(plant, name)| is_found(plant, name));
+}
+
+#[test]
+fn answers_of_a_volume_that_come_too_early_are_found() {
+    Plant::all().filter(|(plant, _)| matches!(plant, Plant::Answer(_))).for_each(|(plant, name)| is_found(plant, name));
 }

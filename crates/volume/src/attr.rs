@@ -37,7 +37,7 @@ impl Volume {
             None => set_without_size(state, cred, &inode, &set)?,
         };
         state.send(|| Event::Attr { origin: self.origin, ino });
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok(changed)
     }
 

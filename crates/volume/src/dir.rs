@@ -73,13 +73,34 @@ impl Volume {
 
     /// Entries after `cookie` (0 = from the start), at most `max`; needs read permission.
     pub async fn readdir(&self, cred: &Cred, dir: Ino, cookie: u64, max: usize, with_attrs: bool) -> FsResult<Listing> {
+        self.readdir_before(cred, dir, cookie, u64::MAX, max, with_attrs).await
+    }
+
+    /// As [`Volume::readdir`], entries before the cookie `end` only. A door takes `end` from the first page
+    /// ([`Listing::end`]), so that a listing by somebody who adds entries while listing ends.
+    pub async fn readdir_before(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        cookie: u64,
+        end: u64,
+        max: usize,
+        with_attrs: bool,
+    ) -> FsResult<Listing> {
         let state = &*self.state;
         let dir = state.directory(dir).await?;
         access::require(&current(&dir)?, cred, ACCESS_READ)?;
         let max = max.clamp(1, PAGE_ENTRIES_MAX);
         let first = cookie.saturating_add(1).max(keys::FIRST_COOKIE);
-        let (_, to) = keys::range_of(keys::tag::COOKIE, dir.id.ino);
-        let pairs = if dir.core.lock().entries == 0 || cookie == u64::MAX {
+        let (is_empty, next_cookie) = {
+            let core = dir.core.lock();
+            (core.entries == 0, core.next_cookie)
+        };
+        let to = match end {
+            u64::MAX => keys::range_of(keys::tag::COOKIE, dir.id.ino).1,
+            end => keys::cookie_key(dir.id.ino, end),
+        };
+        let pairs = if is_empty || cookie == u64::MAX || first >= end {
             Vec::new()
         } else {
             state.meta.scan(&keys::cookie_key(dir.id.ino, first), &to, max + 1).await?
@@ -92,7 +113,7 @@ impl Volume {
             state.fill_attrs(&mut entries).await?;
         }
         state.touch_atime(&dir);
-        Ok(Listing { entries, eof, dir: current(&dir)? })
+        Ok(Listing { entries, eof, end: next_cookie, dir: current(&dir)? })
     }
 }
 

@@ -150,7 +150,7 @@ impl Volume {
         };
         let (changed, ticket) = state.data.allocate(&inode, offset, len, mode, update).await?;
         state.send(|| Event::Data { origin: self.origin, ino, offset, len });
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok(changed)
     }
 

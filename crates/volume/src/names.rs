@@ -98,10 +98,16 @@ pub(crate) fn add_entry(
     id: Ino,
     kind: FileKind,
 ) -> Entry {
-    let entry = Entry { ino: id, kind, cookie: core.next_cookie };
+    let cookie = core.next_cookie;
+    core.next_cookie += 1;
+    add_entry_at(batch, dir, core, name, Entry { ino: id, kind, cookie })
+}
+
+/// As [`add_entry`], at a cookie that an entry had which the same batch drops: a listing under way finds neither
+/// both of them nor none.
+pub(crate) fn add_entry_at(batch: &mut Batch, dir: Ino, core: &mut InodeCore, name: &[u8], entry: Entry) -> Entry {
     let folded = keys::fold(name);
     core.learn(name, &folded);
-    core.next_cookie += 1;
     core.entries += 1;
     core.attr.size = directory_size(core.entries);
     put_entry(batch, dir, name, entry);

@@ -69,16 +69,15 @@ impl Volume {
         let attr = self.lookup(cred, dir, name, NameMatch::Exact).await?;
         let inode = self.state.inode(attr.id.ino).await?;
         match (mode, attr.kind) {
-            (CreateMode::Exclusive(wanted), FileKind::File) if inode.core.lock().verifier == Some(wanted) => {
-                // The create that the client did not hear of must be as durable as if it had (M3).
-                let ticket = inode.core.lock().ticket;
-                self.state.settle(ticket).await?;
-            }
+            (CreateMode::Exclusive(wanted), FileKind::File) if inode.core.lock().verifier == Some(wanted) => {}
             (CreateMode::Exclusive(_), _) => return Err(FsError::Exists),
             (_, FileKind::Directory) => return Err(FsError::IsDirectory),
             (_, FileKind::File) => {}
             _ => return Err(FsError::Exists),
         }
+        // "It exists" promises as much as "it was made": the create that the client did not hear of, or that of a door
+        // with ordered answers, must be durable (M3).
+        self.settle_newest(&inode).await?;
         let attr = match (mode, set.size) {
             (CreateMode::Unchecked, Some(size)) if attr.size != size => {
                 self.setattr(cred, attr.id.ino, SetAttr { size: Some(size), ..SetAttr::default() }).await?.after
@@ -202,7 +201,7 @@ impl Volume {
         drop(namespace);
         let event = || Event::Added { origin: self.origin, dir: dir.id.ino, name: Bytes::copy_from_slice(name), kind };
         state.send(event);
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -268,7 +267,7 @@ impl Volume {
         let name = || Bytes::copy_from_slice(name);
         state.send(|| Event::Added { origin: self.origin, dir: dir.id.ino, name: name(), kind: attr.kind });
         state.send(|| Event::Attr { origin: self.origin, ino });
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -284,6 +283,8 @@ impl Volume {
         access::require(&parent, cred, ACCESS_EXECUTE)?;
         let old = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
         if old.ino == ino {
+            drop(namespace);
+            self.settle_newest(&inode).await?;
             let attr = inode.core.lock().attr;
             return Ok((attr, Changed { before: pre(&parent), after: parent }));
         }
@@ -321,7 +322,7 @@ impl Volume {
         let name = || Bytes::copy_from_slice(name);
         state.send(|| Event::Added { origin: self.origin, dir: dir.id.ino, name: name(), kind: attr.kind });
         state.send(|| Event::Attr { origin: self.origin, ino });
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -362,7 +363,7 @@ impl Volume {
         state.bury(&inode, fate);
         drop(namespace);
         self.send_removed(dir.id.ino, name, &attr);
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -424,7 +425,7 @@ impl Volume {
             state.bury(&victim, fate);
             drop(locks);
             self.send_removed(dir.id.ino, name, &attr);
-            state.settle(ticket).await?;
+            self.settle(ticket).await?;
             return Ok(changed);
         }
     }

@@ -174,7 +174,7 @@ impl Registry {
             })
             .await?;
         }
-        let volume = Volume { state, origin: 0 };
+        let volume = Volume { state, origin: 0, answers: crate::volume::Answers::Durable };
         open.insert(entry.info.id, volume.clone());
         Ok(volume)
     }
@@ -190,6 +190,16 @@ impl Registry {
 
     pub(crate) fn store(&self) -> &dyn ObjectStore {
         &*self.backing.store
+    }
+
+    /// To be called once a minute: what nobody has used for minutes is no longer kept in memory. Returns the bytes.
+    pub fn give_back_memory(&self) -> u64 {
+        self.memory.give_back()
+    }
+
+    /// Others need memory now: nothing that can be read again is kept. Returns the bytes.
+    pub fn give_all_memory_back(&self) -> u64 {
+        self.memory.give_all_back()
     }
 
     pub(crate) fn memory(&self) -> &Memory {

@@ -12,7 +12,7 @@ use crate::access::{self, touch_ctime, touch_mtime};
 use crate::inode::Inode;
 use crate::keys::Entry;
 use crate::meta::{Batch, Ticket};
-use crate::names::{add_entry, check_name, drop_entry, is_dots, put_entry};
+use crate::names::{add_entry, add_entry_at, check_name, drop_entry, is_dots, put_entry};
 use crate::namespace::{Fate, live, lock_namespaces, unlinked};
 use crate::state::{Cores, State, pre};
 use crate::types::*;
@@ -111,7 +111,13 @@ impl Volume {
             return Err(FsError::Invalid("a directory cannot move into itself"));
         }
         let (changes, ticket) = match &target {
-            Some(target) if target.entry.ino == source.entry.ino => return Ok(Some(unchanged(from, to))),
+            Some(target) if target.entry.ino == source.entry.ino => {
+                // Both names may be younger than what is durable.
+                drop(locks);
+                self.settle_newest(&from.dir).await?;
+                self.settle_newest(&to.dir).await?;
+                return Ok(Some(unchanged(from, to)));
+            }
             Some(target) if mode == RenameMode::Exchange => self.exchange(cred, from, to, &source, target)?,
             target => self.replace(cred, from, to, &source, target.as_ref())?,
         };
@@ -131,7 +137,7 @@ impl Volume {
         for found in std::iter::once(&source).chain(&target) {
             state.send(|| Event::Attr { origin: self.origin, ino: found.entry.ino });
         }
-        state.settle(ticket).await?;
+        self.settle(ticket).await?;
         Ok(Some(changes))
     }
 
@@ -172,7 +178,17 @@ impl Volume {
                 parent.attr.nlink = parent.attr.nlink.saturating_sub(1);
             }
         }
-        let entry = add_entry(&mut batch, to_ino, cores.of(&to.dir), to.name, source.entry.ino, source.entry.kind);
+        // The target's place in listings, or else the source's: a name that exists throughout is listed throughout, and
+        // a file renamed behind a listing is not listed again.
+        let cookie = target.map(|target| target.entry.cookie).or((!crosses).then_some(source.entry.cookie));
+        let (ino, kind) = (source.entry.ino, source.entry.kind);
+        let entry = match cookie {
+            Some(cookie) => {
+                let entry = Entry { ino, kind, cookie };
+                add_entry_at(&mut batch, to_ino, cores.of(&to.dir), to.name, entry)
+            }
+            None => add_entry(&mut batch, to_ino, cores.of(&to.dir), to.name, ino, kind),
+        };
         if source.is_dir() && crosses {
             let old = cores.of(&from.dir);
             old.attr.nlink = old.attr.nlink.saturating_sub(1);

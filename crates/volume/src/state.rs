@@ -306,6 +306,11 @@ impl State {
         self.data.writable((total, available)).min(later)
     }
 
+    pub(crate) fn contents(&self) -> Contents {
+        let usage = self.meta.usage();
+        Contents { data_bytes: self.used_bytes(), stored_bytes: usage.stored_bytes.max(0) as u64 }
+    }
+
     pub(crate) fn statfs(&self) -> StatFs {
         let (total, available) = self.space.space();
         let writable = self.writable((total, available));

@@ -109,7 +109,7 @@ impl InodeTable {
         loop {
             let removals = self.shard(ino).lock().removals;
             let Some(value) = self.meta.get(&keys::inode_key(ino)).await? else { return Err(FsError::Stale) };
-            let core = keys::decode_inode(ino, &value)?;
+            let core = self.stored(ino, &value)?;
             let mut shard = self.shard(ino).lock();
             if let Some(inode) = shard.map.get(&ino.0) {
                 return Ok(Arc::clone(inode));
@@ -129,7 +129,7 @@ impl InodeTable {
             let page = self.meta.scan(&from, &to, PREFETCH_PAGE).await?;
             for (key, value) in &page {
                 let ino = keys::ino_of(key)?;
-                let core = keys::decode_inode(ino, value)?;
+                let core = self.stored(ino, value)?;
                 let mut shard = self.shard(ino).lock();
                 let Some(seen) = removals.get_mut(ino.0 as usize % SHARDS) else { continue };
                 // What moved meanwhile (T1) is left to `load`; of the removals below we know what they removed.
@@ -146,6 +146,13 @@ impl InodeTable {
                 _ => return Ok(()),
             }
         }
+    }
+
+    /// An inode as the engine has it. Its record may come from a batch that is not durable yet (an inode that was cached, changed and
+    /// evicted): whoever commits the inode waits for that batch, which is not newer than the newest.
+    fn stored(&self, ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
+        let ticket = self.meta.newest();
+        Ok(InodeCore { ticket, ..keys::decode_inode(ino, value)? })
     }
 
     /// A new inode, before its record is submitted.
@@ -326,9 +333,10 @@ mod tests {
         let mut batch = crate::meta::Batch::default();
         let (key, value) = keys::encode_inode(Ino(3), &core(3));
         batch.put(key, value);
-        meta.submit(batch).unwrap();
+        let ticket = meta.submit(batch).unwrap();
         let (one, other) = (table.load(Ino(3)).await.unwrap(), table.load(Ino(3)).await.unwrap());
         assert!(Arc::ptr_eq(&one, &other));
+        assert!(one.core.lock().ticket >= ticket, "a commit waits for the batch that its record came with");
         table.remove(Ino(1));
         assert!(table.load(Ino(1)).await.is_err());
     }

@@ -219,8 +219,20 @@ pub struct DirEntry {
 pub struct Listing {
     pub entries: Vec<DirEntry>,
     pub eof: bool,
+    /// Entries made from now on lie at this cookie and behind: a listing that ends before it ends
+    /// ([`crate::Volume::readdir_before`]).
+    pub end: u64,
     /// The directory itself, after.
     pub dir: Attr,
+}
+
+/// What the files of a volume hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// Bytes of data, holes left out; what the quota counts.
+    pub data_bytes: u64,
+    /// What records of them take up in segments, compressed, before redundancy.
+    pub stored_bytes: u64,
 }
 
 /// Truth about room, in bytes and inodes, within the volume's quota if it has one.

@@ -8,6 +8,7 @@ use object_store::ObjectStore;
 use tokio::sync::broadcast;
 
 use crate::inode::Inode;
+use crate::meta::Ticket;
 use crate::state::State;
 use crate::types::*;
 
@@ -107,12 +108,41 @@ pub struct CheckReport {
 pub struct Volume {
     pub(crate) state: Arc<State>,
     pub(crate) origin: u32,
+    pub(crate) answers: Answers,
+}
+
+/// When an operation that changes names or attributes returns. `commit`, `sync` and stable writes always wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// When the change is durable: the contract of NFS and SMB. A volume that is `relaxed` overrides it.
+    Durable,
+    /// When the change is visible and has its place in the order of changes: the contract of a local filesystem.
+    Ordered,
 }
 
 impl Volume {
     /// The same volume with another origin tag in the events that its operations send.
     pub fn with_origin(&self, origin: u32) -> Volume {
-        Volume { state: Arc::clone(&self.state), origin }
+        Volume { state: Arc::clone(&self.state), origin, answers: self.answers }
+    }
+
+    /// The same volume with other answers.
+    pub fn with_answers(&self, answers: Answers) -> Volume {
+        Volume { state: Arc::clone(&self.state), origin: self.origin, answers }
+    }
+
+    /// The wait before an answer (M3).
+    pub(crate) async fn settle(&self, ticket: Ticket) -> FsResult<()> {
+        match self.answers {
+            Answers::Durable => self.state.settle(ticket).await,
+            Answers::Ordered => Ok(()),
+        }
+    }
+
+    /// The wait before an answer that changes nothing, and says of an inode what another's change made of it (M3).
+    pub(crate) async fn settle_newest(&self, inode: &Inode) -> FsResult<()> {
+        let ticket = inode.core.lock().ticket;
+        self.settle(ticket).await
     }
 
     pub fn origin(&self) -> u32 {
@@ -133,6 +163,10 @@ impl Volume {
 
     pub fn statfs(&self) -> StatFs {
         self.state.statfs()
+    }
+
+    pub fn contents(&self) -> Contents {
+        self.state.contents()
     }
 
     /// Everything acknowledged or not so far becomes durable.

@@ -18,7 +18,9 @@ use tokio::sync::{broadcast, watch};
 use crate::types::Event;
 use crate::volume::Volume;
 
-const WAIT_MAX: Duration = Duration::from_millis(50);
+/// A mount that is alive needs microseconds, and on a busy machine as long as its thread waits for a core. One that has not
+/// answered after this time hangs.
+const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Where events go, and who is waited for.
 pub(crate) struct Events {
@@ -102,7 +104,7 @@ impl Volume {
         self.state.events.witness()
     }
 
-    /// Waits, 50 ms at most, until the caches that witness changes know of all that were made before. For servers, between
+    /// Waits, a few seconds at most, until the caches that witness changes know of all that were made before. For servers, between
     /// a change and its answer.
     pub async fn told(&self) {
         self.state.events.told().await;

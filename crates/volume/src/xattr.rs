@@ -122,7 +122,7 @@ impl Volume {
         let ticket = self.change_xattr(&inode, batch, i64::from(!exists))?;
         drop(guard);
         state.send(|| Event::Attr { origin: self.origin, ino });
-        state.settle(ticket).await
+        self.settle(ticket).await
     }
 
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
@@ -140,7 +140,7 @@ impl Volume {
         let ticket = self.change_xattr(&inode, batch, -1)?;
         drop(guard);
         state.send(|| Event::Attr { origin: self.origin, ino });
-        state.settle(ticket).await
+        self.settle(ticket).await
     }
 
     fn change_xattr(&self, inode: &Arc<Inode>, batch: Batch, added: i64) -> FsResult<crate::meta::Ticket> {

@@ -137,6 +137,14 @@ impl AuthPolicy {
         self.record_failure_at(user, addr, Instant::now());
     }
 
+    /// Failed logons that are counted against `addr`.
+    pub fn failures_of(&self, addr: IpAddr) -> u32 {
+        let now = Instant::now();
+        let failures = self.lock_failures();
+        let counted = failures.get(&addr_key(addr));
+        counted.filter(|f| now.duration_since(f.last) < self.settings.lockout).map_or(0, |f| f.count)
+    }
+
     /// [`AuthPolicy::record_failure`] at `now`.
     fn record_failure_at(&self, user: &str, addr: Option<IpAddr>, now: Instant) {
         if self.settings.max_logon_failures == 0 {

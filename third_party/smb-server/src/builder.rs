@@ -288,6 +288,7 @@ pub struct SmbServerBuilder {
     max_write_size: u32,
     server_guid: Option<Uuid>,
     limits: Limits,
+    observer: Option<crate::admission::AdmissionObserver>,
     auth: crate::auth_policy::AuthSettings,
     max_opens_per_connection: usize,
     max_locks_per_open: usize,
@@ -314,6 +315,7 @@ impl SmbServerBuilder {
             max_write_size: 1024 * 1024,
             server_guid: None,
             limits: Limits::default(),
+            observer: None,
             auth: crate::auth_policy::AuthSettings::default(),
             max_opens_per_connection: crate::files::DEFAULT_MAX_OPENS_PER_CONNECTION,
             max_locks_per_open: crate::files::DEFAULT_MAX_LOCKS_PER_OPEN,
@@ -440,6 +442,19 @@ impl SmbServerBuilder {
     /// the limit is closed straight away. Defaults to 1024.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.limits.max_connections = connections;
+        self
+    }
+
+    /// Most connections of one address that have not logged on yet. One
+    /// beyond them is closed straight away. Defaults to 256.
+    pub fn max_unauthenticated_per_address(mut self, connections: usize) -> Self {
+        self.limits.max_unauthenticated_per_address = connections;
+        self
+    }
+
+    /// Tells `observer` of logons and refusals.
+    pub fn on_admission(mut self, observer: crate::admission::AdmissionObserver) -> Self {
+        self.observer = Some(observer);
         self
     }
 
@@ -661,7 +676,8 @@ impl SmbServerBuilder {
         };
 
         let state = ServerState::new(cfg, users, share_bindings);
-        let state = state.with_auth(self.auth);
+        let mut state = state.with_auth(self.auth);
+        state.observer = self.observer;
         state
             .max_opens_per_connection
             .store(self.max_opens_per_connection, Ordering::Relaxed);

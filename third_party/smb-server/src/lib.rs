@@ -312,6 +312,7 @@ SmbServer::builder()
 //! compiling.
 
 mod access_mask;
+mod admission;
 mod auth_policy;
 mod backend;
 mod builder;
@@ -346,6 +347,7 @@ mod tests {
 mod utils;
 mod wildcard;
 
+pub use admission::{Admission, AdmissionObserver};
 pub use backend::{
     BackendCapabilities, DirChange, DirChangeKind, DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle,
     OpenAction, OpenIntent, OpenOptions, ShareBackend, VolumeInfo,

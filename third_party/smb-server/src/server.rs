@@ -315,6 +315,10 @@ pub struct ServerState {
     pub shutting_down: Arc<AtomicBool>,
     /// Signing policy, session and tree limits, and the logon throttle.
     pub auth: crate::auth_policy::AuthPolicy,
+    /// Is told of logons and refusals.
+    pub observer: Option<crate::admission::AdmissionObserver>,
+    /// Connections without a session.
+    pub strangers: Arc<crate::admission::Strangers>,
 
     /// Opens one connection may hold at once. CREATE past it fails with
     /// STATUS_INSUFFICIENT_RESOURCES.
@@ -329,6 +333,13 @@ pub struct ServerState {
 }
 
 impl ServerState {
+    /// Tells whoever wants to know what happened at the door.
+    pub(crate) fn observe(&self, address: std::net::IpAddr, what: crate::admission::Admission<'_>) {
+        if let Some(observer) = &self.observer {
+            observer(address, what);
+        }
+    }
+
     pub fn new(config: ServerConfig, users: ServerUsers, shares: Vec<Arc<ShareBindings>>) -> Self {
         let durable = Arc::new(DurableTable::new(
             config.limits.durable_handle_timeout,
@@ -342,6 +353,8 @@ impl ServerState {
             shutdown: Arc::new(Notify::new()),
             shutting_down: Arc::new(AtomicBool::new(false)),
             auth: crate::auth_policy::AuthPolicy::default(),
+            observer: None,
+            strangers: Arc::default(),
             max_opens_per_connection: std::sync::atomic::AtomicUsize::new(
                 crate::files::DEFAULT_MAX_OPENS_PER_CONNECTION,
             ),
@@ -823,6 +836,12 @@ impl SmbServer {
                                     drop(stream);
                                     continue;
                                 };
+                                let most = limits.max_unauthenticated_per_address;
+                                let Some(stranger) = state.strangers.admit(peer.ip(), most) else {
+                                    state.observe(peer.ip(), crate::admission::Admission::TooManyConnections);
+                                    drop(stream);
+                                    continue;
+                                };
                                 if at_capacity {
                                     info!("below the connection limit again");
                                     at_capacity = false;
@@ -832,7 +851,7 @@ impl SmbServer {
                                 let span = info_span!("conn", peer = %peer);
                                 connections.spawn(async move {
                                     let _slot = slot;
-                                    if let Err(e) = connection_loop(stream, peer, server_state).await {
+                                    if let Err(e) = connection_loop(stream, peer, stranger, server_state).await {
                                         error!(error = %e, "connection loop exited with error");
                                     }
                                 }.instrument(span));

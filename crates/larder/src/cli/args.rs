@@ -82,6 +82,11 @@ pub(crate) enum Command {
     Doctor(super::doctor::DoctorArgs),
     /// Counters of the running daemon, as Prometheus reads them
     Metrics,
+    /// The configuration file
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Make the running daemon read its configuration again
+    Reload,
 }
 
 #[derive(Debug, Args)]
@@ -121,9 +126,9 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) mount: Option<PathBuf>,
     /// Caches and unwritten data of all volumes together [default: a quarter of RAM]
-    #[arg(long, value_name = "SIZE", value_parser = config::parse_memory)]
+    #[arg(long, value_name = "SIZE", value_parser = config::parse_memory_here)]
     pub(crate) memory: Option<ByteSize>,
-    /// Import a pool that another machine did not export
+    /// Import a pool that another machine did not export; make one even where a disk should be mounted and is not
     #[arg(long)]
     pub(crate) force: bool,
     /// Also open a pool whose disks or journal copies have lost acknowledged changes: they are given up for good
@@ -165,6 +170,9 @@ pub(crate) enum PoolCommand {
         /// Only say what would be made: capacity and survivable failures
         #[arg(long)]
         dry_run: bool,
+        /// Even where a disk should be mounted and is not
+        #[arg(long)]
+        force: bool,
     },
     /// Health, errors and space of pools, and what to do about them
     Status {
@@ -204,6 +212,17 @@ pub(crate) enum PoolCommand {
         /// A pool's name, or the folders of its disks
         #[arg(required = true, value_name = "POOL|DIR")]
         words: Vec<String>,
+        /// Even if programs use a mount of it: they get errors from then on
+        #[arg(long)]
+        force: bool,
+    },
+    /// Delete a pool and everything in it
+    Destroy {
+        /// A pool's name
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
         /// Even if programs use a mount of it: they get errors from then on
         #[arg(long)]
         force: bool,
@@ -337,7 +356,7 @@ pub(crate) struct Properties {
     #[arg(long, value_parser = config::parse_compression)]
     pub(crate) compression: Option<String>,
     /// The most it may hold; none takes the limit away
-    #[arg(long, value_name = "SIZE", value_parser = config::parse_quota)]
+    #[arg(long, value_name = "SIZE", value_parser = config::parse_quota_wanted)]
     pub(crate) quota: Option<u64>,
     /// standard: changes are durable when answered; relaxed: within 5 s (fsync still waits) [default: standard]
     #[arg(long, value_parser = config::parse_sync)]
@@ -400,8 +419,9 @@ pub(crate) enum VolumeCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// POOL, VOLUME or POOL/VOLUME [default: all]
-    pub(crate) name: Option<String>,
+    /// POOL, VOLUME or POOL/VOLUME [default: all]; behind --disk also more disks
+    #[arg(value_name = "NAME|DIR")]
+    pub(crate) words: Vec<String>,
     /// Also read all data and verify its checksums
     #[arg(long, visible_alias = "data-too")]
     pub(crate) read_data: bool,
@@ -429,9 +449,10 @@ pub(crate) enum UserCommand {
     Add {
         #[arg(value_parser = user_parser)]
         name: String,
-        /// Owner of the files this user makes [default: whose the data folder is]
+        /// Owner of the files this user makes [default: a number that nobody else has]
         #[arg(long)]
         uid: Option<u32>,
+        /// Group of these files [default: the same number]
         #[arg(long)]
         gid: Option<u32>,
         /// Further groups
@@ -439,12 +460,18 @@ pub(crate) enum UserCommand {
         groups: Vec<u32>,
         #[arg(long, value_name = "FILE")]
         password_file: Option<PathBuf>,
+        /// Even as root (uid or group 0), or with a password that anybody guesses
+        #[arg(long)]
+        force: bool,
     },
     /// Set a user's password
     Passwd {
         name: String,
         #[arg(long, value_name = "FILE")]
         password_file: Option<PathBuf>,
+        /// Even a password that anybody guesses
+        #[arg(long)]
+        force: bool,
     },
     /// Users
     List,
@@ -454,8 +481,116 @@ pub(crate) enum UserCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShareCommand {
-    /// Shares and whether they are being served
+    /// Shares, who comes in by which door, and whether they are being served
     List,
+    /// Share a volume, or a folder of it
+    Add {
+        #[arg(value_parser = share_parser)]
+        name: String,
+        /// VOLUME or POOL/VOLUME [default: the only one]
+        #[arg(long)]
+        volume: Option<String>,
+        /// A folder of the volume, such as photos/2024; made when it is missing [default: all of the volume]
+        #[arg(long, value_name = "FOLDER")]
+        folder: Option<String>,
+        #[command(flatten)]
+        options: ShareOptions,
+    },
+    /// Change a share; what is not named stays
+    Set {
+        name: String,
+        /// Add a user to those who may use it [repeat for each]
+        #[arg(long = "add-user", value_name = "NAME", conflicts_with = "users")]
+        add_users: Vec<String>,
+        /// Take a user off its lists [repeat for each]
+        #[arg(long = "remove-user", value_name = "NAME", conflicts_with = "users")]
+        remove_users: Vec<String>,
+        #[command(flatten)]
+        options: ShareOptions,
+    },
+    /// Stop sharing; files stay
+    Remove { name: String },
+}
+
+/// What a share may say.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ShareOptions {
+    /// Who may read and write over SMB: names with commas between them, all, or none [default: all]
+    #[arg(long, value_name = "NAMES")]
+    pub(crate) users: Option<String>,
+    /// Who may only read over SMB: names with commas between them, or none
+    #[arg(long, value_name = "NAMES")]
+    pub(crate) read_only_users: Option<String>,
+    /// Everybody may change and delete what another made: all files belong to the share's owner
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) common: Option<bool>,
+    /// Anybody may use it over SMB, without a password
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) guest: Option<bool>,
+    /// Nobody may write
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) read_only: Option<bool>,
+    /// Export it over NFS [default: yes; for certain users only to networks that are named]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) nfs: Option<bool>,
+    /// Share it over SMB [default: yes]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) smb: Option<bool>,
+    /// Where NFS clients are believed who they are: ADDRESS, ADDRESS/PREFIX or private [repeat for each; default: private]
+    #[arg(long = "network", value_name = "NETWORK")]
+    pub(crate) networks: Vec<String>,
+    /// Whom NFS takes its callers for: root = root becomes the share's owner, all = everybody does, none
+    #[arg(long, value_enum)]
+    pub(crate) squash: Option<Squash>,
+    /// Refuse SMB clients that do not encrypt
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no, num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    pub(crate) encrypt: Option<bool>,
+}
+
+impl ShareOptions {
+    pub(crate) fn change(self) -> larder_api::ShareChange {
+        let names = |text: String| match text.as_str() {
+            "none" => Vec::new(),
+            list => list.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect(),
+        };
+        larder_api::ShareChange {
+            users: self.users.map(|text| match text.as_str() {
+                "all" => larder_api::ShareUsers::All,
+                _ => larder_api::ShareUsers::Listed(names(text)),
+            }),
+            read_only_users: self.read_only_users.map(names),
+            common: self.common,
+            guest: self.guest,
+            read_only: self.read_only,
+            nfs: self.nfs,
+            smb: self.smb,
+            networks: Some(self.networks).filter(|networks| !networks.is_empty()),
+            squash: self.squash.map(|squash| squash.word().to_owned()),
+            encrypt: self.encrypt,
+            ..larder_api::ShareChange::default()
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Is it valid, and does it say what is probably meant? Nothing is changed
+    Check {
+        /// The file [default: larder.toml in the data folder]
+        file: Option<PathBuf>,
+    },
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" | "true" | "on" => Ok(true),
+        "no" | "false" | "off" => Ok(false),
+        _ => Err("write yes or no".to_owned()),
+    }
+}
+
+fn share_parser(text: &str) -> Result<String, String> {
+    config::check_share_name(text).map(|()| text.to_owned())
 }
 
 fn name_parser(text: &str) -> Result<String, String> {

@@ -25,6 +25,7 @@ pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<(), Fai
                 words => pool_and_disks(words),
             };
             let disks = disks.iter().map(|disk| absolute(Path::new(disk))).collect::<Result<Vec<PathBuf>, _>>()?;
+            super::place::no_devices(&disks)?;
             make(global, pool, PoolChange::Add { disks, spare }, how).await
         }
         PoolCommand::Replace { words, how } => {
@@ -85,21 +86,21 @@ fn named(disk: &str) -> Result<String, Failure> {
 
 async fn make(global: &Global, pool: Option<String>, change: PoolChange, how: ChangeHow) -> Result<(), Failure> {
     let done = match target(global).await? {
-        Target::Daemon(client) => by_daemon(&client, pool, &change, how).await?,
-        Target::Config(config) => directly(&config, pool, &change, how).await?,
+        Target::Daemon(client) => by_daemon(&client, pool, &change, how, global.json).await?,
+        Target::Config(config) => directly(&config, pool, &change, how, global.json).await?,
     };
     global.out().answer(&done.plan, |plan| text(&change, plan, how, &done))
 }
 
 /// Disks that are to join are looked at beside those that stay.
-fn look_at(change: &PoolChange, members: impl Iterator<Item = PathBuf>) {
+fn look_at(change: &PoolChange, members: impl Iterator<Item = PathBuf>, json: bool) {
     let (joining, leaving) = match change {
         PoolChange::Add { disks, .. } => (disks.as_slice(), None),
         PoolChange::Replace { old, new } => (std::slice::from_ref(new), Some(Path::new(old))),
         _ => return,
     };
     let stays = |disk: &PathBuf| Some(disk.as_path()) != leaving && !joining.contains(disk);
-    super::disk::warn_of(joining, &members.filter(stays).collect::<Vec<_>>());
+    super::disk::warn_of(joining, &members.filter(stays).collect::<Vec<_>>(), json);
 }
 
 struct Made {
@@ -114,11 +115,12 @@ async fn by_daemon(
     pool: Option<String>,
     change: &PoolChange,
     how: ChangeHow,
+    json: bool,
 ) -> Result<Made, Failure> {
     let pools: Vec<PoolStatus> = client.get("/v1/pools").await?;
     let name = one_of(pool, pools.iter().map(|pool| pool.name.as_str()))?;
     let members = pools.iter().filter(|pool| pool.name == name).flat_map(|pool| &pool.disks);
-    look_at(change, members.map(|disk| disk.path.clone()));
+    look_at(change, members.map(|disk| disk.path.clone()), json);
     let request = PoolChangeRequest { change: change.clone(), dry_run: how.dry_run };
     let plan = client.post(&format!("/v1/pools/{name}/change"), &request).await?;
     if how.wait && !how.dry_run {
@@ -132,10 +134,16 @@ async fn by_daemon(
 }
 
 /// Without a daemon nobody else would move anything: this comes back when it is done.
-async fn directly(config: &Config, pool: Option<String>, change: &PoolChange, how: ChangeHow) -> Result<Made, Failure> {
+async fn directly(
+    config: &Config,
+    pool: Option<String>,
+    change: &PoolChange,
+    how: ChangeHow,
+    json: bool,
+) -> Result<Made, Failure> {
     let name = one_of(pool, config.pools.iter().map(|pool| pool.name.as_str()))?;
     let disks = config.pool(&name).map(|pool| pool.disks.clone()).unwrap_or_default();
-    look_at(change, disks.iter().cloned());
+    look_at(change, disks.iter().cloned(), json);
     let change = translate::change(change.clone())?;
     super::closing(super::direct(&disks).await?, async |storage| {
         let pool = storage.pool(Some(&name))?;

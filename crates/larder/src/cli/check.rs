@@ -1,22 +1,35 @@
 //! `larder check`
 
+use std::path::{Path, PathBuf};
+
 use larder_api::{CheckRequest, CheckResult, Failure};
 
 use super::args::{CheckArgs, Global};
-use super::{Backend, Outcome, closing};
+use super::{Backend, Outcome, closing, is_path};
 use crate::render;
 
-pub(super) async fn run(global: &Global, args: CheckArgs) -> Result<Outcome, Failure> {
+pub(super) async fn run(global: &Global, mut args: CheckArgs) -> Result<Outcome, Failure> {
+    let (more, names): (Vec<String>, Vec<String>) =
+        args.words.iter().cloned().partition(|word| !args.disks.disks.is_empty() && is_folder(word));
+    args.disks.disks.extend(more.iter().map(PathBuf::from));
+    let name = match names.as_slice() {
+        [] => None,
+        [name] => Some(name.as_str()),
+        [_, other, ..] => {
+            return Err(Failure::invalid(format!("'{other}': one pool or volume at a time"))
+                .action("leave the names out to check all; disks follow --disk"));
+        }
+    };
     let results: Vec<CheckResult> = match Backend::of(global, &args.disks).await? {
         Backend::Daemon(client) => {
             let pools: Vec<larder_api::PoolListed> = client.get("/v1/pools/list").await?;
-            let request = request(args.name.as_deref(), |name| pools.iter().any(|p| p.name == name), args.read_data);
+            let request = request(name, |name| pools.iter().any(|p| p.name == name), args.read_data);
             client.post("/v1/check", &request).await?
         }
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
                 let is_pool = |name: &str| storage.pool(Some(name)).is_ok();
-                let request = request(args.name.as_deref(), is_pool, args.read_data);
+                let request = request(name, is_pool, args.read_data);
                 storage.check(request.pool.as_deref(), request.volume.as_deref(), request.read_data).await
             })
             .await?
@@ -25,6 +38,10 @@ pub(super) async fn run(global: &Global, args: CheckArgs) -> Result<Outcome, Fai
     global.out().answer(&results, |results| render::check_results(results))?;
     let clean = results.iter().all(|r| r.problems.is_empty());
     Ok(if clean { Outcome::Done } else { Outcome::Problems })
+}
+
+fn is_folder(word: &str) -> bool {
+    is_path(word) && Path::new(word).is_dir() || Path::new(word).is_absolute()
 }
 
 /// A single word is a pool if there is one of that name, a volume otherwise.

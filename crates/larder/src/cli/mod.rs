@@ -14,13 +14,16 @@ pub(crate) mod args;
 mod bench;
 mod change;
 mod check;
+mod config;
 mod debug;
+mod destroy;
 mod disk;
 mod doctor;
 mod history;
 mod metrics;
 mod mount;
 mod password;
+mod place;
 mod pool;
 mod power;
 mod recover;
@@ -43,6 +46,25 @@ pub(crate) enum Outcome {
 }
 
 pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
+    commanded(cli).await.map_err(who_may)
+}
+
+/// "Permission denied" does not say who may.
+fn who_may(failure: Failure) -> Failure {
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root || failure.kind != larder_api::FailureKind::Denied || failure.action.is_some() {
+        return failure;
+    }
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| larder_base::shell::word(Path::new(&word))).collect();
+    failure.action(format!(
+        "you are not root, and this belongs to somebody else: try it as its owner, or with: sudo {} {}",
+        larder_base::shell::word(Path::new(&machine::program())),
+        words.join(" ")
+    ))
+}
+
+async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
     let global = cli.global;
     match cli.command {
         Command::Up(args) => up::run(&global, *args).await?,
@@ -56,6 +78,8 @@ pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
         Command::Umount { dir } => mount::umount(&global, &dir).await?,
         Command::User(command) => user::run(&global, command).await?,
         Command::Metrics => metrics::run(&global).await?,
+        Command::Config(command) => config::check(&global, command).await?,
+        Command::Reload => config::reload(&global).await?,
         Command::Share(command) => share::run(&global, command).await?,
         Command::Disk(command) => return disk::run(&global, command),
         Command::Power(command) => power::run(&global, command).await?,

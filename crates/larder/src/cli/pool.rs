@@ -21,7 +21,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<Outcome, Failure> {
     match command {
-        PoolCommand::Create { words, layout, width, dry_run } => create(global, &words, layout, width, dry_run).await?,
+        PoolCommand::Create { words, layout, width, dry_run, force } => {
+            create(global, &words, layout, width, dry_run, force).await?;
+        }
         PoolCommand::Status { words, unwell, verbose } => return status(global, &words, unwell, verbose).await,
         PoolCommand::Scrub(command) => return super::scrub::run(global, command).await,
         PoolCommand::List { dirs } => list(global, &dirs).await?,
@@ -29,6 +31,9 @@ pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<Outcome
             import(global, &dirs, Opening { force, accept_loss }).await?;
         }
         PoolCommand::Export { words, force } => export(global, &words, force).await?,
+        PoolCommand::Destroy { name, yes, force } => {
+            super::destroy::run(global, &name, yes, TakeAway { force }).await?
+        }
         PoolCommand::History { words, last } => super::history::run(global, &words, last).await?,
         PoolCommand::Clear { words } => clear(global, &words).await?,
         other => change::run(global, other).await?,
@@ -60,11 +65,14 @@ async fn create(
     layout: Layout,
     width: Option<u8>,
     dry_run: bool,
+    force: bool,
 ) -> Result<(), Failure> {
     let (name, disks) = name_and_dirs(words)?;
+    super::place::no_devices(&disks)?;
     let options = CreateOptions { width, ..CreateOptions::new(name, layout, disks.clone()) };
     let plan = Pool::plan(&options).map_err(|e| translate::pool_failure(&e))?;
-    super::disk::warn_of(&disks, &[]);
+    super::place::fit(&disks, force)?;
+    super::disk::warn_of(&disks, &[], global.json);
     if dry_run {
         return global.out().answer(&plan, |plan| plan_text(&options, plan));
     }
@@ -217,6 +225,7 @@ async fn import(global: &Global, dirs: &[PathBuf], how: Opening) -> Result<(), F
             let pool = open_pool(&disks, how, super::memory(), None).await?;
             let status = pool.status();
             let volumes = pool.volumes().await;
+            let disks = pool.disks_staying();
             pool.close().await?;
             add_to_config(
                 &config,

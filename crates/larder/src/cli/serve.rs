@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::absolute;
 use super::args::{Global, ServeArgs};
 use crate::config::Config;
-use crate::daemon::{Daemon, Opening, api, listen_metrics, run_schedule};
+use crate::daemon::{Daemon, Opening, api, listen_metrics, run_memory, run_schedule};
 use crate::folder::{self, DataFolder};
 use crate::{machine, out};
 
@@ -67,6 +67,7 @@ pub(super) async fn until_stopped(
         listen_metrics(daemon.clone(), addr, api_stop.clone()).await?;
     }
     let schedule = tokio::spawn(run_schedule(daemon.clone()));
+    let memory = tokio::spawn(run_memory(daemon.clone()));
     let started = match api::listen(daemon.clone(), api_stop.clone()) {
         Ok(()) => when_ready(&daemon).await,
         Err(failure) => Err(failure),
@@ -85,6 +86,7 @@ pub(super) async fn until_stopped(
     };
     tracing::info!("stopping");
     schedule.abort();
+    memory.abort();
     api_stop.cancel();
     // A person who signals again means it: whatever is not yet durable was not yet answered.
     let stopped = tokio::select! {
@@ -99,7 +101,7 @@ pub(super) async fn until_stopped(
 
 async fn reload(daemon: &Daemon) {
     match daemon.reload().await {
-        Ok(()) => tracing::info!("read the configuration again"),
+        Ok(_) => tracing::info!("read the configuration again"),
         Err(failure) => tracing::error!("the configuration was not read again: {}", failure.message),
     }
 }

@@ -1,13 +1,82 @@
-//! `larder share ...`
+//! `larder share ...`: through the daemon; what needs no volume also on the file, when none runs.
 
-use larder_api::{Failure, ShareStatus};
+use larder_api::{Done, Failure, ShareAdd, ShareChange, ShareChanged, ShareStatus, segment};
 
 use super::args::{Global, ShareCommand};
-use super::daemon;
-use crate::render;
+use super::{Target, absolute, daemon, target};
+use crate::config::edit::Editor;
+use crate::config::{Config, ShareConfig};
+use crate::daemon::sharing::{remove_in_file, set_in_file};
+use crate::{folder, render};
 
 pub(super) async fn run(global: &Global, command: ShareCommand) -> Result<(), Failure> {
-    let ShareCommand::List = command;
-    let shares: Vec<ShareStatus> = daemon(global).await?.get("/v1/shares").await?;
-    global.out().answer(&shares, |shares| render::share_list(shares))
+    match command {
+        ShareCommand::List => {
+            let shares: Vec<ShareStatus> = daemon(global).await?.get("/v1/shares").await?;
+            global.out().answer(&shares, |shares| render::share_list(shares))
+        }
+        ShareCommand::Add { name, volume, folder, options } => {
+            let request = ShareAdd { name, volume, folder, change: options.change() };
+            let made: ShareChanged = daemon(global).await?.post("/v1/shares", &request).await?;
+            global.out().answer(&made, |made| changed_text("made", made))
+        }
+        ShareCommand::Set { name, add_users, remove_users, options } => {
+            let change = ShareChange { add_users, remove_users, ..options.change() };
+            if change == ShareChange::default() {
+                return Err(Failure::invalid("nothing to set").action("name an option: see larder share set --help"));
+            }
+            set(global, &name, change).await
+        }
+        ShareCommand::Remove { name } => {
+            match target(global).await? {
+                Target::Daemon(client) => {
+                    let Done {} = client.delete(&format!("/v1/shares/{}", segment(&name)), &()).await?;
+                }
+                Target::Config(config) => {
+                    edit(&config, |editor, _| remove_in_file(editor, &name)).map(drop)?;
+                }
+            }
+            global.out().answer(&Done {}, |_| format!("'{name}' is not shared any more; its files stay"))
+        }
+    }
+}
+
+async fn set(global: &Global, name: &str, change: ShareChange) -> Result<(), Failure> {
+    match target(global).await? {
+        Target::Daemon(client) => {
+            let changed: ShareChanged = client.patch(&format!("/v1/shares/{}", segment(name)), &change).await?;
+            global.out().answer(&changed, |changed| changed_text("changed", changed))
+        }
+        Target::Config(config) => {
+            let after = edit(&config, |editor, config| set_in_file(editor, config, name, &change))?;
+            let notes = after.shares.iter().filter(|share| share.name == name).flat_map(ShareConfig::notes);
+            let notes = notes.map(|note| format!("note: {note}\n")).collect::<String>();
+            global
+                .out()
+                .answer(&Done {}, |_| format!("changed the share '{name}': it holds when larder is started\n{notes}"))
+        }
+    }
+}
+
+fn edit(config: &Config, change: impl FnOnce(&mut Editor, &Config) -> Result<(), Failure>) -> Result<Config, Failure> {
+    let mut editor = Editor::open(&absolute(&config.data.join(folder::CONFIG_NAME))?)?;
+    change(&mut editor, config)?;
+    editor.save()
+}
+
+fn changed_text(did: &str, changed: &ShareChanged) -> String {
+    let share = &changed.share;
+    let mut text = format!(
+        "{did} the share '{}' of {}{}\n  NFS from: {}\n  SMB for:  {}\n",
+        share.name,
+        share.volume,
+        if share.folder.is_empty() { String::new() } else { format!(", folder {}", share.folder) },
+        share.nfs_rule,
+        share.smb_rule
+    );
+    if let Some(fault) = &share.fault {
+        text.push_str(&format!("but it is not served: {fault}\n"));
+    }
+    changed.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+    text
 }

@@ -16,13 +16,15 @@ use larder_pool::{CreateOptions, FoundPool, Layout, Pool};
 
 use super::args::{Global, UpArgs};
 use super::serve::{announce_json, ready, until_stopped};
-use super::{absolute, password};
+use super::{absolute, password, place};
 use crate::config::edit::{self, Editor};
+use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{
     CONNECTIONS, Config, Listen, NFS_PORT, PoolConfig, SMB_PORT, Schedule, VolumeConfig, VolumeName, parse_listen,
 };
+use crate::daemon::people::fit_password;
 use crate::daemon::storage::OpenPool;
-use crate::daemon::{Daemon, Opening, Overrides, default_share, is_dead, new_user, translate};
+use crate::daemon::{Daemon, Opening, Overrides, default_share, is_dead, translate};
 use crate::folder::{self, DataFolder};
 use crate::{machine, out, welcome};
 
@@ -33,6 +35,7 @@ const PORTMAPPER_PORT: u16 = 111;
 pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     let args = UpArgs { mount: args.mount.as_deref().map(absolute).transpose()?, ..args };
     no_addresses(&args.disks)?;
+    place::no_devices(&args.disks)?;
     let disks = args.disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
     let data = absolute(&data_folder(global, &disks))?;
     let file = data.join(folder::CONFIG_NAME);
@@ -48,7 +51,7 @@ pub(super) async fn run(global: &Global, args: UpArgs) -> Result<(), Failure> {
     };
     overrides(&mut config);
     if first {
-        look_at_disks(&args, &config)?;
+        look_at_disks(&args, &config, global.json)?;
     }
     if let Some(dir) = &args.mount {
         look_at_mount(dir)?;
@@ -78,6 +81,14 @@ async fn serve(
     first: bool,
 ) -> Result<(String, Option<String>), Failure> {
     let given = args.password_file.as_deref().map(password::read_or_make).transpose()?;
+    let of_file = |failure: Failure| match &args.password_file {
+        Some(file) => Failure { message: format!("{}: {}", file.display(), failure.message), ..failure },
+        None => failure,
+    };
+    // Before anything is made (U1).
+    if let (true, Some(password)) = (first, &given) {
+        fit_password(password, false).map_err(|failure| of_file(Failure { action: None, ..failure }))?;
+    }
     let name = match &args.user {
         Some(name) => name.clone(),
         None => config.users.first().map_or(USER.to_owned(), |u| u.name.clone()),
@@ -89,17 +100,17 @@ async fn serve(
         daemon.adopt(opened);
         complete(&mut config, daemon, &name).await?;
         // The password before the file (U2): a user in the file can log in.
-        let told = daemon.ensure_password(&name, given.as_deref()).await?;
+        let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
         let text = edit::fresh(&config, daemon.folder().path());
         edit::replace_file(&daemon.folder().path().join(folder::CONFIG_NAME), text.as_bytes(), 0o600)?;
         daemon.reload().await?;
         return Ok((name, told));
     }
     daemon.open_pools(opening(args)).await?;
-    let told = daemon.ensure_password(&name, given.as_deref()).await?;
+    let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
     if !config.users.iter().any(|u| u.name == name) {
         let mut editor = Editor::open(&daemon.folder().path().join(folder::CONFIG_NAME))?;
-        editor.add_user(&new_user(&name, None, None, Vec::new()));
+        editor.add_user(&new_user(&name, NewUser::default(), &config, &Accounts::of_machine()));
         editor.save()?;
         daemon.reload().await?;
     } else {
@@ -194,6 +205,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         volumes: Vec::new(),
         shares: Vec::new(),
         users: Vec::new(),
+        next_uid: 0,
         power: Default::default(),
     }
 }
@@ -211,7 +223,7 @@ fn create_options(args: &UpArgs, pool: &PoolConfig) -> CreateOptions {
 }
 
 /// Before anything is made: are these the disks of a pool, or fit to become one (U1)?
-fn look_at_disks(args: &UpArgs, config: &Config) -> Result<(), Failure> {
+fn look_at_disks(args: &UpArgs, config: &Config, json: bool) -> Result<(), Failure> {
     let pool = &config.pools[0];
     no_disk_twice(&pool.disks)?;
     let found = Pool::scan(&pool.disks);
@@ -226,8 +238,19 @@ fn look_at_disks(args: &UpArgs, config: &Config) -> Result<(), Failure> {
         return Err(Failure::not_found(format!("there is no folder {}", parent.display()))
             .action(format!("if a disk belongs there, mount it; for plain folders: mkdir -p {word}")));
     }
+    place::fit(&args.disks.iter().map(|disk| absolute(disk)).collect::<Result<Vec<_>, _>>()?, args.force)?;
     pool.disks.iter().try_for_each(|disk| writable(disk))?;
-    Pool::plan(&create_options(args, pool)).map(|_| ()).map_err(|e| translate::pool_failure(&e))
+    Pool::plan(&create_options(args, pool)).map_err(|e| translate::pool_failure(&e))?;
+    match args.disks.is_empty() {
+        // Nobody takes them for three disks who is told so once.
+        true => out::warn(
+            "disk1, disk2 and disk3 are folders on one disk: right for trying larder out, and no help when that disk \
+             fails; for real disks: larder up DIR... with one folder on each",
+            json,
+        ),
+        false => super::disk::warn_of(&pool.disks, &[], json),
+    }
+    Ok(())
 }
 
 /// Beside the disks of a pool each folder that is named must be one, too: it would not be used, and who named it would not know.
@@ -322,7 +345,7 @@ async fn open_or_create(args: &UpArgs, config: &PoolConfig) -> Result<OpenPool, 
 
 /// A volume, shares of all volumes, and the user: what is missing from a first run.
 async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<(), Failure> {
-    config.users.push(new_user(user, None, None, Vec::new()));
+    config.users.push(first_user(user));
     for pool in daemon.storage.all() {
         let mut names: Vec<String> = pool.volumes().await?.into_iter().map(|v| v.name).collect();
         if names.is_empty() {

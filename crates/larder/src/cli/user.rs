@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use larder_api::{Client, Done, Failure, FailureKind, UserAdd, UserPassword, UserStatus};
+use larder_api::{Client, Done, Failure, UserAdd, UserAdded, UserPassword, UserRemoved, UserStatus};
 
 use super::args::{Global, UserCommand};
 use super::{Target, absolute, password, target};
-use crate::config::{Config, UserConfig, edit::Editor};
-use crate::daemon::{Secrets, new_user};
+use crate::config::{Config, edit::Editor};
+use crate::daemon::people::user_status;
+use crate::daemon::{Secrets, people};
 use crate::folder::{self, DataFolder};
 use crate::render;
 
@@ -15,22 +16,38 @@ pub(super) async fn run(global: &Global, command: UserCommand) -> Result<(), Fai
     let users = Users::of(global).await?;
     let out = global.out();
     match command {
-        UserCommand::Add { name, uid, gid, groups, password_file } => {
+        UserCommand::Add { name, uid, gid, groups, password_file, force } => {
             let password = password::ask(&name, password_file.as_deref())?;
-            users.add(UserAdd { name: name.clone(), uid, gid, groups, password }).await?;
-            out.answer(&Done {}, |_| format!("made the user '{name}'"))
+            let added = users.add(UserAdd { name, uid, gid, groups, password, force }).await?;
+            out.answer(&added, |added| {
+                let mut text = format!("made the user '{}' (uid {})\n", added.user.name, added.user.uid);
+                added.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+                text
+            })
         }
-        UserCommand::Passwd { name, password_file } => {
+        UserCommand::Passwd { name, password_file, force } => {
             // Before anybody types a password for nothing.
             users.must_exist(&name).await?;
             let password = password::ask(&name, password_file.as_deref())?;
-            users.passwd(&name, password).await?;
+            users.passwd(&name, password, force).await?;
             out.answer(&Done {}, |_| format!("set the password of '{name}'"))
         }
         UserCommand::List => out.answer(&users.list().await?, |users| render::user_list(users)),
         UserCommand::Remove { name } => {
-            users.remove(&name).await?;
-            out.answer(&Done {}, |_| format!("removed the user '{name}'"))
+            let removed = users.remove(&name).await?;
+            out.answer(&removed, |removed| {
+                let uid = removed.uid;
+                let mut text =
+                    format!("removed the user '{name}'; files with uid {uid} stay, and no new user gets it\n");
+                for share in &removed.shares_for_nobody {
+                    text.push_str(&format!(
+                        "note: nobody may use the share '{share}' over SMB any more; let others in with: larder share \
+                         set {} --users NAMES\n",
+                        larder_base::shell::word(Path::new(share))
+                    ));
+                }
+                text
+            })
         }
     }
 }
@@ -57,7 +74,7 @@ impl Users {
             Users::Files { file, folder } => {
                 let secrets = Secrets::open(folder.path())?;
                 let users = Config::load(file)?.users;
-                Ok(users.into_iter().map(|user| status(user, &secrets)).collect())
+                Ok(users.iter().map(|user| user_status(user, &secrets)).collect())
             }
         }
     }
@@ -70,48 +87,44 @@ impl Users {
         }
     }
 
-    async fn add(&self, user: UserAdd) -> Result<(), Failure> {
+    async fn add(&self, user: UserAdd) -> Result<UserAdded, Failure> {
         match self {
-            Users::Daemon(client) => client.post::<Done>("/v1/users", &user).await.map(drop),
+            Users::Daemon(client) => client.post("/v1/users", &user).await,
             Users::Files { file, folder } => {
-                if self.list().await?.iter().any(|u| u.name.eq_ignore_ascii_case(&user.name)) {
-                    return Err(Failure::new(FailureKind::Exists, format!("there is a user '{}' already", user.name)));
-                }
-                Secrets::open(folder.path())?.set(&user.name, &user.password)?;
-                edit(file, |editor| editor.add_user(&new_user(&user.name, user.uid, user.gid, user.groups)))
+                let mut editor = Editor::open(file)?;
+                let mut secrets = Secrets::open(folder.path())?;
+                let added = people::add(&mut editor, &Config::load(file)?, &mut secrets, &user)?;
+                editor.save()?;
+                Ok(added)
             }
         }
     }
 
-    async fn passwd(&self, name: &str, password: String) -> Result<(), Failure> {
+    async fn passwd(&self, name: &str, password: String, force: bool) -> Result<(), Failure> {
         match self {
             Users::Daemon(client) => {
-                let path = format!("/v1/users/{name}/password");
-                client.post::<Done>(&path, &UserPassword { password }).await.map(drop)
+                let path = format!("/v1/users/{}/password", larder_api::segment(name));
+                client.post::<Done>(&path, &UserPassword { password, force }).await.map(drop)
             }
-            Users::Files { folder, .. } => Secrets::open(folder.path())?.set(name, &password),
+            Users::Files { folder, .. } => {
+                people::fit_password(&password, force)?;
+                Secrets::open(folder.path())?.set(name, &password)
+            }
         }
     }
 
-    async fn remove(&self, name: &str) -> Result<(), Failure> {
+    async fn remove(&self, name: &str) -> Result<UserRemoved, Failure> {
         self.must_exist(name).await?;
         match self {
-            Users::Daemon(client) => client.delete::<Done>(&format!("/v1/users/{name}"), &()).await.map(drop),
+            Users::Daemon(client) => client.delete(&format!("/v1/users/{}", larder_api::segment(name)), &()).await,
             Users::Files { file, folder } => {
-                edit(file, |editor| editor.remove_user(name))?;
-                Secrets::open(folder.path())?.remove(name)
+                let before = Config::load(file)?;
+                let mut editor = Editor::open(file)?;
+                editor.remove_user(name);
+                let after = editor.save()?;
+                Secrets::open(folder.path())?.remove(name)?;
+                Ok(people::removed(name, &before, &after))
             }
         }
     }
-}
-
-fn edit(file: &Path, change: impl FnOnce(&mut Editor)) -> Result<(), Failure> {
-    let mut editor = Editor::open(file)?;
-    change(&mut editor);
-    editor.save().map(drop)
-}
-
-fn status(user: UserConfig, secrets: &Secrets) -> UserStatus {
-    let has_password = secrets.has(&user.name);
-    UserStatus { name: user.name, uid: user.uid, gid: user.gid, groups: user.groups, has_password }
 }

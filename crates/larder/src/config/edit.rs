@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use larder_api::{Failure, VolumeChange};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
-use super::{Config, Listen, Network, PoolConfig, Schedule, ShareConfig, UserConfig, VolumeName, private_networks};
+use super::{Config, Listen, Network, PoolConfig, Schedule, ShareConfig, UserConfig, VolumeName, Writers};
 
 /// The file's text, being edited.
 pub(crate) struct Editor {
@@ -94,9 +94,11 @@ impl Editor {
         self.tables("user").push(table);
     }
 
-    /// Takes out a user, also from the lists of shares.
+    /// Takes out a user, also from the lists of shares: a list that is empty then admits nobody (H1).
     pub(crate) fn remove_user(&mut self, name: &str) {
+        let uid = self.tables("user").iter().find(|t| text(t, "name") == Some(name)).and_then(|t| integer(t, "uid"));
         self.tables("user").retain(|t| text(t, "name") != Some(name));
+        self.keep_free(uid.unwrap_or(0));
         for share in self.tables("share").iter_mut() {
             for key in ["users", "read_only_users"] {
                 if let Some(list) = share.get_mut(key).and_then(Item::as_array_mut) {
@@ -104,6 +106,46 @@ impl Editor {
                 }
             }
         }
+    }
+
+    /// The files of a user who is gone still have this number (N2).
+    fn keep_free(&mut self, uid: i64) {
+        /// Above these, numbers are chosen by people and may be anything.
+        const CHOSEN_MAX: i64 = 1 << 20;
+        let next = self.document.get("next_uid").and_then(Item::as_integer).unwrap_or(0);
+        if uid >= next.max(1000) && uid < CHOSEN_MAX {
+            // The file's head stands before its first table; a key that comes before that table takes the head along.
+            let first = self.document.iter_mut().next().and_then(|(_, item)| item.as_table_mut());
+            let head = first.filter(|_| next == 0).map(|table| std::mem::take(table.decor_mut()));
+            self.document.insert("next_uid", value(uid + 1));
+            let head = head.as_ref().and_then(|decor| decor.prefix()?.as_str());
+            if let (Some(head), Some(mut key)) = (head, self.document.key_mut("next_uid")) {
+                key.leaf_decor_mut().set_prefix(head);
+            }
+        }
+    }
+
+    /// Writes what has changed into the share's table; the rest stays as a person wrote it. False: there is none of that name.
+    pub(crate) fn set_share(&mut self, share: &ShareConfig) -> bool {
+        let new = share_table(share);
+        let Some(old) = self.tables("share").iter_mut().find(|t| text(t, "name") == Some(&share.name)) else {
+            return false;
+        };
+        for key in SHARE_KEYS {
+            match (new.get(key).and_then(Item::as_value), old.get_mut(key).and_then(Item::as_value_mut)) {
+                (Some(new), Some(old)) => replace_value(old, new),
+                (Some(new), None) => drop(old.insert(key, Item::Value(new.clone()))),
+                (None, _) => drop(old.remove(key)),
+            }
+        }
+        true
+    }
+
+    pub(crate) fn remove_share(&mut self, name: &str) -> bool {
+        let shares = self.tables("share");
+        let before = shares.len();
+        shares.retain(|t| text(t, "name") != Some(name));
+        shares.len() < before
     }
 
     fn tables(&mut self, key: &str) -> &mut ArrayOfTables {
@@ -175,23 +217,52 @@ fn disk_names(disks: &[PathBuf], folder: &Path) -> Array {
     disks.iter().map(name).collect()
 }
 
+/// Everything that a share's table may say but its name.
+const SHARE_KEYS: [&str; 14] = [
+    "volume",
+    "folder",
+    "users",
+    "read_only_users",
+    "common",
+    "guest",
+    "read_only",
+    "nfs",
+    "networks",
+    "squash",
+    "anon_uid",
+    "anon_gid",
+    "smb",
+    "encrypt",
+];
+
 fn share_table(share: &ShareConfig) -> Table {
     let mut table = Table::new();
     table.insert("name", value(&share.name));
     table.insert("volume", value(share.volume.to_string()));
-    if share.read_only {
-        table.insert("read_only", value(true));
-    }
-    if share.networks != private_networks() {
-        let list: Array = share.networks.iter().map(Network::to_string).collect();
-        table.insert("networks", value(list));
-    }
-    table.insert("squash", value(share.squash.word()));
-    table.insert("anon_uid", value(i64::from(share.anon_uid)));
-    table.insert("anon_gid", value(i64::from(share.anon_gid)));
-    if share.encrypt {
-        table.insert("encrypt", value("required"));
-    }
+    let mut set = |key: &str, is_set: bool, to: Value| {
+        if is_set {
+            table.insert(key, value(to));
+        }
+    };
+    set("folder", !share.folder.is_empty(), share.folder.as_str().into());
+    let users = match &share.users {
+        Writers::All => "all".into(),
+        Writers::Listed(names) => names.iter().collect::<Array>().into(),
+    };
+    set("users", true, users);
+    let readers = share.read_only_users.iter().collect::<Array>();
+    set("read_only_users", !share.read_only_users.is_empty(), readers.into());
+    set("common", share.common, true.into());
+    set("guest", share.guest, true.into());
+    set("read_only", share.read_only, true.into());
+    set("nfs", !share.nfs, false.into());
+    let networks = share.networks.iter().flatten().map(Network::to_string).collect::<Array>();
+    set("networks", share.networks.is_some(), networks.into());
+    set("squash", true, share.squash.word().into());
+    set("anon_uid", true, i64::from(share.anon_uid).into());
+    set("anon_gid", true, i64::from(share.anon_gid).into());
+    set("smb", !share.smb, false.into());
+    set("encrypt", share.encrypt, "required".into());
     table
 }
 
@@ -212,6 +283,24 @@ fn exact_size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let unit = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
     unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
+/// Where they differ; a comment behind the old one stays.
+fn replace_value(old: &mut Value, new: &Value) {
+    let plain = |value: &Value| {
+        let mut value = value.clone();
+        value.decor_mut().clear();
+        value
+    };
+    let mut new = plain(new);
+    if plain(old).to_string() != new.to_string() {
+        *new.decor_mut() = old.decor().clone();
+        *old = new;
+    }
+}
+
+fn integer(table: &Table, key: &str) -> Option<i64> {
+    table.get(key).and_then(Item::as_integer)
 }
 
 fn text<'a>(table: &'a Table, key: &str) -> Option<&'a str> {

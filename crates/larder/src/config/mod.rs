@@ -18,15 +18,21 @@ use larder_base::units::ByteSize;
 pub(crate) use larder_serve::nfs::Network;
 use toml::Spanned;
 
+use crate::machine;
+
 pub(crate) mod edit;
 pub(crate) mod power;
 mod raw;
 mod schedule;
+mod share;
 #[cfg(test)]
 mod tests;
+pub(crate) mod user;
 
-use raw::{RawConfig, RawShare, RawUser, RawVolume};
+use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use schedule::Schedule;
+pub(crate) use share::{ShareConfig, Squash, Writers, check_folder};
+pub(crate) use user::UserConfig;
 
 pub(crate) const NFS_PORT: u16 = 12049;
 pub(crate) const SMB_PORT: u16 = 14445;
@@ -62,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) volumes: Vec<VolumeConfig>,
     pub(crate) shares: Vec<ShareConfig>,
     pub(crate) users: Vec<UserConfig>,
+    /// New users get no number below: those were given to users who are gone.
+    pub(crate) next_uid: u32,
     pub(crate) power: power::PowerConfig,
 }
 
@@ -113,53 +121,6 @@ pub(crate) struct VolumeConfig {
     pub(crate) change: VolumeChange,
 }
 
-/// Whom an NFS share takes its callers for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Squash {
-    /// Root becomes the anonymous user; everybody else stays who they are.
-    Root,
-    /// Everybody becomes the anonymous user.
-    All,
-    /// Nobody is changed: root of every client in the networks is root here.
-    None,
-}
-
-impl Squash {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Root => "root",
-            Self::All => "all",
-            Self::None => "none",
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ShareConfig {
-    pub(crate) name: String,
-    pub(crate) volume: VolumeName,
-    pub(crate) nfs: bool,
-    pub(crate) smb: bool,
-    pub(crate) read_only: bool,
-    pub(crate) networks: Vec<Network>,
-    pub(crate) squash: Squash,
-    pub(crate) anon_uid: u32,
-    pub(crate) anon_gid: u32,
-    /// Empty (with no `read_only_users`): all users, reading and writing.
-    pub(crate) users: Vec<String>,
-    pub(crate) read_only_users: Vec<String>,
-    pub(crate) encrypt: bool,
-    pub(crate) guest: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UserConfig {
-    pub(crate) name: String,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) groups: Vec<u32>,
-}
-
 impl Config {
     /// Reads and validates the file.
     pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
@@ -172,6 +133,19 @@ impl Config {
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Config, Failure> {
         let raw: RawConfig = toml::from_str(text).map_err(|e| Failure::invalid(located(file, text, &e)))?;
         Validator { text, file }.config(raw)
+    }
+
+    /// What is valid and perhaps not meant, one sentence each.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let there = machine::memory_total();
+        let memory = self.memory.filter(|memory| *memory > there).map(|memory| {
+            format!("memory = \"{memory}\" is more than this machine has ({there}): it is taken for {there}")
+        });
+        memory
+            .into_iter()
+            .chain(self.shares.iter().flat_map(ShareConfig::notes))
+            .chain(user::notes(&self.users))
+            .collect()
     }
 
     pub(crate) fn pool(&self, name: &str) -> Option<&PoolConfig> {
@@ -298,6 +272,27 @@ pub(crate) fn parse_memory(text: &str) -> Result<ByteSize, String> {
     Ok(size)
 }
 
+/// As typed for this machine.
+pub(crate) fn parse_memory_here(text: &str) -> Result<ByteSize, String> {
+    let size = parse_memory(text)?;
+    let there = machine::memory_total();
+    if size > there {
+        return Err(format!("{size} of memory is more than this machine has ({there}): leave some for others"));
+    }
+    Ok(size)
+}
+
+/// A quota that somebody wants now; files keep whatever an older one was.
+pub(crate) fn parse_quota_wanted(text: &str) -> Result<u64, String> {
+    const BYTES_MIN: u64 = 1 << 20;
+    let bytes = parse_quota(text)?;
+    if (1..BYTES_MIN).contains(&bytes) {
+        let least = ByteSize(BYTES_MIN);
+        return Err(format!("a quota of {} holds next to nothing: give at least {least}, or none", ByteSize(bytes)));
+    }
+    Ok(bytes)
+}
+
 /// Turns raw into valid, with the position of whatever is wrong.
 struct Validator<'a> {
     text: &'a str,
@@ -341,6 +336,7 @@ impl Validator<'_> {
             volumes: Vec::new(),
             shares: Vec::new(),
             users: Vec::new(),
+            next_uid: raw.next_uid.unwrap_or(0),
             power: self.power(raw.power)?,
         };
         for pool in raw.pool {
@@ -382,54 +378,10 @@ impl Validator<'_> {
         Ok(VolumeConfig { name, change })
     }
 
-    fn share(&self, raw: RawShare, config: &Config) -> Checked<ShareConfig> {
-        self.at(&raw.name, check_share_name(raw.name.get_ref()))?;
-        let networks = match raw.networks {
-            Some(list) => list.iter().map(|n| self.at(n, parse_network(n.get_ref()))).collect::<Checked<_>>()?,
-            None => private_networks(),
-        };
-        let squash = self.optional(raw.squash, |text| match text {
-            "root" => Ok(Squash::Root),
-            "all" => Ok(Squash::All),
-            "none" => Ok(Squash::None),
-            _ => Err(format!("'{text}' is not a squash rule: use root, all or none")),
-        })?;
-        let encrypt = self.optional(raw.encrypt, |text| match text {
-            "offered" => Ok(false),
-            "required" => Ok(true),
-            _ => Err(format!("'{text}' is not an encryption rule: use offered or required")),
-        })?;
-        Ok(ShareConfig {
-            volume: self.volume_name(&raw.volume, config)?,
-            name: raw.name.into_inner(),
-            nfs: raw.nfs.unwrap_or(true),
-            smb: raw.smb.unwrap_or(true),
-            read_only: raw.read_only.unwrap_or(false),
-            networks,
-            squash: squash.unwrap_or(Squash::Root),
-            anon_uid: raw.anon_uid.unwrap_or(NOBODY),
-            anon_gid: raw.anon_gid.unwrap_or(NOBODY),
-            users: self.users(raw.users, config)?,
-            read_only_users: self.users(raw.read_only_users, config)?,
-            encrypt: encrypt.unwrap_or(false),
-            guest: raw.guest.unwrap_or(false),
-        })
-    }
-
     fn user(&self, raw: RawUser) -> Checked<UserConfig> {
         self.at(&raw.name, check_user_name(raw.name.get_ref()))?;
         let gid = raw.gid.unwrap_or(raw.uid);
         Ok(UserConfig { name: raw.name.into_inner(), uid: raw.uid, gid, groups: raw.groups.unwrap_or_default() })
-    }
-
-    fn users(&self, names: Option<Vec<Spanned<String>>>, config: &Config) -> Checked<Vec<String>> {
-        let known = |name: &Spanned<String>| {
-            if config.users.iter().any(|u| u.name == *name.get_ref()) {
-                return Ok(name.get_ref().clone());
-            }
-            Err(self.wrong(name, format!("no user '{}': add a [[user]] of that name", name.get_ref())))
-        };
-        names.unwrap_or_default().iter().map(known).collect()
     }
 
     fn volume_name(&self, text: &Spanned<String>, config: &Config) -> Checked<VolumeName> {

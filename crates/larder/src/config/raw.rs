@@ -7,6 +7,7 @@ use toml::Spanned;
 #[serde(deny_unknown_fields)]
 pub(super) struct RawConfig {
     pub(super) data: Option<Spanned<String>>,
+    pub(super) next_uid: Option<u32>,
     #[serde(default)]
     pub(super) listen: RawListen,
     #[serde(default)]
@@ -69,6 +70,7 @@ pub(super) struct RawVolume {
 pub(super) struct RawShare {
     pub(super) name: Spanned<String>,
     pub(super) volume: Spanned<String>,
+    pub(super) folder: Option<Spanned<String>>,
     pub(super) nfs: Option<bool>,
     pub(super) smb: Option<bool>,
     pub(super) read_only: Option<bool>,
@@ -76,10 +78,44 @@ pub(super) struct RawShare {
     pub(super) squash: Option<Spanned<String>>,
     pub(super) anon_uid: Option<u32>,
     pub(super) anon_gid: Option<u32>,
-    pub(super) users: Option<Vec<Spanned<String>>>,
+    pub(super) users: Option<Spanned<RawUsers>>,
     pub(super) read_only_users: Option<Vec<Spanned<String>>>,
     pub(super) encrypt: Option<Spanned<String>>,
     pub(super) guest: Option<bool>,
+    pub(super) common: Option<bool>,
+}
+
+/// `"all"`, or a list of names.
+#[derive(Debug)]
+pub(super) enum RawUsers {
+    Word(String),
+    List(Vec<Spanned<String>>),
+}
+
+impl<'de> Deserialize<'de> for RawUsers {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = RawUsers;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("\"all\" or a list of users, such as [\"ann\"]")
+            }
+
+            fn visit_str<E>(self, word: &str) -> Result<RawUsers, E> {
+                Ok(RawUsers::Word(word.to_owned()))
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<RawUsers, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = list.next_element()? {
+                    names.push(name);
+                }
+                Ok(RawUsers::List(names))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -50,7 +50,7 @@ fn a_whole_file() {
     assert_eq!(config.volumes[0].change.quota_bytes, Some(1_000_000_000_000));
     let share = &config.shares[0];
     assert_eq!((share.squash, share.anon_uid, share.anon_gid, share.encrypt), (Squash::All, 1000, NOBODY, true));
-    assert_eq!(share.networks[1].to_string(), "::1/128");
+    assert_eq!(share.nfs_networks().unwrap()[1].to_string(), "::1/128");
     assert_eq!(config.users[0].gid, 1000);
 }
 
@@ -88,6 +88,8 @@ fn complaints_name_the_place() {
     check(&with("[[share]]\nname = \"a/b\"\nvolume = \"t/v\""), ":5:8: ");
     check(&with("[[share]]\nname = \"ipc$\"\nvolume = \"t/v\""), "reserved");
     check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nusers = [\"bob\"]"), ":7:10: no user 'bob'");
+    check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nusers = \"bob\""), ":7:9: users is \"all\" or a list");
+    check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nusers = 5"), ":7:9: ");
     check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nnetworks = [\"10.0.0.0/33\"]"), "is no network");
     check(
         &with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\n[[share]]\nname = \"A\"\nvolume = \"t/w\""),
@@ -159,6 +161,23 @@ fn a_fresh_file_reads_back_and_edits_keep_comments() {
     editor.add_user(&UserConfig { name: "bob".into(), uid: 1, gid: 1, groups: vec![] });
     assert!(editor.save().is_err());
     assert_eq!(Config::load(&file).unwrap(), after);
+}
+
+#[test]
+fn a_share_whose_last_user_goes_is_for_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("larder.toml");
+    let text = "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[user]]\nname = \"ann\"\nuid = 1\n[[user]]\nname = \"bob\"\nuid = 2\n";
+    let lists = ["users = [\"ann\"]", "read_only_users = [\"ann\"]", "users = [\"ann\"]\nread_only_users = [\"ann\"]"];
+    for list in lists {
+        std::fs::write(&file, format!("{text}[[share]]\nname = \"s\"\nvolume = \"t/v\"\n{list}\n")).unwrap();
+        let mut editor = edit::Editor::open(&file).unwrap();
+        editor.remove_user("ann");
+        let after = editor.save().unwrap();
+        assert!(after.shares[0].is_for_nobody(), "{list}: {:?}", after.shares[0]);
+        assert_eq!(after.shares[0].nfs_networks(), None, "{list}");
+        assert_eq!(after.notes().len(), 2, "{:?}", after.notes());
+    }
 }
 
 #[path = "../../../../fuzz/driver.rs"]

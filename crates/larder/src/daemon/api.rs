@@ -11,8 +11,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
 use larder_api::{
-    BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolChangeRequest, PoolImport, SocketPath, TakeAway,
-    UnmountRequest, UserAdd, UserPassword, VolumeChange, VolumeCreate,
+    BODY_BYTES_MAX, CheckRequest, Done, Failure, MountRequest, PoolChangeRequest, PoolImport, ShareAdd, ShareChange,
+    SocketPath, TakeAway, UnmountRequest, UserAdd, UserPassword, VolumeChange, VolumeCreate,
 };
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -80,7 +80,10 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
         .route("/v1/check", post(check))
         .route("/metrics", get(metrics))
-        .route("/v1/shares", get(shares))
+        .route("/v1/shares", get(shares).post(share_add))
+        .route("/v1/shares/{name}", patch(share_set).delete(share_remove))
+        .route("/v1/reload", post(reload))
+        .route("/v1/pools/{name}/destroy", post(pool_destroy))
         .route("/v1/users", get(users).post(user_add))
         .route("/v1/users/{name}", delete(user_remove))
         .route("/v1/users/{name}/password", post(user_passwd))
@@ -180,16 +183,44 @@ async fn shares(State(daemon): Shared) -> Answer<Vec<larder_api::ShareStatus>> {
     ok(daemon.shares().await)
 }
 
+async fn share_add(State(daemon): Shared, Json(request): Json<ShareAdd>) -> Answer<larder_api::ShareChanged> {
+    ok(finish(async move { daemon.share_add(request).await }).await?)
+}
+
+async fn share_set(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(change): Json<ShareChange>,
+) -> Answer<larder_api::ShareChanged> {
+    ok(finish(async move { daemon.share_set(&name, change).await }).await?)
+}
+
+async fn share_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
+    done(finish(async move { daemon.share_remove(&name).await }).await)
+}
+
+async fn reload(State(daemon): Shared) -> Answer<larder_api::ConfigRead> {
+    ok(finish(async move { daemon.reload().await }).await?)
+}
+
+async fn pool_destroy(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<TakeAway>,
+) -> Answer<larder_api::PoolDestroyed> {
+    ok(finish(async move { daemon.pool_destroy(&name, request).await }).await?)
+}
+
 async fn users(State(daemon): Shared) -> Answer<Vec<larder_api::UserStatus>> {
     ok(daemon.users().await)
 }
 
-async fn user_add(State(daemon): Shared, Json(request): Json<UserAdd>) -> Answer<Done> {
-    done(finish(async move { daemon.user_add(request).await }).await)
+async fn user_add(State(daemon): Shared, Json(request): Json<UserAdd>) -> Answer<larder_api::UserAdded> {
+    ok(finish(async move { daemon.user_add(request).await }).await?)
 }
 
-async fn user_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer<Done> {
-    done(finish(async move { daemon.user_remove(&name).await }).await)
+async fn user_remove(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::UserRemoved> {
+    ok(finish(async move { daemon.user_remove(&name).await }).await?)
 }
 
 async fn user_passwd(
@@ -197,7 +228,7 @@ async fn user_passwd(
     Path(name): Path<String>,
     Json(request): Json<UserPassword>,
 ) -> Answer<Done> {
-    done(finish(async move { daemon.user_passwd(&name, &request.password).await }).await)
+    done(finish(async move { daemon.user_passwd(&name, &request.password, request.force).await }).await)
 }
 
 async fn mounts(State(daemon): Shared) -> Answer<Vec<larder_api::MountStatus>> {

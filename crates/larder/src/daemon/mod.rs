@@ -11,35 +11,40 @@ use std::time::Instant;
 
 use larder_api::{
     DaemonInfo, Failure, FailureKind, MountRequest, MountStatus, PoolChangePlan, PoolChangeRequest, PoolImport,
-    PoolListed, PoolStatus, ShareStatus, TakeAway, UserAdd, UserStatus, VolumeChange, VolumeCreate, VolumeStatus,
+    PoolListed, PoolStatus, ShareStatus, TakeAway, VolumeChange, VolumeCreate, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 use larder_serve::fuse::MountOptions;
 use tokio::sync::Mutex;
 
 use crate::config::edit::Editor;
-use crate::config::{Config, PoolConfig, Schedule, UserConfig, VolumeName, check_name, check_share_name};
+use crate::config::{Config, PoolConfig, Schedule, VolumeName, check_name, check_share_name};
 use crate::folder::DataFolder;
 use crate::machine;
 
 pub(crate) mod api;
+pub(crate) mod erase;
+mod memory;
 mod metrics;
 mod mounts;
+pub(crate) mod people;
 mod schedule;
 mod scrub;
 mod secrets;
 mod servers;
 mod shares;
+pub(crate) mod sharing;
 pub(crate) mod storage;
 pub(crate) mod translate;
 mod users;
 
+pub(crate) use memory::run as run_memory;
 pub(crate) use metrics::listen as listen_metrics;
 pub(crate) use mounts::is_dead;
 pub(crate) use schedule::run as run_schedule;
 pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving};
-pub(crate) use shares::{default_share, new_user, take_in};
+pub(crate) use shares::{default_share, take_in};
 use storage::{OpenPool, Storage};
 
 /// Changes to the configuration that hold for this run only: options of the command line.
@@ -64,6 +69,8 @@ struct State {
     /// Pools that could not be opened, and why (D2).
     pool_faults: BTreeMap<String, Failure>,
     shares: Vec<ShareStatus>,
+    /// What the log has said of this configuration.
+    noted: Vec<String>,
 }
 
 impl Daemon {
@@ -76,8 +83,8 @@ impl Daemon {
     ) -> Result<Daemon, Failure> {
         let servers = Servers::bind(&config.listen, config.connections).await?;
         let secrets = Secrets::open(folder.path())?;
-        let memory = config.memory.unwrap_or_else(machine::memory_default);
-        let state = State { config, secrets, pool_faults: BTreeMap::new(), shares: Vec::new() };
+        let memory = config.memory.map_or_else(machine::memory_default, |memory| memory.min(machine::memory_total()));
+        let state = State { config, secrets, pool_faults: BTreeMap::new(), shares: Vec::new(), noted: Vec::new() };
         Ok(Daemon {
             folder,
             file,
@@ -141,6 +148,12 @@ impl Daemon {
     }
 
     async fn apply(&self, state: &mut State) {
+        let mut notes = state.config.notes();
+        notes.extend(self.servers.nfs_addr().and_then(|addr| sharing::outside(&state.config, addr)));
+        for note in notes.iter().filter(|note| !state.noted.contains(note)) {
+            tracing::warn!("{note}");
+        }
+        state.noted = notes;
         for volume in &state.config.volumes {
             if let Err(failure) = self.ensure_volume(&volume.name, &volume.change).await {
                 tracing::error!("volume '{}': {}", volume.name, failure.message);
@@ -175,25 +188,15 @@ impl Daemon {
     ) -> Result<T, Failure> {
         let mut editor = Editor::open(&self.file)?;
         let value = change(&mut editor)?;
+        self.save(state, editor).await?;
+        Ok(value)
+    }
+
+    async fn save(&self, state: &mut State, editor: Editor) -> Result<(), Failure> {
         let mut config = editor.save()?;
         (self.overrides)(&mut config);
         state.config = config;
         self.apply(state).await;
-        Ok(value)
-    }
-
-    /// Reads the file again (SIGHUP). An invalid file changes nothing.
-    pub(crate) async fn reload(&self) -> Result<(), Failure> {
-        let mut config = Config::load(&self.file)?;
-        (self.overrides)(&mut config);
-        let mut state = self.state.lock().await;
-        let disks =
-            |config: &Config| config.pools.iter().map(|p| (p.name.clone(), p.disks.clone())).collect::<Vec<_>>();
-        if config.listen != state.config.listen || disks(&config) != disks(&state.config) {
-            tracing::warn!("addresses and pools of the file take effect at the next start");
-        }
-        state.config = config;
-        self.apply(&mut state).await;
         Ok(())
     }
 
@@ -287,7 +290,8 @@ impl Daemon {
             pool.close().await?;
             return Err(Failure::new(FailureKind::Exists, format!("a pool named '{name}' is open already")));
         }
-        let entry = PoolConfig { name: pool.name.clone(), disks: request.disks, scrub: Schedule::default() };
+        // Also those that were not named, or are away: the labels know them.
+        let entry = PoolConfig { name: pool.name.clone(), disks: pool.disks_staying(), scrub: Schedule::default() };
         let status = pool.status();
         let pool = self.storage.add(pool);
         let config = state.config.clone();
@@ -338,18 +342,24 @@ impl Daemon {
     pub(crate) async fn pool_export(&self, name: &str, request: TakeAway) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let pool = self.storage.pool(Some(name))?;
-        if !request.force {
-            self.unmount_unused(|volume| volume.pool == name, format!("larder pool export {name} --force")).await?;
+        self.take_out(&mut state, name, request, format!("larder pool export {name} --force")).await?;
+        pool.export().await
+    }
+
+    /// Nobody uses the pool afterwards, and the file does not name it.
+    async fn take_out(&self, state: &mut State, name: &str, how: TakeAway, anyway: String) -> Result<(), Failure> {
+        if !how.force {
+            self.unmount_unused(|volume| volume.pool == name, anyway).await?;
         }
-        self.edit(&mut state, |editor| {
+        self.edit(state, |editor| {
             editor.remove_pool(name);
             Ok(())
         })
         .await?;
         self.mounts.remove_of(|volume| volume.pool == name).await;
         self.storage.remove(name);
-        self.apply(&mut state).await;
-        pool.export().await
+        self.apply(state).await;
+        Ok(())
     }
 
     async fn unmount_unused(&self, of: impl Fn(&VolumeName) -> bool, anyway: String) -> Result<(), Failure> {
@@ -413,72 +423,6 @@ impl Daemon {
         pool.destroy(&name.volume).await
     }
 
-    pub(crate) async fn shares(&self) -> Vec<ShareStatus> {
-        self.state.lock().await.shares.clone()
-    }
-
-    pub(crate) async fn users(&self) -> Vec<UserStatus> {
-        let state = self.state.lock().await;
-        let status = |user: &UserConfig| UserStatus {
-            name: user.name.clone(),
-            uid: user.uid,
-            gid: user.gid,
-            groups: user.groups.clone(),
-            has_password: state.secrets.has(&user.name),
-        };
-        state.config.users.iter().map(status).collect()
-    }
-
-    pub(crate) async fn user_add(&self, request: UserAdd) -> Result<(), Failure> {
-        check_password(&request.password)?;
-        let mut state = self.state.lock().await;
-        if state.config.users.iter().any(|u| u.name.eq_ignore_ascii_case(&request.name)) {
-            return Err(Failure::new(FailureKind::Exists, format!("there is a user '{}' already", request.name))
-                .action(format!("to set the password: larder user passwd {}", request.name)));
-        }
-        let user = shares::new_user(&request.name, request.uid, request.gid, request.groups);
-        state.secrets.set(&user.name, &request.password)?;
-        self.edit(&mut state, |editor| {
-            editor.add_user(&user);
-            Ok(())
-        })
-        .await
-    }
-
-    pub(crate) async fn user_passwd(&self, name: &str, password: &str) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
-        no_such_user(&state.config, name)?;
-        state.secrets.set(name, password)?;
-        self.apply(&mut state).await;
-        Ok(())
-    }
-
-    pub(crate) async fn user_remove(&self, name: &str) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
-        no_such_user(&state.config, name)?;
-        self.edit(&mut state, |editor| {
-            editor.remove_user(name);
-            Ok(())
-        })
-        .await?;
-        state.secrets.remove(name)
-    }
-
-    /// Makes sure that `name` can log in. Returns the password if it may be told: given, or generated by us.
-    pub(crate) async fn ensure_password(&self, name: &str, given: Option<&str>) -> Result<Option<String>, Failure> {
-        let mut state = self.state.lock().await;
-        match given {
-            Some(password) => {
-                if !state.secrets.matches(name, password)? {
-                    state.secrets.set(name, password)?;
-                }
-                Ok(Some(password.to_owned()))
-            }
-            None if state.secrets.has(name) => state.secrets.generated(name),
-            None => state.secrets.generate(name).map(Some),
-        }
-    }
-
     pub(crate) async fn mount(&self, request: MountRequest) -> Result<MountStatus, Failure> {
         let (pool, volume) = match &request.volume {
             Some(name) => self.storage.named(name)?,
@@ -522,14 +466,6 @@ impl Daemon {
         }
         self.mounts.remove_of(|_| true).await;
         self.storage.close().await
-    }
-}
-
-fn no_such_user(config: &Config, name: &str) -> Result<(), Failure> {
-    match config.users.iter().any(|u| u.name == name) {
-        true => Ok(()),
-        false => Err(Failure::not_found(format!("there is no user '{name}'"))
-            .action(format!("see who there is with: larder user list; or: larder user add {name}"))),
     }
 }
 

@@ -195,6 +195,14 @@ fn metadata_of(volume: Option<String>, object: &DamagedObject) -> DamagedMetadat
     DamagedMetadata { volume, object: object.path.clone(), ranges }
 }
 
+/// Now, or of all of it once it has ended.
+fn rate(status: &larder_pool::ScrubStatus) -> u64 {
+    match status.ended_ms {
+        None => status.bytes_per_second,
+        Some(_) => status.bytes_done.saturating_mul(1000) / status.elapsed_ms.max(1),
+    }
+}
+
 pub(crate) fn scrub_status(status: larder_pool::ScrubStatus) -> ScrubStatus {
     use larder_pool::ScrubPhase;
     let phase = match status.phase {
@@ -203,6 +211,7 @@ pub(crate) fn scrub_status(status: larder_pool::ScrubStatus) -> ScrubStatus {
         ScrubPhase::Stopped => "stopped",
         ScrubPhase::Finished => "finished",
     };
+    let bytes_per_second = rate(&status);
     ScrubStatus {
         phase: phase.to_owned(),
         why: status.why,
@@ -217,7 +226,7 @@ pub(crate) fn scrub_status(status: larder_pool::ScrubStatus) -> ScrubStatus {
         repaired: status.repaired,
         repaired_bytes: status.repaired_bytes,
         unrepaired: status.unrepaired,
-        bytes_per_second: status.bytes_per_second,
+        bytes_per_second,
         seconds_left: status.seconds_left,
     }
 }

@@ -1,18 +1,21 @@
 //! From the configuration's shares and users to what the servers are told.
 
-use larder_api::{ShareStatus, VolumeStatus};
+use larder_api::{Failure, ShareStatus, VolumeStatus};
 use larder_serve::nfs::{self, Export, Rule};
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
+use larder_volume::{FsError, Ino};
 
 use super::Secrets;
 use super::servers::Servers;
 use super::storage::Storage;
 use crate::config::edit::Editor;
-use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, UserConfig, VolumeName, private_networks};
+use crate::config::{Config, Network, PoolConfig, ShareConfig, Squash, VolumeName, Writers};
 use crate::machine;
 
 /// Tag of the NFS server's volume handles in events. SMB shares and mounts choose tags of their own.
 const ORIGIN_NFS: u32 = 1;
+/// What the key is for that NFS handles of folders are sealed with.
+const HANDLES: &str = "nfs handles";
 
 /// Gives the servers all shares and users of the configuration, and says how each fares.
 pub(super) async fn apply(
@@ -24,13 +27,14 @@ pub(super) async fn apply(
     let (mut exports, mut shares, mut statuses) = (Vec::new(), Vec::new(), Vec::new());
     for share in &config.shares {
         let mut status = status(share);
-        match storage.volume(&share.volume).await {
-            Ok(volume) => {
-                if share.nfs {
-                    exports.push(export(share, volume.with_origin(ORIGIN_NFS)));
+        match found(share, storage).await {
+            Ok((volume, root)) => {
+                if let Some(networks) = share.nfs_networks() {
+                    let key = (root != Ino::ROOT).then(|| secrets.derive(HANDLES));
+                    exports.push(export(share, networks, volume.with_origin(ORIGIN_NFS), root, key));
                 }
                 if share.smb {
-                    shares.push(smb_share(share, config, volume));
+                    shares.push(smb_share(share, config, volume, root));
                 }
             }
             Err(failure) => status.fault = Some(failure.message),
@@ -46,38 +50,110 @@ pub(super) async fn apply(
     statuses
 }
 
+/// The volume of a share and the folder in it.
+async fn found(share: &ShareConfig, storage: &Storage) -> Result<(larder_volume::Volume, Ino), Failure> {
+    let volume = storage.volume(&share.volume).await?;
+    match super::sharing::root_of(&volume, &share.folder).await {
+        Ok(root) => Ok((volume, root.id.ino)),
+        Err(FsError::NotFound | FsError::NotDirectory) => {
+            Err(Failure::not_found(format!("there is no folder '{}' in {}", share.folder, share.volume)))
+        }
+        Err(error) => Err(super::translate::volume_failure(format_args!("the share '{}'", share.name), &error)),
+    }
+}
+
 fn status(share: &ShareConfig) -> ShareStatus {
+    let networks = share.nfs_networks();
+    let listed = listed(share);
+    let readers = share.read_only_users.iter().filter(|name| !listed.contains(name));
     ShareStatus {
         name: share.name.clone(),
         volume: share.volume.to_string(),
-        nfs: share.nfs.then(|| export_path(&share.name)),
+        folder: share.folder.clone(),
+        nfs: networks.as_ref().map(|_| export_path(&share.name)),
         smb: share.smb.then(|| share.name.clone()),
         read_only: share.read_only,
         squash: share.squash.word().to_owned(),
-        networks: share.networks.iter().map(Network::to_string).collect(),
-        users: share.users.iter().chain(&share.read_only_users).cloned().collect(),
+        networks: networks.iter().flatten().map(Network::to_string).collect(),
+        users: listed.iter().chain(readers).cloned().collect(),
+        everybody: share.guest || share.users == Writers::All,
+        nfs_rule: nfs_rule(share),
+        smb_rule: smb_rule(share),
         fault: None,
     }
+}
+
+/// Who may write, where not everybody may.
+fn listed(share: &ShareConfig) -> &[String] {
+    match &share.users {
+        Writers::All => &[],
+        Writers::Listed(names) => names,
+    }
+}
+
+/// Who comes in by NFS, for people.
+fn nfs_rule(share: &ShareConfig) -> String {
+    let Some(networks) = share.nfs_networks() else {
+        return if share.nfs { "no: it is for certain users".to_owned() } else { "no".to_owned() };
+    };
+    let places = match &share.networks {
+        None => "private networks".to_owned(),
+        Some(_) if networks.is_empty() => "nowhere".to_owned(),
+        Some(_) => networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "),
+    };
+    format!("{places}{}", if share.read_only { ", read-only" } else { "" })
+}
+
+/// Who comes in by SMB, for people.
+fn smb_rule(share: &ShareConfig) -> String {
+    if !share.smb {
+        return "no".to_owned();
+    }
+    if share.guest {
+        return if share.read_only { "anybody, read-only" } else { "anybody" }.to_owned();
+    }
+    let listed = listed(share);
+    let readers: Vec<String> = share.read_only_users.iter().filter(|name| !listed.contains(name)).cloned().collect();
+    let mut parts = match &share.users {
+        Writers::All => vec!["all users".to_owned()],
+        Writers::Listed(names) if names.is_empty() => Vec::new(),
+        Writers::Listed(names) => vec![names.join(" ")],
+    };
+    if share.read_only && !parts.is_empty() {
+        parts.push("read-only".to_owned());
+    }
+    if !readers.is_empty() {
+        parts.push(format!("read-only: {}", readers.join(" ")));
+    }
+    if parts.is_empty() {
+        return "nobody".to_owned();
+    }
+    if share.common {
+        parts.push("in common".to_owned());
+    }
+    parts.join(", ")
 }
 
 pub(crate) fn export_path(share: &str) -> String {
     format!("/{share}")
 }
 
-fn export(share: &ShareConfig, volume: larder_volume::Volume) -> Export {
+fn export(
+    share: &ShareConfig,
+    networks: Vec<Network>,
+    volume: larder_volume::Volume,
+    root: Ino,
+    key: Option<[u8; 32]>,
+) -> Export {
     let squash = match share.squash {
+        _ if share.common => nfs::Squash::All { uid: share.anon_uid, gid: share.anon_gid },
         Squash::Root => nfs::Squash::Root,
         Squash::All => nfs::Squash::All { uid: share.anon_uid, gid: share.anon_gid },
         Squash::None => nfs::Squash::None,
     };
-    let rule = Rule {
-        networks: share.networks.clone(),
-        read_only: share.read_only,
-        squash,
-        anon_uid: share.anon_uid,
-        anon_gid: share.anon_gid,
-    };
-    Export { path: export_path(&share.name), volume, rules: vec![rule], fsid: fsid(&share.name) }
+    let rule =
+        Rule { networks, read_only: share.read_only, squash, anon_uid: share.anon_uid, anon_gid: share.anon_gid };
+    Export { path: export_path(&share.name), volume, rules: vec![rule], fsid: fsid(&share.name), root, key }
 }
 
 /// The same after every restart: it is part of the handles that clients keep. FNV-1a of the share's name.
@@ -85,19 +161,25 @@ fn fsid(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn smb_share(share: &ShareConfig, config: &Config, volume: larder_volume::Volume) -> SmbShare {
-    let everybody = share.users.is_empty() && share.read_only_users.is_empty();
-    let writers: Vec<String> = match everybody {
-        true => config.users.iter().map(|u| u.name.clone()).collect(),
-        false => share.users.clone(),
-    };
+/// Who may do what over SMB. One who is listed as both writes.
+fn smb_users(share: &ShareConfig, config: &Config) -> Vec<(String, Access)> {
     let full = if share.read_only { Access::Read } else { Access::ReadWrite };
+    let only_reads = |name: &String| share.read_only_users.contains(name);
+    let writers: Vec<&String> = match &share.users {
+        Writers::All => config.users.iter().map(|u| &u.name).filter(|name| !only_reads(name)).collect(),
+        Writers::Listed(names) => names.iter().collect(),
+    };
     let readers = share.read_only_users.iter().filter(|r| !writers.contains(r)).map(|r| (r.clone(), Access::Read));
-    let users = writers.iter().map(|name| (name.clone(), full)).chain(readers).collect();
+    writers.iter().map(|name| ((*name).clone(), full)).chain(readers).collect()
+}
+
+fn smb_share(share: &ShareConfig, config: &Config, volume: larder_volume::Volume, root: Ino) -> SmbShare {
     SmbShare {
         name: share.name.clone(),
         volume,
-        users,
+        root,
+        act_as: share.common.then_some((share.anon_uid, share.anon_gid)),
+        users: smb_users(share, config),
         read_only: share.read_only,
         encryption: if share.encrypt { Encryption::Required } else { Encryption::Offered },
         guest: share.guest,
@@ -129,17 +211,19 @@ pub(crate) fn default_share(name: &str, volume: VolumeName, config: &Config) -> 
     ShareConfig {
         name: name.to_owned(),
         volume,
+        folder: String::new(),
         nfs: true,
         smb: true,
         read_only: false,
-        networks: private_networks(),
+        networks: None,
         squash: Squash::Root,
         anon_uid: uid,
         anon_gid: gid,
-        users: Vec::new(),
+        users: Writers::All,
         read_only_users: Vec::new(),
         encrypt: false,
         guest: false,
+        common: false,
     }
 }
 
@@ -157,16 +241,50 @@ pub(crate) fn take_in(editor: &mut Editor, config: &Config, pool: &PoolConfig, v
     }
 }
 
-pub(crate) fn new_user(name: &str, uid: Option<u32>, gid: Option<u32>, groups: Vec<u32>) -> UserConfig {
-    let (owner, group) = machine::owner();
-    let uid = uid.unwrap_or(owner);
-    UserConfig { name: name.to_owned(), uid, gid: gid.unwrap_or(if uid == owner { group } else { uid }), groups }
-}
-
 /// The parts that tests look at without servers.
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    /// What the servers would be told of the share whose options are `options`: its NFS networks, and who may do what over SMB.
+    fn told(options: &str) -> (Option<usize>, Vec<(String, Access)>, ShareStatus) {
+        let text = format!(
+            "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[user]]\nname = \"ann\"\nuid = 1\n[[user]]\nname = \"bob\"\nuid = 2\n\
+             [[share]]\nname = \"s\"\nvolume = \"t/v\"\n{options}\n"
+        );
+        let config = Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap();
+        let share = &config.shares[0];
+        (share.nfs_networks().map(|list| list.len()), smb_users(share, &config), status(share))
+    }
+
+    #[test]
+    fn a_list_of_users_closes_both_doors_to_everybody_else() {
+        let (read, write) = (Access::Read, Access::ReadWrite);
+        let check = |options: &str, nfs: Option<usize>, smb: &[(&str, Access)], rules: (&str, &str)| {
+            let (networks, users, status) = told(options);
+            let users: Vec<_> = users.iter().map(|(name, access)| (name.as_str(), *access)).collect();
+            assert_eq!((networks, users.as_slice()), (nfs, smb), "{options}");
+            assert_eq!((status.nfs_rule.as_str(), status.smb_rule.as_str()), rules, "{options}");
+            assert_eq!(status.nfs.is_some(), nfs.is_some(), "{options}");
+        };
+        let private = Some(crate::config::PRIVATE_NETWORKS.len());
+        let certain = "no: it is for certain users";
+        let all = &[("ann", write), ("bob", write)];
+        check("", private, all, ("private networks", "all users"));
+        check("users = \"all\"", private, all, ("private networks", "all users"));
+        check("users = []", None, &[], (certain, "nobody"));
+        check("read_only_users = []", None, &[], (certain, "nobody"));
+        check("users = []\nread_only_users = []", None, &[], (certain, "nobody"));
+        check("users = [\"ann\"]", None, &[("ann", write)], (certain, "ann"));
+        check("users = [\"ann\"]\nnfs = true", None, &[("ann", write)], (certain, "ann"));
+        check("users = [\"ann\"]\nnetworks = [\"10.0.0.0/8\"]", Some(1), &[("ann", write)], ("10.0.0.0/8", "ann"));
+        check("read_only_users = [\"bob\"]", None, &[("bob", read)], (certain, "read-only: bob"));
+        let kids = "users = \"all\"\nread_only_users = [\"bob\"]";
+        check(kids, None, &[("ann", write), ("bob", read)], (certain, "all users, read-only: bob"));
+        check("nfs = false\nread_only = true", None, &[("ann", read), ("bob", read)], ("no", "all users, read-only"));
+        check("networks = []\nsmb = false", Some(0), all, ("nowhere", "no"));
+    }
 
     #[test]
     fn fsids_are_stable_and_differ() {

@@ -117,6 +117,14 @@ impl OpenPool {
         }
     }
 
+    pub(crate) fn give_back_memory(&self) -> u64 {
+        self.registry.give_back_memory()
+    }
+
+    pub(crate) fn give_all_memory_back(&self) -> u64 {
+        self.registry.give_all_memory_back()
+    }
+
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
         self.pool.clear().await.map_err(|e| translate::pool_failure(&e))
     }
@@ -146,8 +154,8 @@ impl OpenPool {
 
     /// With how full it is, where it can be opened.
     async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
-        let room = self.registry.volume(&info.name).await.ok().map(|volume| volume.statfs());
-        translate::volume_status(&self.name, info, room)
+        let open = self.registry.volume(&info.name).await.ok().map(|volume| (volume.statfs(), volume.contents()));
+        translate::volume_status(&self.name, info, open)
     }
 
     pub(crate) async fn create(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {

@@ -7,7 +7,7 @@ use larder_api::{
     PoolStatus, PoolWorth, VolumeChange, VolumeStatus,
 };
 use larder_pool::{Change, DiskState, PoolError, PoolState};
-use larder_volume::{Compression, FsError, Properties, StatFs, SyncMode, VolumeInfo};
+use larder_volume::{Compression, Contents, FsError, Properties, StatFs, SyncMode, VolumeInfo};
 
 /// The pool's errors say the way out themselves; their causes follow.
 pub(crate) fn pool_failure(error: &PoolError) -> Failure {
@@ -72,6 +72,8 @@ pub(crate) fn volume_failure(what: impl fmt::Display, error: &FsError) -> Failur
 pub(crate) fn pool_status(status: larder_pool::PoolStatus) -> PoolStatus {
     let quiet = |text: String| (!text.is_empty()).then_some(text);
     let well = status.action.is_empty() && status.state == PoolState::Online;
+    let places: Vec<u64> = status.disks.iter().map(|disk| disk.filesystem).collect();
+    let is_shared = |place: u64| place != 0 && places.iter().filter(|other| **other == place).count() > 1;
     PoolStatus {
         name: status.name,
         id: status.id.to_string(),
@@ -85,7 +87,11 @@ pub(crate) fn pool_status(status: larder_pool::PoolStatus) -> PoolStatus {
         total_bytes: status.total_bytes,
         used_bytes: status.total_bytes.saturating_sub(status.available_bytes),
         available_bytes: status.available_bytes,
-        disks: status.disks.into_iter().map(disk_status).collect(),
+        disks: status
+            .disks
+            .into_iter()
+            .map(|disk| DiskStatus { shares_room: is_shared(disk.filesystem), ..disk_status(disk) })
+            .collect(),
         spares: status.spares,
         moving: status.moving.map(moving),
         notes: status.notes,
@@ -178,12 +184,14 @@ fn disk_status(disk: larder_pool::DiskStatus) -> DiskStatus {
         size_bytes: disk.size_bytes,
         used_bytes: disk.used_bytes,
         free_bytes: disk.free_bytes,
+        shares_room: false,
         leaving: disk.leaving,
         note: (!notes.is_empty()).then(|| notes.join("; ")),
     }
 }
 
-pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, room: Option<StatFs>) -> VolumeStatus {
+pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs, Contents)>) -> VolumeStatus {
+    let contents = open.map(|(_, contents)| contents);
     VolumeStatus {
         pool: pool.to_owned(),
         name: info.name.clone(),
@@ -201,9 +209,16 @@ pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, room: Option<StatFs>)
             SyncMode::Relaxed => "relaxed",
         }
         .to_owned(),
-        used_bytes: room.map(|r| r.total_bytes.saturating_sub(r.free_bytes)),
-        available_bytes: room.map(|r| r.available_bytes),
+        used_bytes: contents.map(|c| c.data_bytes),
+        stored_bytes: contents.map(|c| c.stored_bytes),
+        compression_ratio: contents.filter(|c| c.stored_bytes > 0).map(ratio),
+        available_bytes: open.map(|(room, _)| room.available_bytes),
     }
+}
+
+/// Rounded to hundredths.
+fn ratio(contents: Contents) -> f64 {
+    (contents.data_bytes as f64 / contents.stored_bytes as f64 * 100.0).round() / 100.0
 }
 
 /// `old` with what `change` names.
@@ -252,6 +267,7 @@ pub(crate) fn unavailable_pool(name: &str, disks: &[std::path::PathBuf], failure
         size_bytes: 0,
         used_bytes: 0,
         free_bytes: 0,
+        shares_room: false,
         leaving: false,
         note: None,
     };

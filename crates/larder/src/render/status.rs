@@ -92,7 +92,8 @@ fn scrub_text(scrub: &ScrubStatus) -> String {
                 1 => "1 error".to_owned(),
                 n => format!("{n} errors"),
             };
-            format!("scrub repaired {repaired} in {took} with {errors} on {at}")
+            let rate = ByteSize(scrub.bytes_per_second);
+            format!("scrub repaired {repaired} in {took} with {errors} on {at} ({done} read at {rate}/s)")
         }
     }
 }
@@ -174,16 +175,20 @@ fn disk_tree(pool: &PoolStatus, paint: Paint) -> String {
     for (disk, name) in pool.disks.iter().zip(&names) {
         let name = format!("  {name}");
         let row = format!(
-            "    {name:<width$}  {}  {} {} {}  {:>8}{}",
+            "    {name:<width$}  {}  {} {} {}  {:>8}{}{}",
             paint.state(&disk.state, state_width),
             paint.count(disk.read_errors, 5),
             paint.count(disk.write_errors, 5),
             paint.count(disk.checksum_errors, 5),
             ByteSize(disk.free_bytes).to_string(),
+            if disk.shares_room { "*" } else { "" },
             disk.note.as_ref().map(|n| format!("  {n}")).unwrap_or_default(),
         );
         text.push_str(row.trim_end());
         text.push('\n');
+    }
+    if pool.disks.iter().any(|disk| disk.shares_room) {
+        text.push_str("\n    * on one filesystem: this room is there once\n");
     }
     text
 }

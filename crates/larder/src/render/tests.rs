@@ -15,6 +15,7 @@ fn disk(path: &str, state: &str, errors: [u64; 3], note: Option<&str>) -> DiskSt
         size_bytes: 4 << 40,
         used_bytes: 1 << 40,
         free_bytes: 3 << 40,
+        shares_room: false,
         leaving: false,
         note: note.map(str::to_owned),
     }

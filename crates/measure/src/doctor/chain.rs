@@ -146,6 +146,7 @@ fn network(nic: &Nic, links: &mut BTreeMap<String, Link>) -> Option<Network> {
     let wire = Wire::ethernet_of(mbits as f64 * 1e6 / 8.0);
     let via = nic.hops.iter().map(|hop| link(hop, links)).collect();
     Some(Network {
+        bonded: super::describe::is_bond(&nic.name),
         name: format!("{} ({})", nic.name, wire.as_ref().map_or(format!("{mbits} Mbit/s"), |w| w.name.clone())),
         bytes_per_s: wire.as_ref().map_or(mbits as f64 * 1e6 / 8.0 * 0.94, |w| w.practical),
         wire,

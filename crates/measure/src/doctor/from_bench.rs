@@ -37,7 +37,7 @@ const JUST_THE_WIRE: f64 = 0.97;
 const SLOW_WIRE_BYTES_PER_S: f64 = 120e6;
 
 /// `reading` and `machine`: of the box, where this is the box.
-pub(super) fn described(result: &BenchResult, reading: Option<&Reading>, machine: &Machine) -> Described {
+pub(crate) fn described(result: &BenchResult, reading: Option<&Reading>, machine: &Machine) -> Described {
     let mut described = Described { of_bench: true, ..reading.map_or_else(|| nothing(result), chain) };
     if !result.machine.host.is_empty() {
         described.name.clone_from(&result.machine.host);
@@ -516,6 +516,7 @@ fn network_measured(measured: &[Measured]) -> Option<Network> {
     // A rate that is no Ethernet's proves nothing of the wire: it would explain itself.
     let wire = Wire::ethernet_of(best)?;
     Some(Network {
+        bonded: false,
         name: wire.name.clone(),
         bytes_per_s: wire.practical.max(best),
         wire: Some(wire),

@@ -18,14 +18,14 @@
 //! B7. Figures that look like something known, without proving it, are called likely.
 
 mod advice;
-mod chain;
-mod describe;
+pub(crate) mod chain;
+pub(crate) mod describe;
 mod diagnose;
 mod examine;
 mod findings;
 mod fix;
-mod from_bench;
-mod limits;
+pub(crate) mod from_bench;
+pub(crate) mod limits;
 mod misleading;
 mod questions;
 mod reading;

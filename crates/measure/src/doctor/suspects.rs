@@ -5,7 +5,7 @@
 use larder_base::units::ByteSize;
 use serde::Serialize;
 
-use super::describe::{Described, Disk, Layout, Link, Measured, Network, Path, What, is_bond};
+use super::describe::{Described, Disk, Layout, Link, Measured, Network, Path, What};
 use super::diagnose::SLOW_WIRE_BYTES_PER_S;
 use super::limits::{DiskKind, Duplex, Wire};
 use super::misleading::misleading;
@@ -330,7 +330,7 @@ fn interrupts(case: &Case) -> Option<(String, String)> {
 
 /// What belongs to one connection keeps to one cable, or it would overtake itself (IEEE 802.1AX, 6.2.1).
 fn one_of_a_bond(case: &Case) -> Option<(String, String)> {
-    let network = case.described.network.as_ref().filter(|n| over_network(case) && is_bond(&n.name))?;
+    let network = case.described.network.as_ref().filter(|n| over_network(case) && n.bonded)?;
     let rate = case.measured.bytes_per_s();
     let one = Wire::ethernet_of(rate).filter(|w| rate >= w.practical * PROOF_SHARE && w.line < network.bytes_per_s)?;
     let why = format!(

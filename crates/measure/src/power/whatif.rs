@@ -148,25 +148,35 @@ pub fn check_settings(settings: &[Setting]) -> Result<(), String> {
     }
 }
 
-/// `NAME=WATTS:TIME`, such as `full=98W:10m`; times in s, m or h.
+/// `NAME=WATTS:TIME`, such as `full=98W:10m36s`.
 pub fn parse_setting(text: &str) -> Result<Setting, String> {
-    let bad = || format!("'{text}' is not a setting: write NAME=WATTS:TIME, such as full=98:10m");
+    let bad = || format!("'{text}' is not a setting: write NAME=WATTS:TIME, such as full=98W:10m36s");
     let (name, rest) = text.split_once('=').ok_or_else(bad)?;
     let (watts, time) = rest.split_once(':').ok_or_else(bad)?;
     let watts: f64 = watts.trim().trim_end_matches(['W', 'w']).trim().parse().map_err(|_| bad())?;
-    let time = time.trim();
-    let (number, factor) = match time.chars().last() {
-        Some('s') => (&time[..time.len() - 1], 1.0),
-        Some('m') => (&time[..time.len() - 1], 60.0),
-        Some('h') => (&time[..time.len() - 1], 3600.0),
-        _ => return Err(bad()),
-    };
-    let seconds = number.trim().parse::<f64>().map_err(|_| bad())? * factor;
+    let seconds = parse_time(time).ok_or_else(bad)?;
     let sensible = |value: f64| value.is_finite() && value > 0.0 && value < 1e9;
     if name.trim().is_empty() || !sensible(watts) || !sensible(seconds) {
         return Err(bad());
     }
     Ok(Setting { name: name.trim().to_owned(), watts, seconds })
+}
+
+/// Seconds of `1.5h`, `10min` or `10m36s`: numbers with units, the largest unit first.
+fn parse_time(text: &str) -> Option<f64> {
+    const UNITS: &[(&[&str], f64)] =
+        &[(&["h", "hours"], 3600.0), (&["m", "min", "minutes"], 60.0), (&["s", "sec"], 1.0)];
+    let (mut rest, mut seconds, mut last) = (text.trim(), 0.0, f64::INFINITY);
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '.')?);
+        let after = after.trim_start();
+        let end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let (_, factor) = UNITS.iter().find(|(names, factor)| names.contains(&unit) && *factor < last)?;
+        seconds += number.parse::<f64>().ok()? * factor;
+        (rest, last) = (after.trim_start(), *factor);
+    }
+    (last < f64::INFINITY).then_some(seconds)
 }
 
 #[cfg(test)]
@@ -244,8 +254,15 @@ mod tests {
 
     #[test]
     fn settings_parse() {
-        assert_eq!(parse_setting("a=98W:1.5h").unwrap().seconds, 5400.0);
-        for bad in ["", "a", "a=1", "a=1:", "a=1:5", "=1:5m", "a=x:5m", "a=-1:5m", "a=nan:5m", "a=1:0s", "a=1:5é"] {
+        for (time, seconds) in
+            [("1.5h", 5400.0), ("10m", 600.0), ("10min", 600.0), ("10m36s", 636.0), ("1 h 5 min", 3900.0)]
+        {
+            assert_eq!(parse_setting(&format!("a=98W:{time}")).unwrap().seconds, seconds, "{time}");
+        }
+        for bad in [
+            "", "a", "a=1", "a=1:", "a=1:5", "=1:5m", "a=x:5m", "a=-1:5m", "a=nan:5m", "a=1:0s", "a=1:5é", "a=1:5s6m",
+            "a=1:5m6",
+        ] {
             assert!(parse_setting(bad).is_err(), "{bad}");
         }
     }

@@ -97,7 +97,7 @@ fn wait_for(port: u16, process: &mut Child, log: &Path) {
 
 /// `$LARDER`, or what `make build` left.
 fn larder_program() -> Option<PathBuf> {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/larder");
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../release/larder");
     let found = std::env::var_os("LARDER").map_or(built, PathBuf::from);
     if !found.is_file() {
         eprintln!("SKIPPED: no larder at {}: make build, or set LARDER", found.display());

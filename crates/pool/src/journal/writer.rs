@@ -89,14 +89,18 @@ struct Helper {
 }
 
 enum Job {
-    Write {
-        file: Arc<dyn DiskFile>,
-        bytes: Bytes,
-        offset: u64,
-        /// Another copy's sync makes this one durable, too.
-        is_synced_later: bool,
-    },
+    Write { file: Arc<dyn DiskFile>, bytes: Bytes, offset: u64, sync: Sync },
     Flush(Arc<dyn DiskFile>),
+}
+
+/// What makes a written copy durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sync {
+    Own,
+    /// The sync of another copy on the same device, if it was written past the cache.
+    Shared,
+    /// Its own, once all copies are written: where one thread writes all of them, they are still under way side by side.
+    Later,
 }
 
 impl Helper {
@@ -118,9 +122,9 @@ impl Job {
     /// Whether it is durable already.
     fn run(&self) -> io::Result<bool> {
         match self {
-            Self::Write { file, bytes, offset, is_synced_later } => {
+            Self::Write { file, bytes, offset, sync } => {
                 let went_past_the_cache = file.write_direct_at(bytes, *offset)?;
-                if *is_synced_later && went_past_the_cache {
+                if *sync == Sync::Later || *sync == Sync::Shared && went_past_the_cache {
                     return Ok(false);
                 }
                 file.sync().map(|()| true)
@@ -517,8 +521,12 @@ impl Writer {
         let together = self.flushed_together();
         let begin = |copy: &Copy, filesystem: &Option<u64>| {
             let file = copy.file.clone()?;
-            let is_synced_later = filesystem.is_some();
-            Some(copy.begin(Job::Write { file, bytes: bytes.clone(), offset, is_synced_later }))
+            let sync = match filesystem {
+                Some(_) => Sync::Shared,
+                None if copy.helper.is_none() => Sync::Later,
+                None => Sync::Own,
+            };
+            Some(copy.begin(Job::Write { file, bytes: bytes.clone(), offset, sync }))
         };
         let begun: Vec<_> = self.copies.iter().zip(&together).map(|(copy, shared)| begin(copy, shared)).collect();
         let finish = |(copy, begun): (&Copy, Option<Result<(), Job>>)| match begun {
@@ -529,12 +537,12 @@ impl Writer {
         let mut results: Vec<io::Result<bool>> = self.copies.iter().zip(begun).map(finish).collect();
         let mut flushed = Vec::new();
         for ((copy, filesystem), result) in self.copies.iter().zip(&together).zip(&mut results) {
-            if let (Some(file), Some(filesystem), Ok(false)) = (&copy.file, filesystem, &result)
-                && !flushed.contains(filesystem)
+            if let (Some(file), Ok(false)) = (&copy.file, &result)
+                && filesystem.is_none_or(|filesystem| !flushed.contains(&filesystem))
             {
                 *result = copy.run(Job::Flush(file.clone()));
                 // Where it fails the next copy there flushes for the others.
-                flushed.extend(result.is_ok().then_some(*filesystem));
+                flushed.extend(filesystem.filter(|_| result.is_ok()));
             }
         }
         let failures: Vec<(u8, io::Error)> =

@@ -1,7 +1,8 @@
 //! Listing a directory: `.` and `..` first, then the volume's entries behind their cookies.
 //!
 //! The offset of an entry is where the listing resumes behind it: 1 after `.`, 2 after `..`, then the volume's
-//! cookies, which begin at 3 and survive whatever is added and removed in between.
+//! cookies, which begin at 3 and survive whatever is added and removed in between. A listing ends at the entries that
+//! were made after its first page, so that a program that renames or adds files while it lists comes to an end.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +22,7 @@ const STEP_PLUS: usize = 48;
 const AFTER_DOT: u64 = 1;
 const AFTER_DOTDOT: u64 = 2;
 
-pub(super) async fn list(session: &Session, cred: &Cred, dir: Ino, offset: u64, mut reply: ReplyDirectory) {
+pub(super) async fn list(session: &Session, cred: &Cred, dir: (Ino, u64), offset: u64, mut reply: ReplyDirectory) {
     let filled = fill(session, cred, dir, offset, STEP, false, |entry| {
         let kind = file_type(entry.kind);
         reply.add(INodeNo(entry.ino.0), entry.cookie, kind, OsStr::from_bytes(&entry.name))
@@ -32,7 +33,13 @@ pub(super) async fn list(session: &Session, cred: &Cred, dir: Ino, offset: u64, 
     }
 }
 
-pub(super) async fn list_plus(session: &Session, cred: &Cred, dir: Ino, offset: u64, mut reply: ReplyDirectoryPlus) {
+pub(super) async fn list_plus(
+    session: &Session,
+    cred: &Cred,
+    dir: (Ino, u64),
+    offset: u64,
+    mut reply: ReplyDirectoryPlus,
+) {
     let filled = fill(session, cred, dir, offset, STEP_PLUS, true, |entry| {
         // Without attributes there is nothing to teach the kernel: the entry was removed while it was listed.
         let Some(attr) = &entry.attr else { return false };
@@ -70,7 +77,7 @@ fn add_plus(
 async fn fill(
     session: &Session,
     cred: &Cred,
-    dir: Ino,
+    (dir, handle): (Ino, u64),
     offset: u64,
     step: usize,
     with_attrs: bool,
@@ -91,13 +98,18 @@ async fn fill(
         }
     }
     let mut cookie = if offset <= AFTER_DOTDOT { 0 } else { offset };
+    let mut end = if offset == 0 { u64::MAX } else { session.handles.list_end(handle) };
     loop {
-        let listing = match session.volume.readdir(cred, dir, cookie, step, with_attrs).await {
+        let listing = match session.volume.readdir_before(cred, dir, cookie, end, step, with_attrs).await {
             Ok(listing) => listing,
             Err(FsError::NotFound | FsError::Stale) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let Listing { entries, eof, .. } = listing;
+        let Listing { entries, eof, end: begun_at, .. } = listing;
+        if offset == 0 && end == u64::MAX {
+            session.handles.set_list_end(handle, begun_at);
+            end = begun_at;
+        }
         if entries.iter().any(&mut add) {
             return Ok(());
         }

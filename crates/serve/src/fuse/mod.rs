@@ -3,7 +3,12 @@
 //! The daemon's process hosts the mount. A few threads take requests from the kernel and carry them out on the
 //! volume ([`session`]); one more tells the kernel what other protocols changed ([`invalidate`]). The kernel
 //! checks permissions and keeps locks, names, attributes and pages; it does not write back: every
-//! write reaches the volume before it is answered, fsync waits until it is durable, and close promises nothing.
+//! write reaches the volume before it is answered.
+//!
+//! Durability is that of a local filesystem ([`Answers::Ordered`]): changes of names and attributes are answered
+//! when they have their place in the order of changes, and a crash keeps a prefix of that order. They are durable
+//! after fsync of the file or directory, after the mount has ended, and within 5 s anyway. The kernel sends
+//! `syncfs` (FUSE_SYNCFS) to fuseblk and virtiofs servers only, so syncfs(2) and sync(2) do not reach this one.
 //!
 //! F1. When the process dies, however it dies, the kernel answers ENOTCONN: the only descriptors of
 //!     the connection are this process's and are not inherited. The next mount there clears the remains away.
@@ -28,7 +33,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, SessionACL};
-use larder_volume::Volume;
+use larder_volume::{Answers, Volume};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -65,6 +70,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     pub honour_suid: bool,
     pub honour_devices: bool,
+    /// Every change is durable before it is answered (`-o sync`).
+    pub synchronous: bool,
     /// What `mount` and `df` show as the source.
     pub source: String,
 }
@@ -77,6 +84,7 @@ impl Default for MountOptions {
             allow_other: rustix::process::geteuid().is_root(),
             honour_suid: false,
             honour_devices: false,
+            synchronous: false,
             source: "larder".to_owned(),
         }
     }
@@ -102,7 +110,8 @@ impl FuseMount {
     ) -> io::Result<FuseMount> {
         let dir = unmount::mountable(dir)?;
         let origin = next_origin();
-        let volume = volume.with_origin(origin);
+        let answers = if options.synchronous { Answers::Durable } else { Answers::Ordered };
+        let volume = volume.with_origin(origin).with_answers(answers);
         let (events, witness) = volume.witness();
         let (own_stale, own) = mpsc::channel(OWN_STALE_MAX);
         let session = Arc::new(Session::new(volume, runtime.clone(), own_stale, options.read_only));
@@ -177,6 +186,11 @@ impl FuseMount {
         while !self.session.tasks.is_empty() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
         }
+        // What was answered is durable when the mount is gone. An error is the volume's to report: it is poisoned then.
+        let sync = async { tokio::time::timeout(PATIENCE, self.session.volume.sync()).await };
+        if !matches!(self.session.runtime.block_on(sync), Ok(Ok(()))) {
+            tracing::warn!(dir = %self.dir.display(), "the last changes by the mount are not durable yet");
+        }
         let _context = self.session.runtime.enter();
         drop(self.session.handles.clear());
     }
@@ -232,6 +246,7 @@ fn config(options: &MountOptions) -> Config {
         pick(options.read_only, MountOption::RO, MountOption::RW),
         pick(options.honour_suid, MountOption::Suid, MountOption::NoSuid),
         pick(options.honour_devices, MountOption::Dev, MountOption::NoDev),
+        pick(options.synchronous, MountOption::Sync, MountOption::Async),
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(std::thread::available_parallelism().map_or(2, usize::from).clamp(2, THREADS_MAX));

@@ -64,11 +64,12 @@ fn with_mode(mode: u32) -> SetAttr {
 ///   other protocols;
 /// - automatic invalidation of data: it drops the kernel's own pages after its own writes; changes of others
 ///   are told explicitly;
+/// - truncation as part of open: the kernel truncates by itself once it knows that the file may be opened for writing,
+///   so a running program is refused (ETXTBSY) before it is damaged;
 /// - remote locks: the kernel's own are complete for its processes.
-fn wanted_capabilities() -> [InitFlags; 9] {
+fn wanted_capabilities() -> [InitFlags; 8] {
     [
         InitFlags::FUSE_ASYNC_DIO,
-        InitFlags::FUSE_ATOMIC_O_TRUNC,
         InitFlags::FUSE_PARALLEL_DIROPS,
         InitFlags::FUSE_DO_READDIRPLUS,
         InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -285,14 +286,10 @@ impl Filesystem for Operations {
         });
     }
 
-    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
+    fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let session = self.session.clone();
         self.session.serve(Op::Open, async move {
-            let cred = match has(flags.0, OFlags::TRUNC) {
-                true => session.with_groups(cred, caller, Ino(ino.0)).await,
-                false => cred,
-            };
-            match session.open(&cred, Ino(ino.0), flags).await {
+            match session.open(Ino(ino.0), flags).await {
                 Ok((handle, flags)) => reply.opened(handle, flags),
                 Err(error) => reply.error(errno(&error)),
             }
@@ -445,21 +442,17 @@ impl Filesystem for Operations {
         });
     }
 
-    fn readdir(&self, request: &Request, ino: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectory) {
+    fn readdir(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectory) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(Op::List, async move { dir::list(&session, &cred, Ino(ino.0), offset, reply).await });
+        self.session
+            .serve(Op::List, async move { dir::list(&session, &cred, (Ino(ino.0), handle.0), offset, reply).await });
     }
 
-    fn readdirplus(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        reply: ReplyDirectoryPlus,
-    ) {
+    fn readdirplus(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
-        self.session.serve(Op::List, async move { dir::list_plus(&session, &cred, Ino(ino.0), offset, reply).await });
+        self.session.serve(Op::List, async move {
+            dir::list_plus(&session, &cred, (Ino(ino.0), handle.0), offset, reply).await
+        });
     }
 
     fn releasedir(&self, _request: &Request, _ino: INodeNo, handle: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
@@ -468,7 +461,7 @@ impl Filesystem for Operations {
         reply.ok();
     }
 
-    /// Names are durable when their operation is answered, unless the volume is relaxed: commit knows.
+    /// Names in it that were made, moved and removed before are durable then, and all that came before them.
     fn fsyncdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let session = self.session.clone();
         self.session.serve(Op::Sync, async move { send_done(reply, session.volume.commit(Ino(ino.0)).await) });
@@ -686,15 +679,9 @@ impl Session {
         attr.ctime = now;
     }
 
-    async fn open(&self, cred: &Cred, ino: Ino, flags: OpenFlags) -> FsResult<(FileHandle, FopenFlags)> {
+    async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<(FileHandle, FopenFlags)> {
         let file = self.volume.open(ino).await?;
-        let attr = match has(flags.0, OFlags::TRUNC) {
-            true => {
-                let set = SetAttr { size: Some(0), mtime: Some(SetTime::Now), ..SetAttr::default() };
-                self.volume.setattr(cred, ino, set).await?.after
-            }
-            false => self.volume.getattr(ino).await?,
-        };
+        let attr = self.volume.getattr(ino).await?;
         let keep = self.may_keep_cache(&attr) || has(flags.0, OFlags::WRONLY);
         let fopen = if keep { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
         Ok((FileHandle(self.handles.insert(file)), fopen))

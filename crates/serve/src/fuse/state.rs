@@ -102,12 +102,34 @@ pub(super) struct Handles {
 
 #[derive(Default)]
 struct Table {
-    slots: Vec<Option<OpenFile>>,
+    slots: Vec<Option<Open>>,
     free: Vec<usize>,
 }
 
+struct Open {
+    file: OpenFile,
+    /// Where a listing under way ends.
+    list_end: u64,
+}
+
 impl Handles {
+    /// Where the listing by this handle ends.
+    pub(super) fn list_end(&self, handle: u64) -> u64 {
+        self.with(handle, |open| open.list_end).unwrap_or(u64::MAX)
+    }
+
+    /// A listing begins, by opening or rewinding.
+    pub(super) fn set_list_end(&self, handle: u64, end: u64) {
+        self.with(handle, |open| open.list_end = end);
+    }
+
+    fn with<T>(&self, handle: u64, act: impl FnOnce(&mut Open) -> T) -> Option<T> {
+        let slot = usize::try_from(handle.checked_sub(1)?).ok()?;
+        self.table.lock().slots.get_mut(slot)?.as_mut().map(act)
+    }
+
     pub(super) fn insert(&self, file: OpenFile) -> u64 {
+        let file = Open { file, list_end: u64::MAX };
         let mut table = self.table.lock();
         let slot = match table.free.pop() {
             Some(slot) => {
@@ -128,14 +150,14 @@ impl Handles {
         let mut table = self.table.lock();
         let file = table.slots.get_mut(slot)?.take()?;
         table.free.push(slot);
-        Some(file)
+        Some(file.file)
     }
 
     /// When the mount ends the kernel sends no more releases.
     pub(super) fn clear(&self) -> Vec<OpenFile> {
         let mut table = self.table.lock();
         table.free.clear();
-        std::mem::take(&mut table.slots).into_iter().flatten().collect()
+        std::mem::take(&mut table.slots).into_iter().flatten().map(|open| open.file).collect()
     }
 }
 

@@ -15,6 +15,7 @@
 //! C2. Part of a message, or a reply that is not read, is waited for [`STALL_MAX`], then the connection ends.
 //! C3. A connection that ends lets calls under way finish: a change is never cut short.
 //! C4. An idle connection holds no buffers.
+//! C5. A connection that no export admits ends after [`STRANGER_TIME`].
 
 use std::future::Future;
 use std::io;
@@ -38,6 +39,7 @@ use super::outbox::{Outbox, Reply};
 use super::record::{Receiver, RecordError};
 use super::session::{Next, Service, Session, Work};
 use super::shared::{Charge, Shared};
+use crate::door::{STRANGER_TIME, Stranger};
 
 /// See C2. A client on a slow line sends its 1 MiB WRITE in this time at 17 KB/s.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
@@ -63,6 +65,8 @@ pub enum End {
     NotRpc,
     #[error("no progress for {} s", STALL_MAX.as_secs())]
     Stalled,
+    #[error("no share admitted it within {} s", STRANGER_TIME.as_secs())]
+    Stranger,
     #[error("a call failed in an unforeseen way")]
     Panicked,
 }
@@ -143,13 +147,15 @@ pub struct Connection {
     message_since: Option<Instant>,
     /// When the client last took bytes of a reply, or there was none.
     written_at: Option<Instant>,
+    /// Until when it has time to show that an export admits it.
+    stranger: Option<(Stranger, Instant)>,
 }
 
 /// Serves one connection to its end.
 pub async fn serve(
     shared: Arc<Shared>,
     socket: TcpStream,
-    peer: std::net::SocketAddr,
+    (peer, stranger): (std::net::SocketAddr, Stranger),
     service: Service,
     tracker: TaskTracker,
     shutdown: CancellationToken,
@@ -176,6 +182,7 @@ pub async fn serve(
         timer: None,
         message_since: None,
         written_at: None,
+        stranger: Some((stranger, Instant::now() + STRANGER_TIME)),
     };
     let end = std::future::poll_fn(|cx| connection.poll(cx)).await;
     connection.finish_waiting();
@@ -358,13 +365,17 @@ impl Connection {
         }
     }
 
-    /// C2
+    /// C2, C5
     fn check_stall(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         let receiving = !self.receiver.is_idle() && !self.may_have_message && !self.input_ended && self.may_start();
         if !receiving {
             self.message_since = None;
         }
-        if !receiving && self.outbox.is_empty() {
+        if self.session.is_admitted() {
+            self.stranger = None;
+        }
+        let admitted_by = self.stranger.as_ref().map(|(_, until)| *until);
+        if !receiving && self.outbox.is_empty() && admitted_by.is_none() {
             self.timer = None;
             return Ok(());
         }
@@ -375,11 +386,15 @@ impl Connection {
         if !self.outbox.is_empty() {
             self.written_at.get_or_insert(now);
         }
-        let since = self.message_since.into_iter().chain(self.written_at).min().unwrap_or(now);
-        let deadline = since + STALL_MAX;
-        if deadline <= now {
+        let since = self.message_since.into_iter().chain(self.written_at).min();
+        let moves_by = since.map(|since| since + STALL_MAX);
+        if moves_by.is_some_and(|by| by <= now) {
             return Err(End::Stalled);
         }
+        if admitted_by.is_some_and(|by| by <= now) {
+            return Err(End::Stranger);
+        }
+        let Some(deadline) = moves_by.into_iter().chain(admitted_by).min() else { return Ok(()) };
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         while timer.as_mut().poll(cx).is_ready() {
             timer.as_mut().reset(deadline);

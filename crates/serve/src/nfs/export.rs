@@ -2,21 +2,22 @@
 //!
 //! E1. The first rule whose networks contain the client's address decides; without one there is no access.
 //! E2. Rules are applied to every call, not only to MNT: a handle alone opens nothing.
+//! E3. Of an export that is a folder nothing outside is reached: ".." ends at it, and handles are sealed.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use larder_volume::{Cred, Volume};
+use larder_volume::{Cred, Ino, Volume};
 
-use super::handle::ExportKey;
+use super::handle::{ExportKey, Seal};
 use super::rpc::Auth;
 
 /// What `nobody` is on Debian, and what other servers use.
 pub const ANON_ID: u32 = 65534;
 
-/// One volume offered to clients.
+/// One volume, or a folder of it, offered to clients.
 #[derive(Clone)]
 pub struct Export {
     /// What clients mount: absolute, such as "/tank".
@@ -25,6 +26,10 @@ pub struct Export {
     pub rules: Vec<Rule>,
     /// The `fsid` that clients see, unique among exports and the same after a restart: it is part of handles.
     pub fsid: u64,
+    /// The directory that is offered: [`Ino::ROOT`] for the whole volume.
+    pub root: Ino,
+    /// A secret that handles are sealed with, the same after a restart: needed where not the whole volume is offered.
+    pub key: Option<[u8; 32]>,
 }
 
 /// Access for some networks.
@@ -108,6 +113,7 @@ impl std::fmt::Display for Network {
 pub struct ExportState {
     pub export: Export,
     pub key: ExportKey,
+    pub seal: Option<Seal>,
     /// The path without surplus slashes.
     pub path: String,
 }
@@ -132,7 +138,8 @@ impl Exports {
     pub fn new(exports: Vec<Export>, version: u64) -> Self {
         let state = |export: Export| {
             let key = ExportKey { volume: *export.volume.id().as_bytes(), fsid: export.fsid };
-            Arc::new(ExportState { path: normal_path(&export.path), key, export })
+            let seal = export.key.as_ref().map(Seal::new);
+            Arc::new(ExportState { path: normal_path(&export.path), key, seal, export })
         };
         let list: Vec<_> = exports.into_iter().map(state).collect();
         let by_key = list.iter().map(|state| (state.key, Arc::clone(state))).collect();

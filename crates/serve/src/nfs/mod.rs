@@ -39,6 +39,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::door::STRANGERS_MAX;
 use conn::End;
 use session::{Next, Service, Session};
 use shared::Shared;
@@ -172,6 +173,14 @@ fn admit(
         stats.connections_refused.fetch_add(1, Relaxed);
         return;
     }
+    let Some(stranger) = shared.strangers.admit(peer.ip()) else {
+        stats.connections_refused.fetch_add(1, Relaxed);
+        let address = peer.ip().to_canonical();
+        shared.door.refused(address, || {
+            format!("NFS: {address} has {STRANGERS_MAX} connections that no share has admitted: more are refused")
+        });
+        return;
+    };
     if let Err(error) = prepare(&socket) {
         tracing::debug!(%error, %peer, "socket options");
     }
@@ -179,7 +188,7 @@ fn admit(
     let open = Open(Arc::clone(shared));
     let (tasks, stop) = (tracker.clone(), shutdown.clone());
     tracker.spawn(async move {
-        let end = conn::serve(Arc::clone(&open.0), socket, peer, service, tasks, stop).await;
+        let end = conn::serve(Arc::clone(&open.0), socket, (peer, stranger), service, tasks, stop).await;
         if !matches!(end, End::Closed | End::Shutdown) {
             open.0.stats.connections_dropped.fetch_add(1, Relaxed);
             tracing::debug!(%peer, reason = %end, "NFS connection dropped");

@@ -6,14 +6,16 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch};
+use larder_volume::{Attr, Cred, FileKind, FsError, NameMatch};
 use parking_lot::Mutex;
 
 use super::export::{ExportState, Exports, squash};
 use super::handle;
 use super::outbox::Reply;
 use super::rpc::{AcceptStat, CallHeader, begin_accepted, prog_mismatch, set_record_mark};
+use super::shared::Shared;
 use super::xdr::{Garbage, Writer};
+use crate::door::shown;
 
 pub const MOUNT_PROGRAM: u32 = 100_005;
 pub const MOUNT_V3: u32 = 3;
@@ -21,6 +23,8 @@ pub const MOUNT_V3: u32 = 3;
 const PATH_BYTES_MAX: usize = 1024;
 /// Who mounted what is kept for DUMP alone: a courtesy with a bound.
 const MOUNTS_MAX: usize = 1024;
+/// Why a client is refused whose address is in none of the networks of an export.
+pub const OUTSIDE: &str = "its address is in none of the networks that the share is exported to";
 
 /// `mountstat3` (5.1.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub struct Mnt {
 pub enum Answered {
     Now(Writer),
     Mnt(Mnt),
+    /// A MNT that is not allowed: the answer, the path and why.
+    Refused(Writer, Vec<u8>, &'static str),
 }
 
 /// Answers a call of the MOUNT program.
@@ -140,7 +146,12 @@ fn mnt(call: &CallHeader<'_>, exports: &Exports, client: IpAddr, mut w: Writer) 
         }
         Err(status) => {
             w.u32(status as u32);
-            Answered::Now(w)
+            let why = match (call.vers, status) {
+                (1 | 2, _) => "it asks for NFS version 2, which is not spoken here: mount with vers=3",
+                (_, MountStatus::NoEnt) => "there is no such export",
+                _ => OUTSIDE,
+            };
+            Answered::Refused(w, path.to_vec(), why)
         }
     }
 }
@@ -162,20 +173,26 @@ fn find(exports: &Exports, path: &[u8]) -> Option<(Arc<ExportState>, Vec<Vec<u8>
 }
 
 /// Carries out a MNT: the handle of the directory, and AUTH_SYS as the flavor to use.
-pub async fn run(mnt: Mnt, mounts: &Mounts) -> Reply {
+pub async fn run(mnt: Mnt, shared: &Shared) -> Reply {
     const FLAVORS: [u32; 2] = [1, 0];
     let found = walk(&mnt).await;
     let mut w = Writer::new(mnt.scratch);
     restart(&mut w, mnt.xid, AcceptStat::Success);
     match found {
         Ok(dir) => {
-            mounts.add(mnt.client, &mnt.path);
+            shared.mounts.add(mnt.client, &mnt.path);
+            let (client, path) = (mnt.client, shown(&mnt.path));
+            shared.door.came_in(client, || format!("NFS: {client} mounted {path}"));
             w.u32(MountStatus::Ok as u32);
-            w.opaque(&handle::encode(&mnt.export.key, dir.id));
+            w.opaque(&handle::encode(&mnt.export.key, mnt.export.seal.as_ref(), dir.id));
             w.length(FLAVORS.len());
             FLAVORS.iter().for_each(|&flavor| w.u32(flavor));
         }
-        Err(status) => w.u32(status as u32),
+        Err(status) => {
+            w.u32(status as u32);
+            let (client, path) = (mnt.client, shown(&mnt.path));
+            shared.door.refused(client, || format!("NFS: {client} could not mount {path}: {status:?}"));
+        }
     }
     set_record_mark(&mut w, 0);
     Reply { head: w.into_inner(), ..Reply::default() }
@@ -183,7 +200,7 @@ pub async fn run(mnt: Mnt, mounts: &Mounts) -> Reply {
 
 async fn walk(mnt: &Mnt) -> Result<Attr, MountStatus> {
     let volume = &mnt.export.export.volume;
-    let mut dir = volume.getattr(Ino::ROOT).await?;
+    let mut dir = volume.getattr(mnt.export.export.root).await?;
     for name in &mnt.below {
         dir = volume.lookup(&mnt.cred, dir.id.ino, name, NameMatch::Exact).await?;
         if dir.kind != FileKind::Directory {

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use larder_volume::Cred;
 
@@ -21,6 +22,7 @@ use super::rpc::{
 };
 use super::shared::Shared;
 use super::xdr::{Reader, Writer};
+use crate::door::shown;
 
 /// Callers of one connection whose credentials are kept decoded. A client machine has few users at a time.
 const CREDS_MAX: usize = 8;
@@ -36,13 +38,16 @@ pub enum Service {
 pub enum Work {
     Nfs(Call),
     Mnt(mount::Mnt, Arc<Shared>),
+    /// An answer that waits.
+    Refused(Reply, Duration),
 }
 
 impl Work {
     pub async fn run(self) -> Reply {
         match self {
             Work::Nfs(call) => ops::run(call).await,
-            Work::Mnt(mnt, shared) => Box::pin(mount::run(mnt, &shared.mounts)).await,
+            Work::Mnt(mnt, shared) => Box::pin(mount::run(mnt, &shared)).await,
+            Work::Refused(reply, wait) => Box::pin(late(reply, wait)).await,
         }
     }
 
@@ -100,12 +105,18 @@ pub struct Session {
     known: Vec<Known>,
     /// Which of `known` is replaced next.
     replace: usize,
+    /// An export has admitted this client.
+    admitted: bool,
 }
 
 impl Session {
     pub fn new(shared: Arc<Shared>, peer: SocketAddr, service: Service) -> Self {
         let (exports, client) = (shared.exports(), peer.ip().to_canonical());
-        Self { shared, client, port: peer.port(), service, exports, known: Vec::new(), replace: 0 }
+        Self { shared, client, port: peer.port(), service, exports, known: Vec::new(), replace: 0, admitted: false }
+    }
+
+    pub fn is_admitted(&self) -> bool {
+        self.admitted
     }
 
     /// Decides about one message. `scratch` is room for the reply.
@@ -121,7 +132,11 @@ impl Session {
             (Service::Files, MOUNT_PROGRAM) => {
                 self.refresh();
                 match mount::answer(&call, &self.exports, &self.shared.mounts, self.client, w.into_inner()) {
-                    mount::Answered::Mnt(mnt) => return Next::Work(Work::Mnt(mnt, Arc::clone(&self.shared))),
+                    mount::Answered::Mnt(mnt) => {
+                        self.admitted = true;
+                        return Next::Work(Work::Mnt(mnt, Arc::clone(&self.shared)));
+                    }
+                    mount::Answered::Refused(written, path, why) => return self.refused_mount(written, &path, why),
                     mount::Answered::Now(written) => w = written,
                 }
             }
@@ -132,6 +147,18 @@ impl Session {
             }
         }
         reply(w)
+    }
+
+    /// A MNT that is refused is logged, and answered the later the more there are.
+    fn refused_mount(&self, written: Writer, path: &[u8], why: &str) -> Next {
+        let client = self.client;
+        let path = shown(&String::from_utf8_lossy(path));
+        let wait = self.shared.door.refused(client, || format!("NFS: {client} may not mount {path}: {why}"));
+        let Next::Reply(reply) = reply(written) else { return Next::Close };
+        match wait.is_zero() {
+            true => Next::Reply(reply),
+            false => Next::Work(Work::Refused(reply, wait)),
+        }
     }
 
     fn bad_call(&self, bad: BadCall, mut w: Writer) -> Next {
@@ -183,6 +210,9 @@ impl Session {
         let (key, id) = handle::decode(handle).ok_or(Status::BadHandle)?;
         self.refresh();
         let (export, cred, read_only) = self.who(&key, &header.auth)?;
+        if !handle::is_of(handle, export.seal.as_ref()) {
+            return Err(Status::BadHandle.into());
+        }
         if read_only && proc.modifies() {
             return Err(Status::RoFs.into());
         }
@@ -223,7 +253,14 @@ impl Session {
             return Ok((Arc::clone(&known.export), known.cred.clone(), known.read_only));
         }
         let export = self.exports.by_key(key).ok_or(Status::Stale)?;
-        let rule = export.rule(self.client).ok_or(Status::Acces)?;
+        let Some(rule) = export.rule(self.client) else {
+            let client = self.client;
+            self.shared
+                .door
+                .refused(client, || format!("NFS: {client} may not use {}: {}", export.path, mount::OUTSIDE));
+            return Err(Status::Acces.into());
+        };
+        self.admitted = true;
         let (cred, read_only) = (squash(rule, auth), rule.read_only);
         let known = Known { raw: raw.to_vec(), export: Arc::clone(export), cred: cred.clone(), read_only };
         let export = Arc::clone(export);
@@ -234,6 +271,11 @@ impl Session {
         self.replace = (self.replace + 1) % CREDS_MAX;
         Ok((export, cred, read_only))
     }
+}
+
+async fn late(reply: Reply, wait: Duration) -> Reply {
+    tokio::time::sleep(wait).await;
+    reply
 }
 
 fn reply(mut w: Writer) -> Next {

@@ -14,6 +14,7 @@ use super::export::{Export, Exports};
 use super::mount::Mounts;
 use super::proto::{PROCS, Proc};
 use super::record::BUFFER_BYTES;
+use crate::door::{Door, Strangers};
 
 /// Limits, all of them bounds on memory.
 #[derive(Clone, Debug)]
@@ -53,6 +54,8 @@ pub struct Shared {
     pub stats: Stats,
     pub buffers: Buffers,
     pub mounts: Mounts,
+    pub door: Door,
+    pub strangers: Arc<Strangers>,
     /// See [`NfsConfig::total_bytes_max`].
     pub bytes_under_way: AtomicUsize,
     /// The port that MOUNT and NFS answer on.
@@ -69,6 +72,8 @@ impl Shared {
             stats: Stats::default(),
             buffers: Buffers::default(),
             mounts: Mounts::default(),
+            door: Door::default(),
+            strangers: Arc::default(),
             bytes_under_way: AtomicUsize::new(0),
             port,
         }

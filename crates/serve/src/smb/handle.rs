@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -35,6 +36,8 @@ pub struct FileHandle {
     pub ino: Ino,
     pub name: String,
     pub rights: u32,
+    /// Where a listing under way ends; set by its first page.
+    pub list_end: AtomicU64,
     pub _open: OpenFile,
     pub _hold: FeedHold,
 }
@@ -247,7 +250,12 @@ impl FileHandle {
 
     async fn page(&self, after: u64) -> SmbResult<DirPage> {
         let _op = self.core.stats.begin(Op::List);
-        let listing = self.core.volume.readdir(&self.who, self.ino, after, PAGE_ENTRIES, true).await.or_status()?;
+        let end = if after == 0 { u64::MAX } else { self.list_end.load(Ordering::Relaxed) };
+        let listing = self.core.volume.readdir_before(&self.who, self.ino, after, end, PAGE_ENTRIES, true).await;
+        let listing = listing.or_status()?;
+        if after == 0 {
+            self.list_end.store(listing.end, Ordering::Relaxed);
+        }
         let next = listing.entries.last().map_or(after, |last| last.cookie);
         let mut entries = Vec::with_capacity(listing.entries.len());
         for entry in listing.entries {

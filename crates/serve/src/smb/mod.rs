@@ -34,16 +34,17 @@ mod times;
 mod tree;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures::future::BoxFuture;
-use larder_volume::{Cred, Volume};
-use smb_server::{ConfigError, ConfigHandle, Share};
+use larder_volume::{Cred, Ino, Volume};
+use smb_server::{Admission, AdmissionObserver, ConfigError, ConfigHandle, Share};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::door::{Door, STRANGERS_MAX, shown};
 use feed::Feed;
 use people::{Directory, People};
 use tree::{Core, Tree};
@@ -97,6 +98,10 @@ pub enum Encryption {
 pub struct SmbShare {
     pub name: String,
     pub volume: Volume,
+    /// The directory that is shared: [`Ino::ROOT`] for the whole volume.
+    pub root: Ino,
+    /// Everybody is this uid and gid here, so that all files are everybody's.
+    pub act_as: Option<(u32, u32)>,
     pub users: Vec<(String, Access)>,
     pub read_only: bool,
     pub encryption: Encryption,
@@ -164,7 +169,9 @@ impl SmbServer {
                 .require_signing(config.require_signing)
                 .max_read_size(IO_BYTES)
                 .max_write_size(IO_BYTES)
-                .max_connections(CONNECTIONS_MAX);
+                .max_connections(CONNECTIONS_MAX)
+                .max_unauthenticated_per_address(STRANGERS_MAX)
+                .on_admission(observer());
             if let Some(name) = config.netbios_name {
                 builder = builder.netbios_name(name);
             }
@@ -274,8 +281,16 @@ impl SmbServer {
             directory: self.directory.clone(),
             access: share.users.iter().cloned().collect(),
             guest: share.guest,
+            act_as: share.act_as.map(|(uid, gid)| Cred::new(uid, gid, [])),
         };
-        let core = Arc::new(Core { volume, read_only: share.read_only, people, feed, stats: self.stats.clone() });
+        let core = Arc::new(Core {
+            volume,
+            root: share.root,
+            read_only: share.read_only,
+            people,
+            feed,
+            stats: self.stats.clone(),
+        });
         let mut public = Share::new(&share.name, Tree::new(core, Cred::root(), !share.read_only));
         public = match (share.guest, share.read_only) {
             (true, false) => public.public(),
@@ -295,6 +310,39 @@ impl SmbServer {
     }
 }
 
+/// Logins and refusals go into the log.
+fn observer() -> AdmissionObserver {
+    let door = Door::default();
+    Arc::new(move |address: IpAddr, what: Admission<'_>| {
+        let from = address.to_canonical();
+        let name = |user: Option<&str>| user.map_or_else(|| "a guest".to_owned(), |user| format!("'{}'", shown(user)));
+        match what {
+            Admission::LoggedOn { user } => door.came_in(from, || format!("SMB: {} logged in from {from}", name(user))),
+            Admission::LogonFailed { user } => refused(&door, from, || {
+                format!("SMB: {} from {from} was refused: wrong name or password", name(Some(user)))
+            }),
+            Admission::LockedOut { user } => refused(&door, from, || {
+                format!(
+                    "SMB: {} from {from} was refused: too many failed logins, locked out for a minute",
+                    name(Some(user))
+                )
+            }),
+            Admission::ShareRefused { user, share } => {
+                refused(&door, from, || format!("SMB: {} from {from} may not use the share '{share}'", name(user)))
+            }
+            Admission::TooManyConnections => refused(&door, from, || {
+                format!("SMB: {from} has {STRANGERS_MAX} connections that have not logged in: more are refused")
+            }),
+            _ => {}
+        }
+    })
+}
+
+/// The library makes failed logins wait.
+fn refused(door: &Door, from: IpAddr, text: impl FnOnce() -> String) {
+    door.refused(from, text);
+}
+
 fn library_access(access: Access) -> smb_server::Access {
     match access {
         Access::Read => smb_server::Access::Read,
@@ -308,4 +356,6 @@ fn same_share(a: &SmbShare, b: &SmbShare) -> bool {
         && a.encryption == b.encryption
         && a.guest == b.guest
         && a.volume.id() == b.volume.id()
+        && a.root == b.root
+        && a.act_as == b.act_as
 }

@@ -28,6 +28,8 @@ pub struct People {
     pub access: HashMap<String, Access>,
     /// Anybody may come in, and write.
     pub guest: bool,
+    /// Who everybody is, if not themselves.
+    pub act_as: Option<Cred>,
 }
 
 impl People {
@@ -36,6 +38,9 @@ impl People {
         let known = user.and_then(|user| self.directory.0.read().get(user).cloned());
         let access = user.and_then(|user| self.access.get(user).copied());
         let writes = access.map_or(self.guest, |access| access == Access::ReadWrite);
+        if let Some(everybody) = &self.act_as {
+            return (everybody.clone(), writes);
+        }
         (known.unwrap_or_else(|| Cred::new(NOBODY, NOBODY, [])), writes)
     }
 }

@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::hmac;
 use md4::{Digest, Md4};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -47,7 +48,10 @@ pub fn nt_hash(password: &str) -> [u8; HASH_BYTES] {
 }
 
 /// Seals and unseals NT hashes with the key of one key file.
-pub struct SealKey(LessSafeKey);
+pub struct SealKey {
+    seal: LessSafeKey,
+    derive: hmac::Key,
+}
 
 impl std::fmt::Debug for SealKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -72,11 +76,16 @@ impl SealKey {
         }
     }
 
+    /// Another key, for `what` alone: it tells nothing about this one.
+    pub fn derive(&self, what: &str) -> [u8; 32] {
+        hmac::sign(&self.derive, what.as_bytes()).as_ref().first_chunk().copied().unwrap_or_default()
+    }
+
     pub fn seal(&self, user: &str, hash: &[u8; HASH_BYTES]) -> Result<String, SecretError> {
         let mut nonce = [0; NONCE_BYTES];
         random(&mut nonce)?;
         let mut sealed = hash.to_vec();
-        self.0
+        self.seal
             .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(user), &mut sealed)
             .map_err(|_| SecretError::Unsealable { user: user.to_owned() })?;
         Ok(nonce.iter().chain(&sealed).fold(PREFIX.to_owned(), |hex, byte| hex + &format!("{byte:02x}")))
@@ -93,7 +102,7 @@ impl SealKey {
         }
         let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_BYTES)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let hash = self.0.open_in_place(nonce, Aad::from(user), sealed).ok()?;
+        let hash = self.seal.open_in_place(nonce, Aad::from(user), sealed).ok()?;
         (&*hash).try_into().ok()
     }
 
@@ -110,7 +119,9 @@ impl SealKey {
 
     fn new(key: &[u8], path: &Path) -> Result<SealKey, SecretError> {
         match UnboundKey::new(&AES_256_GCM, key) {
-            Ok(key) => Ok(SealKey(LessSafeKey::new(key))),
+            Ok(sealing) => {
+                Ok(SealKey { seal: LessSafeKey::new(sealing), derive: hmac::Key::new(hmac::HMAC_SHA256, key) })
+            }
             Err(_) => Err(SecretError::KeyLength { path: path.to_owned() }),
         }
     }

@@ -43,8 +43,15 @@ impl Fixture {
         let access = [("ann".to_owned(), Access::ReadWrite), ("bob".to_owned(), Access::ReadWrite)].into();
         let own = volume.with_origin(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
         let feed = Feed::new(own.clone(), "s".to_owned());
-        let people = People { directory, access, guest: false };
-        let core = Arc::new(Core { volume: own, read_only: false, people, feed, stats: Arc::default() });
+        let people = People { directory, access, guest: false, act_as: None };
+        let core = Arc::new(Core {
+            volume: own,
+            root: larder_volume::Ino::ROOT,
+            read_only: false,
+            people,
+            feed,
+            stats: Arc::default(),
+        });
         Self { volume, share: Tree::new(core, Cred::root(), true), _registry: registry }
     }
 

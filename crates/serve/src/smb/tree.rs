@@ -4,7 +4,7 @@
 //! for the user's tree at TREE_CONNECT, so an open costs no look-up of users.
 //!
 //! T1: every component is looked up by its folded name, in O(log n), with the user's permissions.
-//! T2: symbolic links are followed on the server, as Samba does, within the volume: `..` stops at its root
+//! T2: symbolic links are followed on the server, as Samba does, within the share: `..` stops at its root
 //! and absolute targets, which mean something on the client that made them, lead nowhere.
 //! T3: what is created carries FILE_ATTRIBUTE_ARCHIVE and belongs to the user.
 //! T4: deletes run as root: they were allowed when the open was granted DELETE (the share's own tree is
@@ -40,6 +40,8 @@ const SECTOR_BYTES: u32 = 512;
 /// What all users of a share have in common.
 pub struct Core {
     pub volume: Volume,
+    /// The directory that is shared.
+    pub root: Ino,
     pub read_only: bool,
     pub people: People,
     pub feed: Arc<Feed>,
@@ -90,6 +92,8 @@ impl Core {
                 None => break,
             }
             while let Some(name) = pending.pop() {
+                // Nothing above the root of the share is reached by a link.
+                let name = if at == self.root && *name == *b".." { Bytes::from_static(b".") } else { name };
                 let attr = self.volume.lookup(who, at, &name, MATCH).await?;
                 match attr.kind {
                     FileKind::Symlink => {
@@ -125,7 +129,7 @@ impl Tree {
 
     /// The directory that `components` lead to.
     async fn walk(&self, components: &[String]) -> FsResult<Attr> {
-        let mut at = self.core.volume.getattr(Ino::ROOT).await?;
+        let mut at = self.core.volume.getattr(self.core.root).await?;
         for name in components {
             at = self.entry(&at, name).await?;
             if at.kind != FileKind::Directory {
@@ -154,7 +158,7 @@ impl Tree {
 
     async fn open_once(&self, path: &SmbPath, opts: &OpenOptions) -> SmbResult<Attempt> {
         let Some((dir, name)) = self.parent(path).await? else {
-            let root = self.core.volume.getattr(Ino::ROOT).await.or_status()?;
+            let root = self.core.volume.getattr(self.core.root).await.or_status()?;
             return self.open_existing(root, None, "", opts).await;
         };
         match self.entry(&dir, name).await {
@@ -260,7 +264,9 @@ impl Tree {
         };
         let who = Cred { checked: true, ..self.who.clone() };
         let core = Arc::clone(&self.core);
-        Ok(Some(Box::new(FileHandle { core, who, ino, name: name.to_owned(), rights, _open: open, _hold: hold })))
+        let list_end = std::sync::atomic::AtomicU64::new(u64::MAX);
+        let name = name.to_owned();
+        Ok(Some(Box::new(FileHandle { core, who, ino, name, rights, list_end, _open: open, _hold: hold })))
     }
 
     async fn remove(&self, dir: Ino, attr: Attr, stored: &[u8]) -> SmbResult<()> {
@@ -296,7 +302,7 @@ impl Tree {
 
     /// The directory that `components` led to before others renamed some of them.
     async fn walk_moved(&self, components: &[String]) -> FsResult<Ino> {
-        let mut at = Ino::ROOT;
+        let mut at = self.core.root;
         for name in components {
             at = match self.core.feed.moved_away(at, &names::stored(name)) {
                 Some(moved) => moved,

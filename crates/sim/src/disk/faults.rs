@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::front::Answer;
+
 /// Kinds of faults, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -19,10 +21,11 @@ pub enum Fault {
     ClockStep,
     Gone,
     Hang,
+    Journal,
 }
 
 impl Fault {
-    pub const ALL: [(Self, &'static str); 13] = [
+    pub const ALL: [(Self, &'static str); 14] = [
         (Self::Rot, "bit rot"),
         (Self::Misdirected, "misdirected writes"),
         (Self::Lost, "lost writes"),
@@ -36,13 +39,27 @@ impl Fault {
         (Self::ClockStep, "clock steps"),
         (Self::Gone, "disks gone"),
         (Self::Hang, "calls that hang"),
+        (Self::Journal, "damaged journals"),
     ];
+}
+
+/// What somebody does to the journal's copy on one disk while the pool is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalDamage {
+    /// Its folder is gone.
+    Removed,
+    /// Nothing is left in it.
+    Emptied,
+    /// All bytes of its files are zeros.
+    Zeroed,
 }
 
 /// What happened to the disks so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub crashes: u64,
+    /// The process was killed, or ended well, and began again.
+    pub restarts: u64,
     pub operations: u64,
     pub faults: [u64; Fault::ALL.len()],
 }
@@ -54,6 +71,7 @@ impl Counts {
 
     pub fn plus(mut self, other: Self) -> Self {
         self.crashes += other.crashes;
+        self.restarts += other.restarts;
         self.operations += other.operations;
         self.faults.iter_mut().zip(other.faults).for_each(|(sum, more)| *sum += more);
         self
@@ -85,8 +103,8 @@ pub struct Health {
     pub delay: Duration,
 }
 
-/// A bug that a test plants, to see that the simulator finds it. The disks make the first ones, the store between volume and
-/// pool the next (`store.rs`), the pool the last, when its simulator tells it to.
+/// A bug that a test plants, to see that the simulator finds it. The disks make the first ones, what lies between the pool and its
+/// users the next (`early.rs`), the pool `TrustBlocks`, when its simulator tells it to, and the front of the volume the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
     /// Syncs of these files do nothing.
@@ -97,28 +115,49 @@ pub enum Plant {
     NoDirectorySync,
     /// Syncs of whole disks do nothing, but for those of a new pool.
     NoDiskSync,
+    /// A journal that is opened is not flushed: who was killed may have written and not flushed what is read. Nor is it by the flush of
+    /// the whole disk that follows soon, and would hide it.
+    NoOpeningFlush,
     /// A file is renamed durably before its bytes are.
     RenameFirst,
     /// A segment counts as stored before it is.
     EarlySegment,
     /// The metadata log is trimmed before the tree in the store has what it holds: what a manifest that is not read back does.
     EarlyTrim,
+    /// The journal answers when it has taken an entry.
+    EarlyReceipt,
+    /// The pool answers a put, a copy or a delete before it is done.
+    EarlyPut,
+    EarlyCopy,
+    EarlyDelete,
     /// Blocks are read without a look at their checksums.
     TrustBlocks,
+    /// A volume answers before it should.
+    Answer(Answer),
 }
 
 impl Plant {
-    pub const ALL: [(Self, &'static str); 9] = [
+    const BELOW: [(Self, &'static str); 14] = [
         (Self::NoJournalSync, "no-journal-sync"),
         (Self::NoShardSync, "no-shard-sync"),
         (Self::NoLabelSync, "no-label-sync"),
         (Self::NoDirectorySync, "no-directory-sync"),
         (Self::NoDiskSync, "no-disk-sync"),
+        (Self::NoOpeningFlush, "no-opening-flush"),
         (Self::RenameFirst, "rename-first"),
         (Self::EarlySegment, "early-segment"),
         (Self::EarlyTrim, "early-trim"),
+        (Self::EarlyReceipt, "early-receipt"),
+        (Self::EarlyPut, "early-put"),
+        (Self::EarlyCopy, "early-copy"),
+        (Self::EarlyDelete, "early-delete"),
         (Self::TrustBlocks, "trust-blocks"),
     ];
+
+    /// All bugs, and their names.
+    pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
+        Self::BELOW.into_iter().chain(Answer::ALL.map(|(answer, name)| (Self::Answer(answer), name)))
+    }
 
     /// Whether a sync of this file is left out.
     pub fn skips_sync(self, name: &str) -> bool {

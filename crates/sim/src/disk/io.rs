@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::io::{self, Error, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_base::checksum::checksum;
@@ -53,14 +54,22 @@ impl SimDisk {
         let changes = state.changes;
         let line = checksum(changes, name.as_bytes()) ^ checksum(number as u64, what.as_bytes());
         state.hash = state.hash.rotate_left(5) ^ line;
+        let is_commit = kind == Kind::Sync && name.starts_with("journal/") && std::mem::take(&mut state.is_committing);
+        if is_commit && let Some(left) = &mut state.kill_at_commit {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                state.cut();
+                self.world.cut.notify_waiters();
+                return Err(no_power());
+            }
+        }
         if kind != Kind::Read {
             state.changes += 1;
             state.settle_delayed();
             state.note(|| format!("disk{number} {what} {name}"));
             if state.cut_after.is_some_and(|after| state.changes >= after) {
-                state.has_power = false;
+                state.cut();
                 self.world.cut.notify_waiters();
-                state.note(|| "power is cut".to_owned());
                 // Half of the time the change was under way.
                 if state.random.random() {
                     return Err(no_power());
@@ -76,7 +85,7 @@ impl SimDisk {
 
     fn file(&self, state: &mut State, file: u64, name: &str) -> Arc<dyn DiskFile> {
         state.disks[self.number].files.entry(file).or_default();
-        Arc::new(SimFile { disk: self.clone(), file, name: name.to_owned() })
+        Arc::new(SimFile { disk: self.clone(), file, name: name.to_owned(), is_written: AtomicBool::new(false) })
     }
 }
 
@@ -228,9 +237,18 @@ impl DiskIo for SimDisk {
         let mut state = self.begin(Kind::Sync, "syncall", "")?;
         let is_planted = state.plant == Some(Plant::NoDiskSync) && state.life > 0;
         if !state.lies(self.number) && !is_planted {
+            let leaves_journal = state.plant == Some(Plant::NoOpeningFlush);
             let disk = &mut state.disks[self.number];
             disk.names.sync_all();
-            std::mem::take(&mut disk.unsynced).into_iter().for_each(|file| disk.sync(file));
+            let journal: Vec<u64> = disk
+                .names
+                .files_now()
+                .filter(|(name, _)| leaves_journal && name.starts_with("journal/"))
+                .map(|(_, file)| file)
+                .collect();
+            let due = std::mem::take(&mut disk.unsynced);
+            disk.unsynced.extend(due.iter().filter(|file| journal.contains(file)));
+            due.into_iter().filter(|file| !journal.contains(file)).for_each(|file| disk.sync(file));
         }
         alive(&state)
     }
@@ -274,11 +292,14 @@ struct SimFile {
     file: u64,
     /// As it was called when it was opened; for the trace and for planted bugs.
     name: String,
+    /// Something was written through this handle.
+    is_written: AtomicBool,
 }
 
 impl SimFile {
     fn write(&self, bytes: &[u8], offset: u64, is_direct: bool) -> io::Result<()> {
         let number = self.disk.number;
+        self.is_written.store(true, Ordering::Relaxed);
         let mut state = match self.disk.begin(Kind::Write, "write", &self.name) {
             Err(error) if error.kind() == ErrorKind::TimedOut => {
                 let mut state = self.disk.world.state.lock();
@@ -290,6 +311,8 @@ impl SimFile {
             begun => begun?,
         };
         state.note(|| format!("       {} bytes at {offset}, direct {is_direct}", bytes.len()));
+        // A file that is made ready is filled with zeros.
+        state.is_committing |= self.name.starts_with("journal/") && bytes.iter().any(|byte| *byte != 0);
         let state = &mut *state;
         let disk = &mut state.disks[number];
         let length = disk.files.get(&self.file).map_or(0, Content::len);
@@ -331,6 +354,10 @@ impl SimFile {
 
     fn sync_now(&self, state: &mut State) {
         let number = self.disk.number;
+        let is_flush_alone = self.name.starts_with("journal/") && !self.is_written.load(Ordering::Relaxed);
+        if state.plant == Some(Plant::NoOpeningFlush) && is_flush_alone {
+            return;
+        }
         if state.plant.is_some_and(|plant| plant.skips_sync(&self.name)) {
             return;
         }

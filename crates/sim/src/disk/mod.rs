@@ -2,7 +2,8 @@
 //!
 //! W1. What is durable and what is not is kept apart: `content.rs` for files, `names.rs` for directories.
 //! W2. A power cut strikes all disks at once, after a number of changes that the schedule chose. From then on every call fails, until
-//!     power is back; handles from before never work again.
+//!     power is back; handles from before never work again. One cut in four kills the process alone: what it had written is
+//!     still there, and no more durable than it was.
 //! W3. A fault strikes only the disks that the schedule named as its victims (`faults.rs`).
 
 mod content;
@@ -27,7 +28,7 @@ use rand::rngs::StdRng;
 use crate::chance;
 use crate::turns::SimTurns;
 use content::{Content, Survival};
-pub use faults::{Counts, Fault, Health, Plant};
+pub use faults::{Counts, Fault, Health, JournalDamage, Plant};
 use names::Names;
 
 /// Lines of the trace that are kept.
@@ -80,6 +81,14 @@ struct State {
     changes: u64,
     cut_after: Option<u64>,
     has_power: bool,
+    /// The process was killed; the machine goes on.
+    is_killed: bool,
+    /// After so many changes power is lost, not the process alone.
+    cuts_power: bool,
+    /// The process is killed at the first sync of the journal after so many batches were written.
+    kill_at_commit: Option<u64>,
+    /// A batch was written, and no sync of the journal was asked for since.
+    is_committing: bool,
     /// Virtual time that slow disks took and nobody has waited for yet.
     debt: Duration,
     plant: Option<Plant>,
@@ -127,6 +136,10 @@ impl World {
             changes: 0,
             cut_after: None,
             has_power: true,
+            is_killed: false,
+            cuts_power: false,
+            kill_at_commit: None,
+            is_committing: false,
             debt: Duration::ZERO,
             plant: None,
             delayed: Vec::new(),
@@ -154,13 +167,35 @@ impl World {
         state.cut_after = changes.map(|changes| state.changes + changes);
     }
 
+    /// As [`Self::cut_after`]; it is the power, not the process.
+    pub fn cut_power_after(&self, changes: u64) {
+        self.cut_after(Some(changes));
+        self.state.lock().cuts_power = true;
+    }
+
+    /// Kills the process at a sync of the journal, after what it is to make durable was written: the kernel still has that.
+    pub fn kill_at_commit(&self, commits: u64) {
+        self.cut_after(None);
+        self.state.lock().kill_at_commit = Some(commits);
+    }
+
+    pub fn kills_at_commit(&self) -> bool {
+        self.state.lock().kill_at_commit.is_some()
+    }
+
     pub fn cut_now(&self) {
-        self.state.lock().has_power = false;
+        self.state.lock().cut();
         self.cut.notify_waiters();
     }
 
     pub fn has_power(&self) -> bool {
         self.state.lock().has_power
+    }
+
+    /// After a cut.
+    pub fn start_again(&self) {
+        let is_killed = std::mem::take(&mut self.state.lock().is_killed);
+        if is_killed { self.restart_process() } else { self.restore_power() }
     }
 
     /// What was not durable is decided, and power is back.
@@ -177,6 +212,7 @@ impl World {
         state.has_power = true;
         state.debt = Duration::ZERO;
         state.delayed.clear();
+        (state.cuts_power, state.kill_at_commit) = (false, None);
         state.late.clear();
         state.note(|| "power is back".to_owned());
     }
@@ -185,8 +221,13 @@ impl World {
     pub fn restart_process(&self) {
         let mut state = self.state.lock();
         state.life += 1;
+        state.changes = 0;
         state.has_power = true;
         state.cut_after = None;
+        state.debt = Duration::ZERO;
+        state.delayed.clear();
+        (state.cuts_power, state.kill_at_commit) = (false, None);
+        state.counts.restarts += 1;
         state.disks.iter_mut().for_each(|disk| disk.is_locked = false);
         state.note(|| "the process starts again".to_owned());
     }
@@ -218,6 +259,36 @@ impl World {
         let mut image = disks[disk].clone();
         image.crash(random);
         Image(Box::new(image))
+    }
+
+    /// A disk as it is, to be put back.
+    pub fn copy(&self, disk: usize) -> Image {
+        Image(Box::new(self.state.lock().disks[disk].clone()))
+    }
+
+    /// Somebody damages the journal's copy on a disk, while nobody uses it.
+    pub fn damage_journal(&self, disk: usize, damage: JournalDamage) {
+        let mut state = self.state.lock();
+        state.note(|| format!("disk{disk}: its journal is damaged: {damage:?}"));
+        state.counts.add(Fault::Journal);
+        let disk = &mut state.disks[disk];
+        let files: Vec<(String, u64)> =
+            disk.names.files_now().filter(|(name, _)| name.starts_with("journal/")).collect();
+        match damage {
+            JournalDamage::Removed => disk.names.remove_directory("journal"),
+            JournalDamage::Emptied => {
+                files.iter().for_each(|(name, _)| drop(disk.names.remove(name)));
+                disk.names.sync_all();
+            }
+            JournalDamage::Zeroed => {
+                for (_, file) in &files {
+                    let zeros = vec![0; disk.files.get(file).map_or(0, Content::len) as usize];
+                    disk.write(*file, 0, &zeros, false);
+                    disk.sync(*file);
+                }
+            }
+        }
+        disk.used_bytes = None;
     }
 
     /// Puts an older state of a disk in its place.
@@ -279,6 +350,16 @@ impl World {
 }
 
 impl State {
+    /// Power is lost, or the process is killed: from now on nothing is done. After a kill the kernel still has what was written.
+    fn cut(&mut self) {
+        self.has_power = false;
+        let is_commit = self.kill_at_commit.take() == Some(0);
+        let is_chosen = self.random.random_range(0..4) == 0 && !std::mem::take(&mut self.cuts_power);
+        self.is_killed = is_commit || is_chosen;
+        let what = if self.is_killed { "the process is killed" } else { "power is cut" };
+        self.note(|| what.to_owned());
+    }
+
     fn note(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             if trace.len() >= TRACE_MAX {

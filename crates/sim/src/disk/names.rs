@@ -115,6 +115,18 @@ impl Names {
         self.pending = later;
     }
 
+    /// Somebody removes a directory with all that lies in it, for good.
+    pub fn remove_directory(&mut self, directory: &str) {
+        self.sync_all();
+        let (parent, last) = split(directory);
+        for tree in [&mut self.now, &mut self.durable] {
+            tree.remove(directory);
+            if let Some(names) = tree.get_mut(parent) {
+                names.remove(last);
+            }
+        }
+    }
+
     pub fn sync_all(&mut self) {
         for change in std::mem::take(&mut self.pending) {
             apply(&mut self.durable, &change);

@@ -5,6 +5,7 @@
 //!     it cannot wait for what only it can free.
 //! B2. Writers are slowed from half full on, more and more, so that nobody runs into the wall at full speed.
 //! B3. Records are immutable and named by segment and position: the cache never holds anything stale.
+//! B4. What nobody has used for [`ROUNDS_KEPT`] rounds (minutes, see [`Memory::give_back`]) is not kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -131,19 +132,31 @@ impl Record {
 /// (volume, segment, position).
 pub(crate) type RecordKey = (u32, SegmentId, u32);
 
+/// Rounds that a record stays without being used.
+const ROUNDS_KEPT: u32 = 5;
+
+/// A record and the round in which it was used last.
+#[derive(Clone)]
+struct Kept {
+    record: Record,
+    used: Arc<AtomicU32>,
+}
+
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<RecordKey, Record> for ByBytes {
-    fn weight(&self, _: &RecordKey, record: &Record) -> u64 {
-        record.len() as u64 + 128
+impl Weighter<RecordKey, Kept> for ByBytes {
+    fn weight(&self, _: &RecordKey, kept: &Kept) -> u64 {
+        kept.record.len() as u64 + 160
     }
 }
 
 pub(crate) struct Memory {
     dirty_max: u64,
     dirty: Semaphore,
-    cache: quick_cache::sync::Cache<RecordKey, Record, ByBytes>,
+    cache: quick_cache::sync::Cache<RecordKey, Kept, ByBytes>,
+    /// See B4.
+    round: AtomicU32,
     cache_bytes: u64,
     pub(crate) counts: CacheCounts,
     volumes: AtomicU32,
@@ -176,6 +189,7 @@ impl Memory {
             dirty_max,
             dirty: Semaphore::new(dirty_max as usize),
             cache,
+            round: AtomicU32::new(0),
             cache_bytes,
             counts: CacheCounts::default(),
             volumes: AtomicU32::new(0),
@@ -249,7 +263,13 @@ impl Memory {
     }
 
     pub(crate) fn get(&self, key: &RecordKey) -> Option<Record> {
-        self.cache.get(key)
+        let kept = self.cache.get(key)?;
+        let round = self.round.load(Ordering::Relaxed);
+        // Most are used often within a round: their line stays shared between the cores.
+        if kept.used.load(Ordering::Relaxed) != round {
+            kept.used.store(round, Ordering::Relaxed);
+        }
+        Some(kept.record)
     }
 
     pub(crate) fn holds(&self, key: &RecordKey) -> bool {
@@ -257,7 +277,27 @@ impl Memory {
     }
 
     pub(crate) fn insert(&self, key: RecordKey, record: Record) {
-        self.cache.insert(key, record);
+        let used = Arc::new(AtomicU32::new(self.round.load(Ordering::Relaxed)));
+        self.cache.insert(key, Kept { record, used });
+    }
+
+    /// Begins another round (B4). Returns the bytes that were given back.
+    pub(crate) fn give_back(&self) -> u64 {
+        if self.cache.is_empty() {
+            return 0;
+        }
+        let before = self.cache.weight();
+        let round = self.round.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let age = |kept: &Kept| round.wrapping_sub(kept.used.load(Ordering::Relaxed));
+        self.cache.retain(|_, kept| age(kept) <= ROUNDS_KEPT);
+        before.saturating_sub(self.cache.weight())
+    }
+
+    /// Others need the memory now: nothing is kept. Returns the bytes that were given back.
+    pub(crate) fn give_all_back(&self) -> u64 {
+        let before = self.cache.weight();
+        self.cache.clear();
+        before
     }
 
     /// A volume was closed.
@@ -317,6 +357,24 @@ mod tests {
                 assert!(copy.chunks().iter().all(|c| !source.as_ptr_range().contains(&c.as_ptr()) || c.is_empty()));
             }
         }
+    }
+
+    #[test]
+    fn what_nobody_uses_is_given_back() {
+        let memory = Memory::new(256 << 20);
+        let key = |n: u32| (0, SegmentId(1), n);
+        let record = || Record::One(Bytes::from(vec![7; 1 << 20]));
+        memory.insert(key(1), record());
+        memory.insert(key(2), record());
+        for _ in 0..ROUNDS_KEPT {
+            assert_eq!(memory.give_back(), 0);
+            assert!(memory.get(&key(1)).is_some());
+        }
+        assert!(memory.give_back() >= 1 << 20);
+        assert!(memory.holds(&key(1)) && !memory.holds(&key(2)));
+        assert!(memory.give_all_back() >= 1 << 20);
+        assert!(!memory.holds(&key(1)));
+        assert_eq!(memory.give_back(), 0);
     }
 
     #[tokio::test]

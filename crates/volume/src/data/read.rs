@@ -9,6 +9,7 @@
 //! R5. Read-ahead never displaces what is waited for: it stops at a share of the cache.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -309,12 +310,22 @@ impl Inner {
         let all = {
             let mut fetches = self.fetches.lock();
             let join = wanted.iter().map(|&(record, at)| {
-                let fetch = fetches.entry(self.key(&record)).or_insert_with(|| {
-                    let fetch = Arc::new(Fetch::default());
-                    fresh.push((record, Arc::clone(&fetch)));
-                    fetch
-                });
-                (record, at, Arc::clone(fetch))
+                let key = self.key(&record);
+                let fetch = match fetches.entry(key) {
+                    Entry::Occupied(under_way) => Arc::clone(under_way.get()),
+                    Entry::Vacant(vacant) => {
+                        let fetch = Arc::new(Fetch::default());
+                        // A fetch that ended since the plan has left the record in memory.
+                        if let Some(content) = self.parts.memory.get(&key) {
+                            fetch.finish(Ok(content));
+                        } else {
+                            fresh.push((record, Arc::clone(&fetch)));
+                            vacant.insert(Arc::clone(&fetch));
+                        }
+                        fetch
+                    }
+                };
+                (record, at, fetch)
             });
             join.collect()
         };

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod crash;
+mod durable;
 mod model;
 mod names;
 mod scale;

@@ -422,3 +422,43 @@ async fn a_file_without_a_name_goes_unless_it_gets_one() {
     check_clean(&registry).await;
     registry.close().await.unwrap();
 }
+
+/// Whoever renames, replaces or adds what it lists comes to an end, and sees each file that is there throughout once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_ends_at_what_was_there_when_it_began() {
+    const FILES: usize = 300;
+    let (registry, volume) = fresh().await;
+    let (r, top) = (root(), Ino::ROOT);
+    for at in 0..FILES {
+        file(&volume, top, &format!("f{at}")).await;
+    }
+    let (mut cookie, mut end, mut seen) = (0, u64::MAX, Vec::new());
+    loop {
+        let page = volume.readdir_before(&r, top, cookie, end, 7, false).await.unwrap();
+        end = end.min(page.end);
+        for entry in &page.entries {
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            cookie = entry.cookie;
+            let to = format!("{name}.bak");
+            volume.rename(&r, top, name.as_bytes(), top, to.as_bytes(), RenameMode::Replace).await.unwrap();
+            file(&volume, top, &format!("{name}.new")).await;
+            seen.push(name);
+        }
+        assert!(seen.len() <= FILES, "a listing that never ends: {:?}", seen.last());
+        if page.eof {
+            break;
+        }
+    }
+    seen.sort_unstable();
+    let mut made: Vec<String> = (0..FILES).map(|at| format!("f{at}")).collect();
+    made.sort_unstable();
+    assert_eq!(seen, made);
+    // What is replaced keeps its place: a listing that is not there yet finds it.
+    let place = |names: Vec<String>, name: &str| names.iter().position(|other| other == name);
+    let before = place(list(&volume, top).await, "f7.bak");
+    file(&volume, top, "temporary").await;
+    volume.rename(&r, top, b"temporary", top, b"f7.bak", RenameMode::Replace).await.unwrap();
+    assert_eq!(place(list(&volume, top).await, "f7.bak"), before);
+    check_clean(&registry).await;
+    registry.close().await.unwrap();
+}

@@ -46,8 +46,9 @@ pub fn supports_multi_credit(dialect: Option<Dialect>) -> bool {
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Most connections served at once, counting every client together.
-    /// Per-host limits belong in the firewall.
     pub max_connections: usize,
+    /// Most connections of one address without a session.
+    pub max_unauthenticated_per_address: usize,
     /// Time a new connection has to establish its first session, and each
     /// SESSION_SETUP exchange has to finish.
     pub handshake_timeout: Duration,
@@ -70,6 +71,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_connections: 1024,
+            max_unauthenticated_per_address: 256,
             handshake_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_mins(15),
             io_timeout: Duration::from_secs(60),

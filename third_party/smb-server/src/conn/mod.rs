@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 use tokio::net::TcpStream;
 use tracing::{debug, info};
 
+use crate::admission::Stranger;
 use crate::server::ServerState;
 use state::Connection;
 
@@ -27,6 +28,7 @@ use state::Connection;
 pub async fn connection_loop(
     stream: TcpStream,
     peer: SocketAddr,
+    stranger: Stranger,
     server: Arc<ServerState>,
 ) -> io::Result<()> {
     let (read_half, write_half) = tokio::io::split(stream);
@@ -48,7 +50,7 @@ pub async fn connection_loop(
     ));
 
     info!("connection accepted");
-    let reader_result = reader::reader_task(read_half, server.clone(), conn.clone(), tx).await;
+    let reader_result = reader::reader_task(read_half, server.clone(), conn.clone(), stranger, tx).await;
     debug!(?reader_result, "reader exited");
     conn.mark_closing();
     // Requests still waiting are cancelled and answered while the writer

@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::admission::Stranger;
 use crate::conn::limits::max_request_frame;
 use crate::conn::state::Connection;
 use crate::dispatch::{Continuation, Outgoing, Received, Requests, receive_frame};
@@ -227,6 +228,7 @@ pub async fn reader_task(
     socket: ReadHalf<TcpStream>,
     server: Arc<ServerState>,
     conn: Arc<Connection>,
+    stranger: Stranger,
     tx: crate::conn::writer::ResponseQueue,
 ) -> io::Result<()> {
     let limits = &server.config.limits;
@@ -237,6 +239,7 @@ pub async fn reader_task(
     let alarm = tokio::time::sleep_until(deadline);
     tokio::pin!(alarm);
     let mut has_session = false;
+    let mut stranger = Some(stranger);
     let overlap = Overlap::new();
     loop {
         if server.shutting_down.load(Ordering::Acquire) {
@@ -294,7 +297,12 @@ pub async fn reader_task(
             }
             Ok(_) => {
                 let frame = reader.frame(&conn, has_session);
-                match tokio::time::timeout(limits.io_timeout, frame).await {
+                // The first frames together have no longer than the handshake.
+                let until = match stranger {
+                    Some(_) => deadline,
+                    None => Instant::now() + limits.io_timeout,
+                };
+                match tokio::time::timeout_at(until, frame).await {
                     Ok(frame) => frame,
                     Err(_) => Err(io::Error::new(
                         io::ErrorKind::TimedOut,
@@ -339,6 +347,7 @@ pub async fn reader_task(
             deadline = Instant::now() + limits.idle_timeout;
         }
         if has_session && !had_session {
+            stranger = None;
             alarm.as_mut().reset(deadline);
         }
     }

@@ -16,6 +16,8 @@ use crate::proto::header::{SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header};
 use crate::proto::messages::{Dialect, SessionSetupRequest, SessionSetupResponse};
 use tracing::{debug, info, warn};
 
+use crate::admission::Admission;
+
 use crate::conn::state::{Connection, MAX_PENDING_AUTHS, PendingAuth, Session, SigningKey};
 use crate::dispatch::{HandlerResponse, Refusal};
 use crate::ntstatus;
@@ -402,6 +404,9 @@ async fn continue_exchange(
     let peer = conn.peer_addr.map(|a| a.ip());
     if server.auth.is_locked_out(throttled_user, peer) {
         info!("logon refused: too many failed logons for this user name or address");
+        if let Some(peer) = peer {
+            server.observe(peer, Admission::LockedOut { user: &claimed_user });
+        }
         return logon_failed(
             server,
             conn,
@@ -467,7 +472,10 @@ async fn continue_exchange(
     let (outcome, raw_form, server_mic, nt_hash, guest) = match result {
         Ok(r) => r,
         Err(status) => {
-            return logon_failed(
+            if let Some(peer) = peer {
+                server.observe(peer, Admission::LogonFailed { user: &claimed_user });
+            }
+            let response = logon_failed(
                 server,
                 conn,
                 sid,
@@ -476,6 +484,9 @@ async fn continue_exchange(
                 status,
             )
             .await;
+            let failures = peer.map_or(0, |peer| server.auth.failures_of(peer));
+            tokio::time::sleep(crate::admission::delay(failures)).await;
+            return response;
         }
     };
     if !throttled_user.is_empty() {
@@ -609,6 +620,13 @@ async fn continue_exchange(
         response.take_preauth_snapshot_for_session = Some(sid);
     }
     info!(%identity, "session established");
+    if let Some(peer) = peer {
+        let user = match &outcome.identity {
+            Identity::User { user, .. } => Some(user.as_str()),
+            Identity::Anonymous => None,
+        };
+        server.observe(peer, Admission::LoggedOn { user });
+    }
     response
 }
 

@@ -98,6 +98,14 @@ pub async fn handle(
         Some(a) => a,
         None => {
             warn!(identity = ?caller.identity, share = %share.name, "TREE_CONNECT denied");
+            if let Some(peer) = conn.peer_addr {
+                let user = match &caller.identity {
+                    Identity::User { user, .. } => Some(user.as_str()),
+                    Identity::Anonymous => None,
+                };
+                let refused = crate::admission::Admission::ShareRefused { user, share: &share.name };
+                server.observe(peer.ip(), refused);
+            }
             return HandlerResponse::err(ntstatus::STATUS_ACCESS_DENIED);
         }
     };

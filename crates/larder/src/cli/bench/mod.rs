@@ -161,6 +161,8 @@ fn pool(args: &PoolArgs) -> Result<PoolTarget, Failure> {
 }
 
 fn share_target(text: &str) -> Result<ShareTarget, Failure> {
+    // A folder is loaded by fio, however it is written.
+    let text = text.strip_prefix("file://").unwrap_or(text);
     match text.contains("://") {
         true => Ok(ShareTarget::Url(text.to_owned())),
         false => absolute(Path::new(text)).map(ShareTarget::Mount),

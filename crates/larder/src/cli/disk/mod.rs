@@ -135,11 +135,15 @@ fn pool_of(folder: &Path) -> Option<String> {
 
 /// Says on standard error what `disk check` would warn of before a pool is built on these disks. Nothing is written, and
 /// nothing refused: a pool in three folders of one disk is fine for trying out.
-pub(super) fn warn_of(disks: &[PathBuf], members: &[PathBuf]) {
-    let there: Vec<PathBuf> = disks.iter().filter(|disk| disk.exists()).cloned().collect();
+pub(super) fn warn_of(disks: &[PathBuf], members: &[PathBuf], json: bool) {
     let options = CheckOptions { members: members.to_vec(), flush_test: false, ..CheckOptions::default() };
-    for line in text::warnings(&check(&Machine::this(), &there, &options)) {
-        eprintln!("warning: {line}");
+    let mut report = check(&Machine::this(), disks, &options);
+    // A folder that is yet to be made is no fault; where it will lie is what counts.
+    for disk in report.disks.iter_mut().filter(|disk| !disk.given.exists()) {
+        disk.findings.retain(|finding| finding.code != "missing");
+    }
+    for line in text::warnings(&report) {
+        out::warn(&line, json);
     }
 }
 

@@ -52,23 +52,33 @@ pub(super) fn report(report: &CheckReport, colour: bool) -> String {
     format!("{}\nverdict: {}", disks.join("\n"), painted(report.verdict, verdict, colour))
 }
 
+/// What is the case, and the disks of which it is true.
+type Fact<'a> = (&'a str, Vec<String>);
+
 /// One line for each kind of warning, with all disks that it concerns.
 pub(super) fn warnings(report: &CheckReport) -> Vec<String> {
-    let mut kinds: Vec<(&Finding, Vec<String>)> = Vec::new();
+    // Each kind once, and in it each fact with the disks that it is true of.
+    let mut kinds: Vec<(&Finding, Vec<Fact>)> = Vec::new();
     for disk in &report.disks {
         let path = disk.given.display().to_string();
         for finding in disk.findings.iter().filter(|finding| finding.level >= Level::Warning) {
-            match kinds.iter_mut().find(|(known, _)| known.code == finding.code) {
+            let at = kinds.iter().position(|(known, _)| known.code == finding.code).unwrap_or_else(|| {
+                kinds.push((finding, Vec::new()));
+                kinds.len() - 1
+            });
+            let Some((_, facts)) = kinds.get_mut(at) else { continue };
+            match facts.iter_mut().find(|(what, _)| *what == finding.what) {
                 Some((_, paths)) if paths.contains(&path) => {}
                 Some((_, paths)) => paths.push(path.clone()),
-                None => kinds.push((finding, vec![path.clone()])),
+                None => facts.push((&finding.what, vec![path.clone()])),
             }
         }
     }
-    let line = |(finding, paths): (&Finding, Vec<String>)| {
+    let line = |(finding, facts): (&Finding, Vec<Fact>)| {
+        let facts: Vec<String> = facts.iter().map(|(what, paths)| format!("{}: {what}", paths.join(", "))).collect();
         let why = if finding.why.is_empty() { String::new() } else { format!(" ({})", finding.why) };
         let action = finding.action.as_ref().map(|action| format!("; {action}")).unwrap_or_default();
-        format!("{}: {}{why}{action}", paths.join(", "), finding.what)
+        format!("{}{why}{action}", facts.join("; "))
     };
     kinds.into_iter().map(line).collect()
 }

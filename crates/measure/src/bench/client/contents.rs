@@ -106,19 +106,6 @@ impl Contents {
         let seam = |at: &usize| (offset + *at as u64).is_multiple_of(SEAM_BYTES);
         whole(offset, sample) || (1..sample.len()).filter(seam).any(split)
     }
-
-    /// Random bytes without identity, for buffers that get stamps.
-    pub fn fill(&self, salt: u64, buffer: &mut [u8]) {
-        let mut at = mix(self.seed ^ salt) as usize % (POOL_BYTES / 4096) * 4096;
-        for part in buffer.chunks_mut(UNIT_BYTES as usize) {
-            part.copy_from_slice(&self.pool[at..at + part.len()]);
-            at = (at + 4096) % POOL_BYTES;
-        }
-    }
-
-    pub fn is_thorough(&self) -> bool {
-        self.thorough
-    }
 }
 
 #[cfg(test)]

@@ -23,8 +23,6 @@ use crate::bench::result::{Kind, Moment, Repeat, Side, Workload};
 const MOMENT: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(10);
 const CONNECTIONS_MAX: u64 = 64;
-/// Threads, where each slot needs one.
-const THREADS_MAX: u64 = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -65,13 +63,8 @@ impl Job {
         }
     }
 
-    fn threads<T: Target>(&self) -> u64 {
-        match T::BLOCKS {
-            true => self.slots().min(THREADS_MAX),
-            false => {
-                u64::from(self.connections.unwrap_or(self.workload.jobs)).clamp(1, CONNECTIONS_MAX).min(self.slots())
-            }
-        }
+    fn threads(&self) -> u64 {
+        u64::from(self.connections.unwrap_or(self.workload.jobs)).clamp(1, CONNECTIONS_MAX).min(self.slots())
     }
 
     pub fn blocks_per_file(&self) -> u64 {
@@ -306,7 +299,7 @@ pub(super) fn block_on<R>(work: impl Future<Output = Outcome<R>>) -> Outcome<R> 
 }
 
 pub(super) fn drive<T: Target>(target: &T, job: Job, limits: &RunLimits, control: &Control) -> Outcome<Repeat> {
-    let threads = job.threads::<T>();
+    let threads = job.threads();
     let (warm_up, measure_max) = match job.can_warm_up() {
         true => (limits.warm_up, limits.measure_max),
         false if job.flushes() => (Duration::ZERO, limits.warm_up + limits.measure_max),

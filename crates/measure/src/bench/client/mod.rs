@@ -1,11 +1,11 @@
-//! Our own load over a share's protocol, by URL, without mounting; and on local files.
+//! Our own load over a share's protocol, by URL, without mounting.
 //!
 //! ```text
 //!   open(url) -> ShareClient     mod.rs: what others see
 //!   Client<Target>               folder.rs: the bench's folder: made, filled, removed
 //!   drive()                      drive.rs: threads, slots, clock, stop
 //!   Share / Target               share.rs: what a protocol can do
-//!   nfs/ smb/ sftp/ webdav/ local/
+//!   nfs/ smb/ sftp/ webdav/
 //! ```
 //!
 //! G1. As many requests are in flight as the workload says, jobs times depth, spread over the connections.
@@ -25,7 +25,6 @@ mod folder;
 mod histogram;
 mod layout;
 mod leftover;
-mod local;
 mod nfs;
 mod patience;
 mod sftp;
@@ -47,7 +46,7 @@ pub use url::shown as shown_url;
 
 /// One share of one server, being measured.
 pub trait ShareClient: Send {
-    /// `nfs3`, `smb3`, `sftp`, `webdav` or `local`.
+    /// `nfs3`, `smb3`, `sftp`, or `webdav`.
     fn access(&self) -> &str;
     /// How it is reached, for a person: protocol version, transfer sizes, signing or cipher, fingerprint.
     fn describe(&self) -> String;
@@ -124,7 +123,6 @@ pub fn open(url: &str, options: &ClientOptions) -> Result<Box<dyn ShareClient>, 
         "smb" | "cifs" => folder::Client::open(smb::SmbTarget::new(&url, options)?, options),
         "sftp" | "ssh" => folder::Client::open(sftp::SftpTarget::new(&url, options)?, options),
         "http" | "https" | "dav" | "davs" => folder::Client::open(webdav::DavTarget::new(&url, options)?, options),
-        "file" => folder::Client::open(local::LocalTarget::new(&url)?, options),
         _ => Err(ClientError::UnknownScheme { scheme: url.scheme }),
     }
 }

@@ -39,8 +39,6 @@ pub(super) trait Target: Sized + Send + Sync {
     const ACCESS: &'static str;
     /// A large file is written in one stream, as an upload; writing in its middle is not possible.
     const STREAMS: bool = false;
-    /// A call keeps its thread until it is done: each slot needs one of its own.
-    const BLOCKS: bool = false;
 
     fn connect(&self, workload: Option<&Workload>) -> impl Future<Output = Outcome<Self::Share>>;
     fn describe(&self) -> String;

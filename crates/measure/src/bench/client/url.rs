@@ -18,23 +18,15 @@ pub(super) struct ShareUrl {
 }
 
 impl ShareUrl {
-    /// A path, with or without `file://`, is a URL of the scheme `file`.
     pub fn parse(text: &str) -> Outcome<Self> {
         let bad = |reason: &str| ClientError::BadUrl { url: shown(text), reason: reason.to_owned() };
         if text.len() > URL_BYTES_MAX {
             return Err(bad("it is too long"));
         }
         let Some((scheme, rest)) = text.split_once("://") else {
-            return match text.starts_with(['/', '.']) {
-                true => Ok(Self { scheme: "file".into(), path: text.to_owned(), ..Self::default() }),
-                false => Err(bad("it names no protocol and is no path")),
-            };
+            return Err(bad("it names no protocol"));
         };
         let scheme = scheme.to_ascii_lowercase();
-        if scheme == "file" {
-            let path = decode(rest).filter(|p| p.starts_with('/')).ok_or_else(|| bad("the path must begin with /"))?;
-            return Ok(Self { scheme, path, ..Self::default() });
-        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = match rest.find('/') {
             Some(at) => rest.split_at(at),
@@ -163,13 +155,11 @@ mod tests {
         assert_eq!((url.path.as_str(), url.option("encrypt")), ("/data/a b", Some("1")));
         assert_eq!(url.address(4450), "[fe80::1]:4450");
         assert_eq!(ShareUrl::parse("NFS://nas").unwrap().path, "/");
-        assert_eq!(ShareUrl::parse("/mnt/a").unwrap().scheme, "file");
     }
 
     #[test]
     fn nonsense_is_refused_without_showing_a_password() {
-        for text in ["nas", "nfs://", "nfs://nas:99999/a", "nfs://nas:0/a", "nfs://nas/%zz", "nfs://[::1/a", "file://a"]
-        {
+        for text in ["nas", "nfs://", "nfs://nas:99999/a", "nfs://nas:0/a", "nfs://nas/%zz", "nfs://[::1/a", "/mnt/a"] {
             assert!(matches!(ShareUrl::parse(text), Err(ClientError::BadUrl { .. })), "{text}");
         }
         let error = ShareUrl::parse("smb://me:secret@nas:x/a").unwrap_err().to_string();

@@ -13,7 +13,7 @@ mod check;
 mod raw;
 mod units;
 
-pub(super) use raw::is_bond;
+pub(crate) use raw::is_bond;
 #[cfg(test)]
 pub(super) use units::rate;
 
@@ -78,7 +78,7 @@ impl What {
 /// How one piece of data lies on the disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Layout {
+pub(crate) enum Layout {
     #[default]
     #[serde(alias = "raid0")]
     Stripe,
@@ -99,7 +99,7 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    pub(super) fn parity(self) -> u32 {
+    pub(crate) fn parity(self) -> u32 {
         match self {
             Self::Raidz1 | Self::Raid5 => 1,
             Self::Raidz2 | Self::Raid6 => 2,
@@ -108,7 +108,7 @@ impl Layout {
         }
     }
 
-    pub(super) fn is_raidz(self) -> bool {
+    pub(crate) fn is_raidz(self) -> bool {
         matches!(self, Self::Raidz1 | Self::Raidz2 | Self::Raidz3)
     }
 }
@@ -116,17 +116,17 @@ impl Layout {
 /// A layout with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Shape {
-    pub(super) layout: Layout,
+    pub(crate) layout: Layout,
     /// Parity groups (vdevs) beside each other.
-    pub(super) groups: u32,
-    pub(super) copies: u32,
+    pub(crate) groups: u32,
+    pub(crate) copies: u32,
 }
 
 impl Shape {
-    pub(super) const STRIPE: Self = Self { layout: Layout::Stripe, groups: 1, copies: 1 };
+    pub(crate) const STRIPE: Self = Self { layout: Layout::Stripe, groups: 1, copies: 1 };
 
     /// As larder and the kernel name layouts.
-    pub(super) fn named(kind: &str) -> Option<Self> {
+    pub(crate) fn named(kind: &str) -> Option<Self> {
         let one = |layout| Self { layout, ..Self::STRIPE };
         Some(match kind {
             "stripe" => Self::STRIPE,
@@ -142,7 +142,7 @@ impl Shape {
         })
     }
 
-    pub(super) fn of(arrangement: &Arrangement) -> Option<Self> {
+    pub(crate) fn of(arrangement: &Arrangement) -> Option<Self> {
         let shape = Self::named(&arrangement.kind)?;
         Some(Self { groups: arrangement.groups.max(1), copies: arrangement.copies.max(1), ..shape })
     }
@@ -152,71 +152,71 @@ impl Shape {
 #[derive(Clone, Debug)]
 pub struct Described {
     pub name: String,
-    pub(super) memory_bytes: Option<u64>,
-    pub(super) layout: Layout,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) layout: Layout,
     /// Parity groups (vdevs) beside each other.
-    pub(super) groups: u32,
-    pub(super) copies: u32,
-    pub(super) record_bytes: Option<u64>,
+    pub(crate) groups: u32,
+    pub(crate) copies: u32,
+    pub(crate) record_bytes: Option<u64>,
     /// Bytes of data for each byte on the disks.
-    pub(super) compression_ratio: f64,
+    pub(crate) compression_ratio: f64,
     /// A disk of the pool is missing, or being rebuilt.
-    pub(super) degraded: bool,
+    pub(crate) degraded: bool,
     /// For how many disks there is room.
-    pub(super) slots: Option<u32>,
-    pub(super) links: Vec<Link>,
-    pub(super) disks: Vec<Disk>,
-    pub(super) network: Option<Network>,
-    pub(super) upgrades: Vec<Network>,
+    pub(crate) slots: Option<u32>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) network: Option<Network>,
+    pub(crate) upgrades: Vec<Network>,
     /// Whether a bench measured all of it: each figure is of one moment, and disks of virtual machines vary.
-    pub(super) of_bench: bool,
-    pub(super) clients: Vec<Client>,
-    pub(super) work: Vec<Work>,
+    pub(crate) of_bench: bool,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) work: Vec<Work>,
     pub measured: Vec<Measured>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Link {
-    pub(super) name: String,
+pub(crate) struct Link {
+    pub(crate) name: String,
     /// Towards the machine, and away from it.
-    pub(super) read: f64,
-    pub(super) write: f64,
-    pub(super) wire: Option<Wire>,
+    pub(crate) read: f64,
+    pub(crate) write: f64,
+    pub(crate) wire: Option<Wire>,
     /// What both ends can, where they agreed on less.
-    pub(super) could: Option<Wire>,
-    pub(super) duplex: Duplex,
+    pub(crate) could: Option<Wire>,
+    pub(crate) duplex: Duplex,
     /// The links between it and the machine.
-    pub(super) via: Vec<String>,
+    pub(crate) via: Vec<String>,
 }
 
 /// Disks of one kind. Rates are those of one disk by itself, where they are known.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Disk {
-    pub(super) name: String,
-    pub(super) count: u32,
-    pub(super) kind: Option<DiskKind>,
-    pub(super) read: Option<f64>,
-    pub(super) write: Option<f64>,
-    pub(super) random_read: Option<f64>,
-    pub(super) random_write: Option<f64>,
+pub(crate) struct Disk {
+    pub(crate) name: String,
+    pub(crate) count: u32,
+    pub(crate) kind: Option<DiskKind>,
+    pub(crate) read: Option<f64>,
+    pub(crate) write: Option<f64>,
+    pub(crate) random_read: Option<f64>,
+    pub(crate) random_write: Option<f64>,
     /// Of one request, when nothing else is under way.
-    pub(super) latency_s: Option<f64>,
-    pub(super) flush_s: Option<f64>,
+    pub(crate) latency_s: Option<f64>,
+    pub(crate) flush_s: Option<f64>,
     /// What it takes fast before it takes things slowly, and how fast.
-    pub(super) cache_bytes: Option<u64>,
-    pub(super) write_cached: Option<f64>,
+    pub(crate) cache_bytes: Option<u64>,
+    pub(crate) write_cached: Option<f64>,
     /// Each disk's own wire.
-    pub(super) connection: Option<Wire>,
+    pub(crate) connection: Option<Wire>,
     /// What both ends of it can, where they agreed on less.
-    pub(super) could: Option<Wire>,
+    pub(crate) could: Option<Wire>,
     /// While it worked, degrees Celsius.
-    pub(super) temperature_c: Option<f64>,
+    pub(crate) temperature_c: Option<f64>,
     /// All links between it and the machine.
-    pub(super) via: Vec<String>,
+    pub(crate) via: Vec<String>,
 }
 
 impl Disk {
-    pub(super) fn rate(&self, what: What) -> Option<f64> {
+    pub(crate) fn rate(&self, what: What) -> Option<f64> {
         match what {
             What::Read => self.read,
             What::Write => self.write,
@@ -227,27 +227,29 @@ impl Disk {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Network {
-    pub(super) name: String,
-    pub(super) bytes_per_s: f64,
-    pub(super) wire: Option<Wire>,
-    pub(super) round_trip_s: Option<f64>,
-    pub(super) window_bytes: Option<u64>,
+pub(crate) struct Network {
+    pub(crate) name: String,
+    /// Several cables are used as one.
+    pub(crate) bonded: bool,
+    pub(crate) bytes_per_s: f64,
+    pub(crate) wire: Option<Wire>,
+    pub(crate) round_trip_s: Option<f64>,
+    pub(crate) window_bytes: Option<u64>,
     /// Links that a byte passes on the network's side: those that the card shares with disks, switches, powerline.
-    pub(super) via: Vec<String>,
+    pub(crate) via: Vec<String>,
 }
 
 /// Who asks.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
-    pub(super) name: String,
-    pub(super) memory_bytes: Option<u64>,
+pub(crate) struct Client {
+    pub(crate) name: String,
+    pub(crate) memory_bytes: Option<u64>,
     /// Its own card, where that is not the network's.
-    pub(super) network: Option<(String, f64)>,
+    pub(crate) network: Option<(String, f64)>,
     /// Of what type that card is.
-    pub(super) wire: Option<Wire>,
-    pub(super) disk_read: Option<f64>,
-    pub(super) disk_write: Option<f64>,
+    pub(crate) wire: Option<Wire>,
+    pub(crate) disk_read: Option<f64>,
+    pub(crate) disk_write: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -259,14 +261,14 @@ pub enum Side {
 
 /// What a processor does with each byte: a cipher, a compressor, a checksum.
 #[derive(Clone, Debug)]
-pub(super) struct Work {
-    pub(super) name: String,
+pub(crate) struct Work {
+    pub(crate) name: String,
     /// Bytes per second on all cores that it can use.
-    pub(super) bytes_per_s: f64,
-    pub(super) cores: u32,
-    pub(super) at: Side,
-    pub(super) of: Vec<What>,
-    pub(super) paths: Vec<Path>,
+    pub(crate) bytes_per_s: f64,
+    pub(crate) cores: u32,
+    pub(crate) at: Side,
+    pub(crate) of: Vec<What>,
+    pub(crate) paths: Vec<Path>,
 }
 
 /// Whether caches could have answered.
@@ -369,15 +371,15 @@ pub struct How {
 }
 
 /// What fio and its kind take where nothing is said.
-pub(super) const RANDOM_BLOCK_BYTES: u64 = 4096;
+pub(crate) const RANDOM_BLOCK_BYTES: u64 = 4096;
 
 impl Measured {
-    pub(super) fn block_bytes(&self) -> Option<u64> {
+    pub(crate) fn block_bytes(&self) -> Option<u64> {
         self.how.block_bytes.or(self.what.is_random().then_some(RANDOM_BLOCK_BYTES))
     }
 
     /// Of random access too: operations times their size.
-    pub(super) fn bytes_per_s(&self) -> f64 {
+    pub(crate) fn bytes_per_s(&self) -> f64 {
         match self.what.is_random() {
             true => self.rate * self.block_bytes().unwrap_or(RANDOM_BLOCK_BYTES) as f64,
             false => self.rate,
@@ -396,18 +398,29 @@ fn hinted(text: &str) -> String {
         }
         _ => "",
     };
-    format!("{text}{hint}")
+    format!("{}{hint}", first_lines(text))
+}
+
+/// The first lines of an error. The parser quotes the line at fault, which may be all of a file that is no description.
+fn first_lines(text: &str) -> String {
+    const LINES: usize = 6;
+    const CHARS: usize = 160;
+    let short = |line: &str| match line.char_indices().nth(CHARS) {
+        Some((end, _)) => format!("{}...", line.get(..end).unwrap_or_default()),
+        None => line.to_owned(),
+    };
+    text.lines().take(LINES).map(short).collect::<Vec<_>>().join("\n")
 }
 
 impl Described {
     /// How what was measured lies on its disks.
-    pub(super) fn shape(&self, measured: &Measured) -> Shape {
+    pub(crate) fn shape(&self, measured: &Measured) -> Shape {
         let own = Shape { layout: self.layout, groups: self.groups, copies: self.copies };
         measured.how.shape.unwrap_or(own)
     }
 
     /// Whether a stage is work that is described, at either end.
-    pub(super) fn is_work(&self, stage: &Stage) -> bool {
+    pub(crate) fn is_work(&self, stage: &Stage) -> bool {
         self.work.iter().any(|work| stage.name.starts_with(&work.name))
     }
 
@@ -420,7 +433,7 @@ impl Described {
     }
 
     /// The fields of one `[[client]]`, as a file of its own.
-    pub(super) fn client(text: &str) -> Result<Client, BadDescription> {
+    pub(crate) fn client(text: &str) -> Result<Client, BadDescription> {
         raw::client_alone(text)
     }
 }

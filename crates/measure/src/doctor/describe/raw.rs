@@ -9,11 +9,11 @@ use super::{
 use crate::doctor::limits::{DiskKind, Duplex, Wire};
 
 /// More of anything is no home's box.
-pub(super) const COUNT_MAX: usize = 256;
+pub(crate) const COUNT_MAX: usize = 256;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     name: String,
     memory: Option<String>,
     #[serde(default)]
@@ -159,7 +159,7 @@ struct RawMeasured {
 
 type Result<T> = std::result::Result<T, BadDescription>;
 
-pub(super) fn described(raw: Raw) -> Result<Described> {
+pub(crate) fn described(raw: Raw) -> Result<Described> {
     let mut described = as_written(raw)?;
     // All disks of a box with one are that one by itself.
     if let [only] = described.disks.as_slice()
@@ -298,6 +298,7 @@ fn network(raw: RawNetwork) -> Result<Network> {
     }
     Ok(Network {
         wire,
+        bonded: is_bond(&raw.name),
         name: raw.name,
         bytes_per_s,
         round_trip_s: optional(&raw.round_trip, seconds)?,
@@ -307,12 +308,12 @@ fn network(raw: RawNetwork) -> Result<Network> {
 }
 
 /// Whether a name says that several cables are used as one (IEEE 802.1AX).
-pub(in crate::doctor) fn is_bond(name: &str) -> bool {
+pub(crate) fn is_bond(name: &str) -> bool {
     let plain = name.to_lowercase();
     ["bond", "lacp", "lagg", "aggregat", "802.3ad"].iter().any(|word| plain.contains(word))
 }
 
-pub(super) fn client_alone(text: &str) -> Result<Client> {
+pub(crate) fn client_alone(text: &str) -> Result<Client> {
     let raw: RawClient = toml::from_str(text).map_err(|e| BadDescription::Toml(e.to_string().trim_end().to_owned()))?;
     client(raw)
 }

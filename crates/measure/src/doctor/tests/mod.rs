@@ -4,6 +4,7 @@ use super::*;
 
 mod bench;
 mod contradictions;
+mod frozen;
 mod held;
 mod judged;
 mod machine;
@@ -117,6 +118,13 @@ fn a_bus_for_disk_and_network_is_halved() {
     // The greatest gain comes first.
     let gains: Vec<f64> = found.advice.iter().map(|a| a.rate_after / a.rate_before).collect();
     assert!(gains.windows(2).all(|pair| pair[0] >= pair[1]), "{gains:?}");
+}
+
+/// A file that is no description may be one line of megabytes.
+#[test]
+fn an_error_fits_a_screen() {
+    let error = Described::parse(&"x".repeat(2 << 20)).unwrap_err().to_string();
+    assert!(error.len() < 1000 && error.contains("line 1"), "{} bytes: {error:.300}", error.len());
 }
 
 #[test]

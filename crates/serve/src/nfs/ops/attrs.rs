@@ -2,7 +2,7 @@
 //! FSSTAT, FSINFO, PATHCONF.
 
 use larder_volume::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, Cred, FILE_BYTES_MAX, FileKind, LINKS_MAX,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, Cred, FILE_BYTES_MAX, FileKind, Ino, LINKS_MAX,
     NAME_BYTES_MAX, NameMatch, SetAttr,
 };
 
@@ -17,6 +17,9 @@ const ACCESS3_MODIFY: u32 = 0x04;
 const ACCESS3_EXTEND: u32 = 0x08;
 const ACCESS3_DELETE: u32 = 0x10;
 const ACCESS3_EXECUTE: u32 = 0x20;
+
+/// Folders below each other that are climbed; a path of them is longer than any client writes.
+const DEPTH_MAX: usize = 4096;
 
 /// FSF3_LINK, FSF3_SYMLINK, FSF3_HOMOGENEOUS, FSF3_CANSETTIME (3.3.19).
 const FSF3_ALL: u32 = 0x01 | 0x02 | 0x08 | 0x10;
@@ -73,12 +76,36 @@ impl Call {
         let name = self.args().name()?;
         check_name(name)?;
         let dir = self.resolve().await?;
-        let found = self.volume().lookup(&self.cred, self.id.ino, name, NameMatch::Exact).await?;
+        let root = self.export.export.root;
+        let found = match name {
+            b".." if root != Ino::ROOT => {
+                // Searching the directory is needed for "..", too.
+                self.volume().lookup(&self.cred, self.id.ino, b".", NameMatch::Exact).await?;
+                let parent = if dir.id.ino == root { root } else { self.parent_within(self.id.ino).await? };
+                self.volume().getattr(parent).await?
+            }
+            _ => self.volume().lookup(&self.cred, self.id.ino, name, NameMatch::Exact).await?,
+        };
         out.w.status(Status::Ok);
         out.w.opaque(&self.handle(found.id));
         out.w.post_attr(Some(&found), self.fsid());
         out.w.post_attr(Some(&dir), self.fsid());
         Ok(())
+    }
+
+    /// The parent of a directory, which is not the export's root. One that was moved out of the export is gone (E3).
+    pub(super) async fn parent_within(&self, dir: Ino) -> Result<Ino, Fail> {
+        let root = self.export.export.root;
+        let parent = self.volume().parent(dir).await?;
+        let mut at = parent;
+        for _ in 0..DEPTH_MAX {
+            match at {
+                at if at == root => return Ok(parent),
+                Ino::ROOT => break,
+                _ => at = self.volume().parent(at).await?,
+            }
+        }
+        Err(Status::Stale.into())
     }
 
     /// 3.3.4

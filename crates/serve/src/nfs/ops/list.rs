@@ -1,8 +1,9 @@
 //! READDIR and READDIRPLUS (RFC 1813 3.3.16, 3.3.17).
 //!
 //! Cookies are the volume's: stable for the life of an entry. 1 and 2 stand behind "." and "..",
-//! which the volume does not list. So no cookie ever grows stale and the verifier is the same for ever:
-//! zeros, which is also what clients send that do not care.
+//! which the volume does not list. So no cookie ever grows stale. The verifier is where the listing ends: the cookie that
+//! entries made after its first page begin at, so that a client that renames or adds files while it lists comes to an end.
+//! Zeros, which clients send that do not care, stand for no end.
 
 use larder_volume::{Attr, DirEntry, FileId, FileKind, Ino};
 
@@ -12,7 +13,6 @@ use super::super::xdr::{Writer, padding};
 use super::data::IO_BYTES_MAX;
 use super::{Answer, Call};
 
-const COOKIE_VERIFIER: [u8; 8] = [0; 8];
 const COOKIE_DOT: u64 = 1;
 const COOKIE_DOT_DOT: u64 = 2;
 /// READDIR3resok without entries: dir_attributes, cookieverf, end of the list, eof.
@@ -106,18 +106,23 @@ impl Call {
         if dir.kind != FileKind::Directory {
             return Err(Status::NotDir.into());
         }
-        if cookie != 0 && verifier != COOKIE_VERIFIER {
-            return Err(Status::BadCookie.into());
-        }
+        let asked_end = match (cookie, u64::from_be_bytes(verifier)) {
+            (0, _) | (_, 0) => u64::MAX,
+            (_, end) => end,
+        };
         let room_bytes = (maxcount.min(IO_BYTES_MAX) as usize).checked_sub(FRAME_BYTES).ok_or(Status::TooSmall)?;
         let w = &mut out.w;
         let mut page = Page { call: self, w, plus, room_bytes, names_room_bytes: dircount as usize, entries: 0 };
         let mut behind = if cookie <= COOKIE_DOT_DOT { 0 } else { cookie };
         let volume = self.volume();
-        let mut listing = volume.readdir(&self.cred, self.id.ino, behind, page.guess(), plus).await?;
+        let mut listing = volume.readdir_before(&self.cred, self.id.ino, behind, asked_end, page.guess(), plus).await?;
+        if asked_end != u64::MAX && asked_end > listing.end {
+            return Err(Status::BadCookie.into());
+        }
+        let end = if cookie == 0 { listing.end } else { asked_end };
         page.w.status(Status::Ok);
         page.w.post_attr(Some(&listing.dir), self.fsid());
-        page.w.fixed(&COOKIE_VERIFIER);
+        page.w.fixed(&if cookie == 0 { end.to_be_bytes() } else { verifier });
 
         let mut full = cookie < COOKIE_DOT && !page.push(COOKIE_DOT, b".", dir.id.ino, Some(&dir));
         if cookie < COOKIE_DOT_DOT && !full {
@@ -136,7 +141,7 @@ impl Call {
             if full || listing.eof || listing.entries.is_empty() {
                 break !full;
             }
-            listing = volume.readdir(&self.cred, self.id.ino, behind, page.guess(), plus).await?;
+            listing = volume.readdir_before(&self.cred, self.id.ino, behind, end, page.guess(), plus).await?;
         };
         if page.entries == 0 && !eof {
             return Err(Status::TooSmall.into());
@@ -146,12 +151,12 @@ impl Call {
         Ok(())
     }
 
-    /// What ".." is. The root's parent is the root; a parent that is being removed shows as the directory.
+    /// What ".." is. The parent of the export's root is that root; a parent that is being removed shows as the directory.
     async fn parent(&self, dir: &Attr) -> Result<Attr, Fail> {
-        if dir.id.ino == Ino::ROOT {
+        if dir.id.ino == self.export.export.root {
             return Ok(*dir);
         }
-        let parent = self.volume().parent(dir.id.ino).await?;
+        let parent = self.parent_within(dir.id.ino).await?;
         Ok(self.volume().getattr(parent).await.unwrap_or(Attr { id: FileId { ino: parent, ..dir.id }, ..*dir }))
     }
 }

@@ -77,11 +77,14 @@ impl Call {
         if key != self.export.key {
             return Err(Status::XDev.into());
         }
+        if !handle::is_of(handle, self.export.seal.as_ref()) {
+            return Err(Status::BadHandle.into());
+        }
         Ok(self.volume().resolve(id).await?)
     }
 
     fn handle(&self, id: FileId) -> [u8; handle::HANDLE_BYTES] {
-        handle::encode(&self.export.key, id)
+        handle::encode(&self.export.key, self.export.seal.as_ref(), id)
     }
 }
 

@@ -77,7 +77,7 @@ impl Server {
 }
 
 pub fn export(volume: &Volume, path: &str, fsid: u64, rules: Vec<Rule>) -> Export {
-    Export { path: path.to_owned(), volume: volume.clone(), rules, fsid }
+    Export { path: path.to_owned(), volume: volume.clone(), rules, fsid, root: larder_volume::Ino::ROOT, key: None }
 }
 
 pub type Handle = Vec<u8>;

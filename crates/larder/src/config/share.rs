@@ -1,0 +1,193 @@
+//! What is shared, to whom, and through which door.
+//!
+//! H1. A share that lists people is for those alone: for nobody once its lists are empty. "Everybody" is
+//!     written as such (`users = "all"`), or not at all (neither list is there).
+//! H2. NFS believes its clients who they are. A share that lists people is exported over NFS only to
+//!     networks that are named for it.
+//! H3. In a common share everybody who comes in is its owner, so that each may change and delete what another made.
+
+use toml::Spanned;
+
+use super::raw::{RawShare, RawUsers};
+use super::{
+    Checked, Config, NOBODY, Network, Validator, VolumeName, check_share_name, parse_network, private_networks,
+};
+
+/// Whom an NFS share takes its callers for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Squash {
+    /// Root becomes the anonymous user; everybody else stays who they are.
+    Root,
+    /// Everybody becomes the anonymous user.
+    All,
+    /// Nobody is changed: root of every client in the networks is root here.
+    None,
+}
+
+impl Squash {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::All => "all",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Who may read and write over SMB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Writers {
+    /// Every user there is and will be.
+    All,
+    Listed(Vec<String>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShareConfig {
+    pub(crate) name: String,
+    pub(crate) volume: VolumeName,
+    /// The folder of the volume that is shared, such as `photos/2024`; empty: all of it.
+    pub(crate) folder: String,
+    pub(crate) nfs: bool,
+    pub(crate) smb: bool,
+    pub(crate) read_only: bool,
+    /// Where NFS is answered; `None`: none are named.
+    pub(crate) networks: Option<Vec<Network>>,
+    pub(crate) squash: Squash,
+    pub(crate) anon_uid: u32,
+    pub(crate) anon_gid: u32,
+    pub(crate) users: Writers,
+    /// Who may read and not write, whatever `users` says of all.
+    pub(crate) read_only_users: Vec<String>,
+    pub(crate) encrypt: bool,
+    pub(crate) guest: bool,
+    /// Everybody is `anon_uid` here (H3).
+    pub(crate) common: bool,
+}
+
+impl ShareConfig {
+    /// Some people may do less than others (H1).
+    pub(crate) fn is_restricted(&self) -> bool {
+        !self.guest && (self.users != Writers::All || !self.read_only_users.is_empty())
+    }
+
+    /// Nobody may log in to it.
+    pub(crate) fn is_for_nobody(&self) -> bool {
+        self.users == Writers::Listed(Vec::new()) && self.read_only_users.is_empty() && !self.guest
+    }
+
+    /// Where it is exported over NFS, if it is (H2).
+    pub(crate) fn nfs_networks(&self) -> Option<Vec<Network>> {
+        match &self.networks {
+            _ if !self.nfs => None,
+            Some(named) => Some(named.clone()),
+            None if self.is_restricted() => None,
+            None => Some(private_networks()),
+        }
+    }
+
+    /// What its owner should know, and would not see by looking at the file.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let name = &self.name;
+        if self.smb && self.is_for_nobody() {
+            notes.push(format!(
+                "share '{name}' lists no user, so nobody may use it over SMB: name some with users = [...], or write \
+                 users = \"all\""
+            ));
+        }
+        if self.nfs && self.nfs_networks().is_none() {
+            notes.push(format!(
+                "share '{name}' is for certain users, and NFS cannot tell who asks, so it is not exported over NFS: if \
+                 every machine of a network may be trusted, name it with networks = [\"192.168.1.0/24\"]; otherwise \
+                 write nfs = false"
+            ));
+        }
+        if self.encrypt && self.nfs_networks().is_some() {
+            notes.push(format!(
+                "share '{name}' requires encryption over SMB, and is exported over NFS, which does not encrypt: write \
+                 nfs = false if nothing may be sent in clear"
+            ));
+        }
+        notes
+    }
+}
+
+/// A folder of a volume, without slashes at either end.
+pub(crate) fn check_folder(text: &str) -> Result<String, String> {
+    const BYTES_MAX: usize = 1024;
+    let folder = text.trim_matches('/');
+    let bad = |part: &str| part.is_empty() || part == "." || part == ".." || part.len() > 255;
+    if folder.len() > BYTES_MAX || folder.contains(|c: char| c.is_control()) || folder.split('/').any(bad) {
+        return Err(format!(
+            "'{text}' is not a folder of a volume: write names with / between them, such as photos/2024"
+        ));
+    }
+    Ok(folder.to_owned())
+}
+
+impl Validator<'_> {
+    pub(super) fn share(&self, raw: RawShare, config: &Config) -> Checked<ShareConfig> {
+        self.at(&raw.name, check_share_name(raw.name.get_ref()))?;
+        let networks = |list: Vec<Spanned<String>>| {
+            list.iter().map(|n| self.at(n, parse_network(n.get_ref()))).collect::<Checked<_>>()
+        };
+        let squash = self.optional(raw.squash, |text| match text {
+            "root" => Ok(Squash::Root),
+            "all" => Ok(Squash::All),
+            "none" => Ok(Squash::None),
+            _ => Err(format!("'{text}' is not a squash rule: use root, all or none")),
+        })?;
+        let encrypt = self.optional(raw.encrypt, |text| match text {
+            "offered" => Ok(false),
+            "required" => Ok(true),
+            _ => Err(format!("'{text}' is not an encryption rule: use offered or required")),
+        })?;
+        let users = match (raw.users, &raw.read_only_users) {
+            (Some(users), _) => self.writers(users, config)?,
+            (None, Some(_)) => Writers::Listed(Vec::new()),
+            (None, None) => Writers::All,
+        };
+        Ok(ShareConfig {
+            volume: self.volume_name(&raw.volume, config)?,
+            name: raw.name.into_inner(),
+            folder: self.optional(raw.folder, check_folder)?.unwrap_or_default(),
+            nfs: raw.nfs.unwrap_or(true),
+            smb: raw.smb.unwrap_or(true),
+            read_only: raw.read_only.unwrap_or(false),
+            networks: raw.networks.map(networks).transpose()?,
+            squash: squash.unwrap_or(Squash::Root),
+            anon_uid: raw.anon_uid.unwrap_or(NOBODY),
+            anon_gid: raw.anon_gid.unwrap_or(NOBODY),
+            users,
+            read_only_users: self.users(raw.read_only_users.unwrap_or_default(), config)?,
+            encrypt: encrypt.unwrap_or(false),
+            guest: raw.guest.unwrap_or(false),
+            common: raw.common.unwrap_or(false),
+        })
+    }
+
+    fn writers(&self, users: Spanned<RawUsers>, config: &Config) -> Checked<Writers> {
+        let word = match users.get_ref() {
+            RawUsers::Word(word) => word,
+            RawUsers::List(names) => return Ok(Writers::Listed(self.users(names.clone(), config)?)),
+        };
+        match word.as_str() {
+            "all" => Ok(Writers::All),
+            _ => Err(self.wrong(
+                &users,
+                format!("users is \"all\" or a list: for the user '{word}' alone write users = [\"{word}\"]"),
+            )),
+        }
+    }
+
+    fn users(&self, names: Vec<Spanned<String>>, config: &Config) -> Checked<Vec<String>> {
+        let known = |name: Spanned<String>| {
+            if config.users.iter().any(|u| u.name == *name.get_ref()) {
+                return Ok(name.into_inner());
+            }
+            Err(self.wrong(&name, format!("no user '{}': add a [[user]] of that name", name.get_ref())))
+        };
+        names.into_iter().map(known).collect()
+    }
+}

@@ -1,0 +1,96 @@
+//! Memory is given back: what nobody has used for minutes, and everything that can be read again as soon as the
+//! kernel says that memory is short (PSI), on the machine or in our control group.
+//!
+//! Y1. Nothing is asked of the kernel while it has nothing to say: a trigger wakes us, once a window at most.
+//! Y2. A group's limit is looked at every few seconds, where there is one: who reaches it is killed, not slowed.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_base::units::ByteSize;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::Daemon;
+use crate::machine;
+
+/// A round of the cache (`volume/src/data/memory.rs`, B4).
+const ROUND: Duration = Duration::from_secs(60);
+/// Some task waited for memory for 150 ms within 2 s. Windows of 2 s are allowed to users who are not root, too.
+const TRIGGER: &[u8] = b"some 150000 2000000\0";
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+/// Nothing more is given back so soon.
+const SHED_EVERY: Duration = Duration::from_secs(1);
+/// How often a group's limit is looked at (Y2).
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// So much of the group's limit in use counts as short.
+const LIMIT_PERCENT: u64 = 95;
+
+pub(crate) async fn run(daemon: Arc<Daemon>) {
+    let mut triggers = machine::pressure_files().iter().filter_map(|file| trigger(file)).collect::<Vec<_>>();
+    let limited = machine::group_memory().is_some();
+    let (mut round, mut looks) = (Instant::now(), tokio::time::interval(if limited { LOOK_EVERY } else { ROUND }));
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut told: Option<Instant> = None;
+    loop {
+        let short = tokio::select! {
+            _ = looks.tick() => limited && near_limit(),
+            () = pressed(&mut triggers) => true,
+        };
+        let pools = daemon.storage.all();
+        if !short {
+            // A tick may come a little early after one that came late.
+            if round.elapsed() + LOOK_EVERY / 2 >= ROUND {
+                round = Instant::now();
+                for pool in &pools {
+                    pool.give_back_memory();
+                }
+            }
+            continue;
+        }
+        let bytes: u64 = pools.iter().map(|pool| pool.give_all_memory_back()).sum();
+        if bytes > 0 && told.is_none_or(|told| told.elapsed() >= ROUND) {
+            tracing::info!("memory is short: {} of cached data were given back", ByteSize(bytes));
+            told = Some(Instant::now());
+        }
+        tokio::time::sleep(SHED_EVERY).await;
+    }
+}
+
+fn near_limit() -> bool {
+    machine::group_memory().is_some_and(|(used, limit)| used >= limit / 100 * LIMIT_PERCENT)
+}
+
+fn trigger(file: &Path) -> Option<AsyncFd<File>> {
+    let open = std::fs::OpenOptions::new().read(true).write(true).custom_flags(NONBLOCK).open(file);
+    let mut open = open.ok()?;
+    open.write_all(TRIGGER).ok()?;
+    // SAFETY: a `File` has one open descriptor of its own for as long as it lives.
+    #[allow(unsafe_code)]
+    unsafe { AsyncFd::register_with_interest(open, Interest::PRIORITY) }.ok()
+}
+
+/// Returns when one of the triggers fires. One that cannot be waited for any more is given up.
+async fn pressed(triggers: &mut Vec<AsyncFd<File>>) {
+    loop {
+        if triggers.is_empty() {
+            return std::future::pending().await;
+        }
+        let waits = triggers.iter().map(|trigger| {
+            Box::pin(async move {
+                let mut ready = trigger.ready(Interest::PRIORITY).await?;
+                ready.clear_ready();
+                std::io::Result::Ok(())
+            })
+        });
+        let (fired, at, _) = futures::future::select_all(waits).await;
+        match fired {
+            Ok(()) => return,
+            Err(_) => drop(triggers.remove(at)),
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Making, changing and removing shares: with a daemon and without one alike.
+
+use larder_api::{ConfigRead, Failure, FailureKind, ShareAdd, ShareChange, ShareChanged, ShareStatus, ShareUsers};
+use larder_volume::{Attr, Cred, FileKind, FsError, Ino, NameMatch, SetAttr, Volume};
+
+use super::people::no_such_user;
+use super::{Daemon, State, machine, shares, translate};
+use crate::config::edit::Editor;
+use crate::config::{
+    Config, Network, ShareConfig, Squash, VolumeName, Writers, check_folder, check_share_name, parse_network,
+    private_networks,
+};
+
+/// A folder made for a share that one person or the owner of a common share has to itself.
+const PRIVATE_MODE: u32 = 0o700;
+/// Everybody may look in; of a common share nobody else needs to write.
+const COMMON_MODE: u32 = 0o755;
+/// Like /tmp: everybody may make files, nobody may remove those of others.
+const SHARED_MODE: u32 = 0o1777;
+
+/// The share as the request has it.
+fn new_share(request: &ShareAdd, volume: VolumeName, config: &Config) -> Result<ShareConfig, Failure> {
+    let name = &request.name;
+    check_share_name(name).map_err(Failure::invalid)?;
+    if config.shares.iter().any(|share| share.name.to_lowercase() == name.to_lowercase()) {
+        return Err(Failure::new(FailureKind::Exists, format!("there is a share '{name}' already"))
+            .action(format!("change it with: larder share set {name}; or choose another name")));
+    }
+    let folder = request.folder.as_deref().map(check_folder).transpose().map_err(Failure::invalid)?;
+    let mut share = ShareConfig { folder: folder.unwrap_or_default(), ..shares::default_share(name, volume, config) };
+    change(&mut share, &request.change, config)?;
+    // Said as it is: nobody should have to know the rule to read the file.
+    share.nfs = share.nfs && (share.nfs_networks().is_some() || request.change.nfs.is_some());
+    Ok(share)
+}
+
+/// Carries out what the request names.
+fn change(share: &mut ShareConfig, change: &ShareChange, config: &Config) -> Result<(), Failure> {
+    let known = |names: &[String]| names.iter().try_for_each(|name| no_such_user(config, name));
+    match &change.users {
+        Some(ShareUsers::All) => share.users = Writers::All,
+        Some(ShareUsers::Listed(names)) => {
+            known(names)?;
+            share.users = Writers::Listed(names.clone());
+        }
+        None => {}
+    }
+    known(&change.add_users)?;
+    match &mut share.users {
+        Writers::Listed(names) => {
+            names.extend(change.add_users.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
+            names.retain(|name| !change.remove_users.contains(name));
+            share.read_only_users.retain(|name| !change.add_users.contains(name));
+        }
+        Writers::All if change.add_users.is_empty() && change.remove_users.is_empty() => {}
+        Writers::All => {
+            return Err(Failure::invalid(format!("the share '{}' is for all users", share.name))
+                .action("say for whom it is instead: --users ann,bob"));
+        }
+    }
+    share.read_only_users.retain(|name| !change.remove_users.contains(name));
+    if let Some(names) = &change.read_only_users {
+        known(names)?;
+        share.read_only_users = names.clone();
+    }
+    share.common = change.common.unwrap_or(share.common);
+    share.guest = change.guest.unwrap_or(share.guest);
+    share.read_only = change.read_only.unwrap_or(share.read_only);
+    share.nfs = change.nfs.unwrap_or(share.nfs);
+    share.smb = change.smb.unwrap_or(share.smb);
+    share.encrypt = change.encrypt.unwrap_or(share.encrypt);
+    if let Some(networks) = &change.networks {
+        share.networks = Some(parse_networks(networks)?);
+        share.nfs = change.nfs.unwrap_or(true);
+    }
+    if let Some(word) = &change.squash {
+        let known = [Squash::Root, Squash::All, Squash::None].into_iter().find(|squash| squash.word() == word);
+        let unknown = || Failure::invalid(format!("'{word}' is not a squash rule: use root, all or none"));
+        share.squash = known.ok_or_else(unknown)?;
+    }
+    Ok(())
+}
+
+/// `private` is all private networks.
+fn parse_networks(words: &[String]) -> Result<Vec<Network>, Failure> {
+    let mut networks = Vec::new();
+    for word in words {
+        match word.as_str() {
+            "private" => networks.extend(private_networks()),
+            word => networks.push(parse_network(word).map_err(Failure::invalid)?),
+        }
+    }
+    Ok(networks)
+}
+
+/// What whoever made or changed a share should know.
+fn notes(share: &ShareConfig, config: &Config) -> Vec<String> {
+    let mut notes = share.notes();
+    let is_around = |other: &&ShareConfig| {
+        let below = share
+            .folder
+            .strip_prefix(&other.folder)
+            .is_some_and(|rest| other.folder.is_empty() || rest.is_empty() || rest.starts_with('/'));
+        other.name != share.name && other.volume == share.volume && below
+    };
+    let around: Vec<&str> = config.shares.iter().filter(is_around).map(|other| other.name.as_str()).collect();
+    if share.is_restricted() && !around.is_empty() {
+        notes.push(format!(
+            "the same files are reached through {}: there only the owner and mode of each file protect them; for \
+             files that nobody else may reach make a volume of their own: larder volume create NAME --no-share",
+            around.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    notes
+}
+
+fn parts(folder: &str) -> Vec<String> {
+    folder.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// The directory that a share shows, if it is there.
+pub(super) async fn root_of(volume: &Volume, folder: &str) -> Result<Attr, FsError> {
+    let mut at = volume.getattr(Ino::ROOT).await?;
+    for name in parts(folder) {
+        at = volume.lookup(&Cred::root(), at.id.ino, name.as_bytes(), NameMatch::Exact).await?;
+        if at.kind != FileKind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+    }
+    Ok(at)
+}
+
+/// Makes the folder of a new share where it is missing; the last component gets an owner and a mode that fit.
+async fn make_folder(volume: &Volume, share: &ShareConfig, config: &Config) -> Result<(), FsError> {
+    let only = match &share.users {
+        Writers::Listed(names) if share.read_only_users.is_empty() && !share.common => match names.as_slice() {
+            [only] => config.users.iter().find(|user| user.name == *only),
+            _ => None,
+        },
+        _ => None,
+    };
+    let (mode, uid, gid) = match only {
+        Some(user) => (PRIVATE_MODE, user.uid, user.gid),
+        None if share.common => (COMMON_MODE, share.anon_uid, share.anon_gid),
+        None => (SHARED_MODE, share.anon_uid, share.anon_gid),
+    };
+    let (mut at, parts) = (Ino::ROOT, parts(&share.folder));
+    for (n, name) in parts.iter().enumerate() {
+        let is_last = n + 1 == parts.len();
+        let (mode, uid, gid) = if is_last { (mode, uid, gid) } else { (SHARED_MODE, share.anon_uid, share.anon_gid) };
+        let set = SetAttr { mode: Some(mode), uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        at = match volume.mkdir(&Cred::root(), at, name.as_bytes(), set).await {
+            Ok((made, _)) => made.id.ino,
+            Err(FsError::Exists) => {
+                let found = volume.lookup(&Cred::root(), at, name.as_bytes(), NameMatch::Exact).await?;
+                if found.kind != FileKind::Directory {
+                    return Err(FsError::NotDirectory);
+                }
+                found.id.ino
+            }
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(())
+}
+
+/// NFS is answered in private networks unless a share says otherwise: who is outside should know at once.
+pub(super) fn outside(config: &Config, listen: std::net::SocketAddr) -> Option<String> {
+    let address = match listen.ip() {
+        ip if ip.is_unspecified() => machine::address_outward()?,
+        ip => ip,
+    };
+    outside_of(config, address)
+}
+
+fn outside_of(config: &Config, address: std::net::IpAddr) -> Option<String> {
+    let usual: Vec<&ShareConfig> =
+        config.shares.iter().filter(|share| share.networks.is_none() && share.nfs_networks().is_some()).collect();
+    let first = usual.first()?;
+    if private_networks().iter().any(|network| network.contains(address)) {
+        return None;
+    }
+    let names: Vec<String> = usual.iter().map(|share| format!("'{}'", share.name)).collect();
+    Some(format!(
+        "NFS is answered in private networks only, and the address of this machine, {address}, is in none: clients beside \
+         it are refused by {}; if every machine of a network may be trusted, name it, as in: larder share set {} \
+         --network {address}/{}",
+        names.join(", "),
+        larder_base::shell::word(std::path::Path::new(&first.name)),
+        if address.is_ipv4() { 24 } else { 64 }
+    ))
+}
+
+/// Becoming common changes no file that is there.
+async fn left_to_others(volume: &Volume, share: &ShareConfig) -> Option<String> {
+    let (uid, gid) = (share.anon_uid, share.anon_gid);
+    let root = root_of(volume, &share.folder).await.ok()?;
+    let entries = volume.readdir(&Cred::root(), root.id.ino, 0, 1, false).await.ok()?.entries;
+    if root.uid == uid && entries.is_empty() {
+        return None;
+    }
+    let below = if share.folder.is_empty() { String::new() } else { format!("/{}", share.folder) };
+    let below = larder_base::shell::word(std::path::Path::new(&format!("/mnt{below}")));
+    Some(format!(
+        "what others made in it before is still theirs: to hand it over, larder mount /mnt --volume {}, then: sudo chown -R \
+         {uid}:{gid} {below}",
+        share.volume
+    ))
+}
+
+fn no_such_share(name: &str) -> Failure {
+    Failure::not_found(format!("there is no share '{name}'")).action("see which there are with: larder share list")
+}
+
+/// Changes a share in the file alone, when no daemon runs.
+pub(crate) fn set_in_file(editor: &mut Editor, config: &Config, name: &str, what: &ShareChange) -> Result<(), Failure> {
+    let mut share = config.shares.iter().find(|s| s.name == name).cloned().ok_or_else(|| no_such_share(name))?;
+    change(&mut share, what, config)?;
+    match editor.set_share(&share) {
+        true => Ok(()),
+        false => Err(no_such_share(name)),
+    }
+}
+
+pub(crate) fn remove_in_file(editor: &mut Editor, name: &str) -> Result<(), Failure> {
+    match editor.remove_share(name) {
+        true => Ok(()),
+        false => Err(no_such_share(name)),
+    }
+}
+
+impl Daemon {
+    pub(crate) async fn shares(&self) -> Vec<ShareStatus> {
+        self.state.lock().await.shares.clone()
+    }
+
+    pub(crate) async fn share_add(&self, request: ShareAdd) -> Result<ShareChanged, Failure> {
+        let mut state = self.state.lock().await;
+        let (pool, volume) = match &request.volume {
+            Some(name) => self.storage.named(name)?,
+            None => self.only_volume().await?,
+        };
+        let name = VolumeName { pool: pool.name.clone(), volume };
+        let volume = pool.volume(&name.volume).await?;
+        let share = new_share(&request, name, &state.config)?;
+        make_folder(&volume, &share, &state.config).await.map_err(|e| {
+            translate::volume_failure(format_args!("the folder '{}' of {}", share.folder, share.volume), &e)
+        })?;
+        self.edit(&mut state, |editor| {
+            editor.add_share(&share);
+            Ok(())
+        })
+        .await?;
+        self.changed(&state, &share.name).await
+    }
+
+    pub(crate) async fn share_set(&self, name: &str, what: ShareChange) -> Result<ShareChanged, Failure> {
+        let mut state = self.state.lock().await;
+        let config = state.config.clone();
+        self.edit(&mut state, |editor| set_in_file(editor, &config, name, &what)).await?;
+        self.changed(&state, name).await
+    }
+
+    pub(crate) async fn share_remove(&self, name: &str) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        self.edit(&mut state, |editor| remove_in_file(editor, name)).await
+    }
+
+    async fn changed(&self, state: &State, name: &str) -> Result<ShareChanged, Failure> {
+        let share = state.config.shares.iter().find(|share| share.name == name).ok_or_else(|| no_such_share(name))?;
+        let status = state.shares.iter().find(|status| status.name == name).cloned();
+        let mut notes = notes(share, &state.config);
+        if share.common
+            && let Ok(volume) = self.storage.volume(&share.volume).await
+        {
+            notes.extend(left_to_others(&volume, share).await);
+        }
+        Ok(ShareChanged { share: status.ok_or_else(|| no_such_share(name))?, notes })
+    }
+
+    /// Reads the file again. An invalid file changes nothing.
+    pub(crate) async fn reload(&self) -> Result<ConfigRead, Failure> {
+        let mut config = Config::load(&self.file)?;
+        (self.overrides)(&mut config);
+        let mut state = self.state.lock().await;
+        let at_next_start = waits(&state.config, &config);
+        if !at_next_start.is_empty() {
+            tracing::warn!("{} of the file take effect at the next start", at_next_start.join(", "));
+        }
+        state.config = config;
+        self.apply(&mut state).await;
+        let mut notes = state.config.notes();
+        notes.extend(state.shares.iter().filter_map(|share| {
+            share.fault.as_ref().map(|fault| format!("share '{}' is not served: {fault}", share.name))
+        }));
+        Ok(ConfigRead { file: self.file.clone(), notes, at_next_start })
+    }
+}
+
+/// What differs and is only read when larder starts.
+fn waits(old: &Config, new: &Config) -> Vec<String> {
+    let disks = |config: &Config| config.pools.iter().map(|p| (p.name.clone(), p.disks.clone())).collect::<Vec<_>>();
+    let differs = [
+        ("addresses", old.listen != new.listen),
+        ("pools and their disks", disks(old) != disks(new)),
+        ("limits", (old.memory, old.connections) != (new.memory, new.connections)),
+        ("the data folder", old.data != new.data),
+    ];
+    differs.iter().filter(|(_, differs)| *differs).map(|(what, _)| (*what).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn config(options: &str) -> Config {
+        let text = format!(
+            "[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n[[user]]\nname = \"ann\"\nuid = 1\n[[user]]\nname = \"bob\"\nuid = 2\n\
+             [[share]]\nname = \"s\"\nvolume = \"t/v\"\n{options}\n"
+        );
+        Config::parse(&text, std::path::Path::new("/larder.toml")).unwrap()
+    }
+
+    #[test]
+    fn an_address_outside_of_private_networks_is_noted() {
+        let check = |options: &str, address: &str, noted: bool| {
+            let note = outside_of(&config(options), address.parse().unwrap());
+            assert_eq!(note.is_some(), noted, "{options} {address}: {note:?}");
+        };
+        check("", "192.168.1.5", false);
+        check("", "203.0.113.5", true);
+        check("", "2001:db8::5", true);
+        check("networks = [\"203.0.113.0/24\"]", "203.0.113.5", false);
+        check("nfs = false", "203.0.113.5", false);
+        check("users = [\"ann\"]", "203.0.113.5", false);
+    }
+
+    #[test]
+    fn a_change_of_a_share_is_written_and_the_rest_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("larder.toml");
+        let text = "# mine\n[[pool]]\nname = \"t\"\ndisks = [\"a\"]\n\n[[user]]\nname = \"ann\"\nuid = 1\n\n# the share\n\
+                    [[share]]\nname = \"s\"\nvolume = \"t/v\"   # all of it\nread_only = true\n";
+        std::fs::write(&file, text).unwrap();
+        let set = |what: &ShareChange| -> Result<Config, Failure> {
+            let mut editor = Editor::open(&file)?;
+            set_in_file(&mut editor, &Config::load(&file)?, "s", what)?;
+            editor.save()
+        };
+        let users = Some(ShareUsers::Listed(vec!["ann".into()]));
+        let share = |config: Config| config.shares.into_iter().next().unwrap();
+        let change = ShareChange { users, read_only: Some(false), ..ShareChange::default() };
+        let after = share(set(&change).unwrap());
+        assert_eq!((after.users, after.read_only), (Writers::Listed(vec!["ann".into()]), false));
+        let networks = Some(vec!["10.0.0.0/8".to_owned(), "private".to_owned()]);
+        let change =
+            ShareChange { networks, remove_users: vec!["ann".into()], common: Some(true), ..ShareChange::default() };
+        let after = share(set(&change).unwrap());
+        assert_eq!((after.networks.unwrap().len(), after.common), (10, true));
+        assert_eq!(after.users, Writers::Listed(Vec::new()));
+        let text = std::fs::read_to_string(&file).unwrap();
+        for kept in ["# mine", "# the share", "# all of it"] {
+            assert!(text.contains(kept), "{text}");
+        }
+        assert!(!text.contains("read_only"), "{text}");
+
+        let unknown = ShareChange { users: Some(ShareUsers::Listed(vec!["eve".into()])), ..ShareChange::default() };
+        assert!(set(&unknown).unwrap_err().message.contains("no user 'eve'"));
+        set(&ShareChange { users: Some(ShareUsers::All), ..ShareChange::default() }).unwrap();
+        let one_more = ShareChange { add_users: vec!["ann".into()], ..ShareChange::default() };
+        assert!(set(&one_more).unwrap_err().message.contains("for all users"));
+    }
+}

@@ -1,0 +1,102 @@
+//! Two measurements with one thing different.
+
+use super::*;
+
+fn boxed(rest: &str) -> Boxed {
+    Boxed::parse(&format!(
+        "name = \"box\"\ndisk = [{{ name = \"d\", kind = \"nvme\", read = \"3GB/s\", write = \"3GB/s\" }}]\n{rest}"
+    ))
+}
+
+fn contrast(one: &Boxed, row: usize) -> Option<(Property, usize)> {
+    match one.verdict(row).evidence {
+        Evidence::Contrast { property, row, .. } => Some((property, row)),
+        _ => None,
+    }
+}
+
+/// A client whose sending side is held to 730 Mbit/s, whatever the number of streams.
+#[test]
+fn an_asymmetric_wire_is_an_answer() {
+    let one = boxed(
+        r#"
+        network = { name = "gigabit" }
+        measured = [{ path = "network", what = "read", rate = "940Mbit/s", jobs = 1 },
+                    { path = "network", what = "read", rate = "941Mbit/s", jobs = 4 },
+                    { path = "network", what = "write", rate = "728Mbit/s", jobs = 1 },
+                    { path = "network", what = "write", rate = "730Mbit/s", jobs = 4 }]"#,
+    );
+    for (row, other) in [(2, 0), (3, 1)] {
+        assert_eq!(contrast(&one, row), Some((Property::Direction, other)), "{:?}", one.verdict(row));
+        assert_eq!(one.kind(row), "network");
+    }
+    assert_eq!(one.kind(0), "network");
+    let fixes = fixes(one.rig(), &one.table, 3, &one.verdict(3));
+    assert_eq!(fixes[0].remedy, Remedy::BothDirections, "{fixes:?}");
+    assert!(fixes.iter().all(|fix| fix.remedy != Remedy::FasterNetwork), "{fixes:?}");
+}
+
+#[test]
+fn what_alone_differs_is_named() {
+    let two = |first: &str, second: &str| {
+        boxed(&format!(
+            r#"
+            network = {{ name = "10 GbE" }}
+            client = [{{ name = "mac" }}, {{ name = "pc" }}]
+            measured = [{{ path = "share", what = "read", rate = "400MB/s", {first} }},
+                        {{ path = "share", what = "read", rate = "520MB/s", {second} }}]"#
+        ))
+    };
+    let clients = two("client = \"mac\"", "client = \"pc\"");
+    assert_eq!(contrast(&clients, 0), Some((Property::Client, 1)));
+    let programs = two("client = \"mac\", with = \"Finder\"", "client = \"mac\", with = \"rsync\"");
+    assert_eq!(contrast(&programs, 0), Some((Property::Program, 1)));
+    // Two things differ, and neither alone explains the difference.
+    let both = two("client = \"mac\", depth = 1, block = \"1MiB\"", "client = \"pc\", depth = 16, block = \"1MiB\"");
+    assert!(contrasts(&both.table, 0).is_empty());
+    // Within the spread nothing differs.
+    let alike = boxed(
+        r#"
+        network = { name = "10 GbE" }
+        client = [{ name = "mac" }, { name = "pc" }]
+        measured = [{ path = "share", what = "read", rate = "400MB/s", client = "mac" },
+                    { path = "share", what = "read", rate = "440MB/s", client = "pc" }]"#,
+    );
+    assert!(contrasts(&alike.table, 0).is_empty());
+}
+
+/// Nobody varied anything: the verdict names what to measure next.
+#[test]
+fn not_explained_names_the_next_measurement() {
+    let share = |rest: &str| {
+        boxed(&format!(
+            r#"
+            network = {{ name = "10 GbE" }}
+            measured = [{{ path = "share", what = "read", rate = "400MB/s", cores = [30, 20, 10, 0] {rest} }}]"#
+        ))
+    };
+    assert_eq!(share("").verdict(0).evidence, Evidence::Missing(Property::Layer));
+    let unwatched = boxed(
+        r#"
+        network = { name = "10 GbE" }
+        measured = [{ path = "share", what = "read", rate = "400MB/s" }]"#,
+    );
+    assert_eq!(unwatched.verdict(0).evidence, Evidence::Missing(Property::CoresWatched));
+}
+
+/// Jumbo frames carry 987 Mbit/s on gigabit; a record size of a pool says nothing of a raw disk.
+#[test]
+fn what_is_possible_is_no_contradiction() {
+    let jumbo = boxed(
+        "network = { name = \"gigabit\" }\nmeasured = [{ path = \"network\", what = \"read\", rate = \"987Mbit/s\" }]",
+    );
+    assert_eq!(jumbo.kind(0), "network", "{:?}", jumbo.verdict(0));
+    let raw = Boxed::parse(
+        r#"
+        name = "box"
+        record = "1MiB"
+        disk = [{ name = "d", kind = "nvme", read = "3GB/s", random_read = 500000 }]
+        measured = [{ path = "disks", what = "random-read", iops = 480000, depth = 64, block = "4KiB" }]"#,
+    );
+    assert_eq!(raw.kind(0), "disks", "{:?}", raw.verdict(0));
+}

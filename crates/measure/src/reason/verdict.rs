@@ -1,0 +1,256 @@
+//! The verdict on one measurement: the strongest evidence, in the order of one table.
+
+use serde::Serialize;
+
+use super::bounds::{bounds, misfit};
+use super::chain::{Basis, Stage, chain, is_of_cores};
+use super::contrast::{Property, contrasts};
+use super::doubt::Doubt;
+use super::evidence::{self as find, CORE_FULL_PERCENT, Case, Evidence, Found, Mode};
+use super::rig::{End, ResourceId, ResourceKind, Rig};
+use super::table::{Measurement, Table};
+use crate::doctor::describe::Path;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Confidence {
+    Open,
+    Likely,
+    Certain,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Verdict {
+    /// Nothing where there is no evidence, or where nothing can be concluded.
+    pub resource: Option<ResourceId>,
+    pub evidence: Evidence,
+    pub confidence: Confidence,
+    /// The chain, the lowest limit first.
+    pub stages: Vec<Stage>,
+}
+
+type Finder = fn(&Case) -> Option<Found>;
+
+/// Evidence from the strongest to the weakest. A row is a name for what it says, and the function that finds it.
+pub(crate) const RANKING: &[(&str, Finder)] = &[
+    ("a limit is reached", find::limit),
+    ("a slow standard beside a full core", find::slower_network_beside_core),
+    ("a quota is used up", find::taken),
+    ("a core is full", find::full_core),
+    ("the clock is held down", find::throttled),
+    ("the client's radio is the narrowest limit", find::client_radio),
+    ("another client or program is much faster", find::another_client),
+    ("a host takes processor time", find::stolen),
+    ("the ends disagree about duplex", find::duplex_mismatch),
+    ("one cable of a bond is full", find::one_cable_of_bond),
+    ("segments are lost", find::losses),
+    ("one direction of the wire is many times slower", find::one_direction),
+    ("one core is busy with interrupts", find::interrupts),
+    ("several connections carry much more than one", find::one_connection),
+    ("the network runs at a lower standard", find::slower_network),
+    ("the disk's port runs at a lower standard", find::slower_port),
+    ("a shared link runs at a lower standard", find::slower_link),
+    ("a disk is hot", find::hot_disk),
+    ("a shingled disk rewrites bands", find::shingled),
+    ("a fast cache is full", find::full_cache),
+    ("each write waits for a flush", find::flush),
+    ("one request is under way instead of many", find::one_in_flight),
+    ("the pool is degraded", find::degraded),
+    ("parity reads before it writes", find::reads_before_writes),
+    ("equal disks give less than their figure", find::below_figure),
+    ("disks together are no faster than one", find::shared_link),
+    ("the disks are busy", find::busy_disks),
+    ("a core is nearly full", find::nearly_full_core),
+    ("one thread moves between cores", find::one_thread),
+    ("one copy of a mirror is read", find::one_copy),
+    ("few requests are in flight", find::few_in_flight),
+    ("the network is radio", find::network_radio),
+    ("disks and wire alone are much faster", find::client_is_left),
+    ("another measurement like this kept every core busy", find::cores_of_another),
+    ("another client or program is faster", find::another_client_by_little),
+    ("one direction of the wire is slower", find::unequal_directions),
+    ("the rate is usual of the resource", find::usual),
+];
+
+/// Verdicts on lower measurements are asked for at most so deep: the layers of a way.
+const DEPTH_MAX: u32 = 4;
+
+pub(crate) fn judge(rig: Rig, table: &Table, at: usize) -> Option<Verdict> {
+    judge_at(rig, table, at, 0)
+}
+
+fn judge_at(rig: Rig, table: &Table, at: usize, depth: u32) -> Option<Verdict> {
+    let measurement = table.rows.get(at)?;
+    let (mut stages, contrasts) = (chain(rig, table, at), contrasts(table, at));
+    let from_memory = is_from_memory(measurement);
+    if from_memory {
+        stages.retain(|stage| is_after_disks(rig, stage.resource));
+    }
+    let case = Case { rig, table, at, measurement, stages, contrasts };
+    let nothing = |evidence| (None, evidence, Confidence::Open);
+    let (resource, evidence, confidence) = if from_memory {
+        let mut found = RANKING.iter().filter_map(|(_, find)| find(&case));
+        let found = found.find(|found| is_after_disks(rig, found.resource) && found.evidence != Evidence::Usual);
+        found.map_or(nothing(Evidence::Doubtful), |found| explained(&case, found, depth))
+    } else if measurement.doubt.is_some() {
+        nothing(Evidence::Doubtful)
+    } else if let Some(misfit) = misfit(&case) {
+        nothing(Evidence::Misfit(misfit))
+    } else if let Some(stage) = contradiction(&case) {
+        (Some(stage.resource), Evidence::Contradiction { limit: stage.limit }, Confidence::Open)
+    } else {
+        match RANKING.iter().find_map(|(_, find)| find(&case)) {
+            Some(found) => explained(&case, found, depth),
+            None => nothing(Evidence::Missing(missing(&case))),
+        }
+    };
+    Some(Verdict { resource, evidence, confidence, stages: case.stages })
+}
+
+/// A file in the server's memory says nothing of disks. It still crossed the wire and both processors.
+fn is_from_memory(measurement: &Measurement) -> bool {
+    let in_memory = matches!(measurement.doubt, Some(Doubt::FileInMemory { .. }));
+    in_memory && measurement.past_client && measurement.setup.layer == Path::Share
+}
+
+fn is_after_disks(rig: Rig, id: ResourceId) -> bool {
+    let waits = matches!(id, ResourceId::Connection);
+    waits || !matches!(rig.kind(id), ResourceKind::Disks | ResourceKind::Link | ResourceKind::Waiting)
+}
+
+/// A limit that was measured further down has its own reason: that one is named.
+fn explained(case: &Case, found: Found, depth: u32) -> (Option<ResourceId>, Evidence, Confidence) {
+    let confidence = confidence(case, &found);
+    let own = (Some(found.resource), found.evidence, confidence);
+    let Evidence::Reached { mode: Mode::Normal, .. } = found.evidence else { return own };
+    let below = case.lowest().filter(|stage| stage.resource == found.resource).and_then(|stage| stage.row);
+    let Some(row) = below.filter(|_| depth < DEPTH_MAX) else { return own };
+    match judge_at(case.rig, case.table, row, depth + 1) {
+        Some(Verdict { resource: Some(root), evidence, confidence: sure, .. })
+            if !matches!(evidence, Evidence::Contradiction { .. } | Evidence::Misfit(_)) =>
+        {
+            (Some(root), evidence, sure.min(confidence))
+        }
+        _ => own,
+    }
+}
+
+/// A rate above a limit by more than the slack of the limit's basis.
+fn contradiction(case: &Case) -> Option<Stage> {
+    let slack = |stage: &Stage| -> Option<f64> {
+        let kind = case.rig.kind(stage.resource);
+        match (kind, stage.basis) {
+            (_, Basis::Usual) => None,
+            _ if !stage.strict => None,
+            // Moments of one bench, of which each may have had another neighbour.
+            (_, Basis::Measured) if case.rig.described.of_bench && stage.resource == ResourceId::Disks => Some(1.6),
+            // Tracks, read-ahead and the order of runs differ between two measurements of disks.
+            (ResourceKind::Disks, Basis::Measured) if !is_of_pool(case, stage) => Some(1.25),
+            // A core that was full in one connection says nothing of several.
+            (ResourceKind::Network, Basis::Measured) if stage.row.is_some_and(|row| had_full_core(case, row)) => None,
+            // Caches smooth small differences between two layers.
+            (_, Basis::Measured) if !case.measurement.setup.is_random() || stage.resource == ResourceId::Disks => {
+                Some(1.15)
+            }
+            (_, Basis::Measured) => None,
+            (ResourceKind::Disks | ResourceKind::Waiting, Basis::Physics) => Some(1.10),
+            // Many connections or requests were counted roughly.
+            (ResourceKind::Waiting, _) => Some(1.3),
+            // A clock's error: what a wire carries is exact.
+            (ResourceKind::Network, _) | (ResourceKind::Client, _) => Some(1.05),
+            _ => Some(1.10),
+        }
+    };
+    let most = |stage: &Stage| slack(stage).map(|slack| (stage.limit * slack).max(line_rate(case, stage)));
+    let exceeded = |stage: &&Stage| most(stage).is_some_and(|most| case.measurement.rate > most);
+    bounds(case).iter().chain(&case.stages).find(exceeded).cloned()
+}
+
+/// A network's rate by its name is what frames of 1500 bytes leave of it. Jumbo frames leave more, up to the line's rate.
+fn line_rate(case: &Case, stage: &Stage) -> f64 {
+    let network = case.rig.network().filter(|_| stage.resource == ResourceId::Network && stage.basis == Basis::Typed);
+    let by_name = network.and_then(|n| n.wire.as_ref().filter(|wire| n.bytes_per_s == wire.practical));
+    by_name.map_or(0.0, |wire| wire.line / case.measurement.setup.unit_bytes())
+}
+
+/// Whether the limit is what the machine itself gave through its pool.
+fn is_of_pool(case: &Case, stage: &Stage) -> bool {
+    stage.row.and_then(|row| case.table.rows.get(row)).is_some_and(|m| m.setup.layer == Path::Local)
+}
+
+fn had_full_core(case: &Case, row: usize) -> bool {
+    let usage = case.table.rows.get(row).map(|m| &m.usage);
+    usage.is_some_and(|u| u.cores.iter().chain(&u.client_cores).any(|busy| *busy >= CORE_FULL_PERCENT))
+}
+
+/// Certain is a limit that was reached and has no rival, and a core that is full beside nothing else.
+fn confidence(case: &Case, found: &Found) -> Confidence {
+    /// From here on a limit is called full.
+    const FULL: std::ops::RangeInclusive<f64> = 0.90..=1.05;
+    match found.evidence {
+        Evidence::Reached { mode: Mode::Normal, share } => {
+            let stage = case.stages.iter().find(|stage| stage.resource == found.resource);
+            let below = stage.is_some_and(Stage::is_below);
+            let range = stage.is_some_and(|stage| stage.limit_low < stage.limit * find::REACHED);
+            let rival = !below && stage.is_some_and(|stage| has_rival(case, stage));
+            let core = case.has_full_core() && !is_of_cores(case.rig, found.resource);
+            match FULL.contains(&share) && !rival && !core && !range {
+                true => Confidence::Certain,
+                false => Confidence::Likely,
+            }
+        }
+        Evidence::Busy { what: find::Use::Cores, percent } if percent >= CORE_FULL_PERCENT => {
+            let beside = [find::client_radio, find::another_client, find::duplex_mismatch, find::one_cable_of_bond];
+            let more = [find::losses, find::slower_network, find::hot_disk, find::shingled, find::full_cache];
+            let rival =
+                beside.iter().chain(&more).chain(&[find::busy_disks as Finder]).any(|find| find(case).is_some());
+            if rival { Confidence::Likely } else { Confidence::Certain }
+        }
+        _ => Confidence::Likely,
+    }
+}
+
+/// Another stage, of another kind, that allows hardly more.
+fn has_rival(case: &Case, stage: &Stage) -> bool {
+    /// Two limits this near to each other cap alike.
+    const ALIKE: f64 = 1.08;
+    let wire = |kind| matches!(kind, ResourceKind::Network | ResourceKind::Link | ResourceKind::Client);
+    let kind = case.rig.kind(stage.resource);
+    case.stages.iter().any(|other| {
+        let near = other.limit >= stage.limit && other.limit <= stage.limit * ALIKE;
+        let other_kind = case.rig.kind(other.resource);
+        // Disks at the rate of their port are that port once more.
+        let same = kind == ResourceKind::Link && other_kind == ResourceKind::Disks && other.limit == stage.limit;
+        let known = other.basis != Basis::Usual && !(other.is_below() && other_kind == ResourceKind::Disks);
+        near && known && !same && other_kind != kind && !(wire(kind) && wire(other_kind))
+    })
+}
+
+/// The property that has no contrast yet, and would tell most.
+fn missing(case: &Case) -> Property {
+    let (setup, usage) = (&case.measurement.setup, &case.measurement.usage);
+    let lower = |layer: Path| {
+        case.stages
+            .iter()
+            .any(|s| s.row.is_some_and(|row| case.table.rows.get(row).is_some_and(|m| m.setup.layer == layer)))
+    };
+    let cores = find_cores(case, End::Client);
+    match setup.layer {
+        _ if usage.cores.is_empty() => Property::CoresWatched,
+        Path::Net if setup.in_flight.is_none_or(|n| n <= 1.0) => Property::InFlight,
+        Path::Net if case.rig.network().is_none_or(|network| network.round_trip_s.is_none()) => Property::RoundTrip,
+        Path::Share if !lower(Path::Local) || !lower(Path::Net) => Property::Layer,
+        Path::Net | Path::Share if !cores => Property::ClientCoresWatched,
+        Path::Share => Property::Program,
+        Path::Net => Property::Client,
+        _ if setup.is_random() && setup.shape.layout.is_raidz() && case.rig.described.record_bytes.is_none() => {
+            Property::Record
+        }
+        Path::Local => Property::Layer,
+        Path::Disks => Property::Disks,
+    }
+}
+
+fn find_cores(case: &Case, end: End) -> bool {
+    !super::chain::cores_of(case.measurement, end).is_empty()
+}
