@@ -223,6 +223,9 @@ pub struct Damage {
     pub metadata: Vec<DamagedMetadata>,
     /// Objects or files beyond those listed.
     pub more: u64,
+    /// How many of the objects cannot be read now and may be whole again when disks are back.
+    #[serde(default)]
+    pub out_of_reach: u64,
 }
 
 impl Damage {
@@ -306,9 +309,10 @@ pub struct PoolListed {
 pub struct PoolImport {
     pub disks: Vec<PathBuf>,
     pub force: bool,
-    /// Also where acknowledged changes are lost.
-    #[serde(default)]
-    pub accept_loss: bool,
+    /// The name of the pool, which is opened once although acknowledged changes are lost. Without disks those of the
+    /// configuration are used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accept_loss: Option<String>,
 }
 
 /// For a pool that is exported, or a volume that is destroyed.

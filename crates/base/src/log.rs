@@ -69,6 +69,10 @@ pub trait LogStore: Send + Sync + 'static {
     fn is_proven(&self) -> bool {
         true
     }
+    /// The newest entry that `stream` ever had, trimmed or not; 0 where it never had one. `None`: this log does not know.
+    fn last(&self, _stream: &str) -> Option<u64> {
+        None
+    }
     /// Bytes of entries not yet trimmed, over all streams, and how many fit in all. A writer
     /// checkpoints and trims well before the first reaches the second.
     fn usage(&self) -> (u64, u64);

@@ -43,8 +43,8 @@ const OPEN_FILES_MAX: usize = 384;
 const HANG_MARGIN: u64 = 5;
 
 /// While somebody may still want what the journal has lost (J7).
-const UNPROVEN: &str = "it was opened although acknowledged changes were lost: data that no file refers to is kept until the error \
-    counters are cleared";
+const UNPROVEN: &str = "the pool was opened although acknowledged changes were lost (see the history): data that no file refers to \
+    is kept until it is cleared with: larder pool clear";
 
 /// How often absent disks are looked for.
 const RECONNECT_EVERY: Duration = Duration::from_secs(5);

@@ -57,9 +57,9 @@ pub enum PoolError {
     #[error("pool '{pool}': the journal cannot be read: {why}")]
     Journal { pool: String, why: String },
     #[error(
-        "pool '{pool}' is not opened: {why}, so changes that were acknowledged would be lost for good. {help}. Opening it with the loss accepted gives up those changes"
+        "pool '{pool}' is not opened, because changes that were acknowledged would be lost for good: {why}. {help}"
     )]
-    JournalLost { pool: String, why: String, help: String },
+    ChangesLost { pool: String, why: String, help: String },
     #[error("pool '{pool}' is full: {need} asked for, {available} available{disks}; delete files or snapshots, add disks, or take other files off their filesystems", need = ByteSize(*.need), available = ByteSize(*.available))]
     NoSpace { pool: String, need: u64, available: u64, disks: String, source: io::Error },
     #[error("object {object} of pool '{pool}' cannot be read: {have} of the {need} pieces it needs are intact. {why}")]

@@ -48,7 +48,8 @@ pub struct OpenOptions {
     /// Open a pool that another host did not export.
     pub force: bool,
     /// Open it although acknowledged changes are lost: journal copies that do not reach what the labels prove (B5), disks
-    /// that are older copies of themselves (B4). A person's decision.
+    /// that are older copies of themselves (B4). A person's decision, for this opening alone: the labels keep what follows
+    /// from it.
     pub accept_loss: bool,
     pub opener: Arc<dyn DiskOpener>,
 }
@@ -64,7 +65,7 @@ pub struct Pool {
     pub(crate) core: Arc<Core>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) store: PoolStore,
-    worker: tokio::task::JoinHandle<()>,
+    pub(crate) worker: tokio::task::JoinHandle<()>,
     historian: tokio::task::JoinHandle<()>,
     scrubber: tokio::task::JoinHandle<()>,
     sweeper: tokio::task::JoinHandle<()>,
@@ -343,10 +344,17 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     adopt::adopt(&winner, &members, &claimed, damaged, &owner, &mut notes)?;
     let mut losses = Vec::new();
     if let Err(error) = check_enough(&winner, &members) {
-        let believed = if options.accept_loss { believe_rolled_back(&members) } else { Vec::new() };
-        check_enough(&winner, &members).map_err(|_| error)?;
-        losses.extend(believed);
+        losses = believe_rolled_back(&members);
+        if losses.is_empty() || check_enough(&winner, &members).is_err() {
+            return Err(error);
+        }
+        if !options.accept_loss {
+            let (why, help) = (losses.join("; "), journal::help(members.iter(), &winner));
+            return Err(PoolError::ChangesLost { pool: winner.name, why, help });
+        }
     }
+    let stale_labels = stale_labels(&winner, &labels, &members);
+    notes.extend(stale_labels.iter().cloned());
     let before = winner.clone();
     let (graveyard, mut burials) = Graveyard::new();
     let core = Arc::new(Core::new(Start {
@@ -387,15 +395,19 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     let stored = journal::read(&core, options.accept_loss).inspect_err(give_up)?;
     losses.extend(stored.loss.clone());
     core.begin_history(&before);
+    stale_labels.into_iter().for_each(|text| core.event(EventKind::DiskBack, text));
     core.load_scrub();
-    if !losses.is_empty() {
-        let text = format!("opened although acknowledged changes may be lost, as asked: {}", losses.join("; "));
+    if options.accept_loss {
+        let found =
+            if losses.is_empty() { "the labels and the journal show no loss".to_owned() } else { losses.join("; ") };
+        let text = format!("opened although acknowledged changes may be lost, as asked: {found}");
         tracing::error!(pool = %core.name, text);
         core.event(EventKind::Errors, text);
     }
     core.write_labels(|label| {
         label.usage = Usage::Open { host, host_id };
-        label.unproven |= !losses.is_empty();
+        // Also where only a volume knows that something is missing.
+        label.unproven |= options.accept_loss;
     });
     core.begin_session();
     let journal = Journal::open(core.clone(), stored).inspect_err(give_up)?;
@@ -543,18 +555,21 @@ fn assemble(
         };
         let rolled_back = winner.is_rolled_back(&disk.label);
         let in_sync = entry.in_sync && winner.descends_from(&disk.label) && !rolled_back;
+        let path = disk.path.display();
         if rolled_back {
-            let (path, own, newest) = (disk.path.display(), disk.label.generation, winner.settled);
+            let (own, newest) = (disk.label.generation, winner.settled);
             let why = format!(
                 "an older copy of itself: its label is of generation {own}, the pool had written {newest} to it"
             );
             notes.push(format!("{path}: {why}; it is being brought up to date"));
             *member.last_error.lock() = why;
         } else if !in_sync {
-            notes.push(format!("{} was away and is out of date: being brought up to date", disk.path.display()));
+            let (own, newest) = (disk.label.generation, winner.generation);
+            notes.push(format!(
+                "{path} was away and is out of date (its label is of generation {own}, the newest of {newest}): it is being brought up to date"
+            ));
         }
         if disk.second {
-            let path = disk.path.display();
             notes.push(format!(
                 "{path}: its label is damaged, the copy of it is used: all on the disk is being verified"
             ));
@@ -568,6 +583,21 @@ fn assemble(
         member.set_state(if in_sync && !suspect { DiskState::Online } else { DiskState::Resilvering });
     }
     Ok(members)
+}
+
+/// Disks whose labels alone are older than the newest.
+fn stale_labels(winner: &Label, labels: &[Label], members: &[MemberDisk]) -> Vec<String> {
+    let newest = winner.generation;
+    let is_stale = |label: &&Label| label.generation < newest;
+    let told = |label: &Label| {
+        let member =
+            members.iter().find(|member| member.id == label.disk && member.is_readable() && member.is_in_sync())?;
+        let (path, own) = (member.path.read().display().to_string(), label.generation);
+        Some(format!(
+            "the label of {path} was stale (generation {own}, the newest is {newest}): the pool stopped while labels were written, or the disk was full; nothing else on it is out of date, and the label is written anew"
+        ))
+    };
+    labels.iter().filter(is_stale).filter_map(told).collect()
 }
 
 /// Takes disks that are older copies of themselves for what there is. What that loses.

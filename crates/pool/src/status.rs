@@ -169,6 +169,10 @@ impl Pool {
             }
             return (PoolState::Faulted, status, actions.join("\n"));
         }
+        let out_of_reach = {
+            let (listed, more) = core.out_of_reach();
+            listed.len() as u64 + more
+        };
         if !gone.is_empty() {
             let states: Vec<String> = disks
                 .iter()
@@ -182,14 +186,21 @@ impl Pool {
                     _ => format!("{} fails: {}", disk.path.display(), disk.last_error),
                 })
                 .collect();
-            let status = format!("{}. The pool serves everything with reduced redundancy.", states.join("; "));
-            return (PoolState::Degraded, status, self.action_for_gone(disks, &unreadable));
+            let status = match out_of_reach {
+                0 => format!("{}. The pool serves everything with reduced redundancy.", states.join("; ")),
+                n => format!("{}. {}.", states.join("; "), unreadable_text(n)),
+            };
+            let state = if out_of_reach == 0 { PoolState::Degraded } else { PoolState::Faulted };
+            return (state, status, self.action_for_gone(disks, &unreadable));
         }
         if !offline.is_empty() {
             let was = if offline.len() == 1 { "was" } else { "were" };
             let names = list(&offline);
-            let status = format!("{names} {was} taken offline. The pool serves everything with reduced redundancy.");
-            return (PoolState::Degraded, status, online(&offline));
+            let (state, rest) = match out_of_reach {
+                0 => (PoolState::Degraded, "The pool serves everything with reduced redundancy".to_owned()),
+                n => (PoolState::Faulted, unreadable_text(n)),
+            };
+            return (state, format!("{names} {was} taken offline. {rest}."), online(&offline));
         }
         let read_only = of(&|disk| disk.state == DiskState::ReadOnly);
         if !read_only.is_empty() {
@@ -374,5 +385,12 @@ fn disk_status(member: &MemberDisk, label: &Label, full: &[Uuid]) -> DiskStatus 
         leaving: member.is_leaving(),
         replaces: member.replaces(),
         last_error: member.last_error.lock().clone(),
+    }
+}
+
+fn unreadable_text(objects: u64) -> String {
+    match objects {
+        1 => "1 object cannot be read meanwhile: too few disks have it".to_owned(),
+        n => format!("{n} objects cannot be read meanwhile: too few disks have them"),
     }
 }

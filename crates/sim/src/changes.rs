@@ -48,7 +48,13 @@ pub async fn conclude(run: &Run, pool: &Pool) -> Outcome<()> {
     let offline = pool.status().disks.into_iter().filter(|disk| disk.state == DiskState::Offline);
     for disk in offline {
         let online = Change::Online { disk: disk.path.display().to_string() };
-        run.powered(pool.change(&online)).await?.map_err(|error| run.unexpected("bringing online", text(&error)))?;
+        let answer = run.powered(pool.change(&online)).await?;
+        // One that was leaving may have left meanwhile.
+        let has_left = !pool.disks().contains(&disk.path);
+        answer.map(drop).or_else(|error| match has_left {
+            true => Ok(()),
+            false => Err(run.unexpected("bringing online", text(&error))),
+        })?;
     }
     run.powered(pool.repaired()).await?;
     run.powered(pool.settled()).await?;

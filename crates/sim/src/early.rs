@@ -158,6 +158,14 @@ impl LogStore for EarlyTrims {
         self.0.remove(stream).await
     }
 
+    fn is_proven(&self) -> bool {
+        self.0.is_proven()
+    }
+
+    fn last(&self, stream: &str) -> Option<u64> {
+        self.0.last(stream)
+    }
+
     fn held_bytes(&self, stream: &str) -> u64 {
         self.0.held_bytes(stream)
     }
@@ -188,6 +196,14 @@ impl LogStore for EarlyReceipts {
 
     async fn remove(&self, stream: &str) -> Result<(), LogError> {
         self.0.remove(stream).await
+    }
+
+    fn is_proven(&self) -> bool {
+        self.0.is_proven()
+    }
+
+    fn last(&self, stream: &str) -> Option<u64> {
+        self.0.last(stream)
     }
 
     fn held_bytes(&self, stream: &str) -> u64 {

@@ -42,7 +42,7 @@ pub enum Trouble {
 
 /// Whether more disks than the layout survives may be struck by `Trouble::Journal`: the pool has to refuse, or to have
 /// everything. It opens with old data when no disk that has a whole journal is among those that it finds, so this is off.
-pub const JOURNALS_BEYOND: bool = false;
+pub const JOURNALS_BEYOND: bool = true;
 
 /// Bounds that a person or the shrinker sets.
 #[derive(Clone, Copy, Debug)]

@@ -83,6 +83,7 @@ pub(crate) struct StateParts {
     pub(crate) properties: Properties,
     /// It was never opened before; otherwise a missing superblock is damage.
     pub(crate) may_format: bool,
+    /// The log has lost what was acknowledged: files and segments without a name or a reference may be all that is left of it.
     pub(crate) keeps_orphans: bool,
 }
 
@@ -152,7 +153,9 @@ impl State {
                 runtime: tokio::runtime::Handle::current(),
             });
             state.set_properties(&parts.properties);
-            tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
+            if !parts.keeps_orphans {
+                tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
+            }
             Ok(state)
         })
     }

@@ -131,9 +131,6 @@ pub(crate) struct UpArgs {
     /// Import a pool that another machine did not export; make one even where a disk should be mounted and is not
     #[arg(long)]
     pub(crate) force: bool,
-    /// Also open a pool whose disks or journal copies have lost acknowledged changes: they are given up for good
-    #[arg(long)]
-    pub(crate) accept_loss: bool,
 }
 
 #[derive(Debug, Args)]
@@ -141,9 +138,6 @@ pub(crate) struct ServeArgs {
     /// The configuration [default: larder.toml in the data folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Also open a pool whose disks or journal copies have lost acknowledged changes: they are given up for good
-    #[arg(long)]
-    pub(crate) accept_loss: bool,
 }
 
 /// Which disks, when no daemon is asked.
@@ -198,14 +192,14 @@ pub(crate) enum PoolCommand {
     /// Take a pool into the configuration (and the running daemon)
     Import {
         /// The folders of its disks
-        #[arg(required = true, value_name = "DIR")]
+        #[arg(required_unless_present = "accept_loss", value_name = "DIR")]
         dirs: Vec<PathBuf>,
         /// Even if another machine did not export it
         #[arg(long)]
         force: bool,
-        /// Even if its disks or journal copies have lost acknowledged changes: they are given up for good
-        #[arg(long)]
-        accept_loss: bool,
+        /// Open this pool although acknowledged changes are lost, as the refusal says: gives them up for good
+        #[arg(long, value_name = "POOL")]
+        accept_loss: Option<String>,
     },
     /// Stop serving a pool and mark it as ready for another machine
     Export {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use larder_api::{Client, Failure, SOCKET_NAME};
 
 use crate::config::Config;
-use crate::daemon::Opening;
 use crate::daemon::storage::Storage;
 use crate::out::Out;
 use crate::{folder, machine};
@@ -186,8 +185,7 @@ impl Backend {
             Target::Config(config) => {
                 let storage = Storage::default();
                 for pool in &config.pools {
-                    let opened =
-                        crate::daemon::open_pool(&pool.disks, Opening::default(), memory(), Some(&pool.name)).await;
+                    let opened = crate::daemon::open_pool(&pool.disks, false, memory(), Some(&pool.name)).await;
                     match opened {
                         Ok(open) => drop(storage.add(open)),
                         Err(failure) => {
@@ -206,7 +204,7 @@ impl Backend {
 async fn direct(disks: &[PathBuf]) -> Result<Storage, Failure> {
     let disks = disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
     let storage = Storage::default();
-    storage.add(crate::daemon::open_pool(&disks, Opening::default(), memory(), None).await?);
+    storage.add(crate::daemon::open_pool(&disks, false, memory(), None).await?);
     Ok(storage)
 }
 

@@ -11,7 +11,7 @@ use super::args::{Disks, Global, PoolCommand};
 use super::{Backend, Outcome, Target, absolute, change, closing, direct, is_path, maybe_target, target};
 use crate::config::edit::{Editor, fresh, replace_file};
 use crate::config::{Config, PoolConfig, Schedule, check_name};
-use crate::daemon::{Opening, open_pool, take_in, translate};
+use crate::daemon::{open_pool, open_pool_with_loss, take_in, translate};
 use crate::folder::{self, DataFolder};
 use crate::out;
 use crate::render::{self, Paint};
@@ -28,7 +28,7 @@ pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<Outcome
         PoolCommand::Scrub(command) => return super::scrub::run(global, command).await,
         PoolCommand::List { dirs } => list(global, &dirs).await?,
         PoolCommand::Import { dirs, force, accept_loss } => {
-            import(global, &dirs, Opening { force, accept_loss }).await?;
+            import(global, &dirs, force, accept_loss).await?;
         }
         PoolCommand::Export { words, force } => export(global, &words, force).await?,
         PoolCommand::Destroy { name, yes, force } => {
@@ -133,7 +133,7 @@ async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, 
         Target::Config(config) => {
             let mut all = Vec::new();
             for pool in &config.pools {
-                all.push(match open_pool(&pool.disks, Opening::default(), super::memory(), Some(&pool.name)).await {
+                all.push(match open_pool(&pool.disks, false, super::memory(), Some(&pool.name)).await {
                     Ok(open) => {
                         let status = open.status_with_damage().await;
                         open.close().await?;
@@ -208,8 +208,9 @@ fn found(dirs: &[PathBuf]) -> Vec<PoolListed> {
     Pool::scan(dirs).into_iter().map(translate::found_pool).collect()
 }
 
-async fn import(global: &Global, dirs: &[PathBuf], how: Opening) -> Result<(), Failure> {
-    let Opening { force, accept_loss } = how;
+/// With `accept_loss` the pool of that name is opened once although changes are lost; the pool itself remembers what follows
+/// from that.
+async fn import(global: &Global, dirs: &[PathBuf], force: bool, accept_loss: Option<String>) -> Result<(), Failure> {
     let disks = absolute_all(dirs)?;
     let mut next = "serve it with: larder serve";
     let status = match maybe_target(global).await? {
@@ -222,7 +223,13 @@ async fn import(global: &Global, dirs: &[PathBuf], how: Opening) -> Result<(), F
                 Some(Target::Config(config)) => *config,
                 _ => new_config(global)?,
             };
-            let pool = open_pool(&disks, how, super::memory(), None).await?;
+            let pool = match &accept_loss {
+                None => open_pool(&disks, force, super::memory(), None).await?,
+                Some(name) => {
+                    let disks = config.disks_of(name, disks)?;
+                    open_pool_with_loss(&disks, force, super::memory(), name).await?
+                }
+            };
             let status = pool.status();
             let volumes = pool.volumes().await;
             let disks = pool.disks_staying();
@@ -235,7 +242,10 @@ async fn import(global: &Global, dirs: &[PathBuf], how: Opening) -> Result<(), F
             status
         }
     };
-    global.out().answer(&status, |status| format!("imported the pool '{}' ({}); {next}", status.name, status.state))
+    global.out().answer(&status, |status| {
+        let notes: String = status.notes.iter().map(|note| format!("{note}\n")).collect();
+        format!("{notes}imported the pool '{}' ({}); {next}", status.name, status.state)
+    })
 }
 
 fn add_to_config(config: &Config, pool: &PoolConfig, volumes: &[VolumeStatus]) -> Result<(), Failure> {

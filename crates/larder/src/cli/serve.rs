@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::absolute;
 use super::args::{Global, ServeArgs};
 use crate::config::Config;
-use crate::daemon::{Daemon, Opening, api, listen_metrics, run_memory, run_schedule};
+use crate::daemon::{Daemon, api, listen_metrics, run_memory, run_schedule};
 use crate::folder::{self, DataFolder};
 use crate::{machine, out};
 
@@ -34,7 +34,7 @@ pub(super) async fn run(global: &Global, args: ServeArgs) -> Result<(), Failure>
     let data = folder.path().to_owned();
     let overrides = Box::new(move |config: &mut Config| config.data = data.clone());
     let daemon = Daemon::new(folder, file, config, overrides).await?;
-    daemon.open_pools(Opening { force: false, accept_loss: args.accept_loss }).await?;
+    daemon.open_pools(false).await?;
     daemon.apply_config().await?;
     let json = global.json;
     until_stopped(daemon, async |daemon| {

@@ -24,7 +24,7 @@ use crate::config::{
 };
 use crate::daemon::people::fit_password;
 use crate::daemon::storage::OpenPool;
-use crate::daemon::{Daemon, Opening, Overrides, default_share, is_dead, translate};
+use crate::daemon::{Daemon, Overrides, default_share, is_dead, translate};
 use crate::folder::{self, DataFolder};
 use crate::{machine, out, welcome};
 
@@ -106,7 +106,7 @@ async fn serve(
         daemon.reload().await?;
         return Ok((name, told));
     }
-    daemon.open_pools(opening(args)).await?;
+    daemon.open_pools(args.force).await?;
     let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
     if !config.users.iter().any(|u| u.name == name) {
         let mut editor = Editor::open(&daemon.folder().path().join(folder::CONFIG_NAME))?;
@@ -329,15 +329,11 @@ fn look_at_mount(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-fn opening(args: &UpArgs) -> Opening {
-    Opening { force: args.force, accept_loss: args.accept_loss }
-}
-
 /// The pool that is on the disks, or a new one.
 async fn open_or_create(args: &UpArgs, config: &PoolConfig) -> Result<OpenPool, Failure> {
     let memory = args.memory.unwrap_or_else(machine::memory_default);
     if !Pool::scan(&config.disks).is_empty() {
-        return crate::daemon::open_pool(&config.disks, opening(args), memory, None).await;
+        return crate::daemon::open_pool(&config.disks, args.force, memory, None).await;
     }
     let pool = Pool::create(create_options(args, config)).await.map_err(|e| translate::pool_failure(&e))?;
     OpenPool::start(pool, memory).await

@@ -151,6 +151,16 @@ impl Config {
     pub(crate) fn pool(&self, name: &str) -> Option<&PoolConfig> {
         self.pools.iter().find(|p| p.name == name)
     }
+
+    /// The disks that were named for a pool, or those that the configuration has for it.
+    pub(crate) fn disks_of(&self, name: &str, named: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+        match self.pool(name) {
+            _ if !named.is_empty() => Ok(named),
+            Some(pool) => Ok(pool.disks.clone()),
+            None => Err(Failure::not_found(format!("there is no pool '{name}' in {}", self.data.display()))
+                .action("name the folders of its disks behind it")),
+        }
+    }
 }
 
 /// "file:line:column: what".

@@ -14,6 +14,7 @@ use larder_api::{
     PoolListed, PoolStatus, ShareStatus, TakeAway, VolumeChange, VolumeCreate, VolumeStatus,
 };
 use larder_base::units::ByteSize;
+use larder_pool::{OpenOptions, Pool};
 use larder_serve::fuse::MountOptions;
 use tokio::sync::Mutex;
 
@@ -113,12 +114,12 @@ impl Daemon {
     }
 
     /// Opens the pools of the configuration. Those that fail are remembered (D2); it is an error if all do.
-    pub(crate) async fn open_pools(&self, how: Opening) -> Result<(), Failure> {
+    pub(crate) async fn open_pools(&self, force: bool) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let pools = state.config.pools.clone();
         let memory = self.memory_per_pool(pools.len());
         for pool in &pools {
-            match open_pool(&pool.disks, how, memory, Some(&pool.name)).await {
+            match open_pool(&pool.disks, force, memory, Some(&pool.name)).await {
                 Ok(open) => {
                     self.storage.add(open);
                     state.pool_faults.remove(&pool.name);
@@ -282,9 +283,19 @@ impl Daemon {
     pub(crate) async fn pool_import(&self, request: PoolImport) -> Result<PoolStatus, Failure> {
         let mut state = self.state.lock().await;
         let memory = self.memory_per_pool(state.config.pools.len() + 1);
-        let pool =
-            open_pool(&request.disks, Opening { force: request.force, accept_loss: request.accept_loss }, memory, None)
-                .await?;
+        let pool = match &request.accept_loss {
+            None => open_pool(&request.disks, request.force, memory, None).await?,
+            Some(name) if self.storage.pool(Some(name)).is_ok() => {
+                return Err(Failure::new(
+                    FailureKind::Exists,
+                    format!("the pool '{name}' is open: nothing of it is refused"),
+                ));
+            }
+            Some(name) => {
+                let disks = state.config.disks_of(name, request.disks)?;
+                open_pool_with_loss(&disks, request.force, memory, name).await?
+            }
+        };
         if self.storage.pool(Some(&pool.name)).is_ok() {
             let name = pool.name.clone();
             pool.close().await?;
@@ -469,30 +480,31 @@ impl Daemon {
     }
 }
 
-/// What is done although something speaks against it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Opening {
-    /// Another host did not export it.
-    pub(crate) force: bool,
-    /// Acknowledged changes are lost.
-    pub(crate) accept_loss: bool,
-}
-
 /// Opens the pool on these disks; `name` is what the configuration calls it.
 pub(crate) async fn open_pool(
     disks: &[PathBuf],
-    how: Opening,
+    force: bool,
     memory: ByteSize,
     name: Option<&str>,
 ) -> Result<OpenPool, Failure> {
-    let wanted = name.map(str::to_owned);
-    let options = larder_pool::OpenOptions {
-        force: how.force,
-        accept_loss: how.accept_loss,
-        name: wanted,
-        ..larder_pool::OpenOptions::new(disks.to_vec())
-    };
-    let pool = larder_pool::Pool::open(options).await.map_err(|e| translate::pool_failure(&e))?;
+    let name = name.map(str::to_owned);
+    open(OpenOptions { force, name, ..OpenOptions::new(disks.to_vec()) }, memory).await
+}
+
+/// Opens the pool of this name once although acknowledged changes are lost: somebody has said so of this pool.
+pub(crate) async fn open_pool_with_loss(
+    disks: &[PathBuf],
+    force: bool,
+    memory: ByteSize,
+    name: &str,
+) -> Result<OpenPool, Failure> {
+    let options =
+        OpenOptions { force, accept_loss: true, name: Some(name.to_owned()), ..OpenOptions::new(disks.to_vec()) };
+    open(options, memory).await
+}
+
+async fn open(options: OpenOptions, memory: ByteSize) -> Result<OpenPool, Failure> {
+    let pool = Pool::open(options).await.map_err(|e| translate::pool_failure(&e))?;
     OpenPool::start(pool, memory).await
 }
 

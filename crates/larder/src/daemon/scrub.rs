@@ -77,7 +77,10 @@ impl OpenPool {
         let (damage, unused) = self.damage().await;
         let mut status = self.status();
         status.scrub = status.scrub.map(|scrub| without(unused, scrub));
-        if damage.count() > 0 {
+        if damage.count() > 0 && damage.out_of_reach > 0 {
+            let text = format!("{} cannot be read now: too few disks have what is listed (-v).", damaged_text(&damage));
+            status.status = Some(format!("{}\n{text}", status.status.unwrap_or_default()));
+        } else if damage.count() > 0 {
             let restore = match damage.metadata.is_empty() {
                 true => format!(
                     "Restore what is listed (-v) from a backup or delete it, then run: larder pool scrub start {}",
@@ -106,17 +109,22 @@ impl OpenPool {
     /// What is lost of files and metadata, and how many damaged objects are of neither.
     async fn damage(&self) -> (Damage, u64) {
         self.look_for_gone().await;
-        let (damaged, more) = self.pool.damage();
+        let (mut damaged, mut more) = self.pool.damage();
+        let (out, out_more) = self.pool.out_of_reach();
+        let out_of_reach = out.len() as u64 + out_more;
+        more += out_more;
+        damaged.retain(|one| out.iter().all(|other| other.object != one.object));
+        damaged.extend(out);
         let objects = damaged_objects(&damaged);
         match self.registry.damaged_files(&objects).await {
             Ok(report) => {
                 let unused = report.unused.len() as u64;
-                (damage_of(&self.name, report, &objects, more), unused)
+                (Damage { out_of_reach, ..damage_of(&self.name, report, &objects, more) }, unused)
             }
             Err(error) => {
                 tracing::warn!(pool = %self.name, %error, "cannot find the files that are damaged");
                 let metadata = objects.iter().map(|one| metadata_of(None, one)).collect();
-                (Damage { files: Vec::new(), metadata, more }, 0)
+                (Damage { files: Vec::new(), metadata, more, out_of_reach }, 0)
             }
         }
     }
@@ -157,6 +165,12 @@ fn without(unused: u64, scrub: ScrubStatus) -> ScrubStatus {
 }
 
 fn lost_text(damage: &Damage) -> String {
+    let have = if damage.count() == 1 { "has" } else { "have" };
+    format!("{} {have} lost data: no intact copy of it is left.", damaged_text(damage))
+}
+
+/// "3 files and 1 object of metadata".
+fn damaged_text(damage: &Damage) -> String {
     let files = match damage.files.len() as u64 + damage.more {
         0 => None,
         1 => Some("1 file".to_owned()),
@@ -168,8 +182,7 @@ fn lost_text(damage: &Damage) -> String {
         n => Some(format!("{n} objects of metadata")),
     };
     let what: Vec<String> = files.into_iter().chain(metadata).collect();
-    let have = if damage.count() == 1 { "has" } else { "have" };
-    format!("{} {have} lost data: no intact copy of it is left.", what.join(" and "))
+    what.join(" and ")
 }
 
 fn damage_of(pool: &str, report: DamageReport, objects: &[DamagedObject], more: u64) -> Damage {
@@ -187,6 +200,7 @@ fn damage_of(pool: &str, report: DamageReport, objects: &[DamagedObject], more: 
         files: report.files.into_iter().map(file).collect(),
         metadata: report.metadata.into_iter().filter_map(metadata).collect(),
         more: more + report.more,
+        out_of_reach: 0,
     }
 }
 

@@ -26,8 +26,11 @@ pub(crate) fn pool_failure(error: &PoolError) -> Failure {
     let failure = Failure::new(kind, chain(error));
     match error {
         PoolError::InUse { .. } => failure.action("if that host is gone for good, repeat the command with --force"),
-        PoolError::JournalLost { .. } | PoolError::TooManyLost { .. } => failure.action(
-            "connect the disks that are named and repeat the command; to see what is left, which changes nothing: larder recover --disk DIR...; to give up what is lost, repeat it with --accept-loss (docs/recovery.md)",
+        PoolError::ChangesLost { pool, .. } => failure.action(format!(
+            "connect the disks that are missing and repeat the command; to see what is left, which changes nothing on them: larder recover --disk DIR... --list; if those disks are gone for good, give up what was written last (names, small files and changes of the last minutes of use) with: larder pool import --accept-loss {pool} DIR... (docs/recovery.md)",
+        )),
+        PoolError::TooManyLost { .. } => failure.action(
+            "connect the disks that are named and repeat the command; if they are gone for good, copy out what is left with: larder recover --disk DIR... --to DIR (docs/recovery.md)",
         ),
         PoolError::Locked { .. } => failure.action("ask the daemon that has it: larder pool status"),
         _ => failure,

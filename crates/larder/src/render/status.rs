@@ -140,7 +140,12 @@ fn errors(damage: &Damage, listed: usize) -> String {
         format!("<metadata of {of}> {}  ({})", one.object, ranges(&one.ranges))
     });
     let lines: Vec<String> = files.chain(metadata).collect();
-    let mut text = "Permanent errors have been found in the following files:\n\n".to_owned();
+    let mut text = match damage.out_of_reach {
+        0 => "Permanent errors have been found in the following files:\n\n".to_owned(),
+        _ => {
+            "The following files cannot be read, not all of them for good: too few disks have them now:\n\n".to_owned()
+        }
+    };
     for line in lines.iter().take(listed) {
         text.push_str(&format!("        {line}\n"));
     }

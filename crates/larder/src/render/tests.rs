@@ -115,7 +115,7 @@ fn files_that_have_lost_data_are_listed_up_to_a_bound() {
         paths: vec![format!("/a{n}"), format!("/b{n}")],
         ranges: vec![ByteRange { start: 4096, end: 8192 }],
     };
-    pool.damage = Damage { files: (0..8).map(file).collect(), metadata: Vec::new(), more: 2 };
+    pool.damage = Damage { files: (0..8).map(file).collect(), metadata: Vec::new(), more: 2, out_of_reach: 0 };
     let text = status::pool(&pool, false, Paint { colour: false });
     assert!(text.contains("\n        tank/files:/a0  (4.00 KiB from byte 4096 on)\n        tank/files:/b0"), "{text}");
     assert!(text.ends_with("and 8 more (all of them: --json)\n") && !text.contains("/a5"), "{text}");

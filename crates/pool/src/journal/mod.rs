@@ -49,7 +49,7 @@ use format::{Kind, STREAM_NAME_BYTES_MAX, StreamMark, segment_seed};
 use replay::StreamState;
 use segments::Segments;
 use writer::Writer;
-pub use writer::{Stored, read};
+pub use writer::{Stored, help, read};
 
 /// Streams at once: a checkpoint of all of them must fit the end of a segment.
 const STREAMS_MAX: usize = 256;
@@ -159,7 +159,7 @@ impl Journal {
             room: tokio::sync::Notify::new(),
             begun: tokio::sync::Notify::new(),
         });
-        writer.begin_first(&shared, is_lossy);
+        writer.begin_first(&shared, is_lossy)?;
         // Unset until here; a core has one journal.
         let _ = core.journal.set(Arc::downgrade(&shared));
         let of_thread = shared.clone();
@@ -375,6 +375,10 @@ impl Shared {
 impl LogStore for Journal {
     fn is_proven(&self) -> bool {
         !self.core.label().unproven
+    }
+
+    fn last(&self, stream: &str) -> Option<u64> {
+        Some(self.shared.state.lock().streams.get(stream).map_or(0, |stream| stream.state.last))
     }
 
     async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {

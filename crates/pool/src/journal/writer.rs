@@ -262,15 +262,23 @@ impl Writer {
         Ok((writer, streams, segments))
     }
 
-    /// A pool that was ever opened has a segment, and one whose loss was accepted begins anew behind what is lost (J7). Where
-    /// none can be made now, the first append makes it.
-    pub fn begin_first(&mut self, shared: &Arc<Shared>, is_lossy: bool) {
-        let is_fresh = is_lossy || shared.state.lock().segments.files().next().is_none();
-        if is_fresh
-            && !self.copies.is_empty()
-            && let Err(error) = self.begin_segment(shared, 0)
-        {
-            tracing::warn!(pool = %self.core.name, %error, "the journal's first segment cannot be made yet");
+    /// A pool that was ever opened has a segment with a batch in it, and one whose loss was accepted begins anew behind what is
+    /// lost (J7). Where a new pool has no room for one now, the first append makes it.
+    pub fn begin_first(&mut self, shared: &Arc<Shared>, is_lossy: bool) -> Result<(), PoolError> {
+        let is_new = shared.state.lock().segments.files().next().is_none();
+        if !is_lossy && !is_new || self.copies.is_empty() {
+            return Ok(());
+        }
+        match self.begin_segment(shared, 0) {
+            Err(error) if is_lossy => {
+                let why = format!("it cannot be begun anew: {error}");
+                Err(PoolError::Journal { pool: self.core.name.clone(), why })
+            }
+            Err(error) => {
+                tracing::warn!(pool = %self.core.name, %error, "the journal's first segment cannot be made yet");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 
@@ -1011,14 +1019,16 @@ pub struct Stored {
 /// Reads the journal and compares it with what the labels prove (J7). Writes nothing. Blocks.
 pub fn read(core: &Core, accept_loss: bool) -> Result<Stored, PoolError> {
     let label = core.label();
-    let is_named = |member: &MemberDisk| label.journal.contains(&member.id) && member.is_readable();
+    let is_named = |member: &MemberDisk| label.journal.contains(&member.id);
     let slots = |is_source: &dyn Fn(&MemberDisk) -> bool| -> Vec<u8> {
-        core.members.with_slots().filter(|(_, member)| is_source(member)).map(|(slot, _)| slot).collect()
+        let readable = core.members.with_slots().filter(|(_, member)| member.is_readable());
+        readable.filter(|(_, member)| is_source(member)).map(|(slot, _)| slot).collect()
     };
     // An older copy of a disk has an older copy of the journal (B4).
-    let current = slots(&|member| is_named(member) && (accept_loss || !member.rolled_back.load(Ordering::Acquire)));
+    let current = slots(&|member| is_named(member) && !member.rolled_back.load(Ordering::Acquire));
     let is_current = !current.is_empty();
-    let sources = if is_current { current } else { slots(&|member| accept_loss && member.is_readable()) };
+    let second_best = [slots(&|member| accept_loss && is_named(member)), slots(&|_| accept_loss)];
+    let sources = std::iter::once(current).chain(second_best).find(|slots| !slots.is_empty()).unwrap_or_default();
     let (images, spare) = if sources.is_empty() { Default::default() } else { load(core, &sources)? };
     let reached =
         images.values().rev().map(|(_, image, _)| replay::scan(core.id, image).batch_last).find(|last| *last > 0);
@@ -1035,7 +1045,7 @@ pub fn read(core: &Core, accept_loss: bool) -> Result<Stored, PoolError> {
     };
     match why {
         Some(why) if !accept_loss => {
-            Err(PoolError::JournalLost { pool: core.name.clone(), why, help: help(core, &label) })
+            Err(PoolError::ChangesLost { pool: core.name.clone(), why, help: help(core.members.iter(), &label) })
         }
         loss => Ok(Stored { sources, images, spare, loss }),
     }
@@ -1071,19 +1081,18 @@ fn paths(core: &Core, slots: &[u8]) -> String {
 }
 
 /// The disks that would help.
-fn help(core: &Core, label: &Label) -> String {
+pub fn help<'a>(members: impl Iterator<Item = &'a MemberDisk>, label: &Label) -> String {
     let is_away = |member: &&MemberDisk| !member.is_readable() || member.rolled_back.load(Ordering::Acquire);
-    let path = |member: &MemberDisk| member.path.read().display().to_string();
-    let with_copy: Vec<String> =
-        core.members.iter().filter(|member| label.journal.contains(&member.id)).filter(is_away).map(path).collect();
-    let others: Vec<String> =
-        core.members.iter().filter(|member| !label.journal.contains(&member.id)).filter(is_away).map(path).collect();
-    match (with_copy.as_slice(), others.as_slice()) {
-        ([], []) => "No other disk of the pool holds a copy: `larder recover` reads what is left".to_owned(),
-        ([], others) => format!("Reconnect {} and try again: a newer state may be there", others.join(", ")),
-        (with_copy, _) => {
-            format!("Reconnect {} as it was last used, with its copy of the journal", with_copy.join(", "))
-        }
+    let (with_copy, others): (Vec<_>, Vec<_>) =
+        members.filter(is_away).partition(|member| label.journal.contains(&member.id));
+    let paths = |members: &[&MemberDisk]| -> String {
+        let paths: Vec<String> = members.iter().map(|member| member.path.read().display().to_string()).collect();
+        paths.join(", ")
+    };
+    match (with_copy.is_empty(), others.is_empty()) {
+        (true, true) => "No other disk of the pool holds a copy of the journal".to_owned(),
+        (true, false) => format!("Reconnect {} as it was last used: a newer state may be on it", paths(&others)),
+        (false, _) => format!("Reconnect {} as it was last used, with its copy of the journal", paths(&with_copy)),
     }
 }
 

@@ -13,6 +13,8 @@ use crate::index::Object;
 
 /// The version of what is not there at all.
 pub const GONE: u64 = u64::MAX;
+/// Objects that are listed while disks are away; others are counted.
+const OUT_OF_REACH_MAX: usize = 1000;
 /// Ranges that are told apart; beyond that the last one grows.
 const RANGES_MAX: usize = 64;
 
@@ -102,6 +104,39 @@ impl Core {
     pub fn is_short(&self, object: &Object) -> bool {
         let all_there = self.members.iter().all(|member| member.is_readable() && member.is_in_sync());
         all_there && object.placed().count() < usize::from(object.geometry.k) && !object.is_dead()
+    }
+
+    /// Too few of its shards lie on disks that can be read now. What lacks may be on one that is away, or that is not up to date.
+    pub fn is_out_of_reach(&self, object: &Object) -> bool {
+        let is_here = |slot: u8| self.member(slot).is_some_and(|member| member.is_readable());
+        let here = object.placed().filter(|(_, slot)| is_here(*slot)).count();
+        here < usize::from(object.geometry.k) && !object.is_dead() && !object.is_draft
+    }
+
+    /// Every object that cannot be read as long as disks are away, and its bytes that nothing gives meanwhile; and how many more
+    /// there are than can be listed.
+    pub fn out_of_reach(&self) -> (Vec<Damage>, u64) {
+        if self.members.iter().all(|member| member.is_readable() && member.is_in_sync()) {
+            // What lacks then is lost, and noted as that.
+            return (Vec::new(), 0);
+        }
+        let (mut listed, mut more) = (Vec::new(), 0);
+        for object in self.index.read().objects.values().filter(|object| self.is_out_of_reach(object)) {
+            if listed.len() < OUT_OF_REACH_MAX {
+                listed.push(self.out_of_reach_in(object));
+            } else {
+                more += 1;
+            }
+        }
+        (listed, more)
+    }
+
+    fn out_of_reach_in(&self, object: &Object) -> Damage {
+        let is_here =
+            |index: u8| object.slot(index).and_then(|slot| self.member(slot)).is_some_and(|m| m.is_readable());
+        let pieces = object.geometry.pieces(0..object.geometry.size).into_iter().filter(|piece| !is_here(piece.shard));
+        let range = |piece: crate::geometry::Piece| piece.object..piece.object + (piece.local.end - piece.local.start);
+        Damage { object: object.path.clone(), version: object.version, ranges: joined(pieces.map(range).collect()) }
     }
 
     fn note_ranges(&self, object: &Object, ranges: Vec<Range<u64>>) {

@@ -426,6 +426,11 @@ impl Pool {
         self.core.scrubs.state.lock().damage()
     }
 
+    /// Objects that cannot be read as long as disks are away or not up to date, and how many more there are than can be listed.
+    pub fn out_of_reach(&self) -> (Vec<Damage>, u64) {
+        self.core.out_of_reach()
+    }
+
     /// Somebody uses the pool just now, or a disk is being brought up to date.
     pub fn is_busy(&self) -> bool {
         self.core.is_busy()

@@ -258,6 +258,12 @@ impl Core {
             done.damage = (!damage.ranges.is_empty()).then_some(damage);
             self.scrubs.has_lost.fetch_or(done.damage.is_some(), Ordering::AcqRel);
         }
+        // Nobody can read it now, whatever comes back later.
+        if self.is_out_of_reach(object) {
+            done.errors +=
+                (0..object.geometry.shards()).filter(|index| object.slot(*index).is_none()).count().max(1) as u64;
+            done.is_unrepaired = true;
+        }
         // There was no room for one of those that share a disk.
         done.is_unrepaired |= !object.crowded().is_empty() && !object.is_dead();
         self.scrubs.in_repair.lock().remove(&object.version);

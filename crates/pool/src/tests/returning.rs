@@ -399,3 +399,43 @@ async fn a_disk_whose_objects_were_removed_is_resilvered() {
         verify(&bench.open().await).await;
     }
 }
+
+/// An older copy of a disk lacks what was put since; another disk goes before it is up to date.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_and_scrub_say_what_cannot_be_read_while_one_disk_is_stale_and_another_away() {
+    let bench = Bench::new(3);
+    let pool = bench.create(Layout::Raidz1).await;
+    let away = |disk: usize| bench.dir.path().join(format!("away{disk}"));
+    super::rolled_back::copy(&bench.disks[1], &bench.dir.path().join("older"));
+    fill(&pool).await;
+    std::fs::rename(&bench.disks[1], away(1)).unwrap();
+    pool.check().await.unwrap();
+    // It is not brought up to date yet.
+    pool.worker.abort();
+    std::fs::rename(bench.dir.path().join("older"), &bench.disks[1]).unwrap();
+    pool.check().await.unwrap();
+    assert_eq!(pool.status().disks[1].state, DiskState::Resilvering);
+    assert_eq!((pool.status().state, pool.out_of_reach()), (PoolState::Degraded, (Vec::new(), 0)));
+
+    std::fs::rename(&bench.disks[0], away(0)).unwrap();
+    pool.check().await.unwrap();
+    let path = Path::from("o/0");
+    let status = pool.status();
+    let read = pool.store().get_range(&path, 0..OBJECT_BYTES as u64).await;
+    assert!(read.is_err(), "{status:#?}");
+    assert_eq!(status.state, PoolState::Faulted, "{}", status.status);
+    assert!(status.status.contains("12 objects cannot be read meanwhile"), "{}", status.status);
+    assert_eq!(
+        pool.out_of_reach().0.iter().map(|one| &one.object[..]).filter(|path| path.starts_with("o/")).count(),
+        12
+    );
+    let scrub = pool.scrub().await.unwrap();
+    assert_eq!(scrub.unrepaired, OBJECTS, "{scrub:?}");
+
+    std::fs::rename(away(0), &bench.disks[0]).unwrap();
+    pool.check().await.unwrap();
+    assert_eq!(pool.out_of_reach(), (Vec::new(), 0));
+    verify(&pool).await;
+    assert_eq!(pool.scrub().await.unwrap().unrepaired, 0);
+    assert_eq!(pool.damage(), (Vec::new(), 0), "nothing is lost");
+}

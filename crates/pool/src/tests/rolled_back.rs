@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use object_store::ObjectStoreExt;
 
+use crate::disk::DiskOpener;
+use crate::label;
 use crate::salvage::{Salvage, SalvageOptions};
 use crate::testing::{Bench, noise};
 use crate::{DiskState, Layout, OpenOptions, Pool, PoolError};
@@ -38,7 +40,7 @@ async fn entries(pool: &Pool) -> Vec<u64> {
     pool.log().replay(STREAM, 0).await.unwrap().into_iter().map(|entry| entry.id).collect()
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -139,7 +141,7 @@ async fn the_only_copy_lost_is_refused_and_the_returning_disk_has_all() {
             let refused = Pool::open(bench.open_options()).await;
             let Err(error) = refused.map(drop) else { panic!("{layout} {loss:?}: opened with what is left") };
             let text = error.to_string();
-            assert!(matches!(error, PoolError::JournalLost { .. } | PoolError::TooManyLost { .. }), "{loss:?}: {text}");
+            assert!(matches!(error, PoolError::ChangesLost { .. } | PoolError::TooManyLost { .. }), "{loss:?}: {text}");
             assert!(text.contains(&bench.disks[0].display().to_string()), "{loss:?} names no disk that helps: {text}");
             let after: Vec<_> = bench.disks.iter().map(|disk| content(disk)).collect();
             assert!(before == after, "{layout} {loss:?}: a refused opening has changed the disks");
@@ -163,7 +165,7 @@ async fn all_copies_lost_are_refused_until_the_loss_is_accepted() {
         inflict(&bench, 0, loss);
         inflict(&bench, 1, loss);
         let error = Pool::open(bench.open_options()).await.map(drop).expect_err("the journal is gone");
-        assert!(matches!(error, PoolError::JournalLost { .. }), "{loss:?}: {error}");
+        assert!(matches!(error, PoolError::ChangesLost { .. }), "{loss:?}: {error}");
         let options = SalvageOptions { disks: bench.disks.clone(), pool: None, opener: bench.opener.clone() };
         let salvage = Salvage::open(&options).unwrap();
         assert!(!salvage.log(STREAM).faults.is_empty(), "{loss:?}: recover would call it whole");
@@ -172,6 +174,9 @@ async fn all_copies_lost_are_refused_until_the_loss_is_accepted() {
         assert!(entries(&pool).await.is_empty());
         assert!(!pool.log().is_proven(), "{loss:?}");
         assert!(told(&pool).contains("acknowledged changes"), "{loss:?}: {}", told(&pool));
+        pool.close().await.unwrap();
+        drop(pool);
+        let pool = bench.open().await;
         append(&pool, 100..=101).await;
         drop(pool);
         // The decision stands, and so does what follows from it, until somebody has looked.
@@ -218,4 +223,21 @@ async fn a_pool_that_was_never_used_opens_again() {
     let journal = bench.disks[1].join("journal");
     assert!(journal.join("segment-0000").exists() || std::fs::read_dir(&journal).unwrap().next().is_some());
     bench.open().await.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_label_that_was_not_written_to_the_end_is_told_and_nothing_else() {
+    let bench = used_and_killed(Layout::Raidz1, 3).await;
+    let disk = bench.opener.open_disk(&bench.disks[1]).unwrap();
+    let mut label = label::read(&*disk).unwrap().unwrap();
+    (label.generation, label.nonce) = label.history.remove(0);
+    label::write(&*disk, &label).unwrap();
+    drop(disk);
+    let pool = bench.open().await;
+    assert_eq!(entries(&pool).await.len() as u64, ALL);
+    let path = bench.disks[1].display().to_string();
+    let is_about = |text: &String| text.contains(&path) && text.contains("stale");
+    assert!(pool.status().notes.iter().any(is_about), "{:?}", pool.status().notes);
+    assert!(pool.history().iter().any(|event| is_about(&event.text)), "{:?}", pool.history());
+    assert_eq!(pool.status().disks[1].state, DiskState::Online);
 }

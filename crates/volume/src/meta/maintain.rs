@@ -37,8 +37,8 @@ pub(crate) struct Maintenance {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) path: Path,
     pub(crate) clock: Arc<EngineClock>,
-    /// No log: the engine's own WAL objects need collecting, too.
-    pub(crate) own_wal: bool,
+    /// Without one the engine's own WAL objects need collecting, too.
+    pub(crate) log: Option<Arc<dyn LogStore>>,
 }
 
 impl Maintenance {
@@ -116,6 +116,10 @@ impl Maintenance {
     }
 
     async fn collect_garbage(&self) {
+        if self.log.as_ref().is_some_and(|log| !log.is_proven()) {
+            // Tables that nothing refers to may hold what the log has lost.
+            return;
+        }
         // What readers are shown must be among what is kept.
         if let Err(error) = self.db.refresh_manifest().await {
             tracing::warn!(path = %self.path, %error, "the manifest could not be read; nothing is collected");
@@ -124,7 +128,7 @@ impl Maintenance {
         let aged = |age| Some(GarbageCollectorDirectoryOptions { interval: None, min_age: age, dry_run: false });
         let options = GarbageCollectorOptions {
             manifest_options: aged(GARBAGE_AGE_MIN),
-            wal_options: if self.own_wal { aged(GARBAGE_AGE_MIN) } else { None },
+            wal_options: if self.log.is_none() { aged(GARBAGE_AGE_MIN) } else { None },
             wal_fence_options: None,
             compacted_options: aged(GARBAGE_AGE_MIN),
             compactions_options: aged(GARBAGE_AGE_MIN),

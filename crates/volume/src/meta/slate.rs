@@ -108,12 +108,12 @@ impl SlateMeta {
             let overlay = Arc::new(Overlay::new(usage));
             let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
             let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
-            let own_wal = parts.log.is_none();
+            let whole_log = parts.log.as_ref().map(|(log, _)| Arc::clone(log));
             let log = parts.log.map(|(log, stream)| {
                 let admin = AdminBuilder::new(parts.path.clone(), Arc::clone(&store)).build();
                 Arc::new(TrimmedLog { admin, log, stream })
             });
-            let maintenance = Maintenance { db: db.clone(), store, path: parts.path, clock, own_wal };
+            let maintenance = Maintenance { db: db.clone(), store, path: parts.path, clock, log: whole_log };
             let mut tasks = vec![
                 tokio::spawn(maintenance.run()),
                 tokio::spawn(watch_status(db.clone(), Arc::clone(&overlay), Arc::clone(&durability))),

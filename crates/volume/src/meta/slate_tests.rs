@@ -489,3 +489,65 @@ async fn a_clock_that_stepped_back_after_a_table_was_written_does_no_harm() {
         hands.1.store(0, Ordering::Relaxed);
     }
 }
+
+/// A log that knows how far it went.
+#[derive(Default)]
+struct Reaching {
+    log: MemLog,
+    last: AtomicU64,
+    has_lost: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait]
+impl LogStore for Reaching {
+    async fn begin(&self, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
+        self.last.fetch_max(id, Ordering::Relaxed);
+        self.log.begin(stream, id, payload).await
+    }
+    async fn replay(&self, stream: &str, after: u64) -> Result<Vec<LogEntry>, LogError> {
+        self.log.replay(stream, after).await
+    }
+    async fn trim(&self, stream: &str, through: u64) -> Result<(), LogError> {
+        self.log.trim(stream, through).await
+    }
+    async fn remove(&self, stream: &str) -> Result<(), LogError> {
+        self.log.remove(stream).await
+    }
+    fn is_proven(&self) -> bool {
+        !self.has_lost.load(Ordering::Relaxed)
+    }
+    fn last(&self, _: &str) -> Option<u64> {
+        Some(self.last.load(Ordering::Relaxed))
+    }
+    fn held_bytes(&self, stream: &str) -> u64 {
+        self.log.held_bytes(stream)
+    }
+    fn usage(&self) -> (u64, u64) {
+        self.log.usage()
+    }
+}
+
+/// W5.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_ends_before_the_tables_is_refused_until_the_loss_is_accepted() {
+    let mut place = Place::new();
+    place.log = Some(Arc::new(Reaching::default()));
+    for i in 0..3 {
+        let meta = place.open().await.unwrap();
+        meta.durable(meta.submit(put(i, b"v")).unwrap()).await.unwrap();
+        // All is in the tables, and the log is trimmed.
+        meta.close().await.unwrap();
+    }
+    place.open().await.unwrap().close().await.unwrap();
+    let older = Arc::new(Reaching::default());
+    place.log = Some(Arc::clone(&older) as Arc<_>);
+    let error = place.open().await.map(drop).expect_err("the log is gone").to_string();
+    assert!(error.contains("an older copy of itself"), "{error}");
+    assert_eq!(older.last.load(Ordering::Relaxed), 0, "nothing is written to it");
+    older.has_lost.store(true, Ordering::Relaxed);
+    let meta = place.open().await.unwrap();
+    assert_eq!(keys_of(&*meta, 10).await.len(), 3);
+    meta.close().await.unwrap();
+    older.has_lost.store(false, Ordering::Relaxed);
+    place.open().await.unwrap();
+}

@@ -13,6 +13,8 @@
 //! W4. The log is shared and bounded. From [`PRESSURE_USED`] of it on every volume moves its memtable
 //!     to the tree, and new batches wait above [`HOLD_USED`]; those that the engine has are appended all the same. A volume
 //!     whose oldest entry holds half of what is used writes a row for it, should its memtable be empty: fences hold it, too.
+//! W5. A log that ends before the replay point of the manifest is an older copy of itself: what followed in it is lost.
+//!     It is refused, unless a person has accepted the loss (`LogStore::is_proven`).
 //!
 //! Clients that work at once fall into two waves, each prepared while the other's entries are written. Waiting until all
 //! are together saves flushes and loses more: then the processor and the disks take turns.
@@ -185,6 +187,7 @@ impl WriterInit for LogWal {
         let after = manifest.replay_after_wal_id();
         self.clock.not_before(manifest.manifest().last_l0_clock_tick());
         self.clock.not_before(newest_table_ms(&manifest.manifest()));
+        self.check_reach(after)?;
         for _ in 0..FENCE_TRIES {
             let entries = self.log.replay(&self.stream, after).await.map_err(wal_error)?;
             if let Some((expected, entry)) = (after + 1..).zip(&entries).find(|(expected, entry)| *expected != entry.id)
@@ -207,6 +210,19 @@ impl WriterInit for LogWal {
 }
 
 impl LogWal {
+    /// W5.
+    fn check_reach(&self, after: u64) -> Result<(), WalError> {
+        match self.log.last(&self.stream) {
+            Some(last) if last < after && self.log.is_proven() => {
+                let stream = &self.stream;
+                Err(data_error(&format!(
+                    "log stream {stream} ends with entry {last}, and the tables in the store hold entry {after}: the log is an older copy of itself, and changes that were acknowledged are missing"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The parts of an entry; the rows are not copied together.
     fn payload(&self, id: u64, rows: Vec<Bytes>) -> Vec<Bytes> {
         let mut head = BytesMut::with_capacity(9);
