@@ -412,6 +412,9 @@ pub struct ShareStatus {
     pub smb_rule: String,
     /// Why it is not being served, if so.
     pub fault: Option<String>,
+    /// What helps against that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -361,6 +361,41 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
     Ok(())
 }
 
+/// Finishes what a power cut left of `write_pool`: labels on some disks only. Labels come last and opening writes the second
+/// generation, so where all are of the first nothing was ever stored. A member without one whose folder is as `prepare` left it
+/// lacks only that; an empty folder may be the mount point of a disk that is away. Returns the disks that have a label now.
+pub fn finish_creation(opener: &dyn DiskOpener, labels: &[Label]) -> Vec<(PathBuf, Arc<dyn DiskIo>, Label)> {
+    let Some(first) = labels.first().filter(|_| labels.iter().all(|label| label.generation == 1)) else {
+        return Vec::new();
+    };
+    let lacking = first.members.iter().filter(|member| labels.iter().all(|label| label.disk != member.id));
+    let finish = |member: &Member| -> Option<(PathBuf, Arc<dyn DiskIo>, Label)> {
+        let disk = opener.open_disk(&member.path).ok().filter(|disk| is_prepared(&**disk))?;
+        // Whoever makes the pool just now holds it.
+        let _lock = disk.lock("pool create").ok()?;
+        let label = Label { disk: member.id, ..first.clone() };
+        let written = prepare(&*disk).and_then(|()| label::write(&*disk, &label));
+        if let Err(error) = written {
+            tracing::warn!(disk = %member.path.display(), %error, "the creation of the pool cannot be finished there");
+            label::remove(&*disk);
+            return None;
+        }
+        tracing::info!(pool = %first.name, disk = %member.path.display(), "the creation of the pool was cut short: finished");
+        Some((member.path.clone(), disk.clone(), label))
+    };
+    lacking.filter_map(finish).collect()
+}
+
+/// A disk that was made ready and has no label yet.
+pub fn is_prepared(disk: &dyn DiskIo) -> bool {
+    let has_no_label = label::read(disk).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    let names = disk.list("").unwrap_or_default();
+    let is_ours = |name: &String| HARMLESS.contains(&name.as_str()) || is_unfinished(disk, name);
+    has_no_label
+        && ["objects", "journal"].iter().all(|ours| names.iter().any(|name| name == ours))
+        && names.iter().all(is_ours)
+}
+
 pub fn prepare(disk: &dyn DiskIo) -> std::io::Result<()> {
     for file in SIDE_FILES {
         // They would speak of another time, or of another pool.

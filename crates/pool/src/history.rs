@@ -201,15 +201,25 @@ impl Core {
             text.push_str(&format!("; {} is {}", member.path.read().display(), member.state()));
         }
         self.event(kind, text);
-        for member in self.members.iter().filter(|member| member.state() == DiskState::Resilvering) {
-            let why = match member.last_error.lock().as_str() {
-                "" => "it was away and is out of date".to_owned(),
-                why => why.to_owned(),
+    }
+
+    /// Tells which disks are out of date, once it is known which of them take writes.
+    pub fn tell_of_stale_disks(&self) {
+        let is_stale = |member: &&MemberDisk| {
+            let state = member.state();
+            state == DiskState::Resilvering || state == DiskState::ReadOnly && !member.is_in_sync()
+        };
+        for member in self.members.iter().filter(is_stale) {
+            let why = match (&*member.stale.lock(), member.last_error.lock().as_str()) {
+                (Some(why), _) => why.clone(),
+                (None, "") => "it was away and is out of date".to_owned(),
+                (None, why) => why.to_owned(),
             };
-            self.event(
-                EventKind::DiskBack,
-                format!("{}: {why}; being brought up to date", member.path.read().display()),
-            );
+            let now = match member.state() {
+                DiskState::ReadOnly => "it refuses writes, and cannot be brought up to date",
+                _ => "being brought up to date",
+            };
+            self.event(EventKind::DiskBack, format!("{}: {why}; {now}", member.path.read().display()));
         }
     }
 

@@ -103,6 +103,8 @@ pub struct MemberDisk {
     pub suspect: AtomicBool,
     /// An older copy of itself lay in its place when the pool was opened (B4).
     pub rolled_back: AtomicBool,
+    /// Why it was out of date when the pool was opened.
+    pub stale: Mutex<Option<String>>,
     /// Nothing new is put on it, and what lies on it moves to others.
     pub leaving: AtomicBool,
     /// The disk whose place it takes, until that one has left.
@@ -140,6 +142,7 @@ impl MemberDisk {
             in_sync: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
             rolled_back: AtomicBool::new(false),
+            stale: Mutex::default(),
             leaving: AtomicBool::new(false),
             replaces: Mutex::default(),
             retired: AtomicBool::new(false),

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::adopt::{self, Damaged};
 use crate::core::{Core, Start};
-use crate::create::absolute;
+use crate::create::{self, absolute};
 use crate::disk::{DiskIo, DiskOpener};
 use crate::error::PoolError;
 use crate::filedisk::{self, FileDisks};
@@ -302,7 +302,7 @@ pub fn read_labels(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Directories {
                 damaged.push(Damaged { path, disk, why: adopt::UNLABELLED });
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                notes.push(format!("{}: no larder disk", path.display()));
+                notes.push(no_larder_disk(&path));
             }
             Err(error) => {
                 notes.push(format!("{}: {error}", path.display()));
@@ -311,6 +311,10 @@ pub fn read_labels(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Directories {
         }
     }
     Directories { labelled, damaged, hanging, notes }
+}
+
+fn no_larder_disk(path: &Path) -> String {
+    format!("{}: no larder disk", path.display())
 }
 
 /// The pool's core and journal, and whether it had been closed.
@@ -323,6 +327,13 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     labelled.extend(hinted.labelled.into_iter().filter(|disk| disk.label.pool == pool));
     damaged.extend(hinted.damaged);
     hanging.extend(hinted.hanging);
+    let labels: Vec<Label> =
+        labelled.iter().map(|disk| &disk.label).filter(|label| label.pool == pool).cloned().collect();
+    for (path, disk, label) in create::finish_creation(&*options.opener, &labels) {
+        notes.retain(|note| *note != no_larder_disk(&path));
+        damaged.retain(|found| found.path != path);
+        labelled.push(Labelled { path, disk, label, second: false });
+    }
     let (ours, foreign): (Vec<_>, Vec<_>) = labelled.into_iter().partition(|disk| disk.label.pool == pool);
     for disk in foreign {
         notes.push(format!("{} belongs to another pool, '{}': not used", disk.path.display(), disk.label.name));
@@ -409,6 +420,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
         // Also where only a volume knows that something is missing.
         label.unproven |= options.accept_loss;
     });
+    core.tell_of_stale_disks();
     core.begin_session();
     let journal = Journal::open(core.clone(), stored).inspect_err(give_up)?;
     // From here on every disk in use can be told from an older copy of itself, and the journal reaches what it began with.
@@ -561,12 +573,13 @@ fn assemble(
             let why = format!(
                 "an older copy of itself: its label is of generation {own}, the pool had written {newest} to it"
             );
-            notes.push(format!("{path}: {why}; it is being brought up to date"));
+            notes.push(format!("{path}: {why}"));
+            *member.stale.lock() = Some(why.clone());
             *member.last_error.lock() = why;
         } else if !in_sync {
             let (own, newest) = (disk.label.generation, winner.generation);
             notes.push(format!(
-                "{path} was away and is out of date (its label is of generation {own}, the newest of {newest}): it is being brought up to date"
+                "{path} was away and is out of date (its label is of generation {own}, the newest of {newest})"
             ));
         }
         if disk.second {

@@ -43,6 +43,8 @@ pub struct RepairQueue {
     /// One rebuild of an object at a time: two of one shard would write one temporary file.
     ones: [Mutex<()>; 32],
     pub repaired: AtomicU64,
+    /// Bytes of those pieces, since the last change of disks ended.
+    pub repaired_bytes: AtomicU64,
     pub checked: AtomicU64,
     pub total: AtomicU64,
 }
@@ -248,10 +250,13 @@ impl Core {
 
     async fn repair_logged(self: &Arc<Self>, object: Arc<Object>, bad: Vec<u8>) -> bool {
         let path = object.path.clone();
+        let geometry = object.geometry;
         let repair = move |core: &Arc<Self>| core.repair(&object, &bad).inspect_err(|_| core.note_short(&object));
         match self.blocking(repair).await.and_then(|result| result) {
             Ok(mended) => {
                 self.repairs.repaired.fetch_add(mended.len() as u64, Ordering::Relaxed);
+                let bytes = mended.iter().map(|index| geometry.shard_bytes(*index)).sum();
+                self.repairs.repaired_bytes.fetch_add(bytes, Ordering::Relaxed);
                 true
             }
             Err(error) => {

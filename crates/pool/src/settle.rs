@@ -493,6 +493,7 @@ impl Core {
         if is_done {
             // The next change counts for itself.
             self.mover.moved_bytes.store(0, Ordering::Relaxed);
+            self.repairs.repaired_bytes.store(0, Ordering::Relaxed);
         }
         is_done
     }
@@ -515,9 +516,10 @@ impl Core {
         self.event(EventKind::Rebalance, text);
     }
 
-    /// How much was written for a change.
+    /// How much was written for a change: what was moved, and what was computed anew of a disk that could not be read.
     fn moved_text(&self) -> String {
-        format!("; {} written", ByteSize(self.mover.moved_bytes.load(Ordering::Relaxed)))
+        let (moved, repaired) = (&self.mover.moved_bytes, &self.repairs.repaired_bytes);
+        format!("; {} written", ByteSize(moved.load(Ordering::Relaxed) + repaired.load(Ordering::Relaxed)))
     }
 
     /// S3.

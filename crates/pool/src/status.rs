@@ -205,10 +205,7 @@ impl Pool {
         let read_only = of(&|disk| disk.state == DiskState::ReadOnly);
         if !read_only.is_empty() {
             let state = if read_only.len() == disks.len() { PoolState::Faulted } else { PoolState::Degraded };
-            let refuse = if read_only.len() == 1 { "refuses" } else { "refuse" };
-            let status = format!("{} {refuse} writes; new data goes to the other disks.", list(&read_only));
-            let remount = each(&read_only, |disk| format!("mount -o remount,rw \"$(stat -c %m {disk})\""));
-            return (state, status, format!("{remount}\n{clear}"));
+            return (state, self.read_only_text(&read_only, out_of_reach), self.action_for_read_only(&read_only));
         }
         let resilvering = of(&|disk| disk.state == DiskState::Resilvering);
         if !resilvering.is_empty() {
@@ -262,6 +259,32 @@ impl Pool {
             return (PoolState::Online, format!("{}; everything is served meanwhile.", moving.why), String::new());
         }
         (PoolState::Online, "All disks are well.".to_owned(), String::new())
+    }
+
+    fn read_only_text(&self, disks: &[&Path], out_of_reach: u64) -> String {
+        let refuse = if disks.len() == 1 { "refuses writes" } else { "refuse writes" };
+        let is_old = |member: &&MemberDisk| member.state() == DiskState::ReadOnly && !member.is_in_sync();
+        let old: Vec<PathBuf> = self.core.members.iter().filter(is_old).map(|m| m.path.read().clone()).collect();
+        let old: Vec<&Path> = old.iter().map(PathBuf::as_path).collect();
+        let mut text = format!("{} {refuse}; new data goes to the other disks.", list(disks));
+        if !old.is_empty() {
+            text.push_str(&format!(" What was written since is not on {}.", list(&old)));
+        }
+        if out_of_reach > 0 {
+            text.push_str(&format!(" {}.", unreadable_text(out_of_reach)));
+        }
+        text
+    }
+
+    /// A filesystem that turned read-only by itself cannot be remounted: it has to be checked first.
+    fn action_for_read_only(&self, disks: &[&Path]) -> String {
+        let name = &self.core.name;
+        let remount = each(disks, |disk| format!("mount -o remount,rw \"$(stat -c %m {disk})\""));
+        let replace = each(disks, |disk| format!("larder pool replace {name} {disk} NEW-DISK"));
+        format!(
+            "Look for the reason: dmesg. Where somebody mounted it read-only:\n{remount}\nlarder pool clear {name}\n\
+             Where its filesystem has an error, that is refused: unmount it, check it (fsck) and mount it again, or put a new disk in its place:\n{replace}"
+        )
     }
 
     /// What to do about disks that are out of use. Nothing where their place is being taken.

@@ -372,8 +372,13 @@ async fn greet(
         daemon.mount(request).await?;
     }
     // Served, or why not: a share that cannot be served at all is a failed start of `up`.
-    if let Some(fault) = daemon.shares().await.into_iter().find_map(|s| s.fault) {
-        return Err(Failure::new(FailureKind::Unavailable, fault).action(translate::LOOK_OR_RECOVER));
+    let faults = daemon.shares().await.into_iter().filter_map(|share| Some((share.fault?, share.action)));
+    if let Some((fault, action)) = faults.into_iter().next() {
+        let failure = Failure::new(FailureKind::Unavailable, fault);
+        return Err(match action {
+            Some(action) => failure.action(action),
+            None => failure,
+        });
     }
     let ready: Ready = ready(daemon, Some(user), password).await;
     if global.json {

@@ -37,7 +37,7 @@ pub(super) async fn apply(
                     shares.push(smb_share(share, config, volume, root));
                 }
             }
-            Err(failure) => status.fault = Some(failure.message),
+            Err(failure) => (status.fault, status.action) = (Some(failure.message), failure.action),
         }
         statuses.push(status);
     }
@@ -80,6 +80,7 @@ fn status(share: &ShareConfig) -> ShareStatus {
         nfs_rule: nfs_rule(share),
         smb_rule: smb_rule(share),
         fault: None,
+        action: None,
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 
-use crate::Layout;
+use crate::disk::DiskOpener;
 use crate::testing::{Bench, noise};
+use crate::{DiskState, Layout, Pool};
 
 const OLD: usize = 300_000;
 const NEW: usize = 400_000;
@@ -340,4 +341,49 @@ async fn a_put_that_was_outrun_is_not_committed() {
         assert!(matches!(committed, Ok(Commit::Outrun(_))), "deleted: {deleted}");
         assert_eq!(pool.store().head(&path).await.is_ok(), !deleted);
     }
+}
+
+/// Power is cut anywhere while a pool is made: the next opening, or the next making, finishes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_whose_creation_was_cut_short_is_finished() {
+    let mut lacking = [0; 4];
+    let labels = |bench: &Bench| bench.disks.iter().filter(|disk| disk.join("larder.label").exists()).count();
+    // Everything before the first label is one case. Cuts behind the last one belong to the opening.
+    let mut fuel = 3 * 256;
+    while lacking[0] == 0 {
+        let bench = Bench::new(3);
+        bench.opener.fuel.store(fuel, SeqCst);
+        let created = Pool::create(bench.options(Layout::Raidz1)).await;
+        drop(created);
+        bench.opener.fuel.store(i64::MAX, SeqCst);
+        let found = labels(&bench);
+        lacking[3 - found] += 1;
+        let pool = match found {
+            0 => bench.create(Layout::Raidz1).await,
+            _ => Pool::open(bench.open_options()).await.unwrap_or_else(|error| panic!("fuel {fuel}: {error}")),
+        };
+        let status = pool.status();
+        assert!(status.disks.iter().all(|disk| disk.state == DiskState::Online), "fuel {fuel}: {status:?}");
+        assert!(status.notes.iter().all(|note| note.contains("stale")), "fuel {fuel}: {:?}", status.notes);
+        assert_eq!(labels(&bench), 3);
+        pool.store().put(&Path::from("a"), noise(1, NEW).into()).await.unwrap();
+        pool.close().await.unwrap();
+        drop(pool);
+        bench.open().await.close().await.unwrap();
+        fuel += if found == 0 { 3 } else { 1 };
+    }
+    assert!(lacking[1] > 0 && lacking[2] > 0, "{lacking:?}");
+}
+
+/// An empty folder may be where a disk should be mounted.
+#[tokio::test]
+async fn an_empty_folder_is_not_made_a_disk_of_a_new_pool() {
+    let bench = Bench::new(1);
+    std::fs::create_dir_all(&bench.disks[0]).ok();
+    let disk = bench.opener.open_disk(&bench.disks[0]).unwrap();
+    assert!(!crate::create::is_prepared(&*disk));
+    crate::create::prepare(&*disk).unwrap();
+    assert!(crate::create::is_prepared(&*disk));
+    std::fs::write(bench.disks[0].join("somebody's"), b"").unwrap();
+    assert!(!crate::create::is_prepared(&*disk));
 }

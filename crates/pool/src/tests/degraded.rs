@@ -287,7 +287,12 @@ async fn a_read_only_disk_is_read_but_not_written() {
     verify(&pool.store(), "read-only").await;
     let status = pool.status();
     assert_eq!(status.disks[2].state, DiskState::ReadOnly);
-    assert!(status.action.contains("remount"), "{}", status.action);
+    assert!(status.status.contains("refuses writes"), "{}", status.status);
+    assert!(
+        ["remount", "fsck", "larder pool replace tank"].iter().all(|way| status.action.contains(way)),
+        "{}",
+        status.action
+    );
     pool.close().await.unwrap();
 }
 

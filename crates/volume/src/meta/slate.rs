@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use larder_base::{Clock, LogStore};
+use larder_base::{Clock, LogError, LogStore};
 use object_store::ObjectStore;
 use object_store::path::Path;
 use slatedb::admin::{Admin, AdminBuilder};
 use slatedb::config::{ScanOptions, Settings};
 use slatedb::db_cache::DbCache;
+use slatedb::wal::WalError;
 use slatedb::{Db, DbIterator, DbStatus, IterationOrder, WriteBatch};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -158,6 +159,14 @@ fn settings(memtable_bytes: usize) -> Settings {
     }
 }
 
+/// A store or a log without room. The engine's error of the log does not name its source.
+fn is_no_room(cause: &(dyn std::error::Error + 'static)) -> bool {
+    if let Some(WalError::Unavailable(of_log)) = cause.downcast_ref::<WalError>() {
+        return matches!(of_log.downcast_ref::<LogError>(), Some(LogError::Full(_)));
+    }
+    cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == ErrorKind::StorageFull)
+}
+
 pub(crate) fn engine_error(error: slatedb::Error) -> FsError {
     use std::error::Error;
     let mut text = error.to_string();
@@ -168,7 +177,7 @@ pub(crate) fn engine_error(error: slatedb::Error) -> FsError {
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }
-        is_full |= cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == ErrorKind::StorageFull);
+        is_full |= is_no_room(cause);
         source = cause.source();
     }
     if is_full {
