@@ -103,7 +103,16 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Lookup, async move {
-            let found = session.volume.lookup(&cred, Ino(parent.0), &name, NameMatch::Exact).await;
+            let parent = Ino(parent.0);
+            // The kernel resolves `.` and `..` itself, except for handles of inodes that it has forgotten. Those may be files.
+            let found = match &name[..] {
+                b"." => session.volume.getattr(parent).await,
+                b".." => match session.volume.parent(parent).await {
+                    Ok(parent) => session.volume.getattr(parent).await,
+                    Err(error) => Err(error),
+                },
+                _ => session.volume.lookup(&cred, parent, &name, NameMatch::Exact).await,
+            };
             session.send_lookup(reply, found);
         });
     }
@@ -154,7 +163,7 @@ impl Filesystem for Operations {
         }
         self.session.serve(Op::SetAttributes, async move {
             let cred = match set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
-                true => session.with_groups(cred, caller, Ino(ino.0)).await,
+                true => session.with_groups(cred, caller, Ino(ino.0)).await.0,
                 false => cred,
             };
             let result = match set == SetAttr::default() {
@@ -321,6 +330,7 @@ impl Filesystem for Operations {
                 Ok(file) => {
                     let handle = FileHandle(session.handles.insert(file));
                     session.known.learn(attr.id.ino);
+                    session.opened(attr.id.ino, flags);
                     let ttl = session.attr_ttl(&attr).min(session.entry_ttl());
                     let generation = fuser::Generation(attr.id.generation);
                     reply.created(&ttl, &file_attr(&attr), generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
@@ -330,13 +340,14 @@ impl Filesystem for Operations {
         });
     }
 
-    fn tmpfile(&self, request: &Request, parent: INodeNo, mode: u32, _umask: u32, _flags: i32, reply: ReplyCreate) {
+    fn tmpfile(&self, request: &Request, parent: INodeNo, mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
             match session.volume.create_unnamed(&cred, Ino(parent.0), with_mode(mode)).await {
                 Ok((attr, file)) => {
                     let handle = FileHandle(session.handles.insert(file));
                     session.known.learn(attr.id.ino);
+                    session.opened(attr.id.ino, flags);
                     let (ttl, generation) = (session.attr_ttl(&attr), fuser::Generation(attr.id.generation));
                     reply.created(&ttl, &file_attr(&attr), generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
                 }
@@ -381,6 +392,7 @@ impl Filesystem for Operations {
         // Pages written through a mapping belong where they lie, whatever the flags of the file they came by.
         let from_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let append = has(flags.0, OFlags::APPEND) && !from_pages;
+        let is_direct = has(flags.0, OFlags::DIRECT) && !from_pages;
         let stability = match flags.0 {
             _ if from_pages => Stability::Unstable,
             flags if has(flags, OFlags::SYNC) => Stability::FileSync,
@@ -391,15 +403,19 @@ impl Filesystem for Operations {
         let (session, ino, len, caller) = (self.session.clone(), Ino(ino.0), data.len(), request.pid());
         let data = vec![Bytes::copy_from_slice(data)];
         self.session.serve_holding(len, async move {
-            let cred = if cred.uid == 0 { cred } else { session.with_groups(cred, caller, ino).await };
+            let (cred, clears_bits) = session.with_groups(cred, caller, ino).await;
             let result = match append {
                 true => session.append(&cred, ino, offset, data, stability).await,
                 false => session.volume.write(&cred, ino, offset, data, stability).await.map(drop),
             };
-            match result {
+            // Whether it failed or not. The kernel drops its pages before a write with O_DIRECT, not those read meanwhile.
+            let beside_pages = is_direct && session.known.is_cached(ino);
+            let stale =
+                (beside_pages || clears_bits).then(|| session.own_stale.add(ino, beside_pages.then_some(offset)));
+            session.answer_when_told(stale, move || match result {
                 Ok(()) => reply.written(len as u32),
                 Err(error) => reply.error(errno(&error)),
-            }
+            });
         });
     }
 
@@ -563,7 +579,7 @@ impl Filesystem for Operations {
         let Some((mode, within_size)) = allocate_mode(mode) else { return reply.error(Errno::EOPNOTSUPP) };
         let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Other, async move {
-            let cred = session.with_groups(cred, caller, Ino(ino.0)).await;
+            let (cred, clears_bits) = session.with_groups(cred, caller, Ino(ino.0)).await;
             let mut length = length;
             if within_size {
                 match session.volume.getattr(Ino(ino.0)).await {
@@ -574,7 +590,9 @@ impl Filesystem for Operations {
                     return reply.ok();
                 }
             }
-            send_done(reply, session.volume.allocate(&cred, Ino(ino.0), offset, length, mode).await);
+            let done = session.volume.allocate(&cred, Ino(ino.0), offset, length, mode).await;
+            let stale = clears_bits.then(|| session.own_stale.add(Ino(ino.0), None));
+            session.answer_when_told(stale, move || send_done(reply, done));
         });
     }
 
@@ -620,11 +638,13 @@ impl Filesystem for Operations {
     ) {
         let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Write, async move {
-            let cred = session.with_groups(cred, caller, Ino(ino_out.0)).await;
-            match session.copy(&cred, (Ino(ino_in.0), offset_in), (Ino(ino_out.0), offset_out), len).await {
+            let (cred, clears_bits) = session.with_groups(cred, caller, Ino(ino_out.0)).await;
+            let done = session.copy(&cred, (Ino(ino_in.0), offset_in), (Ino(ino_out.0), offset_out), len).await;
+            let stale = clears_bits.then(|| session.own_stale.add(Ino(ino_out.0), None));
+            session.answer_when_told(stale, move || match done {
                 Ok(copied) => reply.written(copied),
                 Err(error) => reply.error(errno(&error)),
-            }
+            });
         });
     }
 }
@@ -683,8 +703,15 @@ impl Session {
         let file = self.volume.open(ino).await?;
         let attr = self.volume.getattr(ino).await?;
         let keep = self.may_keep_cache(&attr) || has(flags.0, OFlags::WRONLY);
+        self.opened(ino, flags.0);
         let fopen = if keep { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
         Ok((FileHandle(self.handles.insert(file)), fopen))
+    }
+
+    fn opened(&self, ino: Ino, flags: i32) {
+        if !has(flags, OFlags::DIRECT) {
+            self.known.cache(ino);
+        }
     }
 
     /// The kernel serialises its own appends and takes the end from the size it knows; another protocol may have
@@ -699,7 +726,7 @@ impl Session {
     ) -> FsResult<()> {
         let (offset, _) = self.volume.append(cred, ino, data, stability).await?;
         if offset != expected {
-            self.stale_from(ino, offset.min(expected));
+            self.own_stale.add(ino, Some(offset.min(expected)));
         }
         Ok(())
     }
