@@ -450,9 +450,9 @@ impl Daemon {
 
     async fn mount_one(&self, wanted: &MountConfig) -> Result<MountStatus, Failure> {
         let options = mount_options(&wanted.options).map_err(Failure::invalid)?;
-        let volume = self.storage.volume(&wanted.volume).await?;
+        let files = self.storage.files(&wanted.volume).await?;
         let options = MountOptions { source: wanted.volume.to_string(), ..options };
-        self.mounts.add(wanted.volume.clone(), volume, &wanted.dir, options).await
+        self.mounts.add(wanted.volume.clone(), files, &wanted.dir, options).await
     }
 
     /// Makes the mounts that the file names now and did not before; one that fails is only told, as with shares.

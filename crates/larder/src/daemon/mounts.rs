@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use larder_api::{Failure, FailureKind, MountStatus};
 use larder_base::shell;
+use larder_files::Files;
 use larder_serve::fuse::{FuseMount, MountOptions, clear_remains};
-use larder_volume::Volume;
 use parking_lot::Mutex;
 
 use super::{translate, users};
@@ -26,7 +26,7 @@ pub(crate) struct Mounts {
 
 struct Mounted {
     name: VolumeName,
-    volume: Volume,
+    files: Files,
     read_only: bool,
     fuse: Arc<FuseMount>,
     /// Forgets the mount when its connection has ended; holds `fuse` meanwhile.
@@ -48,7 +48,7 @@ impl Mounts {
     pub(crate) async fn add(
         &self,
         name: VolumeName,
-        volume: Volume,
+        files: Files,
         dir: &Path,
         options: MountOptions,
     ) -> Result<MountStatus, Failure> {
@@ -58,7 +58,7 @@ impl Mounts {
         })?;
         self.check_room(&dir)?;
         let read_only = options.read_only;
-        let (runtime, target, served) = (tokio::runtime::Handle::current(), dir.clone(), volume.clone());
+        let (runtime, target, served) = (tokio::runtime::Handle::current(), dir.clone(), files.clone());
         let mounted = tokio::task::spawn_blocking(move || FuseMount::mount(served, &target, options, runtime)).await;
         let fuse = mounted
             .map_err(|e| Failure::internal(format!("mounting on {show} crashed: {e}")))?
@@ -67,7 +67,7 @@ impl Mounts {
         // Under the lock, so that a mount that ends at once is forgotten after it was entered.
         let mut mounts = self.mounts.lock();
         let watcher = self.watch(fuse.clone());
-        let mounted = Mounted { name, volume, read_only, fuse, watcher };
+        let mounted = Mounted { name, files, read_only, fuse, watcher };
         let status = mounted.status();
         mounts.push(mounted);
         Ok(status)
@@ -120,15 +120,15 @@ impl Mounts {
         let found = {
             let mounts = self.mounts.lock();
             let mounted = mounts.iter().find(|mounted| mounted.is_at(dir));
-            mounted.map(|mounted| (mounted.fuse.clone(), mounted.volume.clone()))
+            mounted.map(|mounted| (mounted.fuse.clone(), mounted.files.clone()))
         };
-        let Some((fuse, volume)) = found else {
+        let Some((fuse, files)) = found else {
             return Err(Failure::not_found(format!("{} is not a mount of this larder", dir.display()))
                 .action("see those there are with: findmnt -t fuse,fuse.larder"));
         };
         self.take_away(fuse).await?;
         let unsafe_yet = format!("{} is unmounted, but what was written is not durable yet", dir.display());
-        volume.sync().await.map_err(|e| translate::volume_failure(unsafe_yet, &e))
+        files.sync().await.map_err(|e| translate::volume_failure(unsafe_yet, &e))
     }
 
     async fn take_away(&self, fuse: Arc<FuseMount>) -> Result<(), Failure> {

@@ -34,7 +34,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, SessionACL};
-use larder_volume::{Answers, Volume};
+use larder_files::Files;
+use larder_volume::Answers;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -135,9 +136,9 @@ pub struct FuseMount {
 }
 
 impl FuseMount {
-    /// Mounts `volume` on the empty directory `dir`. `runtime` must be multi-threaded.
+    /// Mounts what `files` shows on the empty directory `dir`. `runtime` must be multi-threaded.
     pub fn mount(
-        volume: Volume,
+        files: Files,
         dir: &Path,
         options: MountOptions,
         runtime: tokio::runtime::Handle,
@@ -146,9 +147,9 @@ impl FuseMount {
         let origin = next_origin();
         let answers = if options.synchronous { Answers::Durable } else { Answers::Ordered };
         let leaves_times = options.read_only || !options.access_times;
-        let volume = volume.with_origin(origin).with_answers(answers).with_access_times(!leaves_times);
-        let (events, witness) = volume.witness();
-        let session = Arc::new(Session::new(volume, runtime.clone(), leaves_times));
+        let files = files.for_mount(origin, answers, !leaves_times);
+        let (events, witness) = files.witness();
+        let session = Arc::new(Session::new(files, runtime.clone(), leaves_times));
         let operations = Operations { session: session.clone() };
         let kernel = fuser::Session::new(operations, &dir, &config(&options)).map_err(|error| explain(&dir, error))?;
         let place = Place::look(&dir).map_err(|error| explain(&dir, error))?;
@@ -230,7 +231,7 @@ impl FuseMount {
             std::thread::sleep(Duration::from_millis(2));
         }
         // What was answered is durable when the mount is gone. An error is the volume's to report: it is poisoned then.
-        let sync = async { tokio::time::timeout(PATIENCE, self.session.volume.sync()).await };
+        let sync = async { tokio::time::timeout(PATIENCE, self.session.files.sync()).await };
         if !matches!(self.session.runtime.block_on(sync), Ok(Ok(()))) {
             tracing::warn!(dir = %self.place.dir.display(), "the last changes by the mount are not durable yet");
         }

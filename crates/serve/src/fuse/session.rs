@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use fuser::{Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use larder_base::{Clock, SystemClock};
-use larder_volume::{Attr, Cred, FileKind, FsError, FsResult, Ino, ReadData, Volume};
+use larder_files::Files;
+use larder_volume::{Attr, Cred, FileKind, FsError, FsResult, Ino, ReadData};
 use tokio_util::task::TaskTracker;
 
 use crate::counted::{Counted, Names};
@@ -78,7 +79,7 @@ pub(super) static COUNTED: Counted<{ Op::Other as usize + 1 }> = Counted::new(Na
 });
 
 pub(super) struct Session {
-    pub(super) volume: Volume,
+    pub(super) files: Files,
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) tasks: TaskTracker,
     pub(super) handles: Handles,
@@ -95,9 +96,9 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(volume: Volume, runtime: tokio::runtime::Handle, leaves_times: bool) -> Self {
+    pub(super) fn new(files: Files, runtime: tokio::runtime::Handle, leaves_times: bool) -> Self {
         Self {
-            volume,
+            files,
             runtime,
             tasks: TaskTracker::new(),
             handles: Handles::default(),
@@ -140,7 +141,7 @@ impl Session {
         if cred.uid == 0 {
             return (cred, false);
         }
-        let Ok(attr) = self.volume.getattr(ino).await else { return (cred, false) };
+        let Ok(attr) = self.files.getattr(ino).await else { return (cred, false) };
         let clears = attr.mode & SUID_OR_SGID != 0;
         if attr.mode & SGID_AND_GROUP_EXECUTES == SGID && !cred.in_group(attr.gid) {
             let status = std::fs::read_to_string(format!("/proc/{caller}/status")).unwrap_or_default();

@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use larder_volume::{Attr, Ino, OpenFile};
+use larder_files::Open as OpenFile;
+use larder_volume::{Attr, Ino};
 use parking_lot::Mutex;
 
 const SHARDS: usize = 32;
