@@ -3,7 +3,7 @@
 //! The backend as the library calls it, over a volume in memory.
 
 use larder_base::SystemClock;
-use larder_volume::{Backing, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Stability, SyncMode};
+use larder_volume::{Backing, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Stability, SyncMode, Volume};
 use object_store::memory::InMemory;
 use smb_server::{
     Bytes, DirChangeKind, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
