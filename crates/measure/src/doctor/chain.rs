@@ -136,6 +136,7 @@ fn link(hop: &Hop, links: &mut BTreeMap<String, Link>) -> String {
         duplex: wire.as_ref().map_or(Duplex::Half, |w| w.duplex),
         could: could(hop),
         wire,
+        address: Some(hop.address.clone()),
         via: Vec::new(),
     });
     name

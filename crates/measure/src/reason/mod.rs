@@ -29,11 +29,19 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use chain::{Basis, Stage, chain};
-pub(crate) use contrast::{Contrast, Property, contrasts};
-pub(crate) use evidence::Evidence;
+pub use bounds::Misfit;
+pub(crate) use chain::chain;
+pub use chain::{Basis, Stage};
+pub use contrast::Property;
+pub(crate) use contrast::{Contrast, SPREAD, differing_properties};
+pub(crate) use doubt::{Doubt, MISLEADING};
+pub(crate) use evidence::CORE_FULL_PERCENT;
+pub use evidence::{Evidence, Mode, Use};
 pub(crate) use headline::asked_about;
-pub(crate) use remedies::{Cost, FIXES_MAX, Fix, REMEDIES, Remedy, fixes};
-pub(crate) use rig::{End, ResourceId, ResourceKind, Rig};
-pub(crate) use table::{Direction, Measurement, Pattern, Setup, Table, Usage};
-pub(crate) use verdict::{Confidence, Verdict, judge};
+pub use remedies::{Cost, Remedy};
+pub(crate) use remedies::{FIXES_MAX, Fix, fixes, rate_of_full_core, sort};
+pub(crate) use rig::Rig;
+pub use rig::{End, ResourceId, ResourceKind};
+pub(crate) use table::{Measurement, Table};
+pub use verdict::Confidence;
+pub(crate) use verdict::{Verdict, judge};

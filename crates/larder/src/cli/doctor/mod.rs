@@ -7,7 +7,7 @@ use clap::Args;
 use larder_api::Failure;
 use larder_measure::Machine;
 use larder_measure::bench::BenchResult;
-use larder_measure::doctor::{Described, Evidence, Fixer, ReadOptions, Reading, diagnose, examine};
+use larder_measure::doctor::{Described, Fixer, ReadOptions, Reading, Sources, diagnose, examine, text};
 
 use super::args::Global;
 use super::disk::Recorded;
@@ -15,7 +15,6 @@ use super::{Outcome, absolute};
 use crate::out;
 
 mod fix;
-mod text;
 
 /// A description is a page; more than this is some other file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -88,7 +87,7 @@ fn described(global: &Global, file: &Path) -> Result<Outcome, Failure> {
         Failure::invalid(format!("{}: {e}", file.display())).action("see the fields and examples in docs/doctor.md")
     })?;
     let found = diagnose(&described);
-    global.out().answer(&found, |found| text::diagnosis(found, out::colour()))?;
+    global.out().answer(&found, |found| text::diagnosis(found, &out::style()))?;
     // A contradiction is no verdict: a script must notice.
     Ok(if found.questions.is_empty() { Outcome::Done } else { Outcome::Problems })
 }
@@ -96,12 +95,12 @@ fn described(global: &Global, file: &Path) -> Result<Outcome, Failure> {
 fn examined(global: &Global, args: &DoctorArgs, machine: &Machine, reading: Reading) -> Result<Outcome, Failure> {
     let bench = args.bench.as_deref().map(bench_result).transpose()?;
     let client = args.client.as_deref().map(|file| read(file, "client's description", FILE_BYTES_MAX)).transpose()?;
-    let evidence = Evidence { bench: bench.as_ref(), client: client.as_deref() };
-    let found = examine(machine, reading, &evidence).map_err(|e| {
+    let sources = Sources { bench: bench.as_ref(), client: client.as_deref() };
+    let found = examine(machine, reading, &sources).map_err(|e| {
         let file = args.client.as_deref().unwrap_or(Path::new("--client")).display();
         Failure::invalid(format!("{file}: {e}")).action("it has the fields of one [[client]]: docs/doctor.md")
     })?;
-    global.out().answer(&found, |found| text::examination(found, out::colour()))?;
+    global.out().answer(&found, |found| text::examination(found, &out::style()))?;
     Ok(if found.diagnosis.questions.is_empty() { Outcome::Done } else { Outcome::Problems })
 }
 

@@ -6,7 +6,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::limits::{DiskKind, Duplex, Wire};
-use super::stages::Stage;
 use crate::machine::Arrangement;
 
 mod check;
@@ -185,6 +184,8 @@ pub(crate) struct Link {
     /// What both ends can, where they agreed on less.
     pub(crate) could: Option<Wire>,
     pub(crate) duplex: Duplex,
+    /// Where the kernel has it, of a machine that was read.
+    pub(crate) address: Option<String>,
     /// The links between it and the machine.
     pub(crate) via: Vec<String>,
 }
@@ -374,6 +375,20 @@ pub struct How {
 pub(crate) const RANDOM_BLOCK_BYTES: u64 = 4096;
 
 impl Measured {
+    /// What would be asked, where nothing was measured.
+    pub(crate) fn imagined(path: Path, what: What) -> Self {
+        Self {
+            path,
+            what,
+            rate: f64::MIN_POSITIVE,
+            disks: Vec::new(),
+            cores_percent: Vec::new(),
+            file_bytes: None,
+            with: None,
+            how: How::default(),
+        }
+    }
+
     pub(crate) fn block_bytes(&self) -> Option<u64> {
         self.how.block_bytes.or(self.what.is_random().then_some(RANDOM_BLOCK_BYTES))
     }
@@ -417,11 +432,6 @@ impl Described {
     pub(crate) fn shape(&self, measured: &Measured) -> Shape {
         let own = Shape { layout: self.layout, groups: self.groups, copies: self.copies };
         measured.how.shape.unwrap_or(own)
-    }
-
-    /// Whether a stage is work that is described, at either end.
-    pub(crate) fn is_work(&self, stage: &Stage) -> bool {
-        self.work.iter().any(|work| stage.name.starts_with(&work.name))
     }
 
     pub fn parse(text: &str) -> Result<Self, BadDescription> {

@@ -226,7 +226,7 @@ fn link(raw: RawLink) -> Result<Link> {
     // A figure alone says nothing of directions: it is what all that passes has together. A name may say more.
     let duplex = raw.duplex.unwrap_or(called.as_ref().map_or(Duplex::Half, |w| w.duplex));
     let could = more(self::wire(&raw.could)?, read.min(write), &raw.name)?;
-    Ok(Link { name: raw.name, read, write, wire, could, duplex, via: raw.via })
+    Ok(Link { name: raw.name, read, write, wire, could, duplex, address: None, via: raw.via })
 }
 
 fn disk(raw: RawDisk) -> Result<Disk> {
