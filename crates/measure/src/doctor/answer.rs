@@ -59,6 +59,15 @@ pub struct Diagnosis {
     pub(super) asked: Vec<usize>,
 }
 
+impl Diagnosis {
+    /// The verdict where something was found, and the first disk that differs from its siblings.
+    pub(crate) fn conclusions(&self) -> impl Iterator<Item = &str> {
+        let explained = self.asked.iter().filter_map(|row| self.findings.get(*row)).any(|f| f.resource.is_some());
+        let verdict = Some(self.verdict.as_str()).filter(|_| explained && self.questions.is_empty());
+        verdict.into_iter().chain(self.remarks.first().map(String::as_str))
+    }
+}
+
 /// What would help, and how much of it would arrive.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {

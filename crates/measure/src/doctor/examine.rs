@@ -56,6 +56,11 @@ pub fn examine(machine: &Machine, reading: Reading, sources: &Sources) -> Result
     Ok(Examination { version: 1, reading: here.then_some(reading), diagnosis, notices })
 }
 
+/// What a result says by itself, wherever it was measured.
+pub(crate) fn judge_result(bench: &BenchResult) -> Diagnosis {
+    diagnose(&from_bench::described(bench, None, &Machine::unknown()))
+}
+
 /// A folder that holds no copy of a machine.
 fn is_empty(reading: &Reading) -> bool {
     let host = reading.host.memory_bytes.is_none() && reading.host.kernel.is_none();

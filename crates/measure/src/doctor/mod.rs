@@ -29,6 +29,7 @@ pub use crate::reason::{
 };
 pub use answer::{Advice, Diagnosis, Finding, NamedStage, diagnose};
 pub use describe::{BadDescription, Caching, Described, Ends, How, Measured, Path, Shape, What};
+pub(crate) use examine::judge_result;
 pub use examine::{Examination, Sources, examine};
 pub use findings::{Change, Gain, Notice, notices};
 pub use fix::{Done, FixError, Fixer, Undone};

@@ -48,9 +48,16 @@ impl<'a> Words<'a> {
         self.measured(row).map_or(String::new(), |m| rate_words(m.rate, m.what))
     }
 
-    /// What was measured: `reading over the network with mac`.
+    /// What was measured: `reading over the network with mac`, and the program where several did the same.
     pub fn way(&self, row: usize) -> String {
-        self.measured(row).map_or(String::new(), |m| way(self.described(), m))
+        let Some(m) = self.measured(row) else { return String::new() };
+        let way = way(self.described(), m);
+        let others = self.described().measured.iter().filter(|other| other.path == m.path && other.what == m.what);
+        let several = m.path == Path::Share && others.into_iter().any(|other| other.with != m.with);
+        match m.with.as_ref().filter(|_| several) {
+            Some(program) => format!("{way}, {program}"),
+            None => way,
+        }
     }
 
     /// The ways of all rows, each with what tells it from others of the same name.
@@ -467,7 +474,7 @@ const DIFFERENCES: &[fn(&Words, usize) -> Option<String>] = &[
         let whole = m.disks.is_empty() || m.path == Path::Disks;
         (!whole).then(|| few_disks(&m.disks))
     },
-    |words, row| words.measured(row)?.with.clone(),
+    |words, row| words.measured(row).filter(|m| m.path != Path::Share)?.with.clone(),
     |words, row| {
         let m = words.table.rows.get(row)?;
         m.setup.is_random().then_some(())?;
