@@ -467,9 +467,8 @@ fn fastest<'a, 'b>(steps: &'b [Step<'a>], top: Option<u8>, name: Option<&str>) -
 
 fn random(result: &BenchResult, top: u8, name: Option<&str>) -> Option<String> {
     let of_it = |r: &Run| name.is_none_or(|name| step_name(result, r) == name);
-    let of = |r: &&Run| {
-        rank(r.layer) == top && r.workload.kind == Kind::RandomRead && misleading(r).is_none() && of_it(r)
-    };
+    let of =
+        |r: &&Run| rank(r.layer) == top && r.workload.kind == Kind::RandomRead && misleading(r).is_none() && of_it(r);
     let medians = runs(result).iter().filter(of).filter_map(Run::median);
     medians.filter(|m| m.is_finite()).reduce(f64::max).map(|m| format!("random reads {}", units::iops(m)))
 }
