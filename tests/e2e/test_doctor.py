@@ -43,6 +43,17 @@ def test_every_box_has_its_builders_verdict(box, words):
     assert all(word in text for word in words), text
 
 
+def test_the_chain_and_other_parts_are_shown():
+    why = " ".join(run("doctor", BOXES / "pi.toml", "--why", check=True).stdout.split())
+    assert "decided: a core is full" in why and "decided: a limit is reached" in why, why
+    text = " ".join(run("doctor", BOXES / "pi.toml", "--assume", "nic=2.5g", check=True).stdout.split())
+    assert "Pi box with nic=2.5g" in text and "216 MB/s" in text, text
+    done = run("doctor", BOXES / "pi.toml", "--assume", "colour=red")
+    assert done.returncode == 1 and "'colour' cannot be assumed" in done.stderr, done
+    plan = json.loads(run("doctor", "--plan", BOXES / "raidz.toml", "--json", check=True).stdout)
+    assert {way["of"] for way in plan["ways"]} >= {"read", "write"} and all(way["limit"] for way in plan["ways"]), plan
+
+
 def test_a_bad_description_names_its_fault(folder):
     bad = folder / "box.toml"
     bad.write_text('name = "x"\n[[disk]]\nname = "d"\nread = "fast"\n')

@@ -26,6 +26,8 @@ pub struct Finding {
     /// What speaks for it, or what to measure next.
     pub why: String,
     pub evidence: Evidence,
+    /// The row of the ranking of evidence that decided.
+    pub decided: &'static str,
     pub confidence: Confidence,
     /// The chain, the lowest limit first.
     pub stages: Vec<NamedStage>,
@@ -36,6 +38,8 @@ pub struct Finding {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NamedStage {
     pub name: String,
+    /// How the limit is known: measured, negotiated, typed, computed or assumed.
+    pub known: String,
     #[serde(flatten)]
     pub stage: Stage,
 }
@@ -134,7 +138,11 @@ pub fn diagnose(described: &Described) -> Diagnosis {
 
 fn finding(words: Words, row: usize, title: String, verdict: &Verdict) -> Option<Finding> {
     let measured = words.rig.described.measured.get(row)?;
-    let named = |stage: &Stage| NamedStage { name: words.resource(row, stage.resource), stage: stage.clone() };
+    let named = |stage: &Stage| NamedStage {
+        name: words.resource(row, stage.resource),
+        known: words.known(stage),
+        stage: stage.clone(),
+    };
     let (limit, why) = match (words.limit(row, verdict), &verdict.evidence) {
         (Some(limit), _) => (limit.name, limit.why),
         (None, Evidence::Missing(property)) => ("not explained".to_owned(), words.next(row, verdict, *property)),
@@ -148,6 +156,7 @@ fn finding(words: Words, row: usize, title: String, verdict: &Verdict) -> Option
         limit,
         why,
         evidence: verdict.evidence,
+        decided: verdict.rule,
         confidence: verdict.confidence,
         stages: verdict.stages.iter().map(named).collect(),
         sentence: words.sentence(row, verdict),

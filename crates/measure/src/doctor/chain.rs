@@ -34,6 +34,7 @@ pub(super) fn chain(reading: &Reading) -> Described {
         degraded: false,
         slots: None,
         of_bench: false,
+        of_machine: true,
         links: links.into_values().collect(),
         disks,
         network,

@@ -32,15 +32,8 @@ pub struct Sources<'a> {
 }
 
 pub fn examine(machine: &Machine, reading: Reading, sources: &Sources) -> Result<Examination, BadDescription> {
-    // A result from elsewhere says nothing of this machine, nor this machine of it.
-    let here = sources.bench.is_none_or(|b| b.machine.host.is_empty() || b.machine.host == reading.host.name);
-    let mut described = match sources.bench {
-        Some(bench) => from_bench::described(bench, here.then_some(&reading), machine),
-        None => chain(&reading),
-    };
-    if let Some(text) = sources.client {
-        described.clients.push(Described::client(text)?);
-    }
+    let described = described(machine, &reading, sources)?;
+    let here = is_here(&reading, sources);
     let notices = if here { notices(&reading) } else { Vec::new() };
     let mut diagnosis = diagnose(&described);
     match sources.bench {
@@ -53,7 +46,25 @@ pub fn examine(machine: &Machine, reading: Reading, sources: &Sources) -> Result
         }
         None => stands_out(&mut diagnosis, &described, &notices),
     }
-    Ok(Examination { version: 1, reading: here.then_some(reading), diagnosis, notices })
+    Ok(Examination { version: 2, reading: here.then_some(reading), diagnosis, notices })
+}
+
+/// The machine and what a bench measured of it, as a description.
+pub fn described(machine: &Machine, reading: &Reading, sources: &Sources) -> Result<Described, BadDescription> {
+    let here = is_here(reading, sources);
+    let mut described = match sources.bench {
+        Some(bench) => from_bench::described(bench, here.then_some(reading), machine),
+        None => chain(reading),
+    };
+    if let Some(text) = sources.client {
+        described.clients.push(Described::client(text)?);
+    }
+    Ok(described)
+}
+
+/// A result from elsewhere says nothing of this machine, nor this machine of it.
+fn is_here(reading: &Reading, sources: &Sources) -> bool {
+    sources.bench.is_none_or(|b| b.machine.host.is_empty() || b.machine.host == reading.host.name)
 }
 
 /// What a result says by itself, wherever it was measured.

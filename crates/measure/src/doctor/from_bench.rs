@@ -76,6 +76,7 @@ fn nothing(result: &BenchResult) -> Described {
         degraded: false,
         slots: None,
         of_bench: true,
+        of_machine: false,
         links: Vec::new(),
         disks: Vec::new(),
         network: None,

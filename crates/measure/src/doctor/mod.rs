@@ -5,9 +5,11 @@
 //! `describe/`      A box as a person describes it. `chain.rs` and `from_bench.rs` make the same of a machine and a bench.
 //! `reading/`       What a machine says of itself; `findings/` has what stands out there, and `fix.rs` changes it.
 //! `questions.rs`   What a description says that cannot be true: then nothing is concluded.
+//! `assume.rs`      What a box would give with other parts.
 //! `answer.rs`      The verdict, the findings and the fixes; `sentences.rs` puts them into words, which nothing reads back.
 
 mod answer;
+mod assume;
 pub(crate) mod chain;
 pub(crate) mod describe;
 mod examine;
@@ -28,9 +30,10 @@ pub use crate::reason::{
     Basis, Confidence, Cost, End, Evidence, Misfit, Mode, Property, Remedy, ResourceId, ResourceKind, Stage, Use,
 };
 pub use answer::{Advice, Diagnosis, Finding, NamedStage, diagnose};
+pub use assume::{Assumed, AssumedWay, Plan, PlannedWay, assume, plan};
 pub use describe::{BadDescription, Caching, Described, Ends, How, Measured, Path, Shape, What};
 pub(crate) use examine::judge_result;
-pub use examine::{Examination, Sources, examine};
+pub use examine::{Examination, Sources, described, examine};
 pub use findings::{Change, Gain, Notice, notices};
 pub use fix::{Done, FixError, Fixer, Undone};
 pub use questions::Question;

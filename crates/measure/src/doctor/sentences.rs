@@ -365,6 +365,24 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// How a stage's limit is known.
+    pub fn known(&self, stage: &Stage) -> String {
+        let by_name = || if self.described().of_machine { "negotiated" } else { "by its name" };
+        let network = self.rig.network().filter(|_| stage.resource == ResourceId::Network);
+        let named = network.is_some_and(|n| n.wire.as_ref().is_some_and(|wire| wire.practical == n.bytes_per_s));
+        match (stage.row, stage.basis) {
+            (Some(row), _) => return format!("measured: {}", self.way(row)),
+            (None, Basis::Measured) => "measured: each alone",
+            (None, Basis::Typed) if named => by_name(),
+            (None, Basis::Typed) => "typed",
+            (None, Basis::Standard) if self.rig.kind(stage.resource) == ResourceKind::Waiting => "computed",
+            (None, Basis::Standard) => by_name(),
+            (None, Basis::Usual) => "assumed: usual of its kind",
+            (None, Basis::Physics) => "physics",
+        }
+        .to_owned()
+    }
+
     /// What to measure next: the property that nobody has varied, as something to do.
     pub fn next(&self, row: usize, verdict: &Verdict, property: Property) -> String {
         let Some(m) = self.table.rows.get(row) else { return String::new() };

@@ -2,7 +2,11 @@
 
 use larder_base::units::ByteSize;
 
-use super::{Advice, Confidence, Diagnosis, Drive, Examination, Finding, Gain, Notice, Reading, bytes_words};
+use super::sentences::what_words;
+use super::{
+    Advice, Assumed, Confidence, Diagnosis, Drive, Examination, Finding, Gain, NamedStage, Notice, Plan, Reading,
+    bytes_words, rate_words,
+};
 use crate::bench::show::Style;
 use crate::bench::show::text::{Align, Cell, Paint, Table, finished};
 use crate::bench::show::words::{clean, folded, width};
@@ -14,6 +18,76 @@ const COLUMNS_MIN: usize = 40;
 const GAP: &str = "  ";
 /// Even a crowded table shows so much of a cell.
 const CELL_MIN: usize = 10;
+
+/// The chain of every row: each stage's limit and how it is known, and what decided.
+pub fn why(found: &Diagnosis, style: &Style) -> String {
+    let style = &Style { width: style.width.max(COLUMNS_MIN), ..*style };
+    let mut text = String::new();
+    for finding in &found.findings {
+        let what = finding.measured.what;
+        let rate = rate_words(finding.measured.rate, what);
+        let lead = format!("{} ({rate}): {}", finding.title, finding.limit);
+        text.push_str(&format!("{}\n", Paint::Bold.over(&folded(&clean(&lead), style.width).join("\n"), style)));
+        let mut rows = vec![["STAGE", "ALLOWS", "REACHED", "KNOWN", ""].map(str::to_owned)];
+        for NamedStage { name, known, stage } in &finding.stages {
+            let most = rate_words(stage.limit, what);
+            let allows =
+                if stage.is_range() { format!("{} to {most}", rate_words(stage.limit_low, what)) } else { most };
+            let reached = format!("{:.0} %", finding.measured.rate / stage.limit * 100.0);
+            let crossed = match stage.crossings {
+                once if (once - 1.0).abs() < 0.005 => String::new(),
+                times => format!(", {times:.2} bytes for each"),
+            };
+            rows.push([clean(name), allows, reached, clean(&format!("{known}{crossed}")), String::new()]);
+        }
+        text.push_str(&if rows.len() > 1 { wrapped(&rows, style) } else { "  no stage is known\n".to_owned() });
+        text.push_str(&indented(&format!("decided: {} ({})", finding.decided, finding.why), "  ", style));
+        text.push('\n');
+    }
+    if found.findings.is_empty() {
+        text.push_str("nothing was measured, so nothing was decided\n");
+    }
+    finished(&text, style)
+}
+
+pub fn assumed(found: &Assumed, style: &Style) -> String {
+    let style = &Style { width: style.width.max(COLUMNS_MIN), ..*style };
+    let mut text = indented(&format!("{} with {}", found.name, found.assumptions.join(", ")), "", style);
+    text.push('\n');
+    let mut rows = vec![["WAY", "NOW", "THEN", "THEN LIMITED BY", ""].map(str::to_owned)];
+    for way in &found.ways {
+        let now = rate_words(way.rate_now, way.of);
+        let now = if way.is_measured { now } else { format!("{now} on paper") };
+        rows.push([clean(&way.title), now, rate_words(way.rate_then, way.of), clean(&way.limit), String::new()]);
+    }
+    text.push_str(&wrapped(&rows, style));
+    finished(&text, style)
+}
+
+pub fn plan(found: &Plan, style: &Style) -> String {
+    let style = &Style { width: style.width.max(COLUMNS_MIN), ..*style };
+    let mut text = indented(&format!("{}: what its parts would give, on paper", found.name), "", style);
+    let mut told: Vec<(&Option<String>, &String)> = Vec::new();
+    for group in found.ways.iter().map(|way| (&way.client, &way.network)) {
+        if told.contains(&group) {
+            continue;
+        }
+        told.push(group);
+        let client = group.0.as_deref().unwrap_or("any client");
+        text.push_str(&format!("\n{}", indented(&format!("{client}, network {}", group.1), "", style)));
+        let mut rows = vec![["WHAT", "AT MOST", "LIMITED BY", "NEXT", ""].map(str::to_owned)];
+        for way in found.ways.iter().filter(|way| (&way.client, &way.network) == group) {
+            let rate = match way.rate_low < way.rate * 0.99 {
+                true => format!("{} to {}", rate_words(way.rate_low, way.of), rate_words(way.rate, way.of)),
+                false => rate_words(way.rate, way.of),
+            };
+            let next = way.next.clone().unwrap_or_default();
+            rows.push([what_words(way.of).to_owned(), rate, clean(&way.limit), clean(&next), String::new()]);
+        }
+        text.push_str(&wrapped(&rows, style));
+    }
+    finished(&text, style)
+}
 
 /// The verdict, the evidence, and what would help: the greatest gain first.
 pub fn diagnosis(found: &Diagnosis, style: &Style) -> String {

@@ -333,23 +333,47 @@ pub(crate) fn sort(fixes: &mut Vec<Fix>) {
 
 fn weigh(sick: &Sick, change: &Change) -> Option<Fix> {
     let rate_before = sick.measurement.rate;
-    let rig = Rig::new(&change.after);
-    let (table, at) = table_after(sick, change);
-    let stages = chain(rig, &table, at);
-    let stages = stages.iter().map(|stage| (stage.limit, stage.resource));
-    let (limit, resource) = stages.chain(spare_cores(sick, change)).min_by(|a, b| a.0.total_cmp(&b.0)).unzip();
-    let limit = limit.unwrap_or(f64::INFINITY);
-    let rate_after = limit.min(change.at_most);
+    let (rate_after, then) = outcome(sick, change);
     let worth = rate_after.is_finite() && rate_after >= rate_before * GAIN_MIN;
     worth.then(|| Fix {
         remedy: change.remedy,
         row: sick.row,
         rate_before,
         rate_after,
-        then: resource.filter(|_| limit <= change.at_most),
+        then,
         thing: change.thing.clone(),
         at: sick.verdict.resource.unwrap_or(ResourceId::Network),
     })
+}
+
+/// The lowest limit after a change, and of which resource it is.
+fn outcome(sick: &Sick, change: &Change) -> (f64, Option<ResourceId>) {
+    let rig = Rig::new(&change.after);
+    let (table, at) = table_after(sick, change);
+    let stages = chain(rig, &table, at);
+    let stages = stages.iter().map(|stage| (stage.limit, stage.resource));
+    let (limit, resource) = stages.chain(spare_cores(sick, change)).min_by(|a, b| a.0.total_cmp(&b.0)).unzip();
+    let limit = limit.unwrap_or(f64::INFINITY);
+    (limit.min(change.at_most), resource.filter(|_| limit <= change.at_most))
+}
+
+/// What a row would give in another rig, where these resources are other ones.
+pub(crate) fn in_another_rig(
+    rig: Rig,
+    table: &Table,
+    row: usize,
+    after: &Described,
+    touched: &[ResourceId],
+) -> Option<(f64, Option<ResourceId>)> {
+    let (measurement, verdict) = (table.rows.get(row)?, judge(rig, table, row)?);
+    let sick = Sick { rig, table, row, measurement, verdict: &verdict };
+    let mut change = Change { after: after.clone(), keeps_single_disks: true, ..sick.change(Remedy::Upgrade, touched) };
+    let all = |described: &Described| described.disks.iter().map(|disk| disk.count).sum::<u32>();
+    if change.setup.disk_count() == all(rig.described) && touched.contains(&ResourceId::Disks) {
+        change.setup.disks = after.disks.iter().enumerate().map(|(at, disk)| (at, disk.count)).collect();
+        change.setup.shape = after.own_shape();
+    }
+    Some(outcome(&sick, &change))
 }
 
 /// More bytes are more work: the busiest core at each end is full first, unless the remedy relieves it.

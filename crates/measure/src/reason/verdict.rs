@@ -25,6 +25,8 @@ pub(crate) struct Verdict {
     pub resource: Option<ResourceId>,
     pub evidence: Evidence,
     pub confidence: Confidence,
+    /// The row of [`RANKING`] that decided, or why none was asked.
+    pub rule: &'static str,
     /// The row that the evidence is of: another one where a limit was measured further down.
     pub row: usize,
     /// The chain, the lowest limit first.
@@ -74,6 +76,8 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("the rate is usual of the resource", find::usual),
 ];
 
+const OF_MEMORY: &str = "it measured something else than it says";
+
 /// Verdicts on lower measurements are asked for at most so deep: the layers of a way.
 const DEPTH_MAX: u32 = 4;
 
@@ -89,25 +93,27 @@ fn judge_at(rig: Rig, table: &Table, at: usize, depth: u32) -> Option<Verdict> {
         stages.retain(|stage| is_after_disks(rig, stage.resource));
     }
     let case = Case { rig, table, at, measurement, stages, contrasts };
-    let nothing = |evidence| (None, evidence, Confidence::Open, at);
-    let (resource, evidence, confidence, row) = if from_memory {
-        let mut found = RANKING.iter().filter_map(|(_, find)| find(&case));
-        let found = found.find(|found| is_after_disks(rig, found.resource) && found.evidence != Evidence::Usual);
-        found.map_or(nothing(Evidence::Doubtful), |found| explained(&case, found, depth))
+    let nothing = |rule, evidence| (rule, (None, evidence, Confidence::Open, at));
+    let mut found = RANKING.iter().filter_map(|(rule, find)| Some((*rule, find(&case)?)));
+    let (rule, (resource, evidence, confidence, row)) = if from_memory {
+        let found = found.find(|(_, f)| is_after_disks(rig, f.resource) && f.evidence != Evidence::Usual);
+        found.map_or(nothing(OF_MEMORY, Evidence::Doubtful), |(rule, found)| (rule, explained(&case, found, depth)))
     } else if measurement.doubt.is_some() {
-        nothing(Evidence::Doubtful)
+        nothing(OF_MEMORY, Evidence::Doubtful)
     } else if let Some(misfit) = misfit(&case) {
-        nothing(Evidence::Misfit(misfit))
+        nothing("a figure does not fit the others", Evidence::Misfit(misfit))
     } else if let Some(stage) = contradiction(&case) {
         let Stage { limit, basis, .. } = stage;
-        (Some(stage.resource), Evidence::Contradiction { limit, basis }, Confidence::Open, at)
+        let contradiction = Evidence::Contradiction { limit, basis };
+        ("the rate exceeds a limit by more than its slack", (Some(stage.resource), contradiction, Confidence::Open, at))
     } else {
-        match RANKING.iter().find_map(|(_, find)| find(&case)) {
-            Some(found) => explained(&case, found, depth),
-            None => nothing(Evidence::Missing(missing(&case))),
+        match found.next() {
+            Some((rule, found)) => (rule, explained(&case, found, depth)),
+            None => nothing("no evidence was found", Evidence::Missing(missing(&case))),
         }
     };
-    Some(Verdict { resource, evidence, confidence, row, stages: case.stages })
+    drop(found);
+    Some(Verdict { resource, evidence, confidence, rule, row, stages: case.stages })
 }
 
 /// A file in the server's memory says nothing of disks. It still crossed the wire and both processors.

@@ -169,6 +169,8 @@ pub struct Described {
     pub(crate) upgrades: Vec<Network>,
     /// Whether a bench measured all of it: each figure is of one moment, and disks of virtual machines vary.
     pub(crate) of_bench: bool,
+    /// Whether wires are as a machine negotiated them, and not as somebody names them.
+    pub(crate) of_machine: bool,
     pub(crate) clients: Vec<Client>,
     pub(crate) work: Vec<Work>,
     pub measured: Vec<Measured>,
@@ -430,8 +432,11 @@ fn first_lines(text: &str) -> String {
 impl Described {
     /// How what was measured lies on its disks.
     pub(crate) fn shape(&self, measured: &Measured) -> Shape {
-        let own = Shape { layout: self.layout, groups: self.groups, copies: self.copies };
-        measured.how.shape.unwrap_or(own)
+        measured.how.shape.unwrap_or(self.own_shape())
+    }
+
+    pub(crate) fn own_shape(&self) -> Shape {
+        Shape { layout: self.layout, groups: self.groups, copies: self.copies }
     }
 
     pub fn parse(text: &str) -> Result<Self, BadDescription> {

@@ -183,6 +183,7 @@ fn as_written(raw: Raw) -> Result<Described> {
         degraded: raw.degraded,
         slots: raw.slots,
         of_bench: false,
+        of_machine: false,
         links: raw.link.into_iter().map(link).collect::<Result<_>>()?,
         disks: raw.disk.into_iter().map(disk).collect::<Result<_>>()?,
         network: raw.network.map(network).transpose()?,

@@ -4,6 +4,7 @@ use super::*;
 use crate::bench::show::Style;
 use crate::boxes;
 
+mod assume;
 mod bench;
 mod frozen;
 mod machine;
