@@ -11,7 +11,7 @@ use super::reading::Reading;
 use crate::Machine;
 use crate::bench::BenchResult;
 use crate::disk::Level;
-use crate::reason::{Cost, End, FIXES_MAX, ResourceId, ResourceKind};
+use crate::reason::{Cost, End, FIXES_MAX, ResourceId, ResourceKind, order};
 
 /// What `larder doctor` answers about a machine.
 #[derive(Clone, Debug, Serialize)]
@@ -219,7 +219,7 @@ fn join(diagnosis: &mut Diagnosis, described: &Described, notices: &[Notice], re
         let more: Vec<Advice> = more.into_iter().filter(new).collect();
         diagnosis.advice.extend(more);
     }
-    diagnosis.advice.sort_by(|a, b| b.gain_percent.total_cmp(&a.gain_percent).then(a.cost.cmp(&b.cost)));
+    order(&mut diagnosis.advice, |a| a.rate_after / a.rate_before, |a| a.cost);
     diagnosis.advice.truncate(FIXES_MAX);
 }
 

@@ -309,18 +309,23 @@ pub(crate) fn fixes(rig: Rig, table: &Table, row: usize, verdict: &Verdict) -> V
     found
 }
 
-/// The greatest gain first; of two alike the cheaper one. A faster wire that gains no more than a slower one is left out.
-pub(crate) fn sort(fixes: &mut Vec<Fix>) {
-    fixes.sort_by(|a, b| b.gain().total_cmp(&a.gain()).then(a.remedy.cost().cmp(&b.remedy.cost())));
-    // A dearer fix moves behind each cheaper one of like gain.
-    for end in (1..fixes.len()).rev() {
+/// The greatest gain first; of two alike the cheaper one. No purchase stands before a cheaper change of like gain.
+pub(crate) fn order<T>(all: &mut [T], gain: impl Fn(&T) -> f64, cost: impl Fn(&T) -> Cost) {
+    all.sort_by(|a, b| gain(b).total_cmp(&gain(a)).then(cost(a).cmp(&cost(b))));
+    for end in (1..all.len()).rev() {
         for at in 0..end {
-            let dearer = fixes[at].remedy.cost() == Cost::Money && fixes[at + 1].remedy.cost() != Cost::Money;
-            if dearer && fixes[at].gain() < fixes[at + 1].gain() * LIKE_GAIN {
-                fixes.swap(at, at + 1);
+            let (this, next) = (&all[at], &all[at + 1]);
+            let dearer = cost(this) == Cost::Money && cost(next) != Cost::Money;
+            if dearer && gain(this) < gain(next) * LIKE_GAIN {
+                all.swap(at, at + 1);
             }
         }
     }
+}
+
+/// Ordered, and without a faster wire that gains no more than a slower one.
+pub(crate) fn sort(fixes: &mut Vec<Fix>) {
+    order(fixes, Fix::gain, |fix| fix.remedy.cost());
     let mut seen: Vec<(Remedy, usize, f64)> = Vec::new();
     fixes.retain(|fix| {
         let same =
