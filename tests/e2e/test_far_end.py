@@ -186,7 +186,7 @@ def test_each_end_contributes_its_own_samples(folder):
     assert "<dt>Far end</dt>" in page.read_text() and "Where the cores' time went, at the far end" in page.read_text().replace("&#39;", "'")
 
 
-LIMITS = [(1.0, 0.1, "the processor of 10.99.8.2: its core is busy"), (0.1, 1.0, f"the client's processor ({os.uname().nodename}): its core is busy")]
+LIMITS = [(1.0, 0.1, "the processor of 10.99.8.2: 1 of 1 cores full"), (0.1, 1.0, f"the client's processor ({os.uname().nodename}): 1 of 1 cores full")]
 
 
 def verdict(folder, found):

@@ -1,14 +1,18 @@
 """Data and attributes of files: times, mappings, locks, appends, holes, extended attributes."""
 
 import ctypes
+import errno
 import fcntl
 import hashlib
 import mmap
 import os
 import random
+import stat
 import struct
 import subprocess
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from users import ANN, BOB, outcome, run_as
@@ -422,6 +426,101 @@ def test_direct_io(here):
     assert back[:] == buffer[:]
     assert open("f", "rb").read() == buffer[:]
     os.close(fd)
+
+
+def test_direct_writes_meet_buffered_reads(here):
+    """What was written past the kernel's pages is read by those who use them, although they read all the while."""
+    block = 4096
+    direct = os.open("f", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    buffered = os.open("f", os.O_RDONLY)
+    buffer = mmap.mmap(-1, 16 * block)
+    os.pwrite(direct, buffer, 0)
+    done = threading.Event()
+
+    def read():
+        while not done.is_set():
+            os.pread(buffered, 16 * block, 0)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    [reader.start() for reader in readers]
+    try:
+        for count in range(1500):
+            at, word = count % 16 * block, count.to_bytes(8, "little")
+            buffer[at:at + 8] = word
+            page = memoryview(buffer)[at:at + block]
+            assert os.pwritev(direct, [page], at) == block
+            page.release()
+            assert os.pread(buffered, 8, at) == word, f"write {count}"
+    finally:
+        done.set()
+        [reader.join() for reader in readers]
+        os.close(direct)
+        os.close(buffered)
+
+
+class FileHandle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("handle", ctypes.c_char * 128)]
+
+
+def test_handles_outlive_the_kernels_memory(here):
+    """name_to_handle_at(2) and open_by_handle_at(2), with the inode dropped from the kernel's cache in between."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    os.makedirs("a/b")
+    Path("a/b/f").write_bytes(b"content")
+    root = os.open(here, os.O_RDONLY)
+    handles = {}
+    for name in ("a/b/f", "a/b"):
+        handle, mount = FileHandle(bytes=128), ctypes.c_int()
+        assert libc.name_to_handle_at(-100, name.encode(), ctypes.byref(handle), ctypes.byref(mount), 0) == 0, ctypes.get_errno()
+        handles[name] = handle
+    Path("/proc/sys/vm/drop_caches").write_text("2")
+    fd = libc.open_by_handle_at(root, ctypes.byref(handles["a/b/f"]), os.O_RDONLY)
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    assert os.read(fd, 100) == b"content"
+    os.close(fd)
+    fd = libc.open_by_handle_at(root, ctypes.byref(handles["a/b"]), os.O_RDONLY | os.O_DIRECTORY)
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    assert os.listdir(fd) == ["f"]
+    os.close(fd)
+    os.unlink("a/b/f")
+    Path("/proc/sys/vm/drop_caches").write_text("2")
+    fd = libc.open_by_handle_at(root, ctypes.byref(handles["a/b/f"]), os.O_RDONLY)
+    assert fd == -1 and ctypes.get_errno() == errno.ESTALE
+    os.close(root)
+
+
+@pytest.mark.parametrize("change", ["write", "append", "direct", "truncate", "allocate", "punch", "copy"])
+def test_bits_that_a_change_clears_are_not_seen_any_more(here, change):
+    """setuid and setgid, cleared when an ordinary user changes the file."""
+    Path("other").write_bytes(b"y" * 8192)
+    fd = os.open("f", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    os.write(fd, b"x" * 8192)
+    os.chmod("f", 0o6777)
+    os.chmod("other", 0o666)
+    os.chmod(".", 0o777)
+    os.close(fd)
+
+    def act():
+        flags = {"append": os.O_APPEND, "direct": os.O_DIRECT}.get(change, 0)
+        fd = os.open("f", os.O_RDWR | flags)
+        assert stat.S_IMODE(os.fstat(fd).st_mode) == 0o6777
+        match change:
+            case "write" | "append":
+                os.write(fd, b"z")
+            case "direct":
+                os.writev(fd, [mmap.mmap(-1, 4096)])
+            case "truncate":
+                os.ftruncate(fd, 10)
+            case "allocate":
+                fallocate(fd, 0, 0, 16384)
+            case "punch":
+                fallocate(fd, 3, 0, 4096)
+            case "copy":
+                os.copy_file_range(os.open("other", os.O_RDONLY), fd, 4096)
+        assert stat.S_IMODE(os.fstat(fd).st_mode) == 0o777, oct(os.fstat(fd).st_mode)
+        os.close(fd)
+
+    assert run_as(ANN, act) is None
 
 
 def test_statfs_tells_the_truth(here):

@@ -110,7 +110,9 @@ def own(daemon, tmp_path):
     larder.mnt = tmp_path / "mnt"
     yield larder
     larder.end()
-    subprocess.run(["umount", "-l", str(larder.mnt)], stderr=subprocess.DEVNULL)
+    for row in Path("/proc/mounts").read_text().splitlines():
+        if row.split()[1].startswith(f"{tmp_path}/"):
+            subprocess.run(["umount", "-l", row.split()[1]])
 
 
 def test_a_killed_server_does_not_hang_its_users(own):
@@ -176,6 +178,90 @@ def test_umount_by_command_keeps_everything(own):
     own.kill()
     own.start()
     assert (own.mnt / "f").read_bytes() == b"unsynced " * 1000
+
+
+def held_elsewhere(mnt):
+    """A process of another mount namespace, in which the mount is too."""
+    holder = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 600"], stdout=subprocess.PIPE)
+    holder.stdout.readline()
+    assert f" {mnt} " in Path(f"/proc/{holder.pid}/mountinfo").read_text()
+    return holder
+
+
+def test_a_mount_held_by_another_namespace(own):
+    """It is gone when this namespace's mount table says so: it can be made again, and stopping does not wait for the other."""
+    (own.mnt / "f").write_bytes(b"kept")
+    holders = [held_elsewhere(own.mnt)]
+    try:
+        subprocess.run(["umount", str(own.mnt)], check=True)
+        done = own.run("umount", own.mnt)
+        assert done.returncode != 0 and "not a mount" in done.stderr, done.stderr
+        own.run("mount", own.mnt, check=True)
+        assert (own.mnt / "f").read_bytes() == b"kept"
+        holders.append(held_elsewhere(own.mnt))
+        started = time.monotonic()
+        own.run("umount", own.mnt, check=True)
+        own.run("mount", own.mnt, check=True)
+        assert own.stop() == 0
+        assert time.monotonic() - started < 5, "each wait for the end of a mount that is held lasts 5 s"
+    finally:
+        for holder in holders:
+            holder.kill()
+            holder.wait()
+
+
+def test_a_stopping_daemon_leaves_the_mount_of_another(own, tmp_path):
+    from larderd import Larder
+
+    other = Larder([tmp_path / "other-disk"], tmp_path / "other", layout="stripe", extra=["--mount", str(own.mnt)]).start()
+    try:
+        (own.mnt / "of-the-other").write_bytes(b"kept")
+        assert own.stop() == 0
+        assert (own.mnt / "of-the-other").read_bytes() == b"kept"
+        assert other.stop() == 0, other.log()
+    finally:
+        other.end()
+
+
+def test_mount_options(own, tmp_path):
+    (own.mnt / "f").write_bytes(b"x")
+    os.utime(own.mnt / "f", (1, 1))
+    second = tmp_path / "second"
+    second.mkdir()
+    done = own.run("mount", "-o", "noatime,shiny", second)
+    assert done.returncode == 2 or done.returncode == 1
+    assert "'shiny' is not a mount option of larder: use ro, rw, noatime" in done.stderr
+    own.run("mount", "-o", "noatime,noexec,nosuid,nodev", second, check=True)
+    words = next(row.split()[3].split(",") for row in Path("/proc/mounts").read_text().splitlines() if f" {second} " in row)
+    assert {"noatime", "noexec", "nosuid", "nodev", "rw", "allow_other"} <= set(words), words
+    (second / "f").read_bytes()
+    assert os.stat(second / "f").st_atime == 1
+    own.run("umount", second, check=True)
+    own.run("mount", "-o", "ro", second, check=True)
+    assert error_of(lambda: (second / "g").write_bytes(b"x")) == errno.EROFS
+
+
+def test_a_mount_of_the_configuration_is_back_after_a_restart(own, tmp_path):
+    second = tmp_path / "second"
+    second.mkdir()
+    own.run("mount", "--at-start", "-o", "ro", second, check=True)
+    (own.mnt / "f").write_bytes(b"kept")
+    assert own.stop() == 0
+    own.start()
+    assert (second / "f").read_bytes() == b"kept"
+    assert error_of(lambda: (second / "g").write_bytes(b"x")) == errno.EROFS
+    own.kill()
+    own.start()
+    assert (second / "f").read_bytes() == b"kept"
+    own.run("umount", "--at-start", second, check=True)
+    assert own.stop() == 0
+    own.start()
+    assert not os.path.ismount(second) and os.path.ismount(own.mnt)
+    assert "[[mount]]" not in (own.data / "larder.toml").read_text()
+
+
+def test_options_of_the_first_start_are_in_the_configuration(own):
+    assert 'squash = "none"' in (own.data / "larder.toml").read_text()
 
 
 def test_a_mount_in_use_is_not_taken_away_unasked(own):

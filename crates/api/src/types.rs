@@ -531,9 +531,12 @@ pub struct MountRequest {
     pub dir: PathBuf,
     /// `volume` or `pool/volume`; the only one when absent.
     pub volume: Option<String>,
-    pub read_only: bool,
-    /// Only the user who runs the daemon may look in.
-    pub private: bool,
+    /// As `mount -o` has them: `ro`, `noatime`, ...
+    #[serde(default)]
+    pub options: Vec<String>,
+    /// Mounted at every start from now on: the configuration names it.
+    #[serde(default)]
+    pub at_start: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -541,11 +544,17 @@ pub struct MountStatus {
     pub dir: PathBuf,
     pub volume: String,
     pub read_only: bool,
+    /// The configuration names it.
+    #[serde(default)]
+    pub at_start: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnmountRequest {
     pub dir: PathBuf,
+    /// Not mounted at the next start either: the configuration names it no longer.
+    #[serde(default)]
+    pub at_start: bool,
 }
 
 /// Done; nothing more to say.

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use larder_api::Failure;
+use larder_measure::bench::show::Style;
 use serde::Serialize;
 
 /// How a command answers: for people or for scripts.
@@ -73,6 +74,23 @@ pub(crate) fn complain(failure: &Failure, json: bool) {
     if let Some(action) = &failure.action {
         eprintln!("action: {}", steady(action));
     }
+}
+
+/// How text is drawn: as wide as the terminal, 100 columns where there is none.
+pub(crate) fn style() -> Style {
+    let width = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    let width = width.filter(|columns| *columns > 0).unwrap_or(Style::default().width);
+    Style { width, colour: colour(), unicode: speaks_unicode() }
+}
+
+/// Unless the locale says otherwise: the first of these that is set counts (POSIX, XBD 8.2).
+fn speaks_unicode() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    locale.is_none_or(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
 }
 
 /// Colour only where a person looks and has not asked for none.

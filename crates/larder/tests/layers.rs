@@ -9,11 +9,23 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("larder-base", &[]),
     ("larder-pool", &["larder-base"]),
     ("larder-volume", &["larder-base"]),
-    ("larder-serve", &["larder-base", "larder-volume"]),
+    ("larder-files", &["larder-volume"]),
+    ("larder-serve", &["larder-base", "larder-volume", "larder-files"]),
     ("larder-measure", &["larder-base", "larder-pool", "larder-volume"]),
     ("larder-api", &["larder-base"]),
     ("larder-sim", &["larder-base", "larder-pool", "larder-volume"]),
-    ("larder", &["larder-base", "larder-pool", "larder-volume", "larder-serve", "larder-measure", "larder-api"]),
+    (
+        "larder",
+        &[
+            "larder-base",
+            "larder-pool",
+            "larder-volume",
+            "larder-files",
+            "larder-serve",
+            "larder-measure",
+            "larder-api",
+        ],
+    ),
 ];
 
 /// Only the metadata engine knows SlateDB, and only servers know their protocols' libraries.

@@ -18,9 +18,6 @@ pub mod disk;
 pub mod doctor;
 pub mod machine;
 pub mod power;
-// Nothing shows its verdicts yet: they are held against the frozen answers first.
-#[cfg(test)]
-#[allow(dead_code, unused_imports)]
 mod reason;
 
 pub use machine::Machine;

@@ -104,10 +104,14 @@ pub(crate) fn current(inode: &Inode) -> FsResult<Attr> {
     if core.gone { Err(FsError::Stale) } else { Ok(core.attr) }
 }
 
-impl State {
+impl Volume {
     /// relatime. The record follows within seconds; a reader never waits for it.
     pub(crate) fn touch_atime(&self, inode: &Arc<Inode>) {
-        let now = self.now();
+        if !self.access_times {
+            return;
+        }
+        let state = &*self.state;
+        let now = state.now();
         {
             let mut core = inode.core.lock();
             if core.gone || !wants_atime(&core.attr, now) {
@@ -116,6 +120,6 @@ impl State {
             core.attr.atime = now;
             core.attr_dirty = true;
         }
-        self.data.touch(inode);
+        state.data.touch(inode);
     }
 }

@@ -112,7 +112,7 @@ impl Volume {
         if with_attrs {
             state.fill_attrs(&mut entries).await?;
         }
-        state.touch_atime(&dir);
+        self.touch_atime(&dir);
         Ok(Listing { entries, eof, end: next_cookie, dir: current(&dir)? })
     }
 }

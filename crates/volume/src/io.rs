@@ -22,7 +22,7 @@ impl Volume {
                 _ => return Err(FsError::Invalid("not a symbolic link")),
             }
         };
-        self.state.touch_atime(&inode);
+        self.touch_atime(&inode);
         Ok(target)
     }
 
@@ -34,7 +34,7 @@ impl Volume {
         let left = size.saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(len).min(IO_BYTES_MAX);
         let chunks = if len == 0 { Vec::new() } else { state.data.read(&inode, offset, len).await? };
-        state.touch_atime(&inode);
+        self.touch_atime(&inode);
         let counts = state.data.counts();
         counts.reads.add(1);
         counts.read_bytes.add(len as u64);

@@ -174,7 +174,7 @@ impl Registry {
             })
             .await?;
         }
-        let volume = Volume { state, origin: 0, answers: crate::volume::Answers::Durable };
+        let volume = Volume { state, origin: 0, answers: crate::volume::Answers::Durable, access_times: true };
         open.insert(entry.info.id, volume.clone());
         Ok(volume)
     }

@@ -109,6 +109,7 @@ pub struct Volume {
     pub(crate) state: Arc<State>,
     pub(crate) origin: u32,
     pub(crate) answers: Answers,
+    pub(crate) access_times: bool,
 }
 
 /// When an operation that changes names or attributes returns. `commit`, `sync` and stable writes always wait.
@@ -123,12 +124,17 @@ pub enum Answers {
 impl Volume {
     /// The same volume with another origin tag in the events that its operations send.
     pub fn with_origin(&self, origin: u32) -> Volume {
-        Volume { state: Arc::clone(&self.state), origin, answers: self.answers }
+        Volume { origin, ..self.clone() }
     }
 
     /// The same volume with other answers.
     pub fn with_answers(&self, answers: Answers) -> Volume {
-        Volume { state: Arc::clone(&self.state), origin: self.origin, answers }
+        Volume { answers, ..self.clone() }
+    }
+
+    /// The same volume, whose reads move access times (as relatime has it, the default) or leave them.
+    pub fn with_access_times(&self, access_times: bool) -> Volume {
+        Volume { access_times, ..self.clone() }
     }
 
     /// The wait before an answer (M3).

@@ -4,8 +4,8 @@
 //! when that protocol's client has its answer: it may look by the mount at once.
 //!
 //! T1. Events are counted as they are sent, under one lock with the beginning of a witness: its count is exact.
-//! T2. Nobody waits longer than [`WAIT_MAX`] for a witness, and nobody at all for one that was waited for in vain until it has
-//!     seen what was waited for then: a mount that hangs is no brake on others.
+//! T2. Nobody waits for a witness longer than they said, and nobody at all for one that was waited for in vain until it has
+//!     seen what was waited for then: a mount that hangs is no brake on others. Nobody waits for their own.
 //! T3. Who waits holds no lock of the volume: the witness may need answers to go on.
 
 use std::sync::Arc;
@@ -18,10 +18,6 @@ use tokio::sync::{broadcast, watch};
 use crate::types::Event;
 use crate::volume::Volume;
 
-/// A mount that is alive needs microseconds, and on a busy machine as long as its thread waits for a core. One that has not
-/// answered after this time hangs.
-const WAIT_MAX: Duration = Duration::from_secs(5);
-
 /// Where events go, and who is waited for.
 pub(crate) struct Events {
     sender: broadcast::Sender<Event>,
@@ -32,6 +28,7 @@ pub(crate) struct Events {
 
 #[derive(Clone)]
 struct Watched {
+    origin: u32,
     seen: watch::Receiver<u64>,
     /// T2: what it was last waited for in vain.
     given_up: Arc<AtomicU64>,
@@ -69,29 +66,29 @@ impl Events {
         }
     }
 
-    fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
+    fn witness(&self, origin: u32) -> (broadcast::Receiver<Event>, Witness) {
         let sent = self.sent.lock();
         let (tell, seen) = watch::channel(*sent);
-        self.watched.lock().push(Watched { seen, given_up: Arc::default() });
+        self.watched.lock().push(Watched { origin, seen, given_up: Arc::default() });
         (self.sender.subscribe(), Witness { seen: *sent, tell })
     }
 
-    async fn told(&self) {
-        let watched = {
+    async fn told(&self, by: u32, patience: Duration) {
+        let others: Vec<Watched> = {
             let mut watched = self.watched.lock();
             watched.retain(|one| one.seen.has_changed().is_ok());
-            if watched.is_empty() {
-                return;
-            }
-            watched.clone()
+            watched.iter().filter(|one| one.origin != by).cloned().collect()
         };
+        if others.is_empty() {
+            return;
+        }
         let sent = *self.sent.lock();
-        for mut one in watched {
+        for mut one in others {
             if *one.seen.borrow() < one.given_up.load(Ordering::Relaxed) {
                 continue;
             }
             let seen = one.seen.wait_for(|seen| *seen >= sent);
-            if tokio::time::timeout(WAIT_MAX, seen).await.is_err() {
+            if tokio::time::timeout(patience, seen).await.is_err() {
                 one.given_up.fetch_max(sent, Ordering::Relaxed);
             }
         }
@@ -101,13 +98,13 @@ impl Events {
 impl Volume {
     /// For a cache that has to be right when a change by others is answered ([`Volume::told`]).
     pub fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
-        self.state.events.witness()
+        self.state.events.witness(self.origin)
     }
 
-    /// Waits, a few seconds at most, until the caches that witness changes know of all that were made before. For servers, between
-    /// a change and its answer.
-    pub async fn told(&self) {
-        self.state.events.told().await;
+    /// Waits, no longer than `patience`, until the caches of others that witness changes know of all that were made before. For
+    /// servers, between a change and its answer.
+    pub async fn told(&self, patience: Duration) {
+        self.state.events.told(self.origin, patience).await;
     }
 }
 
@@ -115,6 +112,8 @@ impl Volume {
 mod tests {
     use super::*;
     use crate::types::Ino;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
 
     fn event() -> Event {
         Event::Attr { origin: 0, ino: Ino::ROOT }
@@ -124,37 +123,39 @@ mod tests {
     async fn an_answer_waits_for_its_witnesses_and_not_for_ever() {
         let events = Arc::new(Events::new(16));
         events.send(event);
-        events.told().await;
-        let (mut heard, mut witness) = events.witness();
-        events.told().await;
+        events.told(2, PATIENCE).await;
+        let (mut heard, mut witness) = events.witness(1);
+        events.told(2, PATIENCE).await;
         events.send(event);
         let waits = tokio::spawn({
             let events = Arc::clone(&events);
-            async move { events.told().await }
+            async move { events.told(2, PATIENCE).await }
         });
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());
+        // Whoever keeps a cache does not wait for it.
+        events.told(1, PATIENCE).await;
         heard.recv().await.unwrap_or_else(|error| panic!("{error}"));
         witness.saw(1);
         assert!(waits.await.is_ok());
         // One that hangs is waited for once.
         events.send(event);
         let begun = tokio::time::Instant::now();
-        events.told().await;
+        events.told(2, PATIENCE).await;
         let waited = begun.elapsed();
-        assert!(waited >= WAIT_MAX);
+        assert!(waited >= PATIENCE);
         events.send(event);
-        events.told().await;
+        events.told(2, PATIENCE).await;
         assert_eq!(begun.elapsed(), waited);
         // It has caught up, and is waited for again; gone, it is not.
         witness.saw(2);
         events.send(event);
-        events.told().await;
-        assert!(begun.elapsed() >= waited + WAIT_MAX);
+        events.told(2, PATIENCE).await;
+        assert!(begun.elapsed() >= waited + PATIENCE);
         drop(witness);
         events.send(event);
         let begun = tokio::time::Instant::now();
-        events.told().await;
+        events.told(2, PATIENCE).await;
         assert!(begun.elapsed().is_zero());
     }
 }

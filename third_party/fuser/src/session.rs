@@ -221,6 +221,13 @@ impl<FS: Filesystem> Session<FS> {
         Ok(session)
     }
 
+    /// The caller unmounts by itself: the end of the session leaves the mount point as it is.
+    pub fn leave_mounted(&self) {
+        if let Some(mount) = self.mount.mount.lock().take() {
+            mount.leave();
+        }
+    }
+
     /// Run the session loop in a background thread. If the returned handle is dropped,
     /// the filesystem is unmounted and the given session ends.
     pub fn spawn(self) -> io::Result<BackgroundSession> {

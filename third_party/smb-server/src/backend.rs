@@ -339,6 +339,12 @@ pub trait ShareBackend: Send + Sync + 'static {
 /// it; see the crate docs.
 #[async_trait]
 pub trait Handle: Send + Sync {
+    /// Whether somebody outside the server has the file open too: clients
+    /// then get no leave to cache writes. Asked under a lock; must not wait.
+    fn is_open_elsewhere(&self) -> bool {
+        false
+    }
+
     /// Read up to `len` bytes at `offset`. May return fewer.
     async fn read(&self, offset: u64, len: u32) -> SmbResult<bytes::Bytes>;
 

@@ -366,7 +366,7 @@ pub use fs::LocalFsBackend;
 pub use path::SmbPath;
 pub use security::{Ace, Dacl, SecurityDescriptor, Sid};
 pub use proto::auth::ntlm::Identity;
-pub use server::{ConfigError, ConfigHandle, ShareMode, ShutdownHandle, SmbServer};
+pub use server::{ConfigError, ConfigHandle, OutsideAccess, ShareLeases, ShareMode, ShutdownHandle, SmbServer};
 
 pub use wildcard::Pattern;
 

@@ -430,6 +430,48 @@ pub enum ConfigError {
     InvalidShareRemark(String),
 }
 
+/// An access outside the server that leases stand against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutsideAccess {
+    /// Reading the data or its size.
+    Read,
+    /// Changing the data or its size.
+    Write,
+    /// Removing, replacing or renaming a name of the file.
+    Rename,
+}
+
+impl From<OutsideAccess> for crate::files::Trigger {
+    fn from(access: OutsideAccess) -> Self {
+        match access {
+            OutsideAccess::Read => Self::Open { overwrite: false },
+            OutsideAccess::Write => Self::Write,
+            OutsideAccess::Rename => Self::Handle,
+        }
+    }
+}
+
+/// The leases on one share.
+#[derive(Clone)]
+pub struct ShareLeases(Weak<ShareBindings>);
+
+impl ShareLeases {
+    /// Whether a client caches of the file with the backend's id
+    /// `file_index` what it must give up before `access`.
+    pub fn hold(&self, file_index: u64, access: OutsideAccess) -> bool {
+        let share = self.0.upgrade();
+        share.is_some_and(|share| share.files.holds_against(file_index, access.into()))
+    }
+
+    /// Breaks those leases and waits until the clients have given up what
+    /// `access` needs gone, or have lost it for want of an answer.
+    pub async fn recall(&self, file_index: u64, access: OutsideAccess) {
+        if let Some(share) = self.0.upgrade() {
+            share.files.break_against(file_index, access.into()).await;
+        }
+    }
+}
+
 #[derive(Clone)]
 pub struct ConfigHandle {
     state: Arc<ServerState>,
@@ -603,6 +645,13 @@ impl ConfigHandle {
         if let Some(share) = self.state.find_share(share).await {
             share.files.break_for_outside_change(file_index);
         }
+    }
+
+    /// The leases on `share`, for a backend whose files are used outside the
+    /// server as well.
+    pub async fn share_leases(&self, share: &str) -> Option<ShareLeases> {
+        let share = self.state.find_share(share).await?;
+        Some(ShareLeases(Arc::downgrade(&share)))
     }
 
     /// Set how many files and named pipes one connection may hold open at

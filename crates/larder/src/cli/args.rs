@@ -59,10 +59,7 @@ pub(crate) enum Command {
     Mount(MountArgs),
     /// Take a mount away
     #[command(visible_alias = "unmount")]
-    Umount {
-        /// Where it is mounted
-        dir: PathBuf,
-    },
+    Umount(UmountArgs),
     /// People who may log in
     #[command(subcommand)]
     User(UserCommand),
@@ -435,6 +432,21 @@ pub(crate) struct MountArgs {
     /// Only the user who runs the daemon may look in
     #[arg(long)]
     pub(crate) private: bool,
+    /// As mount(8) has them: ro, noatime, nosuid, nodev, noexec, sync, allow_other and their opposites
+    #[arg(short = 'o', long, value_name = "OPTION", value_delimiter = ',')]
+    pub(crate) options: Vec<String>,
+    /// Now and at every start of larder
+    #[arg(long)]
+    pub(crate) at_start: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UmountArgs {
+    /// Where it is mounted
+    pub(crate) dir: PathBuf,
+    /// Nor mount it at the next start of larder
+    #[arg(long)]
+    pub(crate) at_start: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -74,7 +74,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Debug(command) => return debug::run(&global, command).await,
         Command::Recover(args) => return recover::run(&global, args).await,
         Command::Mount(args) => mount::mount(&global, args).await?,
-        Command::Umount { dir } => mount::umount(&global, &dir).await?,
+        Command::Umount(args) => mount::umount(&global, &args).await?,
         Command::User(command) => user::run(&global, command).await?,
         Command::Metrics => metrics::run(&global).await?,
         Command::Config(command) => config::check(&global, command).await?,

@@ -158,7 +158,7 @@ pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Optio
         smb: smb.map(|a| larder_api::SmbEndpoint { host: machine::host_local(a), port: a.port(), share }),
         user,
         password,
-        mount: daemon.mounts().into_iter().next().map(|m| m.dir),
+        mount: daemon.mounts().await.into_iter().next().map(|m| m.dir),
         data: daemon.folder().path().to_owned(),
     }
 }

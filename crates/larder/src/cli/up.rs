@@ -99,6 +99,9 @@ async fn serve(
         config.pools[0].name = opened.name.clone();
         daemon.adopt(opened);
         complete(&mut config, daemon, &name).await?;
+        if let Some(squash) = args.squash {
+            config.shares.iter_mut().for_each(|share| share.squash = squash);
+        }
         // The password before the file (U2): a user in the file can log in.
         let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
         let text = edit::fresh(&config, daemon.folder().path());
@@ -205,6 +208,7 @@ fn fresh(args: &UpArgs, data: &Path, disks: Vec<PathBuf>) -> Config {
         volumes: Vec::new(),
         shares: Vec::new(),
         users: Vec::new(),
+        mounts: Vec::new(),
         next_uid: 0,
         power: Default::default(),
     }
@@ -368,7 +372,7 @@ async fn greet(
 ) -> Result<(), Failure> {
     if let Some(dir) = &args.mount {
         let request =
-            MountRequest { dir: dir.clone(), volume: mount_volume(daemon).await, read_only: false, private: false };
+            MountRequest { dir: dir.clone(), volume: mount_volume(daemon).await, options: Vec::new(), at_start: false };
         daemon.mount(request).await?;
     }
     // Served, or why not: a share that cannot be served at all is a failed start of `up`.

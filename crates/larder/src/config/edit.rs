@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use larder_api::{Failure, VolumeChange};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
-use super::{Config, Listen, Network, PoolConfig, Schedule, ShareConfig, UserConfig, VolumeName, Writers};
+use super::{Config, Listen, MountConfig, Network, PoolConfig, Schedule, ShareConfig, UserConfig, VolumeName, Writers};
 
 /// The file's text, being edited.
 pub(crate) struct Editor {
@@ -60,6 +60,7 @@ impl Editor {
         self.tables("pool").retain(|t| text(t, "name") != Some(name));
         self.tables("volume").retain(|t| !within(t, "name"));
         self.tables("share").retain(|t| !within(t, "volume"));
+        self.tables("mount").retain(|t| !within(t, "volume"));
     }
 
     pub(crate) fn add_share(&mut self, share: &ShareConfig) {
@@ -72,6 +73,7 @@ impl Editor {
         let name = name.to_string();
         self.tables("volume").retain(|t| text(t, "name") != Some(&name));
         self.tables("share").retain(|t| text(t, "volume") != Some(&name));
+        self.tables("mount").retain(|t| text(t, "volume") != Some(&name));
     }
 
     /// Properties that the file sets for this volume follow the change; others are the volume's own affair.
@@ -87,6 +89,27 @@ impl Editor {
         set("compression", change.compression.clone());
         set("quota", change.quota_bytes.map(|bytes| if bytes == 0 { "none".to_owned() } else { exact_size(bytes) }));
         set("sync", change.sync.clone());
+    }
+
+    /// Names a mount, in place of one on the same folder.
+    pub(crate) fn set_mount(&mut self, mount: &MountConfig) {
+        self.remove_mount(&mount.dir);
+        let mut table = Table::new();
+        table.insert("dir", value(mount.dir.to_string_lossy().into_owned()));
+        table.insert("volume", value(mount.volume.to_string()));
+        if !mount.options.is_empty() {
+            table.insert("options", value(mount.options.iter().collect::<Array>()));
+        }
+        self.tables("mount").push(table);
+    }
+
+    /// Returns whether there was one.
+    pub(crate) fn remove_mount(&mut self, dir: &Path) -> bool {
+        let folder = self.file.parent().unwrap_or(Path::new("")).to_owned();
+        let tables = self.tables("mount");
+        let before = tables.len();
+        tables.retain(|t| text(t, "dir").is_none_or(|named| folder.join(named) != dir));
+        tables.len() < before
     }
 
     pub(crate) fn add_user(&mut self, user: &UserConfig) {

@@ -21,6 +21,7 @@ use toml::Spanned;
 use crate::machine;
 
 pub(crate) mod edit;
+mod mount;
 pub(crate) mod power;
 mod raw;
 mod schedule;
@@ -29,6 +30,7 @@ mod share;
 mod tests;
 pub(crate) mod user;
 
+pub(crate) use mount::{MountConfig, mount_options};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use schedule::Schedule;
 pub(crate) use share::{ShareConfig, Squash, Writers, check_folder};
@@ -68,6 +70,7 @@ pub(crate) struct Config {
     pub(crate) volumes: Vec<VolumeConfig>,
     pub(crate) shares: Vec<ShareConfig>,
     pub(crate) users: Vec<UserConfig>,
+    pub(crate) mounts: Vec<MountConfig>,
     /// New users get no number below: those were given to users who are gone.
     pub(crate) next_uid: u32,
     pub(crate) power: power::PowerConfig,
@@ -346,6 +349,7 @@ impl Validator<'_> {
             volumes: Vec::new(),
             shares: Vec::new(),
             users: Vec::new(),
+            mounts: Vec::new(),
             next_uid: raw.next_uid.unwrap_or(0),
             power: self.power(raw.power)?,
         };
@@ -360,6 +364,10 @@ impl Validator<'_> {
         for share in raw.share {
             config.shares.push(self.share(share.into_inner(), &config)?);
         }
+        for mount in raw.mount {
+            config.mounts.push(self.mount(mount.into_inner(), &config, folder)?);
+        }
+        self.no_name_twice("mount", config.mounts.iter().map(|m| m.dir.display().to_string()))?;
         self.no_name_twice("pool", config.pools.iter().map(|p| p.name.clone()))?;
         self.no_name_twice("volume", config.volumes.iter().map(|v| v.name.to_string()))?;
         self.no_name_twice("share", config.shares.iter().map(|s| s.name.to_lowercase()))?;
@@ -386,6 +394,16 @@ impl Validator<'_> {
             sync: self.optional(raw.sync, parse_sync)?,
         };
         Ok(VolumeConfig { name, change })
+    }
+
+    fn mount(&self, raw: raw::RawMount, config: &Config, folder: &Path) -> Checked<MountConfig> {
+        let volume = self.volume_name(&raw.volume, config)?;
+        let mut options = Vec::new();
+        for word in raw.options {
+            options.push(word.get_ref().clone());
+            self.at(&word, mount_options(&options))?;
+        }
+        Ok(MountConfig { dir: folder.join(raw.dir), volume, options })
     }
 
     fn user(&self, raw: RawUser) -> Checked<UserConfig> {

@@ -23,6 +23,8 @@ pub(super) struct RawConfig {
     #[serde(default)]
     pub(super) user: Vec<Spanned<RawUser>>,
     #[serde(default)]
+    pub(super) mount: Vec<Spanned<RawMount>>,
+    #[serde(default)]
     pub(super) power: super::power::RawPower,
 }
 
@@ -63,6 +65,15 @@ pub(super) struct RawVolume {
     pub(super) compression: Option<Spanned<String>>,
     pub(super) quota: Option<Spanned<String>>,
     pub(super) sync: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawMount {
+    pub(super) dir: String,
+    pub(super) volume: Spanned<String>,
+    #[serde(default)]
+    pub(super) options: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]

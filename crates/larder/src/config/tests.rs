@@ -92,6 +92,11 @@ fn complaints_name_the_place() {
     check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nusers = 5"), ":7:9: ");
     check(&with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\nnetworks = [\"10.0.0.0/33\"]"), "is no network");
     check(
+        &with("[[mount]]\ndir = \"/m\"\nvolume = \"t/v\"\noptions = [\"ro\", \"shiny\"]"),
+        ":7:18: 'shiny' is not a mount option",
+    );
+    check(&with("[[mount]]\ndir = \"/m\"\nvolume = \"u/v\""), ":6:10: no pool 'u'");
+    check(
         &with("[[share]]\nname = \"a\"\nvolume = \"t/v\"\n[[share]]\nname = \"A\"\nvolume = \"t/w\""),
         "two [[share]] are named 'a'",
     );
@@ -144,8 +149,13 @@ fn a_fresh_file_reads_back_and_edits_keep_comments() {
 
     let mut editor = edit::Editor::open(&file).unwrap();
     editor.add_user(&UserConfig { name: "bob".into(), uid: 1001, gid: 100, groups: vec![5] });
+    let volume = VolumeName::parse("tank/files").unwrap();
+    let mount = MountConfig { dir: "/srv/files".into(), volume, options: vec!["ro".into(), "noatime".into()] };
+    editor.set_mount(&MountConfig { options: Vec::new(), ..mount.clone() });
+    editor.set_mount(&mount);
     let after = editor.save().unwrap();
     assert_eq!(after.users.len(), 2);
+    assert_eq!(after.mounts, [mount]);
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("# What larder serves."), "{text}");
 
@@ -153,7 +163,7 @@ fn a_fresh_file_reads_back_and_edits_keep_comments() {
     editor.remove_user("ann");
     editor.remove_pool("tank");
     let after = editor.save().unwrap();
-    assert!(after.pools.is_empty() && after.shares.is_empty() && after.volumes.is_empty());
+    assert!(after.pools.is_empty() && after.shares.is_empty() && after.volumes.is_empty() && after.mounts.is_empty());
     assert_eq!(after.users[0].name, "bob");
 
     // An edit that makes the file invalid leaves it as it was.

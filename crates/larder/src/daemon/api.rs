@@ -232,7 +232,7 @@ async fn user_passwd(
 }
 
 async fn mounts(State(daemon): Shared) -> Answer<Vec<larder_api::MountStatus>> {
-    ok(daemon.mounts())
+    ok(daemon.mounts().await)
 }
 
 async fn mount(State(daemon): Shared, Json(request): Json<MountRequest>) -> Answer<larder_api::MountStatus> {
@@ -240,7 +240,7 @@ async fn mount(State(daemon): Shared, Json(request): Json<MountRequest>) -> Answ
 }
 
 async fn unmount(State(daemon): Shared, Json(request): Json<UnmountRequest>) -> Answer<Done> {
-    done(finish(async move { daemon.unmount(&request.dir).await }).await)
+    done(finish(async move { daemon.unmount(&request).await }).await)
 }
 
 /// Runs a change to its end also when the client goes away in the middle of it.

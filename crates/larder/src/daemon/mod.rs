@@ -6,12 +6,12 @@
 //! D3. Stopping: servers, mounts, volumes, pools. Nothing is closed under somebody who still uses it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use larder_api::{
     DaemonInfo, Failure, FailureKind, MountRequest, MountStatus, PoolChangePlan, PoolChangeRequest, PoolImport,
-    PoolListed, PoolStatus, ShareStatus, TakeAway, VolumeChange, VolumeCreate, VolumeStatus,
+    PoolListed, PoolStatus, ShareStatus, TakeAway, UnmountRequest, VolumeChange, VolumeCreate, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 use larder_pool::{OpenOptions, Pool};
@@ -19,7 +19,9 @@ use larder_serve::fuse::MountOptions;
 use tokio::sync::Mutex;
 
 use crate::config::edit::Editor;
-use crate::config::{Config, PoolConfig, Schedule, VolumeName, check_name, check_share_name};
+use crate::config::{
+    Config, MountConfig, PoolConfig, Schedule, VolumeName, check_name, check_share_name, mount_options,
+};
 use crate::folder::DataFolder;
 use crate::machine;
 
@@ -145,6 +147,7 @@ impl Daemon {
     pub(crate) async fn apply_config(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         self.apply(&mut state).await;
+        self.mount_those_of_file(&[], &state.config.mounts).await;
         Ok(())
     }
 
@@ -440,11 +443,41 @@ impl Daemon {
             None => self.only_volume().await?,
         };
         let name = VolumeName { pool: pool.name.clone(), volume };
-        let volume = self.storage.volume(&name).await?;
-        let usual = MountOptions::default();
-        let allow_other = usual.allow_other && !request.private;
-        let options = MountOptions { read_only: request.read_only, allow_other, source: name.to_string(), ..usual };
-        self.mounts.add(name, volume, &request.dir, options).await
+        let mut wanted = MountConfig { dir: request.dir, volume: name, options: request.options };
+        let mut status = self.mount_one(&wanted).await?;
+        if request.at_start {
+            wanted.dir.clone_from(&status.dir);
+            let mut state = self.state.lock().await;
+            let set = |editor: &mut Editor| {
+                editor.set_mount(&wanted);
+                Ok(())
+            };
+            if let Err(failure) = self.edit(&mut state, set).await {
+                let _ = self.mounts.remove(&status.dir).await;
+                return Err(failure);
+            }
+            status.at_start = true;
+        }
+        Ok(status)
+    }
+
+    async fn mount_one(&self, wanted: &MountConfig) -> Result<MountStatus, Failure> {
+        let options = mount_options(&wanted.options).map_err(Failure::invalid)?;
+        let files = self.storage.files(&wanted.volume).await?;
+        let options = MountOptions { source: wanted.volume.to_string(), ..options };
+        self.mounts.add(wanted.volume.clone(), files, &wanted.dir, options).await
+    }
+
+    /// Makes the mounts that the file names now and did not before; one that fails is only told, as with shares.
+    async fn mount_those_of_file(&self, before: &[MountConfig], now: &[MountConfig]) -> Vec<String> {
+        let mut faults = Vec::new();
+        for mount in now.iter().filter(|mount| !before.contains(mount)) {
+            if let Err(failure) = self.mount_one(mount).await {
+                tracing::error!("{} is not mounted: {}", mount.dir.display(), failure.message);
+                faults.push(format!("{} is not mounted: {}", mount.dir.display(), failure.message));
+            }
+        }
+        faults
     }
 
     async fn only_volume(&self) -> Result<(std::sync::Arc<OpenPool>, String), Failure> {
@@ -460,12 +493,26 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn mounts(&self) -> Vec<MountStatus> {
-        self.mounts.list()
+    pub(crate) async fn mounts(&self) -> Vec<MountStatus> {
+        let named = self.state.lock().await.config.mounts.clone();
+        let mut list = self.mounts.list();
+        list.iter_mut().for_each(|status| status.at_start = named.iter().any(|mount| mount.dir == status.dir));
+        list
     }
 
-    pub(crate) async fn unmount(&self, dir: &Path) -> Result<(), Failure> {
-        self.mounts.remove(dir).await
+    pub(crate) async fn unmount(&self, request: &UnmountRequest) -> Result<(), Failure> {
+        if !request.at_start {
+            return self.mounts.remove(&request.dir).await;
+        }
+        let mut state = self.state.lock().await;
+        if self.mounts.is_mounted(&request.dir) {
+            self.mounts.remove(&request.dir).await?;
+        }
+        let set = |editor: &mut Editor| match editor.remove_mount(&request.dir) {
+            true => Ok(()),
+            false => Err(Failure::not_found(format!("{} is no mount of the configuration", request.dir.display()))),
+        };
+        self.edit(&mut state, set).await
     }
 
     /// Everything durable and closed, in order (D3).

@@ -1,13 +1,12 @@
 //! Local mounts of the daemon's volumes.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use larder_api::{Failure, FailureKind, MountStatus};
 use larder_base::shell;
+use larder_files::Files;
 use larder_serve::fuse::{FuseMount, MountOptions, clear_remains};
-use larder_volume::Volume;
 use parking_lot::Mutex;
 
 use super::{translate, users};
@@ -22,23 +21,34 @@ const NAMED_MAX: usize = 5;
 /// Cheap to clone: all clones are one.
 #[derive(Clone, Default)]
 pub(crate) struct Mounts {
-    mounts: Arc<Mutex<BTreeMap<PathBuf, Mounted>>>,
+    mounts: Arc<Mutex<Vec<Mounted>>>,
 }
 
 struct Mounted {
     name: VolumeName,
-    volume: Volume,
+    files: Files,
     read_only: bool,
     fuse: Arc<FuseMount>,
-    /// Forgets the mount when somebody took it away with `umount`; holds `fuse` meanwhile.
+    /// Forgets the mount when its connection has ended; holds `fuse` meanwhile.
     watcher: tokio::task::JoinHandle<()>,
+}
+
+impl Mounted {
+    fn is_at(&self, dir: &Path) -> bool {
+        self.fuse.dir() == dir && self.fuse.is_mounted()
+    }
+
+    fn status(&self) -> MountStatus {
+        let dir = self.fuse.dir().to_owned();
+        MountStatus { dir, volume: self.name.to_string(), read_only: self.read_only, at_start: false }
+    }
 }
 
 impl Mounts {
     pub(crate) async fn add(
         &self,
         name: VolumeName,
-        volume: Volume,
+        files: Files,
         dir: &Path,
         options: MountOptions,
     ) -> Result<MountStatus, Failure> {
@@ -48,7 +58,7 @@ impl Mounts {
         })?;
         self.check_room(&dir)?;
         let read_only = options.read_only;
-        let (runtime, target, served) = (tokio::runtime::Handle::current(), dir.clone(), volume.clone());
+        let (runtime, target, served) = (tokio::runtime::Handle::current(), dir.clone(), files.clone());
         let mounted = tokio::task::spawn_blocking(move || FuseMount::mount(served, &target, options, runtime)).await;
         let fuse = mounted
             .map_err(|e| Failure::internal(format!("mounting on {show} crashed: {e}")))?
@@ -56,16 +66,16 @@ impl Mounts {
         let fuse = Arc::new(fuse);
         // Under the lock, so that a mount that ends at once is forgotten after it was entered.
         let mut mounts = self.mounts.lock();
-        let watcher = self.watch(dir.clone(), fuse.clone());
-        let mounted = Mounted { name, volume, read_only, fuse, watcher };
-        let status = status(&dir, &mounted);
-        mounts.insert(dir, mounted);
+        let watcher = self.watch(fuse.clone());
+        let mounted = Mounted { name, files, read_only, fuse, watcher };
+        let status = mounted.status();
+        mounts.push(mounted);
         Ok(status)
     }
 
     fn check_room(&self, dir: &Path) -> Result<(), Failure> {
         let mounts = self.mounts.lock();
-        if mounts.contains_key(dir) {
+        if mounts.iter().any(|mounted| mounted.is_at(dir)) {
             let show = dir.display();
             let failure = Failure::new(FailureKind::Exists, format!("{show} is a mount of larder already"));
             return Err(failure.action(format!("take it away first: larder umount {show}")));
@@ -76,47 +86,62 @@ impl Mounts {
         Ok(())
     }
 
-    fn watch(&self, dir: PathBuf, fuse: Arc<FuseMount>) -> tokio::task::JoinHandle<()> {
-        let mounts = self.mounts.clone();
+    fn watch(&self, fuse: Arc<FuseMount>) -> tokio::task::JoinHandle<()> {
+        let mounts = self.clone();
         tokio::spawn(async move {
             fuse.ended().await;
-            let mut all = mounts.lock();
-            let gone = match all.get(&dir).is_some_and(|m| Arc::ptr_eq(&m.fuse, &fuse)) {
-                true => all.remove(&dir),
-                false => None,
-            };
-            drop(all);
+            let gone = mounts.forget(&fuse);
             // Dropping may block, so never on a thread of the runtime.
             tokio::task::spawn_blocking(move || drop((gone, fuse)));
         })
     }
 
+    fn forget(&self, fuse: &Arc<FuseMount>) -> Option<Mounted> {
+        let mut mounts = self.mounts.lock();
+        let at = mounts.iter().position(|mounted| Arc::ptr_eq(&mounted.fuse, fuse))?;
+        Some(mounts.remove(at))
+    }
+
+    /// Those of the mount table. One that somebody took away may live on where a program or another mount namespace holds it.
     pub(crate) fn list(&self) -> Vec<MountStatus> {
-        self.mounts.lock().iter().map(|(dir, mounted)| status(dir, mounted)).collect()
+        let mut list: Vec<_> =
+            self.mounts.lock().iter().filter(|mounted| mounted.fuse.is_mounted()).map(Mounted::status).collect();
+        list.sort_by(|a, b| a.dir.cmp(&b.dir));
+        list
+    }
+
+    pub(crate) fn is_mounted(&self, dir: &Path) -> bool {
+        self.mounts.lock().iter().any(|mounted| mounted.is_at(dir))
     }
 
     /// Takes the mount on `dir` away, unless a file is open there. As with any filesystem, what was written is
     /// durable afterwards.
     pub(crate) async fn remove(&self, dir: &Path) -> Result<(), Failure> {
-        let found = self.mounts.lock().get(dir).map(|mounted| (mounted.fuse.clone(), mounted.volume.clone()));
-        let Some((fuse, volume)) = found else {
+        let found = {
+            let mounts = self.mounts.lock();
+            let mounted = mounts.iter().find(|mounted| mounted.is_at(dir));
+            mounted.map(|mounted| (mounted.fuse.clone(), mounted.files.clone()))
+        };
+        let Some((fuse, files)) = found else {
             return Err(Failure::not_found(format!("{} is not a mount of this larder", dir.display()))
                 .action("see those there are with: findmnt -t fuse,fuse.larder"));
         };
-        self.take_away(dir, fuse).await?;
+        self.take_away(fuse).await?;
         let unsafe_yet = format!("{} is unmounted, but what was written is not durable yet", dir.display());
-        volume.sync().await.map_err(|e| translate::volume_failure(unsafe_yet, &e))
+        files.sync().await.map_err(|e| translate::volume_failure(unsafe_yet, &e))
     }
 
-    async fn take_away(&self, dir: &Path, fuse: Arc<FuseMount>) -> Result<(), Failure> {
-        let done = tokio::task::spawn_blocking(move || fuse.unmount()).await;
+    async fn take_away(&self, fuse: Arc<FuseMount>) -> Result<(), Failure> {
+        let dir = fuse.dir().to_owned();
+        let mount = fuse.clone();
+        let done = tokio::task::spawn_blocking(move || mount.unmount()).await;
         match done {
             Ok(Ok(())) => {
-                drop(self.mounts.lock().remove(dir));
+                drop(self.forget(&fuse));
                 Ok(())
             }
             Ok(Err(e)) => {
-                let of_task = dir.to_owned();
+                let of_task = dir.clone();
                 let looked = tokio::task::spawn_blocking(move || in_use(&of_task)).await;
                 Err(looked.ok().flatten().unwrap_or_else(|| {
                     Failure::io(format_args!("cannot unmount {}", dir.display()), &e)
@@ -127,41 +152,38 @@ impl Mounts {
         }
     }
 
+    fn found(&self, matches: impl Fn(&VolumeName) -> bool) -> Vec<Arc<FuseMount>> {
+        let mounts = self.mounts.lock();
+        mounts.iter().filter(|mounted| matches(&mounted.name)).map(|mounted| mounted.fuse.clone()).collect()
+    }
+
     /// Takes those of one pool away; while a program uses one of them nothing changes.
     pub(crate) async fn remove_unused_of(&self, matches: impl Fn(&VolumeName) -> bool) -> Result<(), Failure> {
-        let found: Vec<_> = {
-            let mounts = self.mounts.lock();
-            let found = mounts.iter().filter(|(_, mounted)| matches(&mounted.name));
-            found.map(|(dir, mounted)| (dir.clone(), mounted.fuse.clone())).collect()
-        };
-        let dirs: Vec<PathBuf> = found.iter().map(|(dir, _)| dir.clone()).collect();
+        let found = self.found(matches);
+        let dirs: Vec<PathBuf> =
+            found.iter().filter(|fuse| fuse.is_mounted()).map(|fuse| fuse.dir().to_owned()).collect();
         let looked = tokio::task::spawn_blocking(move || dirs.iter().find_map(|dir| in_use(dir))).await;
         if let Ok(Some(failure)) = looked {
             return Err(failure);
         }
-        for (dir, fuse) in found {
-            self.take_away(&dir, fuse).await?;
+        for fuse in found {
+            self.take_away(fuse).await?;
         }
         Ok(())
     }
 
     /// Takes those of one volume or pool away, with files open or not: their holders get errors.
     pub(crate) async fn remove_of(&self, matches: impl Fn(&VolumeName) -> bool) {
-        let found: Vec<_> = self
-            .mounts
-            .lock()
-            .iter()
-            .filter(|(_, m)| matches(&m.name))
-            .map(|(d, m)| (d.clone(), m.fuse.clone()))
-            .collect();
-        for (dir, fuse) in found {
-            if let Err(failure) = self.take_away(&dir, fuse).await {
+        for fuse in self.found(matches) {
+            if let Err(failure) = self.take_away(fuse.clone()).await {
                 tracing::warn!("{}: detached while in use", failure.message);
-                let Some(mounted) = self.mounts.lock().remove(&dir) else { continue };
-                mounted.watcher.abort();
-                let _ = mounted.watcher.await;
-                // The last owner detaches the mount as it goes.
-                let _ = tokio::task::spawn_blocking(move || drop(mounted.fuse)).await;
+                let mounted = self.forget(&fuse);
+                if let Some(mounted) = mounted {
+                    mounted.watcher.abort();
+                    let _ = mounted.watcher.await;
+                }
+                // The last owner detaches the mount as it goes, which may block.
+                let _ = tokio::task::spawn_blocking(move || drop(fuse)).await;
             }
         }
     }
@@ -176,10 +198,6 @@ fn in_use(dir: &Path) -> Option<Failure> {
     let show = dir.display();
     let failure = Failure::new(FailureKind::Busy, format!("{show} is in use by {}{more}", named.join(", ")));
     Some(failure.action("end what uses it, then try again"))
-}
-
-fn status(dir: &Path, mounted: &Mounted) -> MountStatus {
-    MountStatus { dir: dir.to_owned(), volume: mounted.name.to_string(), read_only: mounted.read_only }
 }
 
 /// What the kernel says of a mount whose server is gone.

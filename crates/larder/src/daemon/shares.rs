@@ -1,6 +1,7 @@
 //! From the configuration's shares and users to what the servers are told.
 
 use larder_api::{Failure, ShareStatus, VolumeStatus};
+use larder_files::Files;
 use larder_serve::nfs::{self, Export, Rule};
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
 use larder_volume::{FsError, Ino};
@@ -28,13 +29,13 @@ pub(super) async fn apply(
     for share in &config.shares {
         let mut status = status(share);
         match found(share, storage).await {
-            Ok((volume, root)) => {
+            Ok((files, root)) => {
                 if let Some(networks) = share.nfs_networks() {
                     let key = (root != Ino::ROOT).then(|| secrets.derive(HANDLES));
-                    exports.push(export(share, networks, volume.with_origin(ORIGIN_NFS), root, key));
+                    exports.push(export(share, networks, files.for_door(ORIGIN_NFS), root, key));
                 }
                 if share.smb {
-                    shares.push(smb_share(share, config, volume, root));
+                    shares.push(smb_share(share, config, files, root));
                 }
             }
             Err(failure) => (status.fault, status.action) = (Some(failure.message), failure.action),
@@ -51,10 +52,10 @@ pub(super) async fn apply(
 }
 
 /// The volume of a share and the folder in it.
-async fn found(share: &ShareConfig, storage: &Storage) -> Result<(larder_volume::Volume, Ino), Failure> {
-    let volume = storage.volume(&share.volume).await?;
-    match super::sharing::root_of(&volume, &share.folder).await {
-        Ok(root) => Ok((volume, root.id.ino)),
+async fn found(share: &ShareConfig, storage: &Storage) -> Result<(Files, Ino), Failure> {
+    let files = storage.files(&share.volume).await?;
+    match super::sharing::root_of(files.volume(), &share.folder).await {
+        Ok(root) => Ok((files, root.id.ino)),
         Err(FsError::NotFound | FsError::NotDirectory) => {
             Err(Failure::not_found(format!("there is no folder '{}' in {}", share.folder, share.volume)))
         }
@@ -139,13 +140,7 @@ pub(crate) fn export_path(share: &str) -> String {
     format!("/{share}")
 }
 
-fn export(
-    share: &ShareConfig,
-    networks: Vec<Network>,
-    volume: larder_volume::Volume,
-    root: Ino,
-    key: Option<[u8; 32]>,
-) -> Export {
+fn export(share: &ShareConfig, networks: Vec<Network>, files: Files, root: Ino, key: Option<[u8; 32]>) -> Export {
     let squash = match share.squash {
         _ if share.common => nfs::Squash::All { uid: share.anon_uid, gid: share.anon_gid },
         Squash::Root => nfs::Squash::Root,
@@ -154,7 +149,7 @@ fn export(
     };
     let rule =
         Rule { networks, read_only: share.read_only, squash, anon_uid: share.anon_uid, anon_gid: share.anon_gid };
-    Export { path: export_path(&share.name), volume, rules: vec![rule], fsid: fsid(&share.name), root, key }
+    Export { path: export_path(&share.name), files, rules: vec![rule], fsid: fsid(&share.name), root, key }
 }
 
 /// The same after every restart: it is part of the handles that clients keep. FNV-1a of the share's name.
@@ -174,10 +169,10 @@ fn smb_users(share: &ShareConfig, config: &Config) -> Vec<(String, Access)> {
     writers.iter().map(|name| ((*name).clone(), full)).chain(readers).collect()
 }
 
-fn smb_share(share: &ShareConfig, config: &Config, volume: larder_volume::Volume, root: Ino) -> SmbShare {
+fn smb_share(share: &ShareConfig, config: &Config, files: Files, root: Ino) -> SmbShare {
     SmbShare {
         name: share.name.clone(),
-        volume,
+        files,
         root,
         act_as: share.common.then_some((share.anon_uid, share.anon_gid)),
         users: smb_users(share, config),

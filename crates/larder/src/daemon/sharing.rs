@@ -287,9 +287,10 @@ impl Daemon {
         if !at_next_start.is_empty() {
             tracing::warn!("{} of the file take effect at the next start", at_next_start.join(", "));
         }
-        state.config = config;
+        let before = std::mem::replace(&mut state.config, config).mounts;
         self.apply(&mut state).await;
         let mut notes = state.config.notes();
+        notes.extend(self.mount_those_of_file(&before, &state.config.mounts).await);
         notes.extend(state.shares.iter().filter_map(|share| {
             share.fault.as_ref().map(|fault| format!("share '{}' is not served: {fault}", share.name))
         }));

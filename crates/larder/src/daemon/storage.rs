@@ -14,6 +14,7 @@ use larder_api::{
 };
 use larder_base::SystemClock;
 use larder_base::units::ByteSize;
+use larder_files::{Files, Services};
 use larder_pool::{Change, Pool};
 use larder_volume::{Backing, FsError, MemoryBudget, Properties, Registry, Space, Volume, VolumeInfo};
 use parking_lot::RwLock;
@@ -26,6 +27,7 @@ pub(crate) struct OpenPool {
     pub(crate) name: String,
     pub(super) pool: Arc<Pool>,
     pub(super) registry: Arc<Registry>,
+    services: Services,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -55,7 +57,7 @@ impl OpenPool {
             Ok(registry) => {
                 let registry = Arc::new(registry);
                 pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
-                Ok(Self { name, pool, registry })
+                Ok(Self { name, pool, registry, services: Services::default() })
             }
             Err(error) => {
                 // The registry's failure is the one to tell.
@@ -136,6 +138,11 @@ impl OpenPool {
 
     pub(crate) fn history(&self) -> larder_api::PoolHistory {
         translate::history(&self.name, self.pool.history())
+    }
+
+    /// What doors serve.
+    pub(crate) async fn files(&self, name: &str) -> Result<Files, Failure> {
+        self.volume(name).await.map(|volume| self.services.of(volume))
     }
 
     pub(crate) async fn volume(&self, name: &str) -> Result<Volume, Failure> {
@@ -276,6 +283,10 @@ impl Storage {
             Some((pool, volume)) => Ok((self.pool(Some(pool))?, volume.to_owned())),
             None => Ok((self.pool(None)?, text.to_owned())),
         }
+    }
+
+    pub(crate) async fn files(&self, name: &VolumeName) -> Result<Files, Failure> {
+        self.pool(Some(&name.pool))?.files(&name.volume).await
     }
 
     pub(crate) async fn volume(&self, name: &VolumeName) -> Result<Volume, Failure> {

@@ -34,6 +34,7 @@ pub(super) fn chain(reading: &Reading) -> Described {
         degraded: false,
         slots: None,
         of_bench: false,
+        of_machine: true,
         links: links.into_values().collect(),
         disks,
         network,
@@ -136,6 +137,7 @@ fn link(hop: &Hop, links: &mut BTreeMap<String, Link>) -> String {
         duplex: wire.as_ref().map_or(Duplex::Half, |w| w.duplex),
         could: could(hop),
         wire,
+        address: Some(hop.address.clone()),
         via: Vec::new(),
     });
     name

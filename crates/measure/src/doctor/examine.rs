@@ -2,18 +2,16 @@
 
 use serde::Serialize;
 
-use super::advice::{ADVICE_MAX, Advice, Means, spare};
+use super::answer::{Advice, Diagnosis, Finding, NamedStage, diagnose, paper};
 use super::chain::chain;
-use super::describe::{BadDescription, Described, Path, Side};
-use super::diagnose::{Cause, Diagnosis, Finding, diagnose, foremost};
+use super::describe::{BadDescription, Described, Path};
 use super::findings::{FAILING, Notice, notices};
 use super::from_bench;
 use super::reading::Reading;
-use super::stages::{Basis, Stage, StageKind};
-use super::words::path_words;
 use crate::Machine;
 use crate::bench::BenchResult;
 use crate::disk::Level;
+use crate::reason::{Cost, End, FIXES_MAX, ResourceId, ResourceKind, order};
 
 /// What `larder doctor` answers about a machine.
 #[derive(Clone, Debug, Serialize)]
@@ -27,35 +25,51 @@ pub struct Examination {
 
 /// What a measurement says of the box. `reading`: of this machine, unless another one was measured.
 #[derive(Debug, Default)]
-pub struct Evidence<'a> {
+pub struct Sources<'a> {
     pub bench: Option<&'a BenchResult>,
     /// TOML: a `[[client]]` of a description without that line.
     pub client: Option<&'a str>,
 }
 
-pub fn examine(machine: &Machine, reading: Reading, evidence: &Evidence) -> Result<Examination, BadDescription> {
-    // A result from elsewhere says nothing of this machine, nor this machine of it.
-    let here = evidence.bench.is_none_or(|b| b.machine.host.is_empty() || b.machine.host == reading.host.name);
-    let mut described = match evidence.bench {
-        Some(bench) => from_bench::described(bench, here.then_some(&reading), machine),
-        None => chain(&reading),
-    };
-    if let Some(text) = evidence.client {
-        described.clients.push(Described::client(text)?);
-    }
+pub fn examine(machine: &Machine, reading: Reading, sources: &Sources) -> Result<Examination, BadDescription> {
+    let described = described(machine, &reading, sources)?;
+    let here = is_here(&reading, sources);
     let notices = if here { notices(&reading) } else { Vec::new() };
     let mut diagnosis = diagnose(&described);
-    match evidence.bench {
+    match sources.bench {
         Some(bench) => {
             diagnosis.remarks.extend(of_bench(bench));
-            join(&mut diagnosis, &notices, &reading);
+            join(&mut diagnosis, &described, &notices, &reading);
         }
         None if is_empty(&reading) => {
             diagnosis.verdict = "nothing could be read: there is neither /proc nor /sys of a machine".to_owned();
         }
-        None => on_paper(&mut diagnosis, &notices),
+        None => stands_out(&mut diagnosis, &described, &notices),
     }
-    Ok(Examination { version: 1, reading: here.then_some(reading), diagnosis, notices })
+    Ok(Examination { version: 2, reading: here.then_some(reading), diagnosis, notices })
+}
+
+/// The machine and what a bench measured of it, as a description.
+pub fn described(machine: &Machine, reading: &Reading, sources: &Sources) -> Result<Described, BadDescription> {
+    let here = is_here(reading, sources);
+    let mut described = match sources.bench {
+        Some(bench) => from_bench::described(bench, here.then_some(reading), machine),
+        None => chain(reading),
+    };
+    if let Some(text) = sources.client {
+        described.clients.push(Described::client(text)?);
+    }
+    Ok(described)
+}
+
+/// A result from elsewhere says nothing of this machine, nor this machine of it.
+fn is_here(reading: &Reading, sources: &Sources) -> bool {
+    sources.bench.is_none_or(|b| b.machine.host.is_empty() || b.machine.host == reading.host.name)
+}
+
+/// What a result says by itself, wherever it was measured.
+pub(crate) fn judge_result(bench: &BenchResult) -> Diagnosis {
+    diagnose(&from_bench::described(bench, None, &Machine::unknown()))
 }
 
 /// A folder that holds no copy of a machine.
@@ -90,11 +104,9 @@ fn of_bench(bench: &BenchResult) -> Vec<String> {
 }
 
 /// No measurement: what stands out, and what would be the limit if all else were well.
-fn on_paper(diagnosis: &mut Diagnosis, notices: &[Notice]) {
+fn stands_out(diagnosis: &mut Diagnosis, described: &Described, notices: &[Notice]) {
     let warnings = notices.iter().filter(|n| n.level >= Level::Warning).count();
     let first = notices.first().map(|n| n.what.as_str()).unwrap_or_default();
-    let paper =
-        diagnosis.verdict.split_once("On paper ").map(|(_, rest)| format!(". On paper {rest}")).unwrap_or_default();
     let failing = notices.first().filter(|n| n.code == FAILING);
     let sentence = match (warnings, notices.len()) {
         (1, _) if failing.is_some() => format!("{first}: see to that before anything else"),
@@ -106,10 +118,11 @@ fn on_paper(diagnosis: &mut Diagnosis, notices: &[Notice]) {
         (1, _) => format!("one thing is slower than it could be: {first}"),
         (n, _) => format!("{n} things are slower than they could be, first: {first}"),
     };
-    diagnosis.verdict = format!("{sentence}{}; to know, measure: larder bench all", paper.trim_end_matches('.'));
+    let paper = paper(described).map_or(String::new(), |paper| format!(". {paper}"));
+    diagnosis.verdict = format!("{sentence}{paper}; to know, measure: larder bench all");
 }
 
-/// Codes of notices that concern a processor.
+/// What a notice of these codes is about.
 const PROCESSOR: &[&str] = &[
     "governor",
     "ondemand-io",
@@ -123,105 +136,45 @@ const PROCESSOR: &[&str] = &[
     "stolen",
     "cpu-quota",
 ];
-
-/// Codes of notices that concern a cause.
-fn concerned(finding: &Finding) -> &'static [&'static str] {
-    const NETWORK: &[&str] = &[
-        "nic-slow",
-        "half-duplex",
-        "nic-errors",
-        "nic-drops",
-        "nic-lane",
-        "pcie-below-both",
-        "tcp-buffers",
-        "window-scaling",
-        "backlog",
-        "wireless",
-        "net-and-disks-share",
-    ];
-    const STORAGE: &[&str] = &[
-        "pcie-below-both",
-        "pcie-slot",
-        "sata-below-both",
-        "usb-below-best",
-        "shared-wire",
-        "usb-bot-bandwidth",
-        "scheduler",
-        "read-ahead",
-        "hot-disk",
-        "net-and-disks-share",
-        "mount-discard",
-        "zfs-full",
-        "zfs-degraded",
-    ];
-    const LINKS: &[&str] = &[
-        "nic-lane",
-        "pcie-below-both",
-        "pcie-slot",
-        "sata-below-both",
-        "usb-below-best",
-        "shared-wire",
-        "usb-bot-bandwidth",
-        "net-and-disks-share",
-    ];
-    // Whoever measured another machine's share is its client: what was noticed here is of that end.
-    let elsewhere = finding.measured.how.elsewhere.is_some();
-    let (server, client): (&[&str], &[&str]) = if elsewhere { (&[], PROCESSOR) } else { (PROCESSOR, &[]) };
-    let storage: &[&str] = if elsewhere { &[] } else { STORAGE };
-    match &finding.cause {
-        Cause::Processor { .. } => server,
-        Cause::Client { .. } => client,
-        Cause::Stage(stage) => match stage.kind {
-            StageKind::Network => NETWORK,
-            StageKind::Processor => server,
-            StageKind::Link if finding.measured.path == Path::Net => NETWORK,
-            StageKind::Link => LINKS,
-            StageKind::Disks | StageKind::Storage | StageKind::Latency => storage,
-            StageKind::Client => client,
-        },
-        Cause::Suspected(suspicion) => match suspicion.code {
-            "retransmits" | "duplex-mismatch" | "one-direction" | "one-of-a-bond" | "rung-below" | "wifi"
-            | "client-wifi" | "other-end" => NETWORK,
-            "one-core-irq"
-            | "core-nearly-full"
-            | "one-thread"
-            | "processor-elsewhere"
-            | "host-steals"
-            | "throttled"
-            | "cpu-quota" => server,
-            "client-core-nearly-full" | "client-differs" => client,
-            _ => storage,
-        },
-        Cause::BothEnds { .. } | Cause::Unexplained | Cause::Misleading(_) | Cause::Asked(_) => &[],
-    }
-}
-
-/// What was noticed about the very thing that is the limit is the cheapest fix.
-fn join(diagnosis: &mut Diagnosis, notices: &[Notice], reading: &Reading) {
-    if !diagnosis.questions.is_empty() {
-        return;
-    }
-    let mut more: Vec<Advice> = Vec::new();
-    for finding in foremost(&diagnosis.findings) {
-        let codes = concerned(finding);
-        let mine = notices.iter().filter(|n| codes.contains(&n.code) && is_about(n, finding, reading));
-        more.extend(mine.filter_map(|notice| advice(finding, notice)));
-    }
-    for advice in more {
-        if !diagnosis.advice.iter().any(|a| a.what == advice.what) {
-            diagnosis.advice.push(advice);
-        }
-    }
-    diagnosis.advice.sort_by(|a, b| b.gain_percent.total_cmp(&a.gain_percent).then(a.means.cmp(&b.means)));
-    diagnosis.advice.truncate(ADVICE_MAX);
-}
-
-/// A wire by its name or figure, and no measurement of which other things may have been the limit.
-fn is_wire(stage: &Stage) -> bool {
-    matches!(stage.kind, StageKind::Network | StageKind::Link) && stage.basis != Basis::Measured
-}
-
-/// Codes of notices about what a wire carries.
+const NETWORK: &[&str] = &[
+    "nic-slow",
+    "half-duplex",
+    "nic-errors",
+    "nic-drops",
+    "nic-lane",
+    "pcie-below-both",
+    "tcp-buffers",
+    "window-scaling",
+    "backlog",
+    "wireless",
+    "net-and-disks-share",
+];
+const LINKS: &[&str] = &[
+    "nic-lane",
+    "pcie-below-both",
+    "pcie-slot",
+    "sata-below-both",
+    "usb-below-best",
+    "shared-wire",
+    "usb-bot-bandwidth",
+    "net-and-disks-share",
+];
+const STORAGE: &[&str] = &[
+    "pcie-below-both",
+    "pcie-slot",
+    "sata-below-both",
+    "usb-below-best",
+    "shared-wire",
+    "usb-bot-bandwidth",
+    "scheduler",
+    "read-ahead",
+    "hot-disk",
+    "net-and-disks-share",
+    "mount-discard",
+    "zfs-full",
+    "zfs-degraded",
+];
+/// Notices that say what a wire carries: nothing else makes a full wire faster.
 const WIDER: &[&str] = &[
     "nic-slow",
     "half-duplex",
@@ -235,68 +188,97 @@ const WIDER: &[&str] = &[
     "shared-wire",
 ];
 
+/// Codes of notices that concern what limits. A client that measures another machine's share notices its own end.
+fn concerned(finding: &Finding, kind: ResourceKind) -> &'static [&'static str] {
+    let at_client = finding.measured.how.elsewhere.is_some();
+    match kind {
+        ResourceKind::Processor if !at_client => PROCESSOR,
+        ResourceKind::Client if at_client => PROCESSOR,
+        ResourceKind::Network => NETWORK,
+        ResourceKind::Link if finding.measured.path == Path::Net => NETWORK,
+        ResourceKind::Link => LINKS,
+        ResourceKind::Disks | ResourceKind::Waiting if !at_client => STORAGE,
+        _ => &[],
+    }
+}
+
+/// What was noticed about the very thing that is the limit is the cheapest fix.
+fn join(diagnosis: &mut Diagnosis, described: &Described, notices: &[Notice], reading: &Reading) {
+    if !diagnosis.questions.is_empty() {
+        return;
+    }
+    let rig = crate::reason::Rig::new(described);
+    for row in diagnosis.asked.clone() {
+        let Some(finding) = diagnosis.findings.get(row) else { continue };
+        let Some(resource) = finding.resource else { continue };
+        let codes = concerned(finding, rig.kind(resource));
+        let mine = notices.iter().filter(|n| codes.contains(&n.code) && is_about(n, finding, rig, resource, reading));
+        let more: Vec<Advice> =
+            mine.filter_map(|notice| advice(finding, resource, rig.kind(resource), notice)).collect();
+        let new = |a: &Advice| !diagnosis.advice.iter().any(|other| other.what == a.what);
+        let more: Vec<Advice> = more.into_iter().filter(new).collect();
+        diagnosis.advice.extend(more);
+    }
+    order(&mut diagnosis.advice, |a| a.rate_after / a.rate_before, |a| a.cost);
+    diagnosis.advice.truncate(FIXES_MAX);
+}
+
 /// What was noticed about a disk or card concerns what passed it.
-fn is_about(notice: &Notice, finding: &Finding, reading: &Reading) -> bool {
-    let words: Vec<&str> = notice.what.split(|c: char| !c.is_alphanumeric()).collect();
-    let network = concerned(finding).contains(&"nic-slow");
-    let card = reading.nics.iter().any(|nic| words.contains(&nic.name.as_str()));
-    let mut drives = reading.drives.iter().filter(|drive| words.contains(&drive.name.as_str())).peekable();
+fn is_about(notice: &Notice, finding: &Finding, rig: crate::reason::Rig, limit: ResourceId, reading: &Reading) -> bool {
+    let cards = || reading.nics.iter().filter(|nic| notice.devices.contains(&nic.name));
+    let drives = reading.drives.iter().filter(|drive| notice.devices.contains(&drive.name));
+    let drives: Vec<&str> = drives.map(|drive| drive.name.as_str()).collect();
     let used = &finding.measured.disks;
-    let of_these = drives.peek().is_none()
+    let of_these = drives.is_empty()
         || used.is_empty()
-        || drives.any(|drive| used.iter().any(|(name, _)| name.trim_start_matches("/dev/") == drive.name));
+        || used.iter().any(|(name, _)| drives.contains(&name.trim_start_matches("/dev/")));
+    let network = rig.kind(limit) == ResourceKind::Network || finding.measured.path == Path::Net;
     // A card's own link is told by its address.
-    let of_link = |stage: &Stage| {
-        let cards = reading.nics.iter().filter(|nic| words.contains(&nic.name.as_str()));
-        cards.flat_map(|nic| &nic.hops).any(|hop| stage.name.contains(&hop.address))
+    let link = match limit {
+        ResourceId::Link(at) => rig.link(at).and_then(|link| link.address.as_ref()),
+        _ => None,
     };
-    let link = matches!(&finding.cause, Cause::Stage(stage) if stage.kind == StageKind::Link && of_link(stage));
+    let of_link = link.is_some_and(|address| cards().flat_map(|nic| &nic.hops).any(|hop| hop.address == *address));
     match notice.code {
-        "nic-lane" => network || link,
-        "pcie-below-both" if network => card,
-        "pcie-below-both" if card => link,
+        "nic-lane" => network || of_link,
+        "pcie-below-both" if network => cards().next().is_some(),
+        "pcie-below-both" if cards().next().is_some() => of_link,
         _ => of_these,
     }
 }
 
-fn advice(finding: &Finding, notice: &Notice) -> Option<Advice> {
+fn advice(finding: &Finding, limit: ResourceId, kind: ResourceKind, notice: &Notice) -> Option<Advice> {
     let gain = notice.gain?;
     let measured = &finding.measured;
+    let own = |stage: &&NamedStage| stage.stage.resource == limit;
+    let this = finding.stages.iter().find(own);
     // No more than the next limit on the way, which is not the one that this would lift.
-    let least =
-        if let Cause::Stage(stage) = &finding.cause { stage.capacity.max(measured.rate) } else { measured.rate };
+    let least = this.map_or(measured.rate, |this| this.stage.limit.max(measured.rate));
     // A wire at its end gets more by nothing but what makes the wire faster.
-    let held = matches!(&finding.cause, Cause::Stage(s) if is_wire(s)) && !WIDER.contains(&notice.code);
-    let limit = finding.stages.iter().find(|s| s.capacity > least || held && s.capacity >= measured.rate);
+    let wire = matches!(kind, ResourceKind::Network | ResourceKind::Link) && this.is_some_and(|s| !s.stage.is_below());
+    let held = wire && !WIDER.contains(&notice.code);
+    let next = finding.stages.iter().find(|s| s.stage.limit > least || held && s.stage.limit >= measured.rate);
     // Nor more than the busiest core can take, unless it is what gets relief.
-    let relieved: &[Side] = if PROCESSOR.contains(&notice.code) { &[Side::Server, Side::Client] } else { &[] };
-    let cores = spare(measured, relieved).into_iter().map(|(most, _)| most).fold(f64::INFINITY, f64::min);
-    let most = limit.map_or(f64::INFINITY, |s| s.capacity).min(cores);
+    let cores = match PROCESSOR.contains(&notice.code) {
+        true => f64::INFINITY,
+        false => {
+            [End::Server, End::Client].into_iter().filter_map(|end| spare(finding, end)).fold(f64::INFINITY, f64::min)
+        }
+    };
+    let most = next.map_or(f64::INFINITY, |next| next.stage.limit).min(cores);
     let after = (measured.rate * (1.0 + gain.percent / 100.0)).min(most);
     (after > measured.rate * 1.01).then_some(())?;
-    let percent = (after / measured.rate - 1.0) * 100.0;
-    let mb_per_s = (after - measured.rate) * measured.bytes_per_s() / measured.rate / 1e6;
-    let then = match limit {
-        Some(stage) if stage.capacity <= after => format!("; then the limit is {}", stage.name),
-        Some(_) => String::new(),
-        None => "; what would be the limit then was not measured".to_owned(),
+    let cost = if notice.changes.is_empty() { Cost::Work } else { Cost::Free };
+    let then = next.filter(|next| next.stage.limit <= after).map(|next| next.name.clone());
+    let how = notice.action.clone().unwrap_or_default();
+    Some(Advice::new(measured, notice.what.clone(), cost, how, finding.title.clone(), after, then))
+}
+
+/// What the busiest core of an end could do, were it full.
+fn spare(finding: &Finding, end: End) -> Option<f64> {
+    let cores = match end {
+        End::Server => &finding.measured.cores_percent,
+        End::Client => &finding.measured.how.client_cores,
     };
-    let means = if notice.changes.is_empty() { Means::Change } else { Means::Command };
-    Some(Advice {
-        what: notice.what.clone(),
-        means,
-        how: notice.action.clone().unwrap_or_default(),
-        path: measured.path,
-        of: measured.what,
-        rate_before: measured.rate,
-        rate_after: after,
-        gain_mb_per_s: mb_per_s,
-        gain_percent: percent,
-        sentence: format!(
-            "{}: {} may gain up to {mb_per_s:.0} MB/s (+{percent:.0} %), by {}{then}",
-            notice.what,
-            path_words(measured),
-            gain.rests_on
-        ),
-    })
+    crate::reason::rate_of_full_core(cores, finding.measured.rate)
 }

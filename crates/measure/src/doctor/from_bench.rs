@@ -76,6 +76,7 @@ fn nothing(result: &BenchResult) -> Described {
         degraded: false,
         slots: None,
         of_bench: true,
+        of_machine: false,
         links: Vec::new(),
         disks: Vec::new(),
         network: None,
@@ -300,7 +301,10 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
         disks: names,
         cores_percent: server_cores,
         file_bytes: (!honest && load.data_bytes > 0).then_some(load.data_bytes),
-        with: (path == Path::Share).then(|| format!("over {}", run.access)),
+        with: (path == Path::Share).then(|| match run.access.as_str() {
+            "mount" => "the mount".to_owned(),
+            access => format!("larder's {access} client"),
+        }),
         how: How {
             block_bytes: (load.block_bytes > 0 && path != Path::Net).then_some(load.block_bytes),
             in_flight: (load.depth > 0 && (what.is_random() || cat || path == Path::Net))

@@ -1,30 +1,21 @@
-//! Contradictions: what a description says that cannot all be true is asked about, not averaged (B6).
+//! Contradictions of a description in itself: figures of one thing that physics or a standard does not allow together.
 //!
-//! Nothing here is about taste: each rule is a bound that physics or a standard sets, and the question names both
-//! figures and what they may have been meant to be.
+//! Nothing here is about taste. Each question names both figures and what they may have been meant to be. What a
+//! measurement contradicts is found by the reasoning.
 
-use larder_base::units::ByteSize;
 use serde::Serialize;
 
-use super::describe::{Described, Disk, Measured, Path, RANDOM_BLOCK_BYTES, What, is_bond};
-use super::diagnose::CORE_FULL_PERCENT;
+use super::describe::{Described, Disk, Measured, Path, RANDOM_BLOCK_BYTES, is_bond};
 use super::limits::{DiskKind, Physical, Wire};
-use super::misleading::misleading;
-use super::stages::{Basis, SIDE_BY_SIDE, StageKind, WINDOW, allows_at_most, comparable, stages, used};
-use super::words::{bytes_words, path_words, rate_words};
+use super::sentences::time_words;
+use super::words::bytes_words;
 
-/// Figures are rounded, and practical limits are practical.
-const SLACK: f64 = 1.10;
 /// A wire's rate is exact, a clock's error aside.
 const SLACK_WIRE: f64 = 1.05;
-/// Caches smooth small differences between two layers.
-const SLACK_LAYERS: f64 = 1.15;
-/// Of disks that were measured one by one a pool gets a little more: it reads ahead, and their outer tracks.
-const SLACK_MEASURED: f64 = 1.25;
-/// And where nobody chose the figures that belong together.
-const SLACK_BENCH: f64 = 1.6;
-
-mod evidence;
+/// Two figures of one disk are of different tracks, and rounded.
+const SLACK_FIGURES: f64 = 1.25;
+/// Times are rounded.
+const SLACK_TIMES: f64 = 0.9;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Question {
@@ -46,29 +37,12 @@ const RULES: &[Rule] = &[
     caches,
     wires_named,
     networks_by_eight,
-    beyond,
-    physical,
-    one_after_the_other,
-    layers,
-    in_flight,
-    evidence::queue_not_kept,
-    busy_and_waiting,
-    evidence::answers_too_soon,
-    evidence::plugs,
-    evidence::clients_here,
-    evidence::segments_here,
-    evidence::disks_beside_wire,
-    evidence::blocks_beyond_files,
-    evidence::sent_again,
-    evidence::idle_disks,
+    answers_too_soon,
+    plugs,
 ];
 
 pub(super) fn questions(described: &Described) -> Vec<Question> {
-    let mut all: Vec<Question> = RULES.iter().flat_map(|rule| rule(described)).collect();
-    // One doubt about a measurement is enough: the first is the most precise.
-    let mut seen = std::collections::BTreeSet::new();
-    all.retain(|q| q.measured.is_none_or(|at| seen.insert(at)));
-    all
+    RULES.iter().flat_map(|rule| rule(described)).collect()
 }
 
 fn ask(code: &'static str, text: String) -> Question {
@@ -126,7 +100,7 @@ fn random_beyond_in_order(described: &Described) -> Vec<Question> {
     for disk in &described.disks {
         let (Some(read), Some(random)) = (disk.read, disk.random_read) else { continue };
         let bytes = random * RANDOM_BLOCK_BYTES as f64;
-        if bytes > read * SLACK_MEASURED {
+        if bytes > read * SLACK_FIGURES {
             let text = format!(
                 "random_read of the disk '{}' is {random:.0} operations/s, which is {} in pieces of 4 KiB, and read is only {}: which of the two is of another disk, or of a cache?",
                 disk.name,
@@ -233,243 +207,33 @@ fn networks_by_eight(described: &Described) -> Vec<Question> {
     vec![ask("bits-or-bytes", text)]
 }
 
-/// A measurement above what a stage on its way allows.
-fn beyond(described: &Described) -> Vec<Question> {
-    let mut asked = Vec::new();
-    for (at, measured) in described.measured.iter().enumerate() {
-        if misleading(described, measured).is_some() {
-            continue;
-        }
-        let slack_measured = if described.of_bench { SLACK_BENCH } else { SLACK_MEASURED };
-        let gathers = measured.what.writes() && (measured.what.is_random() || !measured.how.sync);
-        let waits = measured.what.writes() && measured.how.sync;
-        let exceeded = stages(described, measured).into_iter().find(|stage| {
-            let slack = match (stage.kind, stage.basis) {
-                // No wait for a flush is shorter than a flush, and no window is left before its round trip is over.
-                (StageKind::Latency, _) if waits || stage.name.starts_with(WINDOW) => 1.3,
-                // Writes are gathered by caches and filesystems: random ones become sequential ones.
-                (StageKind::Disks | StageKind::Latency, _) if gathers && measured.what.is_random() => return false,
-                (StageKind::Disks, Basis::Usual) => return false,
-                (StageKind::Disks, Basis::Measured) => slack_measured,
-                (StageKind::Storage, Basis::Measured) if stage.name.starts_with(SIDE_BY_SIDE) => slack_measured,
-                // What was measured below is held against this in `layers`.
-                (_, Basis::Measured) => return false,
-                (StageKind::Network | StageKind::Client, _) => SLACK_WIRE,
-                // Read-ahead and write-behind add requests that nobody counted.
-                (StageKind::Latency, _) if !measured.what.is_random() => return false,
-                (StageKind::Latency, _) => 1.3,
-                _ => SLACK,
-            };
-            measured.rate > stage.capacity * slack
-        });
-        let Some(stage) = exceeded else { continue };
-        let (rate, most) = (rate_words(measured.rate, measured.what), rate_words(stage.capacity, measured.what));
-        let bytes = stage.kind == StageKind::Network && !measured.what.is_random();
-        let eighth = bytes && measured.rate / 8.0 <= stage.capacity * SLACK_WIRE;
-        let hint = match stage.kind {
-            StageKind::Network if eighth => format!(
-                "Do you mean {:.0} Mbit/s, is the network faster, or did the client's memory answer?",
-                measured.rate / 1e6
-            ),
-            StageKind::Network if measured.what.is_random() => {
-                "Is the network faster, are blocks smaller (block =), or did the client's memory answer?".to_owned()
-            }
-            StageKind::Network => "Is the network faster, or did the client's memory answer?".to_owned(),
-            StageKind::Disks if stage.name.contains("RAIDZ") => {
-                "How large are its records (record =), or did memory answer?".to_owned()
-            }
-            StageKind::Disks => "Did memory answer, is the data compressible, or are the disks faster?".to_owned(),
-            StageKind::Link => "Is its limit higher, is what was measured behind it, or did memory answer?".to_owned(),
-            StageKind::Latency if stage.name.starts_with(WINDOW) => {
-                "Were there several connections (jobs =), does the window grow by itself (then leave it out), or is the round trip shorter?".to_owned()
-            }
-            StageKind::Latency if waits => {
-                "Were more requests in flight, is a flush faster, did a cache answer it, or is the log on another disk (then leave flush = out)?".to_owned()
-            }
-            StageKind::Latency => "Were more requests in flight, is each faster, or did a cache answer?".to_owned(),
-            StageKind::Processor => "Is its rate per core higher, or does it run on more cores?".to_owned(),
-            StageKind::Storage => {
-                "Did memory answer, or were they measured differently (block, depth, file)?".to_owned()
-            }
-            StageKind::Client => "Which of the two is right?".to_owned(),
-        };
-        let allow = if stage.name.starts_with("the disks") { "allow" } else { "allows" };
-        let text = format!("{} gave {rate}, and {} {allow} {most}. {hint}", path_words(measured), stage.name);
-        asked.push(Question { code: "beyond-stage", text, measured: Some(at) });
-    }
-    asked
-}
-
-/// Where no rates are given: more than any disks of their kind do.
-fn physical(described: &Described) -> Vec<Question> {
-    let mut asked = Vec::new();
-    for (at, m) in described.measured.iter().enumerate().filter(|(_, m)| m.path != Path::Net) {
-        let disks = used(described, m);
-        let most = allows_at_most(&disks, m.what) * described.compression_ratio;
-        let gathers = m.what.is_random() && m.what.writes();
-        // A client that measures a share knows nothing of its disks.
-        if disks.is_empty() || misleading(described, m).is_some() || gathers {
-            continue;
-        }
-        let bytes = most_bytes(&disks) * described.compression_ratio;
-        if m.what.is_random() && m.bytes_per_s() > bytes * SLACK {
-            let text = format!(
-                "{} gave {} of {} each, which is {}, and no disks of this kind and number give more than {}. Is the block right (block =), or did a cache answer?",
-                path_words(m),
-                rate_words(m.rate, m.what),
-                ByteSize(m.block_bytes().unwrap_or_default()),
-                bytes_words(m.bytes_per_s()),
-                bytes_words(bytes)
-            );
-            asked.push(Question { code: "beyond-disks", text, measured: Some(at) });
-            continue;
-        }
-        if m.rate <= most * SLACK {
-            continue;
-        }
+/// No disk of its kind answers so soon.
+fn answers_too_soon(described: &Described) -> Vec<Question> {
+    let soon = described.disks.iter().filter_map(|disk| {
+        let (latency, physical) = (disk.latency_s?, disk.kind?.physical());
+        let least = physical.least_latency_s;
         let text = format!(
-            "{} gave {}, and no disks of this kind and number give more than {}. Did a cache answer, or is a disk's kind wrong?",
-            path_words(m),
-            rate_words(m.rate, m.what),
-            rate_words(most, m.what)
+            "latency of the disk '{}' is {}, and no {} answers in less than {}. Is the unit right, or did a cache answer?",
+            disk.name,
+            time_words(latency),
+            physical.name,
+            time_words(least)
         );
-        asked.push(Question { code: "beyond-disks", text, measured: Some(at) });
-    }
-    asked
+        (latency < least * SLACK_TIMES).then(|| ask("answers-too-soon", text))
+    });
+    soon.collect()
 }
 
-fn most_bytes(disks: &[(&Disk, u32)]) -> f64 {
-    allows_at_most(disks, What::Read)
-}
-
-/// The least time of one request that no cache answers, where each waits for the one before it.
-fn one_after_the_other(described: &Described) -> Vec<Question> {
-    let mut asked = Vec::new();
-    for (at, m) in described.measured.iter().enumerate().filter(|(_, m)| m.path != Path::Net) {
-        let disks = used(described, m);
-        let least = |disk: &Disk| disk.kind.map(|kind| kind.physical().least_latency_s);
-        let Some(Some(least)) = disks.iter().map(|(disk, _)| least(disk)).reduce(|a, b| Some(a?.min(b?))) else {
-            continue;
-        };
-        // A disk with capacitors answers a flush before anything reached its medium. A hard disk has none.
-        let turn = disks.iter().all(|(disk, _)| disk.kind.is_some_and(DiskKind::turns));
-        let flushed = turn && m.how.sync && m.what.writes();
-        let per_s = match m.what {
-            What::RandomRead => Some(m.rate),
-            What::RandomWrite => Some(m.rate).filter(|_| flushed),
-            What::Write => m.how.block_bytes.map(|block| m.rate / block as f64).filter(|_| flushed),
-            What::Read => None,
-        };
-        let (Some(depth), Some(per_s)) = (m.how.in_flight, per_s) else { continue };
-        let most = depth / least;
-        if per_s <= most * SLACK || misleading(described, m).is_some() {
-            continue;
-        }
-        let hint = match flushed {
-            true => {
-                "Did a cache answer the flush (a controller's, or a disk's that lies), is the log on another disk, or were more in flight?"
-            }
-            false => "Did a cache answer, or were more in flight?",
-        };
+/// What speaks NVMe has no SATA plug.
+fn plugs(described: &Described) -> Vec<Question> {
+    let nvme = described.disks.iter().filter(|disk| disk.kind == Some(DiskKind::Nvme));
+    let on_sata = nvme.filter_map(|disk| {
+        let wire = disk.connection.as_ref().filter(|w| w.name.starts_with("SATA") || w.name.starts_with("SAS"))?;
         let text = format!(
-            "{} gave {} with {depth:.0} in flight, and such disks take at least {:.2} ms for each, which makes {}. {hint}",
-            path_words(m),
-            rate_words(m.rate, m.what),
-            least * 1e3,
-            rate_words(most, What::RandomRead)
+            "the disk '{}' is an NVMe SSD and connected by {}, and there are none with that plug: is it an M.2 SATA SSD (kind = \"sata-ssd\"), or connected by PCIe?",
+            disk.name, wire.name
         );
-        asked.push(Question { code: "too-quick", text, measured: Some(at) });
-    }
-    asked
-}
-
-/// Nothing is faster through more layers.
-fn layers(described: &Described) -> Vec<Question> {
-    let mut asked = Vec::new();
-    for (at, upper) in described.measured.iter().enumerate().filter(|(_, m)| m.path == Path::Share) {
-        if misleading(described, upper).is_some() || (upper.what.is_random() && upper.what.writes()) {
-            continue;
-        }
-        let below = |path: Path, m: &&Measured| {
-            m.path == path
-                && match path {
-                    Path::Net => m.what.writes() == upper.what.writes() && m.how.client == upper.how.client,
-                    _ => m.what == upper.what && comparable(described, m, upper),
-                }
-        };
-        for path in [Path::Local, Path::Net] {
-            // The best of several: a slow one among them may have been tuned since.
-            let lower = described.measured.iter().filter(|m| below(path, m)).max_by(|a, b| a.rate.total_cmp(&b.rate));
-            // A core that was full in one connection says nothing of several.
-            let busy =
-                |m: &Measured| m.cores_percent.iter().chain(&m.how.client_cores).any(|busy| *busy >= CORE_FULL_PERCENT);
-            let slack = match path {
-                Path::Net if lower.is_some_and(busy) => continue,
-                // Of moments, as all of a bench.
-                Path::Local if described.of_bench => SLACK_BENCH,
-                _ => SLACK_LAYERS,
-            };
-            let Some(lower) =
-                lower.filter(|m| !(path == Path::Net && upper.what.is_random()) && upper.rate > m.rate * slack)
-            else {
-                continue;
-            };
-            let text = format!(
-                "{} gave {}, and {} only {}, although the one passes the other. Did memory answer, or were they measured differently (block, depth, file)?",
-                path_words(upper),
-                rate_words(upper.rate, upper.what),
-                path_words(lower),
-                rate_words(lower.rate, lower.what),
-            );
-            asked.push(Question { code: "layers-reversed", text, measured: Some(at) });
-        }
-    }
-    asked
-}
-
-/// Little's law over one measurement's own figures.
-fn in_flight(described: &Described) -> Vec<Question> {
-    let mut asked = Vec::new();
-    for (at, m) in described.measured.iter().enumerate() {
-        let (Some(depth), Some(latency)) = (m.how.in_flight, m.how.latency_s) else { continue };
-        if m.how.doubt.is_some() {
-            continue;
-        }
-        let per_s = match (m.what.is_random(), m.how.block_bytes) {
-            (true, _) => m.rate,
-            (false, Some(block)) => m.rate / block as f64,
-            (false, None) => continue,
-        };
-        let needed = per_s * latency;
-        if needed > depth * 1.3 {
-            let text = format!(
-                "{}: {per_s:.0} requests a second of {:.2} ms each are {needed:.0} in flight (Little's law), and there were {depth:.0}. Which figure is of something else?",
-                path_words(m),
-                latency * 1e3
-            );
-            asked.push(Question { code: "in-flight", text, measured: Some(at) });
-        }
-    }
-    asked
-}
-
-/// A core that waits for disks does nothing else meanwhile.
-fn busy_and_waiting(described: &Described) -> Vec<Question> {
-    let mut asked = Vec::new();
-    for (at, m) in described.measured.iter().enumerate() {
-        let Some(wait) = m.how.iowait_percent.filter(|_| !m.cores_percent.is_empty()) else { continue };
-        let mut cores = m.cores_percent.clone();
-        cores.sort_by(f64::total_cmp);
-        // The busiest may stand for a thread that moves from core to core.
-        let others = cores.len().saturating_sub(1).max(1);
-        let busy = cores.iter().take(others).sum::<f64>() / others as f64;
-        if busy + wait > 115.0 {
-            let text = format!(
-                "{}: cores were busy {busy:.0} % of the time and waited for disks {wait:.0} %, which is more than all of it. Is waiting counted as busy in cores =?",
-                path_words(m)
-            );
-            asked.push(Question { code: "busy-and-waiting", text, measured: Some(at) });
-        }
-    }
-    asked
+        Some(ask("wrong-plug", text))
+    });
+    on_sata.collect()
 }

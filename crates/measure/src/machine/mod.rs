@@ -52,6 +52,11 @@ impl Machine {
         Ok(Self { root: root.canonicalize()?, live: false, zfs: Arc::default() })
     }
 
+    /// One of which nothing can be read: that of a result which somebody kept.
+    pub(crate) fn unknown() -> Self {
+        Self { root: PathBuf::from("/proc/self/no-machine"), live: false, zfs: Arc::default() }
+    }
+
     /// Whether paths, statistics and programs are those of this machine.
     pub fn is_live(&self) -> bool {
         self.live

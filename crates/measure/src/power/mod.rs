@@ -26,7 +26,7 @@ pub use report::{PowerReport, ReportInput, report};
 pub use source::{Basis, Login, PartSpec, Reading, Readout, Scope, SourceError, SourceSpec, Sources, Total};
 pub use tariff::{BadTariff, Tariff, Window};
 pub use watch::Watch;
-pub use whatif::{Choice, Setting, WhatIf, check_settings, parse_setting, what_if};
+pub use whatif::{Choice, Setting, WATTS_MAX, WhatIf, absurd_watts, check_settings, parse_setting, what_if};
 
 use serde::Serialize;
 

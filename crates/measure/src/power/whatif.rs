@@ -39,6 +39,31 @@ pub struct Choice {
     pub joules_per_gib: Option<f64>,
 }
 
+/// The cheapest setting instead of another one. Negative figures are what it takes more.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Saving {
+    pub instead_of: String,
+    pub watts: f64,
+    /// Each time, waiting included.
+    pub wh: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_year: Option<f64>,
+    /// What it costs in time, each time.
+    pub seconds_longer: f64,
+}
+
+fn savings(choices: &[Choice]) -> Vec<Saving> {
+    let Some((best, others)) = choices.split_first() else { return Vec::new() };
+    let saving = |other: &Choice| Saving {
+        instead_of: other.setting.name.clone(),
+        watts: other.setting.watts - best.setting.watts,
+        wh: other.total_wh - best.total_wh,
+        per_year: other.cost_per_year.zip(best.cost_per_year).map(|(other, best)| other - best),
+        seconds_longer: best.setting.seconds - other.setting.seconds,
+    };
+    others.iter().map(saving).collect()
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WhatIf {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,6 +72,8 @@ pub struct WhatIf {
     pub per_year: f64,
     /// The cheapest first.
     pub choices: Vec<Choice>,
+    /// What the cheapest saves against each other setting, the least first.
+    pub savings: Vec<Saving>,
     /// One sentence.
     pub verdict: String,
     /// With prices that change: when the job is cheapest.
@@ -95,44 +122,45 @@ pub fn what_if(
     let verdict = verdict(&choices, currency.as_deref(), per_year)?;
     let begin = |(tariff, best): (&Tariff, &Choice)| minute_name(tariff.cheapest_start(best.setting.seconds));
     let cheapest_start = tariff.zip(choices.first()).filter(|_| windows).map(begin);
-    Some(WhatIf { currency, idle_watts, per_year, choices, verdict, cheapest_start })
+    let savings = savings(&choices);
+    Some(WhatIf { currency, idle_watts, per_year, choices, savings, verdict, cheapest_start })
 }
 
 fn verdict(choices: &[Choice], currency: Option<&str>, per_year: f64) -> Option<String> {
     let (best, rest) = choices.split_first()?;
     let name = &best.setting.name;
-    let Some(worst) = rest.last() else {
+    let Some(next) = rest.first() else {
         return Some(format!("{name} takes {:.2} Wh; there is nothing to compare it with", best.total_wh));
     };
-    let saved = worst.total_wh - best.total_wh;
-    let percent = saved / worst.total_wh.max(f64::MIN_POSITIVE) * 100.0;
+    let saved = next.total_wh - best.total_wh;
+    let percent = saved / next.total_wh.max(f64::MIN_POSITIVE) * 100.0;
     let money =
-        worst.cost_per_year.zip(best.cost_per_year).zip(currency).map_or(String::new(), |((worst, best), currency)| {
-            format!("; {:.2} {currency} a year at {per_year:.0} times", worst - best)
+        next.cost_per_year.zip(best.cost_per_year).zip(currency).map_or(String::new(), |((next, best), currency)| {
+            format!("; {:.2} {currency} a year at {per_year:.0} times", next - best)
         });
     let alike = |a: f64, b: f64| (a - b).abs() <= a.abs().max(b.abs()) * ALIKE;
-    let same_money = worst.cost.zip(best.cost).is_none_or(|(worst, best)| alike(worst, best));
-    if alike(worst.total_wh, best.total_wh) && same_money {
+    let same_money = next.cost.zip(best.cost).is_none_or(|(next, best)| alike(next, best));
+    if alike(next.total_wh, best.total_wh) && same_money {
         let quick = choices.iter().min_by(|a, b| a.setting.seconds.total_cmp(&b.setting.seconds)).unwrap_or(best);
         return Some(format!(
             "it makes no difference: each takes {:.2} Wh; '{}' is done first",
             best.total_wh, quick.setting.name
         ));
     }
-    let speed = match best.setting.seconds > worst.setting.seconds {
+    let speed = match best.setting.seconds > next.setting.seconds {
         true => "although it is slower",
         false => "and is not slower",
     };
     if saved < 0.0 {
-        let worst = &worst.setting.name;
+        let next = &next.setting.name;
         return Some(format!(
-            "'{name}' costs least, at the cheapest time: it takes {:.2} Wh more than '{worst}', of which more is cheap, {speed}{money}",
+            "'{name}' costs least, at the cheapest time: it takes {:.2} Wh more than '{next}', of which more is cheap, {speed}{money}",
             -saved
         ));
     }
     Some(format!(
         "'{name}' costs least: {saved:.2} Wh ({percent:.1} %) less than '{}' each time, {speed}{money}",
-        worst.setting.name
+        next.setting.name
     ))
 }
 
@@ -148,6 +176,14 @@ pub fn check_settings(settings: &[Setting]) -> Result<(), String> {
     }
 }
 
+/// No socket of a house gives more.
+pub const WATTS_MAX: f64 = 3680.0;
+
+/// What to ask about more watts than a socket gives.
+pub fn absurd_watts(watts: f64) -> String {
+    format!("{watts:.0} W is more than a socket gives (16 A at 230 V are {WATTS_MAX:.0} W): are those milliwatts?")
+}
+
 /// `NAME=WATTS:TIME`, such as `full=98W:10m36s`.
 pub fn parse_setting(text: &str) -> Result<Setting, String> {
     let bad = || format!("'{text}' is not a setting: write NAME=WATTS:TIME, such as full=98W:10m36s");
@@ -156,6 +192,9 @@ pub fn parse_setting(text: &str) -> Result<Setting, String> {
     let watts: f64 = watts.trim().trim_end_matches(['W', 'w']).trim().parse().map_err(|_| bad())?;
     let seconds = parse_time(time).ok_or_else(bad)?;
     let sensible = |value: f64| value.is_finite() && value > 0.0 && value < 1e9;
+    if watts.is_finite() && watts > WATTS_MAX {
+        return Err(absurd_watts(watts));
+    }
     if name.trim().is_empty() || !sensible(watts) || !sensible(seconds) {
         return Err(bad());
     }
@@ -250,6 +289,19 @@ mod tests {
         let many: Vec<Setting> = (0..65).map(|n| Setting { name: n.to_string(), watts: 1.0, seconds: 1.0 }).collect();
         assert!(check_settings(&many).unwrap_err().contains("64 are compared at most"));
         assert_eq!(check_settings(&many[..64]), Ok(()));
+    }
+
+    /// With the next best: the worst may be a setting that nobody would choose.
+    #[test]
+    fn a_setting_is_held_against_the_next_best() {
+        let tariff = Tariff::flat(0.39, "EUR");
+        let found = what_if(&settings(&["a=100:10m", "b=95:10m", "c=300:10m"]), 0.0, None, 100.0, Some(&tariff));
+        let found = found.unwrap();
+        assert!(found.verdict.starts_with("'b' costs least: 0.83 Wh (5.0 %) less than 'a'"), "{}", found.verdict);
+        let told: Vec<(&str, f64)> = found.savings.iter().map(|s| (s.instead_of.as_str(), s.watts)).collect();
+        assert_eq!(told, [("a", 5.0), ("c", 205.0)]);
+        assert!((found.savings[0].per_year.unwrap() - 0.0325).abs() < 1e-4, "{:?}", found.savings);
+        assert!(parse_setting("a=98000W:10m").unwrap_err().contains("more than a socket gives"));
     }
 
     #[test]

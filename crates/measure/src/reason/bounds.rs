@@ -14,7 +14,7 @@ use crate::doctor::limits::{DiskKind, Physical};
 /// A figure beside a rate that cannot be of the same run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Misfit {
+pub enum Misfit {
     /// Cores that work and wait for more than all of the time.
     BusyAndWaiting,
     /// A queue that its own latency shows to be mostly empty.
@@ -26,6 +26,20 @@ pub(crate) enum Misfit {
     /// No disk takes part in a measurement of the wire alone.
     DisksBesideWire,
     BlockBeyondFile,
+}
+
+impl Misfit {
+    /// Stable, for programs.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::BusyAndWaiting => "busy-and-waiting",
+            Self::QueueNotKept => "queue-not-kept",
+            Self::ClientHere => "client-here",
+            Self::SegmentsHere => "segments-here",
+            Self::DisksBesideWire => "disks-beside-wire",
+            Self::BlockBeyondFile => "block-beyond-file",
+        }
+    }
 }
 
 type Test = fn(&Case) -> bool;
@@ -148,9 +162,10 @@ fn of_busy_time(case: &Case) -> Option<Stage> {
     (!gathered && !case.rig.described.of_bench && share < 0.9).then(|| bound(ResourceId::Disks, all * share))?
 }
 
-/// Retransmitted bytes pass the wire as well.
+/// Retransmitted bytes pass the wire as well. A bench counts the segments of all connections of the machine.
 fn of_lossy_wire(case: &Case) -> Option<Stage> {
-    let lost = case.measurement.usage.retransmits.filter(|_| case.measurement.setup.is_remote())? / 100.0;
+    let typed = case.measurement.setup.is_remote() && !case.rig.described.of_bench;
+    let lost = case.measurement.usage.retransmits.filter(|_| typed)? / 100.0;
     let network = case.rig.network()?;
     let line = network.wire.as_ref().map_or(network.bytes_per_s, |wire| wire.line.max(network.bytes_per_s));
     bound(ResourceId::Network, line * (1.0 - lost) / case.measurement.setup.unit_bytes())

@@ -14,7 +14,7 @@ use crate::doctor::limits::{BOT, DiskKind, Duplex};
 /// How a limit is known, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Basis {
+pub enum Basis {
     Measured,
     Typed,
     /// From a standard's name, or computed from times and depths.
@@ -37,7 +37,7 @@ const WORK_SEEN: f64 = 0.8;
 const BULK_ONLY_PER_S: (f64, f64) = (1500.0, 10e3);
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Stage {
+pub struct Stage {
     pub resource: ResourceId,
     /// How often a byte of data crosses it.
     pub crossings: f64,

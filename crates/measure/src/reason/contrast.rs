@@ -9,7 +9,7 @@ use super::table::{Measurement, Setup, Table};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Property {
+pub enum Property {
     Layer,
     Direction,
     Pattern,

@@ -11,9 +11,28 @@ pub(crate) enum Doubt {
     FileInMemory {
         file_bytes: u64,
         memory_bytes: u64,
+        of: MemoryOf,
     },
     /// A program that measures something else. Index of [`MISLEADING`].
     Program(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryOf {
+    Server,
+    /// Nobody knows how much the server has: the least that any has.
+    AnyServer,
+    Client,
+}
+
+impl MemoryOf {
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Server => "of the server",
+            Self::AnyServer => "that any server has",
+            Self::Client => "of the client",
+        }
+    }
 }
 
 /// A program's name, and the reason why its figure says nothing of disks and networks.
@@ -49,9 +68,10 @@ fn program(measured: &Measured) -> Option<Doubt> {
 fn in_memory(described: &Described, measured: &Measured) -> Option<Doubt> {
     let file_bytes = measured.file_bytes.filter(|_| !passes_memory(measured))?;
     let how = &measured.how;
-    let server = match &how.elsewhere {
-        None => described.memory_bytes,
-        Some(_) => Some(how.server_memory_bytes.unwrap_or(SERVER_MEMORY_BYTES_MIN)),
+    let server = match (&how.elsewhere, how.server_memory_bytes) {
+        (None, _) => described.memory_bytes.map(|bytes| (bytes, MemoryOf::Server)),
+        (Some(_), Some(bytes)) => Some((bytes, MemoryOf::Server)),
+        (Some(_), None) => Some((SERVER_MEMORY_BYTES_MIN, MemoryOf::AnyServer)),
     };
     let named = |name: &String| described.clients.iter().find(|client| client.name == *name);
     let client = match (&how.client, described.clients.as_slice()) {
@@ -60,10 +80,10 @@ fn in_memory(described: &Described, measured: &Measured) -> Option<Doubt> {
         (None, _) => None,
     };
     let client = how.client_memory_bytes.or(client.and_then(|client| client.memory_bytes));
-    let client = client.filter(|_| measured.path == Path::Share);
-    let too_small = |memory: &u64| file_bytes < memory.saturating_mul(FILE_PER_MEMORY);
-    let memory_bytes = [server, client].into_iter().flatten().find(too_small)?;
-    Some(Doubt::FileInMemory { file_bytes, memory_bytes })
+    let client = client.filter(|_| measured.path == Path::Share).map(|bytes| (bytes, MemoryOf::Client));
+    let too_small = |(memory, _): &(u64, MemoryOf)| file_bytes < memory.saturating_mul(FILE_PER_MEMORY);
+    let (memory_bytes, of) = [server, client].into_iter().flatten().find(too_small)?;
+    Some(Doubt::FileInMemory { file_bytes, memory_bytes, of })
 }
 
 /// Whether no cache can have answered, whatever the size of the file.

@@ -16,7 +16,7 @@ use crate::doctor::limits::{DiskKind, Duplex, Wire};
 /// A slower way in which a resource works. `modes.rs` has nothing more than this list: each is found by one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Mode {
+pub enum Mode {
     /// It works as it should, at its limit.
     Normal,
     /// Negotiated at a lower standard: a worse cable, port, slot or adapter.
@@ -46,7 +46,7 @@ pub(crate) enum Mode {
 /// What was seen busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Use {
+pub enum Use {
     Cores,
     OneThread,
     Interrupts,
@@ -60,7 +60,7 @@ pub(crate) enum Use {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Evidence {
+pub enum Evidence {
     /// The rate is this share of a limit.
     Reached {
         mode: Mode,
@@ -84,6 +84,7 @@ pub(crate) enum Evidence {
     /// The rate exceeds this limit beyond its slack.
     Contradiction {
         limit: f64,
+        basis: Basis,
     },
     /// A figure beside the rate is of something else.
     Misfit(Misfit),
@@ -131,7 +132,7 @@ pub(super) const SLOW_WIRE_BYTES_PER_S: f64 = 12.5e6;
 /// Below this share losses keep a wire from being full; a full wire drops what is too much.
 const FULL_WITH_LOSSES: f64 = 0.94;
 /// A core this busy has no more to give.
-pub(super) const CORE_FULL_PERCENT: f64 = 95.0;
+pub(crate) const CORE_FULL_PERCENT: f64 = 95.0;
 /// From here on short waits hide the rest.
 const CORE_NEARLY_FULL_PERCENT: f64 = 85.0;
 const LOSSES_PERCENT: f64 = 0.5;

@@ -1,11 +1,15 @@
 //! Which rows the answer is about: what people feel is nearest to the client, and of several clients the slowest.
 
+use super::evidence::Evidence;
 use super::table::{Measurement, Table};
+use super::verdict::Verdict;
 use crate::doctor::describe::{Path, What};
 
 /// One row for each direction and pattern of the outermost layer that was measured.
-pub(crate) fn asked_about(table: &Table) -> Vec<usize> {
-    let rows = || table.rows.iter().enumerate().filter(|(_, m)| m.doubt.is_none());
+pub(crate) fn asked_about(table: &Table, verdicts: &[Verdict]) -> Vec<usize> {
+    // A file in the server's memory still crossed all that lies behind its disks.
+    let told = |row: usize| verdicts.get(row).is_some_and(|verdict| verdict.evidence != Evidence::Doubtful);
+    let rows = || table.rows.iter().enumerate().filter(|(row, m)| m.doubt.is_none() || told(*row));
     for layer in [Path::Share, Path::Local, Path::Disks, Path::Net] {
         let of =
             |what: What| latest(rows().filter(|(_, m)| m.setup.layer == layer && m.setup.what() == what).collect());

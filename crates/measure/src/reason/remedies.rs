@@ -19,7 +19,7 @@ use crate::doctor::limits::{BOT, DiskKind, Wire};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Cost {
+pub enum Cost {
     /// Something to type.
     Free,
     /// Something to arrange otherwise.
@@ -29,7 +29,7 @@ pub(crate) enum Cost {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Remedy {
+pub enum Remedy {
     FullSpeed,
     FullRate,
     BothEndsSpeed,
@@ -70,71 +70,179 @@ pub(crate) enum Remedy {
     FasterClientDisk,
 }
 
-/// What a remedy costs, and how it is done. A new remedy is a row here and an arm of [`changes`].
-pub(crate) const REMEDIES: &[(Remedy, Cost, &str)] = &[
-    (Remedy::FullSpeed, Cost::Work, "Replace the cable, then change the port: ethtool IFACE says what was negotiated"),
+/// What a remedy costs, what it is, and how it is done: `{at}` is the resource that limits, `{thing}` what the remedy
+/// names. A new remedy is a row here and an arm of [`changes`].
+pub(crate) const REMEDIES: &[(Remedy, Cost, &str, &str)] = &[
+    (
+        Remedy::FullSpeed,
+        Cost::Work,
+        "the full speed of {at}",
+        "Replace the cable, then change the port: ethtool IFACE says what was negotiated",
+    ),
     (
         Remedy::FullRate,
         Cost::Work,
+        "the rate that {at} has by its name",
         "Find what holds the card: a USB 2.0 port, a slot of one lane (lsusb -t, lspci -vv)",
     ),
-    (Remedy::BothEndsSpeed, Cost::Work, "Reseat it or replace the cable: both ends support more than they negotiated"),
-    (Remedy::FasterNetwork, Cost::Money, "Buy cards for both ends, a switch port and a cable of that standard"),
-    (Remedy::Upgrade, Cost::Money, "Buy it, and what it needs at the other end"),
-    (Remedy::WithoutLosses, Cost::Work, "Replace the cable and the switch port: ethtool -S IFACE counts errors"),
-    (Remedy::BothDirections, Cost::Work, "Set one MTU at both ends; then try without flow control and offloads"),
-    (Remedy::FullDuplex, Cost::Free, "ethtool -s IFACE autoneg on"),
-    (Remedy::SeveralConnections, Cost::Free, "mount -o nconnect=4 (NFS), multichannel (SMB), several files at once"),
-    (Remedy::LargerWindow, Cost::Free, "sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216'"),
-    (Remedy::WiderLink, Cost::Money, "Divide its devices over several links, or buy a wider one"),
-    (Remedy::OwnLinkForCard, Cost::Work, "Move the network card to a port that does not share this link"),
-    (Remedy::OwnPaths, Cost::Work, "larder bench disk A B finds disks that slow each other: give each its own port"),
-    (Remedy::FasterPort, Cost::Work, "Move the disk to a faster port, slot or enclosure"),
-    (Remedy::OtherKind, Cost::Money, "Replace the disks by a kind without this limit"),
-    (Remedy::EqualDisk, Cost::Money, "Replace the slowest disk by one like the others"),
-    (Remedy::MoreDisks, Cost::Money, "Buy as many disks as the layout takes at a time"),
-    (Remedy::Mirrors, Cost::Work, "Make the pool anew of mirrors: each pair answers by itself, for half of the space"),
-    (Remedy::SmallerRecords, Cost::Work, "zfs set recordsize=16K DATASET, and write the files anew"),
+    (
+        Remedy::BothEndsSpeed,
+        Cost::Work,
+        "{thing}, which both ends support",
+        "Reseat it or replace the cable: both ends support more than they negotiated",
+    ),
+    (
+        Remedy::FasterNetwork,
+        Cost::Money,
+        "{thing}",
+        "Buy cards for both ends, a switch port and a cable of that standard",
+    ),
+    (Remedy::Upgrade, Cost::Money, "{thing}", "Buy it, and what it needs at the other end"),
+    (
+        Remedy::WithoutLosses,
+        Cost::Work,
+        "a way without losses",
+        "Replace the cable and the switch port: ethtool -S IFACE counts errors",
+    ),
+    (
+        Remedy::BothDirections,
+        Cost::Work,
+        "both directions as fast as the better one",
+        "Set one MTU at both ends (ip link set IFACE mtu 1500); then try without flow control and offloads",
+    ),
+    (Remedy::FullDuplex, Cost::Free, "full duplex at both ends", "ethtool -s IFACE autoneg on"),
+    (
+        Remedy::SeveralConnections,
+        Cost::Free,
+        "several connections",
+        "mount -o nconnect=4 (NFS), multichannel (SMB), several files at once",
+    ),
+    (Remedy::LargerWindow, Cost::Free, "larger TCP windows", "sysctl -w net.ipv4.tcp_rmem='4096 131072 16777216'"),
+    (
+        Remedy::WiderLink,
+        Cost::Money,
+        "a wider link than {at}",
+        "Divide its devices over several links, or buy a wider one",
+    ),
+    (
+        Remedy::OwnLinkForCard,
+        Cost::Work,
+        "a port of its own for the network card",
+        "Move the network card to a port that does not share {at}",
+    ),
+    (
+        Remedy::OwnPaths,
+        Cost::Work,
+        "a port of its own for each disk",
+        "larder bench disk A B finds disks that slow each other: give each its own port",
+    ),
+    (Remedy::FasterPort, Cost::Work, "a faster port than {at}", "Move the disk to a faster port, slot or enclosure"),
+    (Remedy::OtherKind, Cost::Money, "{thing}", "Replace the disks by a kind without this limit"),
+    (
+        Remedy::EqualDisk,
+        Cost::Money,
+        "a disk like the others instead of {thing}",
+        "Replace the slowest disk by one like the others",
+    ),
+    (Remedy::MoreDisks, Cost::Money, "{thing}", "Buy as many disks as the layout takes at a time"),
+    (
+        Remedy::Mirrors,
+        Cost::Work,
+        "mirrors instead of parity",
+        "Make the pool anew of mirrors: each pair answers by itself, for half of the space",
+    ),
+    (
+        Remedy::SmallerRecords,
+        Cost::Work,
+        "records as small as the requests",
+        "zfs set recordsize=16K DATASET, and write the files anew",
+    ),
     (
         Remedy::Stripe,
         Cost::Work,
+        "files on several disks",
         "Make the pool anew as a stripe, mirror or with parity, so that a file lies on several disks",
     ),
-    (Remedy::Rebuild, Cost::Work, "Replace the missing disk, and wait until it is rebuilt"),
-    (Remedy::CoolDisk, Cost::Work, "Give it air or a heat sink"),
+    (Remedy::Rebuild, Cost::Work, "a rebuilt pool", "Replace the missing disk, and wait until it is rebuilt"),
+    (Remedy::CoolDisk, Cost::Work, "cooler disks", "Give them air or a heat sink"),
     (
         Remedy::DisksAsFigure,
         Cost::Work,
+        "disks that give their own figure",
         "Find the disk that is waited for: iostat -x 5, smartctl -a, larder bench disk",
     ),
-    (Remedy::WholeStripes, Cost::Free, "echo 8192 > /sys/block/mdX/md/stripe_cache_size"),
-    (Remedy::SeveralFiles, Cost::Free, "Read several files at once: fio --numjobs=4, rclone copy --transfers=4"),
-    (Remedy::PowerLossProtection, Cost::Money, "Buy an SSD with capacitors, for all or for the log alone"),
-    (Remedy::MoreRequests, Cost::Free, "fio --iodepth=8 --numjobs=4; mount -o nconnect=8; several files at once"),
-    (Remedy::RequestsAsMeant, Cost::Free, "fio --ioengine=io_uring --direct=1; several threads of an application"),
-    (Remedy::SpreadWork, Cost::Free, "mount -o nconnect=4 (NFS), multichannel (SMB), more server threads or jobs"),
-    (Remedy::SpreadInterrupts, Cost::Free, "larder doctor --fix"),
+    (Remedy::WholeStripes, Cost::Free, "whole stripes in one write", "echo 8192 > /sys/block/mdX/md/stripe_cache_size"),
+    (
+        Remedy::SeveralFiles,
+        Cost::Free,
+        "several readers at once",
+        "Read several files at once: fio --numjobs=4, rclone copy --transfers=4",
+    ),
+    (
+        Remedy::PowerLossProtection,
+        Cost::Money,
+        "a disk with power-loss protection",
+        "Buy an SSD with capacitors, for all or for the log alone",
+    ),
+    (
+        Remedy::MoreRequests,
+        Cost::Free,
+        "more requests in flight",
+        "fio --iodepth=8 --numjobs=4; mount -o nconnect=8; several files at once",
+    ),
+    (
+        Remedy::RequestsAsMeant,
+        Cost::Free,
+        "as many requests in flight as were meant",
+        "fio --ioengine=io_uring --direct=1; several threads of an application",
+    ),
+    (
+        Remedy::SpreadWork,
+        Cost::Free,
+        "the work on all cores",
+        "mount -o nconnect=4 (NFS), multichannel (SMB), more server threads or jobs",
+    ),
+    (Remedy::SpreadInterrupts, Cost::Free, "interrupts on all cores", "larder doctor --fix"),
     (
         Remedy::FasterCore,
         Cost::Money,
+        "a processor with faster cores",
         "Buy a processor with faster cores; before that, set the governor to performance",
     ),
-    (Remedy::LessWork, Cost::Work, "Choose a lighter cipher or compression"),
-    (Remedy::CoolProcessor, Cost::Work, "Add a heat sink or a fan; give a Pi its own power supply"),
-    (Remedy::CalmHost, Cost::Work, "At the host: fewer guests, or cores reserved for this one"),
-    (Remedy::OtherProgram, Cost::Free, "Use the client or program that was faster"),
-    (Remedy::FasterClientCard, Cost::Money, "Buy a faster card or adapter for the client"),
-    (Remedy::CableForRadio, Cost::Work, "Connect the client by cable"),
-    (Remedy::FasterClientDisk, Cost::Money, "Copy to or from a faster disk at the client"),
+    (Remedy::LessWork, Cost::Work, "less work for the processor than {at}", "Choose a lighter cipher or compression"),
+    (
+        Remedy::CoolProcessor,
+        Cost::Work,
+        "a processor at its full clock",
+        "Add a heat sink or a fan; give a Pi its own power supply",
+    ),
+    (
+        Remedy::CalmHost,
+        Cost::Work,
+        "a host that leaves this machine its cores",
+        "At the host: fewer guests, or cores reserved for this one",
+    ),
+    (Remedy::OtherProgram, Cost::Free, "{thing}", "Use the client or program that was faster"),
+    (Remedy::FasterClientCard, Cost::Money, "{thing} at the client", "Buy a faster card or adapter for the client"),
+    (Remedy::CableForRadio, Cost::Work, "a cable to the client", "Connect the client by cable"),
+    (Remedy::FasterClientDisk, Cost::Money, "{thing} at the client", "Copy to or from a faster disk at the client"),
 ];
 
 impl Remedy {
+    fn row(self) -> &'static (Self, Cost, &'static str, &'static str) {
+        REMEDIES.iter().find(|(remedy, ..)| *remedy == self).unwrap_or(&REMEDIES[0])
+    }
+
     pub(crate) fn cost(self) -> Cost {
-        REMEDIES.iter().find(|(remedy, ..)| *remedy == self).map_or(Cost::Money, |(_, cost, _)| *cost)
+        self.row().1
+    }
+
+    pub(crate) fn what(self) -> &'static str {
+        self.row().2
     }
 
     pub(crate) fn how(self) -> &'static str {
-        REMEDIES.iter().find(|(remedy, ..)| *remedy == self).map_or("", |(.., how)| how)
+        self.row().3
     }
 }
 
@@ -146,8 +254,10 @@ pub(crate) struct Fix {
     pub rate_after: f64,
     /// What limits afterwards; nothing where the remedy has a bound of its own.
     pub then: Option<ResourceId>,
-    /// The wire that is bought or negotiated.
-    pub wire: Option<Wire>,
+    /// The wire, disk, program or network that the remedy brings, by name.
+    pub thing: Option<String>,
+    /// The resource that limits now.
+    pub at: ResourceId,
 }
 
 impl Fix {
@@ -179,7 +289,7 @@ struct Change {
     relieves: Vec<End>,
     /// A bound of the remedy itself.
     at_most: f64,
-    wire: Option<Wire>,
+    thing: Option<String>,
 }
 
 struct Sick<'a> {
@@ -199,18 +309,23 @@ pub(crate) fn fixes(rig: Rig, table: &Table, row: usize, verdict: &Verdict) -> V
     found
 }
 
-/// The greatest gain first; of two alike the cheaper one. A faster wire that gains no more than a slower one is left out.
-pub(crate) fn sort(fixes: &mut Vec<Fix>) {
-    fixes.sort_by(|a, b| b.gain().total_cmp(&a.gain()).then(a.remedy.cost().cmp(&b.remedy.cost())));
-    // A dearer fix moves behind each cheaper one of like gain.
-    for end in (1..fixes.len()).rev() {
+/// The greatest gain first; of two alike the cheaper one. No purchase stands before a cheaper change of like gain.
+pub(crate) fn order<T>(all: &mut [T], gain: impl Fn(&T) -> f64, cost: impl Fn(&T) -> Cost) {
+    all.sort_by(|a, b| gain(b).total_cmp(&gain(a)).then(cost(a).cmp(&cost(b))));
+    for end in (1..all.len()).rev() {
         for at in 0..end {
-            let dearer = fixes[at].remedy.cost() == Cost::Money && fixes[at + 1].remedy.cost() != Cost::Money;
-            if dearer && fixes[at].gain() < fixes[at + 1].gain() * LIKE_GAIN {
-                fixes.swap(at, at + 1);
+            let (this, next) = (&all[at], &all[at + 1]);
+            let dearer = cost(this) == Cost::Money && cost(next) != Cost::Money;
+            if dearer && gain(this) < gain(next) * LIKE_GAIN {
+                all.swap(at, at + 1);
             }
         }
     }
+}
+
+/// Ordered, and without a faster wire that gains no more than a slower one.
+pub(crate) fn sort(fixes: &mut Vec<Fix>) {
+    order(fixes, Fix::gain, |fix| fix.remedy.cost());
     let mut seen: Vec<(Remedy, usize, f64)> = Vec::new();
     fixes.retain(|fix| {
         let same =
@@ -223,32 +338,62 @@ pub(crate) fn sort(fixes: &mut Vec<Fix>) {
 
 fn weigh(sick: &Sick, change: &Change) -> Option<Fix> {
     let rate_before = sick.measurement.rate;
-    let rig = Rig::new(&change.after);
-    let (table, at) = table_after(sick, change);
-    let stages = chain(rig, &table, at);
-    let stages = stages.iter().map(|stage| (stage.limit, stage.resource));
-    let (limit, resource) = stages.chain(spare_cores(sick, change)).min_by(|a, b| a.0.total_cmp(&b.0)).unzip();
-    let limit = limit.unwrap_or(f64::INFINITY);
-    let rate_after = limit.min(change.at_most);
+    let (rate_after, then) = outcome(sick, change);
     let worth = rate_after.is_finite() && rate_after >= rate_before * GAIN_MIN;
     worth.then(|| Fix {
         remedy: change.remedy,
         row: sick.row,
         rate_before,
         rate_after,
-        then: resource.filter(|_| limit <= change.at_most),
-        wire: change.wire.clone(),
+        then,
+        thing: change.thing.clone(),
+        at: sick.verdict.resource.unwrap_or(ResourceId::Network),
     })
+}
+
+/// The lowest limit after a change, and of which resource it is.
+fn outcome(sick: &Sick, change: &Change) -> (f64, Option<ResourceId>) {
+    let rig = Rig::new(&change.after);
+    let (table, at) = table_after(sick, change);
+    let stages = chain(rig, &table, at);
+    let stages = stages.iter().map(|stage| (stage.limit, stage.resource));
+    let (limit, resource) = stages.chain(spare_cores(sick, change)).min_by(|a, b| a.0.total_cmp(&b.0)).unzip();
+    let limit = limit.unwrap_or(f64::INFINITY);
+    (limit.min(change.at_most), resource.filter(|_| limit <= change.at_most))
+}
+
+/// What a row would give in another rig, where these resources are other ones.
+pub(crate) fn in_another_rig(
+    rig: Rig,
+    table: &Table,
+    row: usize,
+    after: &Described,
+    touched: &[ResourceId],
+) -> Option<(f64, Option<ResourceId>)> {
+    let (measurement, verdict) = (table.rows.get(row)?, judge(rig, table, row)?);
+    let sick = Sick { rig, table, row, measurement, verdict: &verdict };
+    let mut change = Change { after: after.clone(), keeps_single_disks: true, ..sick.change(Remedy::Upgrade, touched) };
+    let all = |described: &Described| described.disks.iter().map(|disk| disk.count).sum::<u32>();
+    if change.setup.disk_count() == all(rig.described) && touched.contains(&ResourceId::Disks) {
+        change.setup.disks = after.disks.iter().enumerate().map(|(at, disk)| (at, disk.count)).collect();
+        change.setup.shape = after.own_shape();
+    }
+    Some(outcome(&sick, &change))
 }
 
 /// More bytes are more work: the busiest core at each end is full first, unless the remedy relieves it.
 fn spare_cores<'a>(sick: &'a Sick, change: &'a Change) -> impl Iterator<Item = (f64, ResourceId)> + 'a {
     let ends = [End::Server, End::Client].into_iter().filter(|end| !change.relieves.contains(end));
     ends.filter_map(|end| {
-        let busiest = cores_of(sick.measurement, end).iter().copied().reduce(f64::max);
-        let busiest = busiest.filter(|busiest| *busiest >= CORE_IDLE_PERCENT)?;
-        Some((sick.measurement.rate * 100.0 / busiest.min(100.0), ResourceId::Processor(end)))
+        let rate = rate_of_full_core(cores_of(sick.measurement, end), sick.measurement.rate)?;
+        Some((rate, ResourceId::Processor(end)))
     })
+}
+
+/// The rate at which the busiest core would be full; nothing where none did much.
+pub(crate) fn rate_of_full_core(cores: &[f64], rate: f64) -> Option<f64> {
+    let busiest = cores.iter().copied().reduce(f64::max).filter(|busiest| *busiest >= CORE_IDLE_PERCENT)?;
+    Some(rate * 100.0 / busiest.min(100.0))
 }
 
 /// The table without rows that crossed what changed, and the row that is asked about as it would be measured then.
@@ -299,7 +444,7 @@ impl Sick<'_> {
             keeps_single_disks: false,
             relieves: Vec::new(),
             at_most: f64::INFINITY,
-            wire: None,
+            thing: None,
         }
     }
 
@@ -345,8 +490,8 @@ fn changes(sick: &Sick) -> Vec<Change> {
     }
     if sick.measurement.setup.layer == Path::Share {
         all.extend(sick.rig.described.upgrades.iter().map(|network| {
-            let wire = network.wire.clone();
-            Change { wire, ..with_network(sick, Remedy::Upgrade, network.clone()) }
+            let thing = Some(network.name.clone());
+            Change { thing, ..with_network(sick, Remedy::Upgrade, network.clone()) }
         }));
     }
     all
@@ -388,8 +533,16 @@ fn other_program(sick: &Sick) -> Option<Change> {
     let contrasts = contrasts(sick.table, sick.row);
     let mut faster = contrasts.iter().filter(|c| matches!(c.property, Property::Program | Property::Client));
     let row = faster.find(|c| c.ratio >= STRONG && sick.measurement.setup.layer == Path::Share)?.row;
-    let one = sick.at_most(Remedy::OtherProgram, &[], sick.rate_of(row));
+    let one = as_row(sick, row);
     Some(Change { relieves: vec![End::Server, End::Client], ..one })
+}
+
+/// What the faster client or program of another row gets.
+fn as_row(sick: &Sick, row: usize) -> Change {
+    let other = sick.table.rows.get(row).map(|m| &m.setup);
+    let names = other.and_then(|setup| sick.rig.differing_side(setup, &sick.measurement.setup));
+    let thing = Some(names.unwrap_or_else(|| "another client or program".to_owned()));
+    Change { thing, ..sick.at_most(Remedy::OtherProgram, &[], sick.rate_of(row)) }
 }
 
 fn of_mode(sick: &Sick, resource: ResourceId, mode: Mode) -> Vec<Change> {
@@ -450,10 +603,13 @@ fn of_contrast(sick: &Sick, resource: ResourceId, row: usize) -> Vec<Change> {
             vec![Change { relieves: vec![End::Server, End::Client], ..one }]
         }
         ResourceId::ClientSide if sick.table.rows.get(row).is_some_and(|m| m.setup.layer == Path::Share) => {
-            let one = sick.at_most(Remedy::OtherProgram, &[], sick.rate_of(row));
+            let one = as_row(sick, row);
             vec![Change { relieves: vec![End::Server, End::Client], ..one }]
         }
-        ResourceId::ClientSide => vec![sick.change(Remedy::OtherProgram, &[])],
+        ResourceId::ClientSide => {
+            let thing = Some("another client or program".to_owned());
+            vec![Change { thing, ..sick.change(Remedy::OtherProgram, &[]) }]
+        }
         ResourceId::UnknownLink => {
             let low = sick.verdict.stages.iter().filter(|s| s.resource == ResourceId::Disks && !s.is_below());
             let low = low.map(|s| s.limit_low).fold(f64::INFINITY, f64::min);
@@ -525,7 +681,7 @@ fn of_network(sick: &Sick) -> Vec<Change> {
     let bought = |wire: Wire| {
         let faster = Network { bytes_per_s: wire.practical, wire: Some(wire.clone()), ..network.clone() };
         let relieves = if slow { vec![End::Server, End::Client] } else { Vec::new() };
-        Change { wire: Some(wire), relieves, ..with_network(sick, Remedy::FasterNetwork, faster) }
+        Change { thing: Some(wire.name), relieves, ..with_network(sick, Remedy::FasterNetwork, faster) }
     };
     above.into_iter().map(bought).collect()
 }
@@ -559,7 +715,7 @@ fn of_link(sick: &Sick, at: usize) -> Vec<Change> {
             (of.read, of.write, of.could, of.wire) = (could.practical, could.practical, None, Some(could.clone()));
         }
         without_figure(&mut better.after);
-        all.push(Change { wire: Some(could.clone()), ..better });
+        all.push(Change { thing: Some(could.name.clone()), ..better });
         return all;
     }
     let mut wider = sick.change(Remedy::WiderLink, &touched);
@@ -594,7 +750,7 @@ fn of_port(sick: &Sick, at: usize) -> Vec<Change> {
         }
         of.connection = of.could.take();
     }
-    vec![Change { wire: disk.could.clone(), ..change }]
+    vec![Change { thing: disk.could.as_ref().map(|wire| wire.name.clone()), ..change }]
 }
 
 fn set_rate(disk: &mut Disk, what: What, rate: f64) {
@@ -683,6 +839,7 @@ fn more_disks(sick: &Sick) -> Option<Change> {
     let soldered = matches!(kind, Some(DiskKind::SdCard | DiskKind::Emmc | DiskKind::UsbStick));
     (room && more > 0 && !soldered).then_some(())?;
     let mut change = Change { keeps_single_disks: true, ..sick.change(Remedy::MoreDisks, &[ResourceId::Disks]) };
+    change.thing = Some(if more == 1 { "one more disk".to_owned() } else { format!("{more} more disks") });
     change.after.disks.get_mut(*at)?.count += more;
     change.setup.disks.last_mut()?.1 += more;
     if more == group && shape.layout.parity() > 0 {
@@ -706,15 +863,18 @@ fn equal_disk(sick: &Sick) -> Option<Change> {
     let (like, next) = *rates.iter().filter(|(_, r)| *r > slowest * GAIN_MIN).min_by(|a, b| a.1.total_cmp(&b.1))?;
     let like = sick.rig.disk(like)?.clone();
     let mut change = sick.change(Remedy::EqualDisk, &[ResourceId::Disks]);
+    let mut replaced_names: Vec<&str> = Vec::new();
     for (at, own) in &rates {
         let disk = change.after.disks.get_mut(*at)?;
         let replaced = *own < slowest * 1.01;
         if replaced {
+            replaced_names.extend(sick.rig.disk(*at).map(|disk| disk.name.as_str()));
             *disk = Disk { name: disk.name.clone(), count: disk.count, via: disk.via.clone(), ..like.clone() };
         }
         set_rate(disk, setup.what(), if replaced { next } else { *own });
         disk.cache_bytes = None;
     }
+    change.thing = Some(replaced_names.join(" and "));
     Some(change)
 }
 
@@ -751,6 +911,7 @@ fn other_kind(sick: &Sick) -> Option<Change> {
     };
     let physical = better.physical();
     let mut change = sick.change(Remedy::OtherKind, &[ResourceId::Disks]);
+    change.thing = Some(format!("{}s instead of {}s", physical.name, kind.physical().name));
     for disk in change.after.disks.iter_mut().filter(|disk| disk.kind.unwrap_or(kind) == kind) {
         disk.kind = Some(better);
         for what in [What::Read, What::Write, What::RandomRead, What::RandomWrite] {
@@ -870,7 +1031,7 @@ fn of_client_card(sick: &Sick, at: usize) -> Vec<Change> {
         if let Some(client) = change.after.clients.get_mut(at) {
             client.network = Some((wire.name.clone(), wire.practical));
         }
-        Change { wire: Some(wire), ..change }
+        Change { thing: Some(wire.name), ..change }
     };
     wire.map(|wire| wire.rungs_above()).unwrap_or_default().into_iter().map(with).collect()
 }
@@ -887,6 +1048,8 @@ fn faster_client_disk(sick: &Sick, at: usize) -> Change {
     let least = |kind: DiskKind| kind.physical().usual_read.0.min(kind.physical().usual_write.0);
     let kind = if least(DiskKind::SataSsd) > sick.rate() * GAIN_MIN { DiskKind::SataSsd } else { DiskKind::Nvme };
     let mut change = sick.change(Remedy::FasterClientDisk, &[]);
+    let name = kind.physical().name;
+    change.thing = Some(format!("{} {name}", if name.starts_with('N') { "an" } else { "a" }));
     if let Some(client) = change.after.clients.get_mut(at) {
         let physical = kind.physical();
         (client.disk_read, client.disk_write) = (Some(physical.usual_read.0), Some(physical.usual_write.0));

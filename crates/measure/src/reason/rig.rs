@@ -4,19 +4,20 @@
 
 use serde::Serialize;
 
+use super::table::Setup;
 use crate::doctor::describe::{Client, Described, Disk, Link, Network, Side, Work};
 use crate::doctor::limits::{Duplex, Wire};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum End {
+pub enum End {
     Server,
     Client,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "at")]
-pub(crate) enum ResourceId {
+pub enum ResourceId {
     /// The disks of a measurement, put together as their layout does.
     Disks,
     /// A disk's own wire: the index of the disk.
@@ -43,7 +44,7 @@ pub(crate) enum ResourceId {
 /// The class that answers are compared by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ResourceKind {
+pub enum ResourceKind {
     Disks,
     Link,
     Network,
@@ -122,6 +123,16 @@ impl<'a> Rig<'a> {
         let network = self.network().and_then(|n| n.wire.as_ref());
         let client = self.client(client).and_then(|client| client.wire.as_ref());
         [network, client].into_iter().flatten().any(Wire::is_air)
+    }
+
+    /// The client or program of one setup, named by what sets it apart from another.
+    pub(crate) fn differing_side(&self, setup: &Setup, from: &Setup) -> Option<String> {
+        let client = self.client(setup.client).filter(|_| setup.client != from.client).map(|c| c.name.clone());
+        let program = setup.program.clone().filter(|_| setup.program != from.program);
+        match (client, program) {
+            (Some(client), Some(program)) => Some(format!("{client} ({program})")),
+            (client, program) => client.or(program),
+        }
     }
 
     /// The name that a person gave, for what is shown.

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::contrast::contrasts;
+use super::remedies::REMEDIES;
 use super::*;
 use crate::boxes;
 use crate::doctor::describe::Described;
@@ -63,7 +65,8 @@ impl Boxed {
         if rows.clone().any(|row| self.kind(row) == "asked") {
             return Vec::new();
         }
-        let rows = asked_about(&self.table).into_iter();
+        let verdicts: Vec<Verdict> = rows.map(|row| self.verdict(row)).collect();
+        let rows = asked_about(&self.table, &verdicts).into_iter();
         let mut all: Vec<Fix> = rows.flat_map(|row| fixes(self.rig(), &self.table, row, &self.verdict(row))).collect();
         remedies::sort(&mut all);
         all

@@ -13,7 +13,7 @@ use crate::doctor::describe::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Confidence {
+pub enum Confidence {
     Open,
     Likely,
     Certain,
@@ -25,6 +25,10 @@ pub(crate) struct Verdict {
     pub resource: Option<ResourceId>,
     pub evidence: Evidence,
     pub confidence: Confidence,
+    /// The row of [`RANKING`] that decided, or why none was asked.
+    pub rule: &'static str,
+    /// The row that the evidence is of: another one where a limit was measured further down.
+    pub row: usize,
     /// The chain, the lowest limit first.
     pub stages: Vec<Stage>,
 }
@@ -72,6 +76,8 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("the rate is usual of the resource", find::usual),
 ];
 
+const OF_MEMORY: &str = "it measured something else than it says";
+
 /// Verdicts on lower measurements are asked for at most so deep: the layers of a way.
 const DEPTH_MAX: u32 = 4;
 
@@ -87,24 +93,27 @@ fn judge_at(rig: Rig, table: &Table, at: usize, depth: u32) -> Option<Verdict> {
         stages.retain(|stage| is_after_disks(rig, stage.resource));
     }
     let case = Case { rig, table, at, measurement, stages, contrasts };
-    let nothing = |evidence| (None, evidence, Confidence::Open);
-    let (resource, evidence, confidence) = if from_memory {
-        let mut found = RANKING.iter().filter_map(|(_, find)| find(&case));
-        let found = found.find(|found| is_after_disks(rig, found.resource) && found.evidence != Evidence::Usual);
-        found.map_or(nothing(Evidence::Doubtful), |found| explained(&case, found, depth))
+    let nothing = |rule, evidence| (rule, (None, evidence, Confidence::Open, at));
+    let mut found = RANKING.iter().filter_map(|(rule, find)| Some((*rule, find(&case)?)));
+    let (rule, (resource, evidence, confidence, row)) = if from_memory {
+        let found = found.find(|(_, f)| is_after_disks(rig, f.resource) && f.evidence != Evidence::Usual);
+        found.map_or(nothing(OF_MEMORY, Evidence::Doubtful), |(rule, found)| (rule, explained(&case, found, depth)))
     } else if measurement.doubt.is_some() {
-        nothing(Evidence::Doubtful)
+        nothing(OF_MEMORY, Evidence::Doubtful)
     } else if let Some(misfit) = misfit(&case) {
-        nothing(Evidence::Misfit(misfit))
+        nothing("a figure does not fit the others", Evidence::Misfit(misfit))
     } else if let Some(stage) = contradiction(&case) {
-        (Some(stage.resource), Evidence::Contradiction { limit: stage.limit }, Confidence::Open)
+        let Stage { limit, basis, .. } = stage;
+        let contradiction = Evidence::Contradiction { limit, basis };
+        ("the rate exceeds a limit by more than its slack", (Some(stage.resource), contradiction, Confidence::Open, at))
     } else {
-        match RANKING.iter().find_map(|(_, find)| find(&case)) {
-            Some(found) => explained(&case, found, depth),
-            None => nothing(Evidence::Missing(missing(&case))),
+        match found.next() {
+            Some((rule, found)) => (rule, explained(&case, found, depth)),
+            None => nothing("no evidence was found", Evidence::Missing(missing(&case))),
         }
     };
-    Some(Verdict { resource, evidence, confidence, stages: case.stages })
+    drop(found);
+    Some(Verdict { resource, evidence, confidence, rule, row, stages: case.stages })
 }
 
 /// A file in the server's memory says nothing of disks. It still crossed the wire and both processors.
@@ -119,17 +128,17 @@ fn is_after_disks(rig: Rig, id: ResourceId) -> bool {
 }
 
 /// A limit that was measured further down has its own reason: that one is named.
-fn explained(case: &Case, found: Found, depth: u32) -> (Option<ResourceId>, Evidence, Confidence) {
+fn explained(case: &Case, found: Found, depth: u32) -> (Option<ResourceId>, Evidence, Confidence, usize) {
     let confidence = confidence(case, &found);
-    let own = (Some(found.resource), found.evidence, confidence);
+    let own = (Some(found.resource), found.evidence, confidence, case.at);
     let Evidence::Reached { mode: Mode::Normal, .. } = found.evidence else { return own };
     let below = case.lowest().filter(|stage| stage.resource == found.resource).and_then(|stage| stage.row);
     let Some(row) = below.filter(|_| depth < DEPTH_MAX) else { return own };
     match judge_at(case.rig, case.table, row, depth + 1) {
-        Some(Verdict { resource: Some(root), evidence, confidence: sure, .. })
+        Some(Verdict { resource: Some(root), evidence, confidence: sure, row, .. })
             if !matches!(evidence, Evidence::Contradiction { .. } | Evidence::Misfit(_)) =>
         {
-            (Some(root), evidence, sure.min(confidence))
+            (Some(root), evidence, sure.min(confidence), row)
         }
         _ => own,
     }
@@ -236,7 +245,8 @@ fn missing(case: &Case) -> Property {
     };
     let cores = find_cores(case, End::Client);
     match setup.layer {
-        _ if usage.cores.is_empty() => Property::CoresWatched,
+        // A bench watches them where it can.
+        _ if usage.foreign_work || usage.cores.is_empty() && !case.rig.described.of_bench => Property::CoresWatched,
         Path::Net if setup.in_flight.is_none_or(|n| n <= 1.0) => Property::InFlight,
         Path::Net if case.rig.network().is_none_or(|network| network.round_trip_s.is_none()) => Property::RoundTrip,
         Path::Share if !lower(Path::Local) || !lower(Path::Net) => Property::Layer,

@@ -87,7 +87,7 @@ async fn fill(
         return Ok(());
     }
     if offset < AFTER_DOTDOT {
-        let parent = match session.volume.parent(dir).await {
+        let parent = match session.files.parent(dir).await {
             Ok(parent) => parent,
             // A removed directory that is still open has no parent and lists as empty.
             Err(FsError::NotFound | FsError::Stale) => dir,
@@ -100,7 +100,7 @@ async fn fill(
     let mut cookie = if offset <= AFTER_DOTDOT { 0 } else { offset };
     let mut end = if offset == 0 { u64::MAX } else { session.handles.list_end(handle) };
     loop {
-        let listing = match session.volume.readdir_before(cred, dir, cookie, end, step, with_attrs).await {
+        let listing = match session.files.readdir_before(cred, dir, cookie, end, step, with_attrs).await {
             Ok(listing) => listing,
             Err(FsError::NotFound | FsError::Stale) => return Ok(()),
             Err(error) => return Err(error),
@@ -121,9 +121,9 @@ async fn fill(
 }
 
 async fn dot(session: &Session, dir: Ino, ino: Ino, name: &'static [u8], cookie: u64) -> FsResult<DirEntry> {
-    let attr = match session.volume.getattr(ino).await {
+    let attr = match session.files.getattr(ino).await {
         Ok(attr) => attr,
-        Err(_) => session.volume.getattr(dir).await?,
+        Err(_) => session.files.getattr(dir).await?,
     };
     Ok(DirEntry { cookie, name: Bytes::from_static(name), ino, kind: FileKind::Directory, attr: Some(attr) })
 }

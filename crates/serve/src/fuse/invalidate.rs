@@ -11,22 +11,24 @@
 //! V3. Notifications are written by one thread that answers no requests: the kernel may block them on a page
 //!     or directory whose request is being answered.
 //! V4. Whoever lost events forgets everything. The queue of repetitions is bounded; what does not fit counts as lost.
+//! V5. What the mount itself finds stale is told once: the kernel knows the inode, and a page whose read is under way
+//!     is locked until the kernel has its content. What a program must see at once is answered after the kernel was told.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fuser::{INodeNo, Notifier};
 use larder_volume::{Event, Ino, Witness};
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::own::OwnStale;
 use super::state::Known;
 
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
@@ -51,9 +53,7 @@ pub(super) struct Invalidator {
     pub(super) events: broadcast::Receiver<Event>,
     /// Others' answers wait for it (V1).
     pub(super) witness: Witness,
-    /// What the mount itself found out to be stale.
-    pub(super) own: mpsc::Receiver<Stale>,
-    pub(super) own_lost: Arc<AtomicBool>,
+    pub(super) own: Arc<OwnStale>,
     pub(super) stop: CancellationToken,
 }
 
@@ -75,6 +75,7 @@ impl Invalidator {
                     self.forget_everything();
                 }
                 Batch::Some(stale) => stale.into_iter().for_each(|stale| self.tell_twice(stale, &mut repeats)),
+                Batch::Own => self.tell_own(),
             }
             if events > 0 {
                 self.witness.saw(events);
@@ -98,10 +99,7 @@ impl Invalidator {
                 Err(RecvError::Lagged(lost)) => Some((Batch::Everything, lost)),
                 Err(RecvError::Closed) => None,
             },
-            own = self.own.recv() => own.map(|stale| match self.own_lost.swap(false, Ordering::AcqRel) {
-                true => (Batch::Everything, 0),
-                false => (Batch::Some(vec![stale]), 0),
-            }),
+            () = self.own.more() => Some((Batch::Own, 0)),
             () = repeat => Some((Batch::Nothing, 0)),
         }
     }
@@ -117,6 +115,18 @@ impl Invalidator {
             return self.forget_everything();
         }
         repeats.push_back((Instant::now() + REPEAT_AFTER, stale));
+    }
+
+    fn tell_own(&self) {
+        let (inodes, asked) = self.own.take();
+        match inodes {
+            None => self.forget_everything(),
+            Some(inodes) => inodes.into_iter().for_each(|(ino, from)| match from {
+                Some(offset) => self.tell(&Stale::Data { ino, offset, len: 0 }),
+                None => self.tell(&Stale::Attr(ino)),
+            }),
+        }
+        self.own.told(asked);
     }
 
     fn tell(&self, stale: &Stale) {
@@ -151,8 +161,17 @@ impl Invalidator {
     }
 }
 
+impl Drop for Invalidator {
+    /// Nobody waits for what nobody tells.
+    fn drop(&mut self) {
+        self.own.told(u64::MAX);
+    }
+}
+
 enum Batch {
     Nothing,
+    /// What the mount itself found out.
+    Own,
     Some(Vec<Stale>),
     Everything,
 }

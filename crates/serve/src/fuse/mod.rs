@@ -21,26 +21,29 @@ mod dir;
 pub mod fuzz;
 mod invalidate;
 mod ops;
+mod own;
 mod session;
 mod state;
 mod unmount;
 mod xattr;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, SessionACL};
-use larder_volume::{Answers, Volume};
+use larder_files::Files;
+use larder_volume::Answers;
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use invalidate::Invalidator;
 use ops::Operations;
 use session::Session;
+use unmount::Place;
 
 pub use unmount::clear_remains;
 
@@ -56,8 +59,6 @@ const BACKGROUND_REQUESTS_MAX: u16 = 128;
 /// Several requests of [`REQUEST_BYTES_MAX`], so that reading a file in order keeps the volume busy.
 const READ_AHEAD_KIB: u32 = 4096;
 const THREADS_MAX: usize = 8;
-/// Invalidations that the mount itself wants, waiting for their thread.
-const OWN_STALE_MAX: usize = 1024;
 /// Origins of this kind of client count from here, so that no two clients share one.
 const ORIGIN_FIRST: u32 = 0x4655_5345;
 /// How long the end of a mount may take in each of its steps.
@@ -70,6 +71,9 @@ pub struct MountOptions {
     pub allow_other: bool,
     pub honour_suid: bool,
     pub honour_devices: bool,
+    pub execute: bool,
+    /// Reading moves a file's access time, as relatime does.
+    pub access_times: bool,
     /// Every change is durable before it is answered (`-o sync`).
     pub synchronous: bool,
     /// What `mount` and `df` show as the source.
@@ -84,26 +88,57 @@ impl Default for MountOptions {
             allow_other: rustix::process::geteuid().is_root(),
             honour_suid: false,
             honour_devices: false,
+            execute: true,
+            access_times: true,
             synchronous: false,
             source: "larder".to_owned(),
         }
     }
 }
 
+impl MountOptions {
+    /// Takes one of the words that `mount -o` knows. [`WORDS`] are all of them.
+    pub fn take(&mut self, word: &str) -> Result<(), String> {
+        match word {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "suid" => self.honour_suid = true,
+            "nosuid" => self.honour_suid = false,
+            "dev" => self.honour_devices = true,
+            "nodev" => self.honour_devices = false,
+            "exec" => self.execute = true,
+            "noexec" => self.execute = false,
+            "atime" | "relatime" => self.access_times = true,
+            "noatime" => self.access_times = false,
+            "sync" => self.synchronous = true,
+            "async" => self.synchronous = false,
+            "allow_other" => self.allow_other = true,
+            "private" => self.allow_other = false,
+            "defaults" => {}
+            _ => return Err(format!("'{word}' is not a mount option of larder: use {WORDS}")),
+        }
+        Ok(())
+    }
+}
+
+/// What [`MountOptions::take`] understands.
+pub const WORDS: &str =
+    "ro, rw, noatime, relatime, nosuid, suid, nodev, dev, noexec, exec, sync, async, allow_other, private";
+
 /// A mounted volume. Its calls block: an async caller goes through `spawn_blocking`, also to drop it.
 pub struct FuseMount {
-    dir: PathBuf,
+    place: Place,
     session: Arc<Session>,
     ended: Arc<Ended>,
-    /// Number of the connection in /sys/fs/fuse/connections.
-    connection: Option<u32>,
+    /// Nothing is left to be done at its end.
+    finished: AtomicBool,
     stop: CancellationToken,
 }
 
 impl FuseMount {
-    /// Mounts `volume` on the empty directory `dir`. `runtime` must be multi-threaded.
+    /// Mounts what `files` shows on the empty directory `dir`. `runtime` must be multi-threaded.
     pub fn mount(
-        volume: Volume,
+        files: Files,
         dir: &Path,
         options: MountOptions,
         runtime: tokio::runtime::Handle,
@@ -111,12 +146,13 @@ impl FuseMount {
         let dir = unmount::mountable(dir)?;
         let origin = next_origin();
         let answers = if options.synchronous { Answers::Durable } else { Answers::Ordered };
-        let volume = volume.with_origin(origin).with_answers(answers);
-        let (events, witness) = volume.witness();
-        let (own_stale, own) = mpsc::channel(OWN_STALE_MAX);
-        let session = Arc::new(Session::new(volume, runtime.clone(), own_stale, options.read_only));
+        let leaves_times = options.read_only || !options.access_times;
+        let files = files.for_mount(origin, answers, !leaves_times);
+        let (events, witness) = files.witness();
+        let session = Arc::new(Session::new(files, runtime.clone(), leaves_times));
         let operations = Operations { session: session.clone() };
         let kernel = fuser::Session::new(operations, &dir, &config(&options)).map_err(|error| explain(&dir, error))?;
+        let place = Place::look(&dir).map_err(|error| explain(&dir, error))?;
         let stop = CancellationToken::new();
         let epoch_device = match session.has_epochs.load(Ordering::Relaxed) {
             true => Some(std::os::fd::AsFd::as_fd(&kernel).try_clone_to_owned()?),
@@ -129,34 +165,38 @@ impl FuseMount {
             known: session.known.clone(),
             events,
             witness,
-            own,
-            own_lost: session.own_stale_lost.clone(),
+            own: session.own_stale.clone(),
             stop: stop.clone(),
         };
         spawn("larder-inval", move || invalidator.run(&runtime))?;
         let ended = Arc::new(Ended::default());
-        let device = unmount::device_of(&dir);
-        let connection = device.map(|(_, minor)| minor);
         spawn("larder-mount", {
-            let (ended, stop, dir) = (ended.clone(), stop.clone(), dir.clone());
-            move || serve(kernel, &dir, connection, &stop, &ended)
+            let (ended, stop, place) = (ended.clone(), stop.clone(), place.clone());
+            move || serve(kernel, &place, &stop, &ended)
         })?;
-        if let Some(device) = device {
-            unmount::set_read_ahead(device, READ_AHEAD_KIB);
-        }
-        Ok(FuseMount { dir, session, ended, connection, stop })
+        place.set_read_ahead(READ_AHEAD_KIB);
+        Ok(FuseMount { place, session, ended, finished: AtomicBool::new(false), stop })
     }
 
     pub fn dir(&self) -> &Path {
-        &self.dir
+        &self.place.dir
+    }
+
+    /// It is in this process's mount table. One that is not may still be in another's, or be held by open files.
+    pub fn is_mounted(&self) -> bool {
+        !self.ended.is_set() && self.place.is_mounted()
     }
 
     /// Unmounts if no file is open there; otherwise [`io::ErrorKind::ResourceBusy`] and nothing has changed.
+    /// Other mount namespaces that have it get errors from then on.
     pub fn unmount(&self) -> io::Result<()> {
         if self.ended.is_set() {
+            self.finish();
             return Ok(());
         }
-        unmount::unmount(&self.dir, false)?;
+        // Another namespace that has it too keeps the kernel from writing these out at the unmount.
+        unmount::sync_pages(&self.place.dir, PATIENCE);
+        self.place.unmount(false)?;
         self.finish();
         Ok(())
     }
@@ -173,10 +213,14 @@ impl FuseMount {
 
     /// The mount point is gone from the tree; sees to it that no request is under way either (F2).
     fn finish(&self) {
-        if !self.ended.wait(Some(PATIENCE)) {
-            // Detached with files open: their holders get ENOTCONN from now on.
+        if self.finished.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // The kernel ends the connection with the last mount of it, before the unmount returns. One that is still there is held
+        // by open files or another mount namespace: those get ENOTCONN from now on.
+        if self.place.is_connected() || !self.ended.wait(Some(PATIENCE)) {
             self.session.closing.store(true, Ordering::Relaxed);
-            unmount::abort(self.connection);
+            self.place.abort();
             self.ended.wait(Some(PATIENCE));
         }
         self.session.closing.store(true, Ordering::Relaxed);
@@ -187,9 +231,9 @@ impl FuseMount {
             std::thread::sleep(Duration::from_millis(2));
         }
         // What was answered is durable when the mount is gone. An error is the volume's to report: it is poisoned then.
-        let sync = async { tokio::time::timeout(PATIENCE, self.session.volume.sync()).await };
+        let sync = async { tokio::time::timeout(PATIENCE, self.session.files.sync()).await };
         if !matches!(self.session.runtime.block_on(sync), Ok(Ok(()))) {
-            tracing::warn!(dir = %self.dir.display(), "the last changes by the mount are not durable yet");
+            tracing::warn!(dir = %self.place.dir.display(), "the last changes by the mount are not durable yet");
         }
         let _context = self.session.runtime.enter();
         drop(self.session.handles.clear());
@@ -201,35 +245,29 @@ impl Drop for FuseMount {
         if self.ended.is_set() {
             return self.finish();
         }
-        // Pages written through mappings still live in the kernel.
-        unmount::sync_pages(&self.dir, PATIENCE);
-        let unmounted = unmount::unmount(&self.dir, false).or_else(|_| {
-            // Holders of open files lose them at once rather than keep a volume open that is about to close.
-            let detached = unmount::unmount(&self.dir, true);
-            unmount::abort(self.connection);
-            detached
-        });
-        if let Err(error) = unmounted {
-            tracing::error!(dir = %self.dir.display(), %error, "the mount could not be removed");
-            unmount::abort(self.connection);
+        if self.place.is_mounted() {
+            // Pages written through mappings still live in the kernel.
+            unmount::sync_pages(&self.place.dir, PATIENCE);
+        }
+        // Holders of open files lose them at once rather than keep a volume open that is about to close.
+        if let Err(error) = self.place.unmount(false).or_else(|_| self.place.unmount(true)) {
+            tracing::error!(dir = %self.place.dir.display(), %error, "the mount could not be removed");
         }
         self.finish();
     }
 }
 
 /// The thread that hosts the request threads; whatever ends them, the mount point does not stay behind dead.
-fn serve(
-    kernel: fuser::Session<Operations>,
-    dir: &Path,
-    connection: Option<u32>,
-    stop: &CancellationToken,
-    ended: &Ended,
-) {
+fn serve(kernel: fuser::Session<Operations>, place: &Place, stop: &CancellationToken, ended: &Ended) {
+    // The crate goes by the path alone.
+    kernel.leave_mounted();
     if let Err(error) = kernel.run() {
-        tracing::error!(dir = %dir.display(), %error, "the mount failed");
-        // Clearing away a mount that is gone already fails, which is what is wanted.
-        let _ = unmount::unmount(dir, true);
-        unmount::abort(connection);
+        let dir = place.dir.display();
+        tracing::error!(%dir, %error, "the mount failed");
+        if let Err(error) = place.unmount(true) {
+            tracing::error!(%dir, %error, "the mount that failed could not be removed");
+        }
+        place.abort();
     }
     stop.cancel();
     ended.set();
@@ -246,6 +284,8 @@ fn config(options: &MountOptions) -> Config {
         pick(options.read_only, MountOption::RO, MountOption::RW),
         pick(options.honour_suid, MountOption::Suid, MountOption::NoSuid),
         pick(options.honour_devices, MountOption::Dev, MountOption::NoDev),
+        pick(options.execute, MountOption::Exec, MountOption::NoExec),
+        pick(options.access_times, MountOption::Atime, MountOption::NoAtime),
         pick(options.synchronous, MountOption::Sync, MountOption::Async),
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };

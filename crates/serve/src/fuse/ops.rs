@@ -103,7 +103,16 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Lookup, async move {
-            let found = session.volume.lookup(&cred, Ino(parent.0), &name, NameMatch::Exact).await;
+            let parent = Ino(parent.0);
+            // The kernel resolves `.` and `..` itself, except for handles of inodes that it has forgotten. Those may be files.
+            let found = match &name[..] {
+                b"." => session.files.getattr(parent).await,
+                b".." => match session.files.parent(parent).await {
+                    Ok(parent) => session.files.getattr(parent).await,
+                    Err(error) => Err(error),
+                },
+                _ => session.files.lookup(&cred, parent, &name, NameMatch::Exact).await,
+            };
             session.send_lookup(reply, found);
         });
     }
@@ -115,7 +124,7 @@ impl Filesystem for Operations {
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         let session = self.session.clone();
         self.session.serve(Op::GetAttributes, async move {
-            let result = session.volume.getattr(Ino(ino.0)).await;
+            let result = session.files.getattr(Ino(ino.0)).await;
             session.send_attr(reply, session.or_remains(Ino(ino.0), result, |_| ()));
         });
     }
@@ -154,12 +163,12 @@ impl Filesystem for Operations {
         }
         self.session.serve(Op::SetAttributes, async move {
             let cred = match set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
-                true => session.with_groups(cred, caller, Ino(ino.0)).await,
+                true => session.with_groups(cred, caller, Ino(ino.0)).await.0,
                 false => cred,
             };
             let result = match set == SetAttr::default() {
-                true => session.volume.getattr(Ino(ino.0)).await,
-                false => session.volume.setattr(&cred, Ino(ino.0), set).await.map(|changed| changed.after),
+                true => session.files.getattr(Ino(ino.0)).await,
+                false => session.files.setattr(&cred, Ino(ino.0), set).await.map(|changed| changed.after),
             };
             session.send_attr(reply, session.or_remains(Ino(ino.0), result, |attr| session.change(attr, &set)));
         });
@@ -168,7 +177,7 @@ impl Filesystem for Operations {
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
         let session = self.session.clone();
         self.session.serve(Op::Lookup, async move {
-            match session.volume.readlink(Ino(ino.0)).await {
+            match session.files.readlink(Ino(ino.0)).await {
                 Ok(target) => reply.data(&target),
                 Err(error) => match session.known.remains(Ino(ino.0), |_| ()) {
                     Some(remains) if matches!(error, FsError::Stale) => reply.data(&remains.target),
@@ -195,12 +204,12 @@ impl Filesystem for Operations {
             let (dir, set) = (Ino(parent.0), with_mode(mode));
             let made = match kind {
                 FileKind::File => {
-                    session.volume.create(&cred, dir, &name, CreateMode::Guarded, set).await.map(|made| made.0)
+                    session.files.create(&cred, dir, &name, CreateMode::Guarded, set).await.map(|made| made.0)
                 }
                 _ => {
                     let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
                     let rdev = if device { decode_dev(rdev) } else { (0, 0) };
-                    session.volume.mknod(&cred, dir, &name, kind, rdev, set).await.map(|made| made.0)
+                    session.files.mknod(&cred, dir, &name, kind, rdev, set).await.map(|made| made.0)
                 }
             };
             session.send_entry(reply, made);
@@ -211,7 +220,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            let made = session.volume.mkdir(&cred, Ino(parent.0), &name, with_mode(mode)).await;
+            let made = session.files.mkdir(&cred, Ino(parent.0), &name, with_mode(mode)).await;
             session.send_entry(reply, made.map(|made| made.0));
         });
     }
@@ -220,7 +229,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Remove, async move {
-            let unlinked = session.volume.unlink(&cred, Ino(parent.0), &name);
+            let unlinked = session.files.unlink(&cred, Ino(parent.0), &name);
             send_done(reply, session.removing(&cred, Ino(parent.0), &name, unlinked).await)
         });
     }
@@ -229,7 +238,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Remove, async move {
-            let removed = session.volume.rmdir(&cred, Ino(parent.0), &name);
+            let removed = session.files.rmdir(&cred, Ino(parent.0), &name);
             send_done(reply, session.removing(&cred, Ino(parent.0), &name, removed).await)
         });
     }
@@ -243,7 +252,7 @@ impl Filesystem for Operations {
         let target = Bytes::copy_from_slice(target.as_bytes());
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            let made = session.volume.symlink(&cred, Ino(parent.0), &name, &target, with_mode(0o777)).await;
+            let made = session.files.symlink(&cred, Ino(parent.0), &name, &target, with_mode(0o777)).await;
             session.send_entry(reply, made.map(|made| made.0));
         });
     }
@@ -268,7 +277,7 @@ impl Filesystem for Operations {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Rename, async move {
             let (from, to) = (Ino(parent.0), Ino(new_parent.0));
-            let renamed = session.volume.rename(&cred, from, &name, to, &new_name, mode);
+            let renamed = session.files.rename(&cred, from, &name, to, &new_name, mode);
             let done = match mode {
                 RenameMode::Replace => session.removing(&cred, to, &new_name, renamed).await,
                 RenameMode::NoReplace | RenameMode::Exchange => renamed.await,
@@ -281,7 +290,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            let made = session.volume.link(&cred, Ino(ino.0), Ino(parent.0), &name).await;
+            let made = session.files.link(&cred, Ino(ino.0), Ino(parent.0), &name).await;
             session.send_entry(reply, made.map(|made| made.0));
         });
     }
@@ -309,7 +318,7 @@ impl Filesystem for Operations {
         let name = name_or_reply!(name, reply);
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            let made = session.volume.create(&cred, Ino(parent.0), &name, CreateMode::Guarded, with_mode(mode)).await;
+            let made = session.files.create(&cred, Ino(parent.0), &name, CreateMode::Guarded, with_mode(mode)).await;
             let attr = match made {
                 Ok((attr, _, _)) => attr,
                 // Somebody else made it since the kernel looked. Nobody has checked whether this caller may open
@@ -317,10 +326,11 @@ impl Filesystem for Operations {
                 Err(FsError::Exists) if !has(flags, OFlags::EXCL) => return reply.error(errno(&FsError::Stale)),
                 Err(error) => return reply.error(errno(&error)),
             };
-            match session.volume.open(attr.id.ino).await {
+            match session.files.open(attr.id.ino).await {
                 Ok(file) => {
                     let handle = FileHandle(session.handles.insert(file));
                     session.known.learn(attr.id.ino);
+                    session.opened(attr.id.ino, flags);
                     let ttl = session.attr_ttl(&attr).min(session.entry_ttl());
                     let generation = fuser::Generation(attr.id.generation);
                     reply.created(&ttl, &file_attr(&attr), generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
@@ -330,13 +340,14 @@ impl Filesystem for Operations {
         });
     }
 
-    fn tmpfile(&self, request: &Request, parent: INodeNo, mode: u32, _umask: u32, _flags: i32, reply: ReplyCreate) {
+    fn tmpfile(&self, request: &Request, parent: INodeNo, mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::Create, async move {
-            match session.volume.create_unnamed(&cred, Ino(parent.0), with_mode(mode)).await {
+            match session.files.create_unnamed(&cred, Ino(parent.0), with_mode(mode)).await {
                 Ok((attr, file)) => {
                     let handle = FileHandle(session.handles.insert(file));
                     session.known.learn(attr.id.ino);
+                    session.opened(attr.id.ino, flags);
                     let (ttl, generation) = (session.attr_ttl(&attr), fuser::Generation(attr.id.generation));
                     reply.created(&ttl, &file_attr(&attr), generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
                 }
@@ -359,7 +370,7 @@ impl Filesystem for Operations {
         let session = self.session.clone();
         let len = (size as usize).min(IO_BYTES_MAX);
         self.session.serve(Op::Read, async move {
-            match session.volume.read(Ino(ino.0), offset, len).await {
+            match session.files.read_opened(Ino(ino.0), offset, len).await {
                 Ok(data) => send_data(reply, &data, len),
                 Err(error) => reply.error(errno(&error)),
             }
@@ -381,6 +392,7 @@ impl Filesystem for Operations {
         // Pages written through a mapping belong where they lie, whatever the flags of the file they came by.
         let from_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let append = has(flags.0, OFlags::APPEND) && !from_pages;
+        let is_direct = has(flags.0, OFlags::DIRECT) && !from_pages;
         let stability = match flags.0 {
             _ if from_pages => Stability::Unstable,
             flags if has(flags, OFlags::SYNC) => Stability::FileSync,
@@ -391,15 +403,19 @@ impl Filesystem for Operations {
         let (session, ino, len, caller) = (self.session.clone(), Ino(ino.0), data.len(), request.pid());
         let data = vec![Bytes::copy_from_slice(data)];
         self.session.serve_holding(len, async move {
-            let cred = if cred.uid == 0 { cred } else { session.with_groups(cred, caller, ino).await };
+            let (cred, clears_bits) = session.with_groups(cred, caller, ino).await;
             let result = match append {
                 true => session.append(&cred, ino, offset, data, stability).await,
-                false => session.volume.write(&cred, ino, offset, data, stability).await.map(drop),
+                false => session.files.write(&cred, ino, offset, data, stability).await.map(drop),
             };
-            match result {
+            // Whether it failed or not. The kernel drops its pages before a write with O_DIRECT, not those read meanwhile.
+            let beside_pages = is_direct && session.known.is_cached(ino);
+            let stale =
+                (beside_pages || clears_bits).then(|| session.own_stale.add(ino, beside_pages.then_some(offset)));
+            session.answer_when_told(stale, move || match result {
                 Ok(()) => reply.written(len as u32),
                 Err(error) => reply.error(errno(&error)),
-            }
+            });
         });
     }
 
@@ -425,13 +441,13 @@ impl Filesystem for Operations {
 
     fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let session = self.session.clone();
-        self.session.serve(Op::Sync, async move { send_done(reply, session.volume.commit(Ino(ino.0)).await) });
+        self.session.serve(Op::Sync, async move { send_done(reply, session.files.commit(Ino(ino.0)).await) });
     }
 
     fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let session = self.session.clone();
         self.session.serve(Op::Open, async move {
-            match session.volume.open(Ino(ino.0)).await {
+            match session.files.open(Ino(ino.0)).await {
                 Ok(file) => reply.opened(FileHandle(session.handles.insert(file)), FopenFlags::empty()),
                 // The kernel lists nothing of a directory that it has removed.
                 Err(FsError::Stale) if session.known.remains(Ino(ino.0), |_| ()).is_some() => {
@@ -464,12 +480,12 @@ impl Filesystem for Operations {
     /// Names in it that were made, moved and removed before are durable then, and all that came before them.
     fn fsyncdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let session = self.session.clone();
-        self.session.serve(Op::Sync, async move { send_done(reply, session.volume.commit(Ino(ino.0)).await) });
+        self.session.serve(Op::Sync, async move { send_done(reply, session.files.commit(Ino(ino.0)).await) });
     }
 
     fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         const UNIT: u32 = 4096;
-        let room = self.session.volume.statfs();
+        let room = self.session.files.statfs();
         let blocks = |bytes: u64| bytes / u64::from(UNIT);
         reply.statfs(
             blocks(room.total_bytes),
@@ -501,7 +517,7 @@ impl Filesystem for Operations {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         let value = Bytes::copy_from_slice(value);
         self.session.serve(Op::ExtendedAttributes, async move {
-            send_done(reply, session.volume.setxattr(&cred, Ino(ino.0), &name, &value, mode).await);
+            send_done(reply, session.files.setxattr(&cred, Ino(ino.0), &name, &value, mode).await);
         });
     }
 
@@ -512,7 +528,7 @@ impl Filesystem for Operations {
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::ExtendedAttributes, async move {
-            let value = session.volume.getxattr(&cred, Ino(ino.0), &name).await;
+            let value = session.files.getxattr(&cred, Ino(ino.0), &name).await;
             xattr::send(reply, size, value.map(|value| value.to_vec()));
         });
     }
@@ -520,7 +536,7 @@ impl Filesystem for Operations {
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::ExtendedAttributes, async move {
-            let names = session.volume.listxattr(&cred, Ino(ino.0)).await;
+            let names = session.files.listxattr(&cred, Ino(ino.0)).await;
             xattr::send(reply, size, names.map(|names| xattr::list(&names)));
         });
     }
@@ -532,7 +548,7 @@ impl Filesystem for Operations {
         };
         let (session, cred) = (self.session.clone(), self.session.cred(request));
         self.session.serve(Op::ExtendedAttributes, async move {
-            send_done(reply, session.volume.removexattr(&cred, Ino(ino.0), &name).await)
+            send_done(reply, session.files.removexattr(&cred, Ino(ino.0), &name).await)
         });
     }
 
@@ -563,10 +579,10 @@ impl Filesystem for Operations {
         let Some((mode, within_size)) = allocate_mode(mode) else { return reply.error(Errno::EOPNOTSUPP) };
         let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Other, async move {
-            let cred = session.with_groups(cred, caller, Ino(ino.0)).await;
+            let (cred, clears_bits) = session.with_groups(cred, caller, Ino(ino.0)).await;
             let mut length = length;
             if within_size {
-                match session.volume.getattr(Ino(ino.0)).await {
+                match session.files.getattr(Ino(ino.0)).await {
                     Ok(attr) => length = length.min(attr.size.saturating_sub(offset)),
                     Err(error) => return reply.error(errno(&error)),
                 }
@@ -574,7 +590,9 @@ impl Filesystem for Operations {
                     return reply.ok();
                 }
             }
-            send_done(reply, session.volume.allocate(&cred, Ino(ino.0), offset, length, mode).await);
+            let done = session.files.allocate(&cred, Ino(ino.0), offset, length, mode).await;
+            let stale = clears_bits.then(|| session.own_stale.add(Ino(ino.0), None));
+            session.answer_when_told(stale, move || send_done(reply, done));
         });
     }
 
@@ -597,7 +615,7 @@ impl Filesystem for Operations {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         let session = self.session.clone();
         self.session.serve(Op::Other, async move {
-            match session.volume.seek(Ino(ino.0), offset, to).await {
+            match session.files.seek(Ino(ino.0), offset, to).await {
                 Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
                 Err(FsError::NotFound) => reply.error(Errno::ENXIO),
                 Err(error) => reply.error(errno(&error)),
@@ -620,11 +638,13 @@ impl Filesystem for Operations {
     ) {
         let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Write, async move {
-            let cred = session.with_groups(cred, caller, Ino(ino_out.0)).await;
-            match session.copy(&cred, (Ino(ino_in.0), offset_in), (Ino(ino_out.0), offset_out), len).await {
+            let (cred, clears_bits) = session.with_groups(cred, caller, Ino(ino_out.0)).await;
+            let done = session.copy(&cred, (Ino(ino_in.0), offset_in), (Ino(ino_out.0), offset_out), len).await;
+            let stale = clears_bits.then(|| session.own_stale.add(Ino(ino_out.0), None));
+            session.answer_when_told(stale, move || match done {
                 Ok(copied) => reply.written(copied),
                 Err(error) => reply.error(errno(&error)),
-            }
+            });
         });
     }
 }
@@ -638,12 +658,12 @@ impl Session {
         name: &[u8],
         operation: impl Future<Output = FsResult<T>>,
     ) -> FsResult<T> {
-        let victim = self.volume.lookup(cred, dir, name, NameMatch::Exact).await.ok();
+        let victim = self.files.lookup(cred, dir, name, NameMatch::Exact).await.ok();
         let victim = victim.filter(|attr| attr.nlink == 1 || attr.kind == FileKind::Directory);
         let mut remains = None;
         if let Some(mut attr) = victim.filter(|attr| self.known.knows(attr.id.ino)) {
             let target = match attr.kind {
-                FileKind::Symlink => self.volume.readlink(attr.id.ino).await.unwrap_or_default(),
+                FileKind::Symlink => self.files.readlink(attr.id.ino).await.unwrap_or_default(),
                 _ => Bytes::new(),
             };
             (attr.nlink, attr.ctime) = (0, self.clock.now());
@@ -680,11 +700,18 @@ impl Session {
     }
 
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<(FileHandle, FopenFlags)> {
-        let file = self.volume.open(ino).await?;
-        let attr = self.volume.getattr(ino).await?;
+        let file = self.files.open(ino).await?;
+        let attr = self.files.getattr(ino).await?;
         let keep = self.may_keep_cache(&attr) || has(flags.0, OFlags::WRONLY);
+        self.opened(ino, flags.0);
         let fopen = if keep { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
         Ok((FileHandle(self.handles.insert(file)), fopen))
+    }
+
+    fn opened(&self, ino: Ino, flags: i32) {
+        if !has(flags, OFlags::DIRECT) {
+            self.known.cache(ino);
+        }
     }
 
     /// The kernel serialises its own appends and takes the end from the size it knows; another protocol may have
@@ -697,9 +724,9 @@ impl Session {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> FsResult<()> {
-        let (offset, _) = self.volume.append(cred, ino, data, stability).await?;
+        let (offset, _) = self.files.append(cred, ino, data, stability).await?;
         if offset != expected {
-            self.stale_from(ino, offset.min(expected));
+            self.own_stale.add(ino, Some(offset.min(expected)));
         }
         Ok(())
     }
@@ -712,13 +739,13 @@ impl Session {
         let mut copied = 0;
         while copied < len {
             let piece = (len - copied).min(PIECE_BYTES) as usize;
-            let data = self.volume.read(from.0, from.1.saturating_add(copied), piece).await?;
+            let data = self.files.read(from.0, from.1.saturating_add(copied), piece).await?;
             let read = data.len() as u64;
             if read == 0 {
                 break;
             }
             let at = to.1.saturating_add(copied);
-            let written = self.volume.write(cred, to.0, at, data.chunks, Stability::Unstable).await;
+            let written = self.files.write(cred, to.0, at, data.chunks, Stability::Unstable).await;
             match written {
                 Ok(_) => copied += read,
                 Err(_) if copied > 0 => break,

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 
 use fuser::{Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use larder_base::{Clock, SystemClock};
-use larder_volume::{Attr, Cred, FileKind, FsError, FsResult, Ino, ReadData, Volume};
-use tokio::sync::mpsc;
+use larder_files::Files;
+use larder_volume::{Attr, Cred, FileKind, FsError, FsResult, Ino, ReadData};
 use tokio_util::task::TaskTracker;
 
 use crate::counted::{Counted, Names};
 
 use super::convert::{age, errno, file_attr, negative_attr};
-use super::invalidate::Stale;
+use super::own::{Asked, OwnStale};
 use super::state::{Handles, Known};
 use super::{ATTR_TTL, ENTRY_TTL, ENTRY_TTL_UNTRACKED};
 
@@ -79,15 +79,14 @@ pub(super) static COUNTED: Counted<{ Op::Other as usize + 1 }> = Counted::new(Na
 });
 
 pub(super) struct Session {
-    pub(super) volume: Volume,
+    pub(super) files: Files,
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) tasks: TaskTracker,
     pub(super) handles: Handles,
     pub(super) known: Arc<Known>,
-    pub(super) own_stale: mpsc::Sender<Stale>,
-    /// Set when `own_stale` was full; whoever empties it looks here.
-    pub(super) own_stale_lost: Arc<AtomicBool>,
-    pub(super) read_only: bool,
+    pub(super) own_stale: Arc<OwnStale>,
+    /// Reading moves no access time: a mount that is read-only or `noatime`.
+    pub(super) leaves_times: bool,
     pub(super) closing: AtomicBool,
     /// The kernel can be told to look all names up again (protocol 7.44).
     pub(super) has_epochs: AtomicBool,
@@ -97,21 +96,15 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(
-        volume: Volume,
-        runtime: tokio::runtime::Handle,
-        own_stale: mpsc::Sender<Stale>,
-        read_only: bool,
-    ) -> Self {
+    pub(super) fn new(files: Files, runtime: tokio::runtime::Handle, leaves_times: bool) -> Self {
         Self {
-            volume,
+            files,
             runtime,
             tasks: TaskTracker::new(),
             handles: Handles::default(),
             known: Arc::new(Known::new()),
-            own_stale,
-            own_stale_lost: Arc::default(),
-            read_only,
+            own_stale: Arc::new(OwnStale::new()),
+            leaves_times,
             closing: AtomicBool::new(false),
             has_epochs: AtomicBool::new(false),
             in_flight_bytes: AtomicUsize::new(0),
@@ -140,16 +133,21 @@ impl Session {
 
     /// `cred` with the caller's other groups where they matter: whether a setgid bit that nobody executes stays with a file that
     /// changes. The kernel does not send them, and only a few files ask for the look into /proc.
-    pub(super) async fn with_groups(&self, cred: Cred, caller: u32, ino: Ino) -> Cred {
+    /// Also says whether a change by this caller may clear bits of the mode, of which the kernel hears nothing.
+    pub(super) async fn with_groups(&self, cred: Cred, caller: u32, ino: Ino) -> (Cred, bool) {
+        const SUID_OR_SGID: u32 = 0o6000;
         const SGID: u32 = 0o2000;
         const SGID_AND_GROUP_EXECUTES: u32 = 0o2010;
-        match self.volume.getattr(ino).await {
-            Ok(attr) if cred.uid != 0 && attr.mode & SGID_AND_GROUP_EXECUTES == SGID && !cred.in_group(attr.gid) => {
-                let status = std::fs::read_to_string(format!("/proc/{caller}/status")).unwrap_or_default();
-                Cred { groups: groups_in(&status).into(), ..cred }
-            }
-            _ => cred,
+        if cred.uid == 0 {
+            return (cred, false);
         }
+        let Ok(attr) = self.files.getattr(ino).await else { return (cred, false) };
+        let clears = attr.mode & SUID_OR_SGID != 0;
+        if attr.mode & SGID_AND_GROUP_EXECUTES == SGID && !cred.in_group(attr.gid) {
+            let status = std::fs::read_to_string(format!("/proc/{caller}/status")).unwrap_or_default();
+            return (Cred { groups: groups_in(&status).into(), ..cred }, clears);
+        }
+        (cred, clears)
     }
 
     /// Carries a request out (S1).
@@ -204,7 +202,7 @@ impl Session {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         let relatime_due =
             attr.atime <= attr.mtime || attr.atime <= attr.ctime || age(self.clock.now(), attr.atime) >= DAY;
-        self.read_only || !relatime_due
+        self.leaves_times || !relatime_due
     }
 
     pub(super) fn send_attr(&self, reply: ReplyAttr, result: FsResult<Attr>) {
@@ -235,12 +233,16 @@ impl Session {
         }
     }
 
-    /// The kernel believes data at `offset` onwards that it should not. Never waits: the thread that tells the
-    /// kernel may itself be waiting for a page that this very request holds.
-    pub(super) fn stale_from(&self, ino: Ino, offset: u64) {
-        if self.own_stale.try_send(Stale::Data { ino, offset, len: 0 }).is_err() {
-            self.own_stale_lost.store(true, Ordering::Release);
-        }
+    /// Answers when the kernel no longer believes what `asked` stands for. The wait is a task of its own: no thread that
+    /// takes requests waits for it, since the kernel may be waiting for another answer meanwhile.
+    pub(super) fn answer_when_told(&self, asked: Option<Asked>, answer: impl FnOnce() + Send + 'static) {
+        let Some(asked) = asked else { return answer() };
+        let own = self.own_stale.clone();
+        let told = async move {
+            own.until_told(asked).await;
+            answer();
+        };
+        drop(self.tasks.spawn_on(told, &self.runtime));
     }
 }
 

@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use larder_volume::{Attr, Ino, OpenFile};
+use larder_files::Open as OpenFile;
+use larder_volume::{Attr, Ino};
 use parking_lot::Mutex;
 
 const SHARDS: usize = 32;
@@ -24,6 +25,8 @@ pub(super) struct Known {
 struct Inode {
     /// Look-ups that the kernel has to forget.
     lookups: u64,
+    /// It was opened in a way that puts its data into the kernel's cache.
+    cached: bool,
     remains: Option<Box<Remains>>,
 }
 
@@ -51,6 +54,18 @@ impl Known {
 
     pub(super) fn knows(&self, ino: Ino) -> bool {
         self.shard(ino.0).lock().contains_key(&ino.0)
+    }
+
+    /// Opened to be read and written through the kernel's cache, whose pages may outlive the open file.
+    pub(super) fn cache(&self, ino: Ino) {
+        if let Some(inode) = self.shard(ino.0).lock().get_mut(&ino.0) {
+            inode.cached = true;
+        }
+    }
+
+    /// The kernel may hold pages of it.
+    pub(super) fn is_cached(&self, ino: Ino) -> bool {
+        self.shard(ino.0).lock().get(&ino.0).is_some_and(|inode| inode.cached)
     }
 
     /// The last name of an inode is gone.

@@ -1,20 +1,26 @@
 //! The mount table's side: is a directory fit to mount on, taking a mount away, and the knobs in /sys.
+//!
+//! U1. A mount is taken away only while it is the newest on its directory: by its device number, which no other filesystem
+//!     has while it lives. Another larder's mount on the same directory stays.
+//! U2. The mount table says whether a mount is there. Its connection may live on: in another mount namespace, or where
+//!     files are open in a mount that was detached.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags};
 
 /// Takes the remains of a mount away whose process died, if `dir` is such a one, and says whether it was.
 pub fn clear_remains(dir: &Path) -> io::Result<bool> {
     // The kernel may remember the attributes of the mount's root, but not its statistics.
     match rustix::fs::statfs(dir) {
-        Err(Errno::NOTCONN) => unmount(dir, true).map(|()| true),
+        Err(Errno::NOTCONN) => unmount_newest(dir, true).map(|()| true),
         _ => Ok(false),
     }
 }
@@ -32,8 +38,87 @@ pub(super) fn mountable(dir: &Path) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// By force means: out of the tree at once, and those who hold files open get errors from then on.
-pub(super) fn unmount(dir: &Path, by_force: bool) -> io::Result<()> {
+/// A mount of this process.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) dir: PathBuf,
+    /// Major and minor number.
+    device: (u32, u32),
+}
+
+impl Place {
+    /// The newest mount on `dir`, which somebody has just made there.
+    pub(super) fn look(dir: &Path) -> io::Result<Place> {
+        let table = mount_table().unwrap_or_default();
+        let gone =
+            || io::Error::new(io::ErrorKind::NotFound, "the mount is not in the mount table: was it taken away again?");
+        let device = newest_on(&table, dir).ok_or_else(gone)?;
+        Ok(Place { dir: dir.to_owned(), device })
+    }
+
+    pub(super) fn is_mounted(&self) -> bool {
+        mount_table().is_none_or(|table| {
+            mounts_in(&table).any(|(device, path)| device == self.device && is_at(&path, &self.dir))
+        })
+    }
+
+    /// Takes it out of the tree, if it is there (U1). By force means: at once, and those who hold files open get errors from then on.
+    pub(super) fn unmount(&self, by_force: bool) -> io::Result<()> {
+        if !self.is_mounted() {
+            return Ok(());
+        }
+        if mount_table().and_then(|table| newest_on(&table, &self.dir)).is_some_and(|newest| newest != self.device) {
+            let why = format!("another filesystem is mounted over {}: unmount that first", self.dir.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+        }
+        unmount_newest(&self.dir, by_force)
+    }
+
+    /// Whether the kernel still has the connection, as far as it lets us see. The minor number is its name.
+    pub(super) fn is_connected(&self) -> bool {
+        connections().is_some_and(|all| rustix::fs::statat(all, self.device.1.to_string(), AtFlags::empty()).is_ok())
+    }
+
+    /// Ends the connection: every request, also one that waits, fails with ENOTCONN or ECONNABORTED.
+    pub(super) fn abort(&self) {
+        let Some(all) = connections() else { return };
+        let name = format!("{}/abort", self.device.1);
+        let opened = rustix::fs::openat(all, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        if let Err(error) = opened.and_then(|file| rustix::io::write(&file, b"1")) {
+            tracing::debug!(name, %error, "the connection ends by itself");
+        }
+    }
+
+    /// The kernel limits what a FUSE server may ask for at 128 KiB; root may raise it afterwards.
+    pub(super) fn set_read_ahead(&self, kib: u32) {
+        let (major, minor) = self.device;
+        let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+        if let Err(error) = std::fs::write(&file, kib.to_string()) {
+            tracing::debug!(file, %error, "read-ahead stays as the kernel chose it");
+        }
+    }
+}
+
+/// The kernel's file system of FUSE connections: as it is mounted, or mounted for this process alone.
+fn connections() -> Option<&'static OwnedFd> {
+    const FUSECTL_SUPER_MAGIC: u64 = 0x6573_5543;
+    static OPENED: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let open = || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mounted = rustix::fs::open("/sys/fs/fuse/connections", flags, Mode::empty()).ok();
+        let is_it =
+            |dir: &OwnedFd| rustix::fs::fstatfs(dir).is_ok_and(|stat| stat.f_type as u64 == FUSECTL_SUPER_MAGIC);
+        mounted.filter(is_it).or_else(|| {
+            let context = rustix::mount::fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
+            rustix::mount::fsconfig_create(&context).ok()?;
+            let attributes = MountAttrFlags::empty();
+            rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).ok()
+        })
+    };
+    OPENED.get_or_init(open).as_ref()
+}
+
+fn unmount_newest(dir: &Path, by_force: bool) -> io::Result<()> {
     let flags = if by_force { UnmountFlags::DETACH | UnmountFlags::FORCE } else { UnmountFlags::empty() };
     match rustix::mount::unmount(dir, flags) {
         Ok(()) => Ok(()),
@@ -68,15 +153,6 @@ pub(super) fn helper_failure(error: io::Error, what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, format!("{why}: apt install fuse3, or {what} as root"))
 }
 
-/// Ends the connection: every request, also one that waits, fails with ENOTCONN or ECONNABORTED.
-pub(super) fn abort(connection: Option<u32>) {
-    let Some(connection) = connection else { return };
-    let file = format!("/sys/fs/fuse/connections/{connection}/abort");
-    if let Err(error) = std::fs::write(&file, "1") {
-        tracing::debug!(file, %error, "the connection ends by itself");
-    }
-}
-
 /// Writes out what programs changed through mappings. The kernel does it through the very mount, so it
 /// happens on a thread that may be left behind.
 pub(super) fn sync_pages(dir: &Path, patience: Duration) {
@@ -94,22 +170,28 @@ pub(super) fn sync_pages(dir: &Path, patience: Duration) {
     }
 }
 
-/// Major and minor number of the newest mount on `dir`. Read from the mount table: asking the mount itself
-/// would be a request to ourselves.
-pub(super) fn device_of(dir: &Path) -> Option<(u32, u32)> {
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    device_in(&table, std::os::unix::ffi::OsStrExt::as_bytes(dir.as_os_str()))
+/// Asking the mount itself would be a request to ourselves.
+fn mount_table() -> Option<Vec<u8>> {
+    std::fs::read("/proc/self/mountinfo").ok()
 }
 
+/// Device and path of each mount, the newest first.
 /// `36 35 0:55 / /mnt/dir rw,... - fuse larder rw,...`; blanks in paths are written as `\040`.
-fn device_in(table: &[u8], dir: &[u8]) -> Option<(u32, u32)> {
-    table.split(|&byte| byte == b'\n').rev().find_map(|line| {
+fn mounts_in(table: &[u8]) -> impl Iterator<Item = ((u32, u32), Vec<u8>)> {
+    table.split(|&byte| byte == b'\n').rev().filter_map(|line| {
         let mut fields = line.split(|&byte| byte == b' ').skip(2);
-        let device = std::str::from_utf8(fields.next()?).ok()?;
+        let (major, minor) = std::str::from_utf8(fields.next()?).ok()?.split_once(':')?;
         let path = unescape(fields.nth(1)?);
-        let (major, minor) = device.split_once(':')?;
-        (path == dir).then_some((major.parse().ok()?, minor.parse().ok()?))
+        Some(((major.parse().ok()?, minor.parse().ok()?), path))
     })
+}
+
+fn newest_on(table: &[u8], dir: &Path) -> Option<(u32, u32)> {
+    mounts_in(table).find_map(|(device, path)| is_at(&path, dir).then_some(device))
+}
+
+fn is_at(path: &[u8], dir: &Path) -> bool {
+    path == std::os::unix::ffi::OsStrExt::as_bytes(dir.as_os_str())
 }
 
 fn unescape(field: &[u8]) -> Vec<u8> {
@@ -128,14 +210,6 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The kernel limits what a FUSE server may ask for at 128 KiB; root may raise it afterwards.
-pub(super) fn set_read_ahead((major, minor): (u32, u32), kib: u32) {
-    let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-    if let Err(error) = std::fs::write(&file, kib.to_string()) {
-        tracing::debug!(file, %error, "read-ahead stays as the kernel chose it");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,9 +225,10 @@ mod tests {
     #[test]
     fn the_newest_mount_on_a_path_is_found() {
         let table = b"22 1 0:20 / /mnt rw - ext4 x rw\n36 22 0:55 / /mnt/a\\040b rw - fuse l rw\n37 22 0:56 / /mnt rw - fuse l rw\n";
-        assert_eq!(device_in(table, b"/mnt/a b"), Some((0, 55)));
-        assert_eq!(device_in(table, b"/mnt"), Some((0, 56)));
-        assert_eq!(device_in(table, b"/nowhere"), None);
-        assert_eq!(device_in(b"\n1\n1 2\n1 2 x / /mnt", b"/mnt"), None);
+        let newest = |table: &[u8], dir: &str| newest_on(table, Path::new(dir));
+        assert_eq!(newest(table, "/mnt/a b"), Some((0, 55)));
+        assert_eq!(newest(table, "/mnt"), Some((0, 56)));
+        assert_eq!(newest(table, "/nowhere"), None);
+        assert_eq!(newest(b"\n1\n1 2\n1 2 x / /mnt", "/mnt"), None);
     }
 }

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use larder_volume::{Cred, Ino, Volume};
+use larder_files::Files;
+use larder_volume::{Cred, Ino};
 
 use super::handle::{ExportKey, Seal};
 use super::rpc::Auth;
@@ -22,7 +23,7 @@ pub const ANON_ID: u32 = 65534;
 pub struct Export {
     /// What clients mount: absolute, such as "/tank".
     pub path: String,
-    pub volume: Volume,
+    pub files: Files,
     pub rules: Vec<Rule>,
     /// The `fsid` that clients see, unique among exports and the same after a restart: it is part of handles.
     pub fsid: u64,
@@ -137,7 +138,7 @@ pub struct Exports {
 impl Exports {
     pub fn new(exports: Vec<Export>, version: u64) -> Self {
         let state = |export: Export| {
-            let key = ExportKey { volume: *export.volume.id().as_bytes(), fsid: export.fsid };
+            let key = ExportKey { volume: *export.files.id().as_bytes(), fsid: export.fsid };
             let seal = export.key.as_ref().map(Seal::new);
             Arc::new(ExportState { path: normal_path(&export.path), key, seal, export })
         };

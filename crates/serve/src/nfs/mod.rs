@@ -2,7 +2,7 @@
 //!
 //! Layers, each a file or folder: `xdr` and `rpc` are the pure codec, `record` and `outbox` the two
 //! directions of a byte stream, `conn` one connection, `session` decides who may call what, `ops` carries out
-//! the procedures on a [`larder_volume::Volume`], `drc` remembers answers that must not be given twice.
+//! the procedures on a [`larder_files::Files`], `drc` remembers answers that must not be given twice.
 //!
 //! N1. No reply leaves before the volume has answered; so a reply's durability is the volume's contract.
 //! N2. Everything from the network is untrusted: nothing panics, no length is believed, all memory is bounded.

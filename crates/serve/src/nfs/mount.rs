@@ -199,10 +199,10 @@ pub async fn run(mnt: Mnt, shared: &Shared) -> Reply {
 }
 
 async fn walk(mnt: &Mnt) -> Result<Attr, MountStatus> {
-    let volume = &mnt.export.export.volume;
-    let mut dir = volume.getattr(mnt.export.export.root).await?;
+    let files = &mnt.export.export.files;
+    let mut dir = files.getattr(mnt.export.export.root).await?;
     for name in &mnt.below {
-        dir = volume.lookup(&mnt.cred, dir.id.ino, name, NameMatch::Exact).await?;
+        dir = files.lookup(&mnt.cred, dir.id.ino, name, NameMatch::Exact).await?;
         if dir.kind != FileKind::Directory {
             return Err(MountStatus::NotDir);
         }

@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use larder_volume::{Event, FileKind, Ino, Volume};
+use larder_files::Files;
+use larder_volume::{Event, FileKind, Ino};
 use parking_lot::Mutex;
 use smb_server::{ConfigHandle, DirChange, DirChangeKind, DirWatch};
 use tokio::sync::Notify;
@@ -39,7 +40,7 @@ const MOVES_MAX: usize = 4096;
 const LINGER: Duration = Duration::from_secs(5);
 
 pub struct Feed {
-    volume: Volume,
+    files: Files,
     share: String,
     state: Mutex<State>,
     server: OnceLock<ConfigHandle>,
@@ -93,8 +94,8 @@ impl Drop for FeedHold {
 }
 
 impl Feed {
-    pub fn new(volume: Volume, share: String) -> Arc<Self> {
-        Arc::new(Self { volume, share, state: Mutex::default(), server: OnceLock::new() })
+    pub fn new(files: Files, share: String) -> Arc<Self> {
+        Arc::new(Self { files, share, state: Mutex::default(), server: OnceLock::new() })
     }
 
     /// From now on, leases of this server are broken too.
@@ -107,9 +108,14 @@ impl Feed {
         state.holds += 1;
         if !state.running {
             state.running = true;
-            tokio::spawn(Self::run(Arc::downgrade(self), self.volume.events(), self.volume.origin()));
+            tokio::spawn(Self::run(Arc::downgrade(self), self.files.events(), self.files.origin()));
         }
         FeedHold(Arc::clone(self))
+    }
+
+    /// Somebody has something open or watches.
+    pub fn is_held(&self) -> bool {
+        self.state.lock().holds > 0
     }
 
     pub fn watch(self: &Arc<Self>, dir: Ino) -> impl DirWatch + use<> {

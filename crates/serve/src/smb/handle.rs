@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use larder_files::Open;
 use larder_volume::{
-    AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, OpenFile, ReadData, SeekTo, SetAttr,
-    SetTime, Stability,
+    AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
+    Stability,
 };
 use smb_server::{
     DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError, SmbResult,
@@ -38,12 +39,16 @@ pub struct FileHandle {
     pub rights: u32,
     /// Where a listing under way ends; set by its first page.
     pub list_end: AtomicU64,
-    pub _open: OpenFile,
+    pub _open: Open,
     pub _hold: FeedHold,
 }
 
 #[async_trait]
 impl Handle for FileHandle {
+    fn is_open_elsewhere(&self) -> bool {
+        self.core.files.is_open_elsewhere(self.ino)
+    }
+
     async fn read(&self, offset: u64, len: u32) -> SmbResult<Bytes> {
         let mut data = self.read_data(offset, len).await?;
         if data.chunks.len() == 1 {
@@ -65,21 +70,20 @@ impl Handle for FileHandle {
     async fn write_bytes(&self, offset: u64, data: Bytes) -> SmbResult<u32> {
         let _op = self.core.stats.begin(Op::Write);
         let len = data.len() as u32;
-        self.core.volume.write(&self.who, self.ino, offset, vec![data], Stability::Unstable).await.or_status()?;
-        self.core.volume.told().await;
+        self.core.files.write(&self.who, self.ino, offset, vec![data], Stability::Unstable).await.or_status()?;
         self.core.stats.written(len);
         Ok(len)
     }
 
     async fn flush(&self) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Sync);
-        self.core.volume.commit(self.ino).await.or_status()?;
+        self.core.files.commit(self.ino).await.or_status()?;
         Ok(())
     }
 
     async fn stat(&self) -> SmbResult<FileInfo> {
         let _op = self.core.stats.begin(Op::GetAttributes);
-        let attr = self.core.volume.getattr(self.ino).await.or_status()?;
+        let attr = self.core.files.getattr(self.ino).await.or_status()?;
         Ok(info(self.name.clone(), &attr))
     }
 
@@ -114,7 +118,7 @@ impl Handle for FileHandle {
             return Ok(());
         }
         let who = Cred { checked: false, ..self.who.clone() };
-        self.core.volume.setattr(&who, self.ino, set).await.or_status()?;
+        self.core.files.setattr(&who, self.ino, set).await.or_status()?;
         Ok(())
     }
 
@@ -133,8 +137,7 @@ impl Handle for FileHandle {
             return Ok(());
         }
         let len = end - range.start;
-        self.core.volume.allocate(&self.who, self.ino, range.start, len, AllocateMode::PunchHole).await.or_status()?;
-        self.core.volume.told().await;
+        self.core.files.allocate(&self.who, self.ino, range.start, len, AllocateMode::PunchHole).await.or_status()?;
         Ok(())
     }
 
@@ -192,12 +195,12 @@ impl Handle for FileHandle {
 
     /// Windows counts names; a directory has one, whatever POSIX counts.
     async fn link_count(&self) -> SmbResult<u32> {
-        let attr = self.core.volume.getattr(self.ino).await.or_status()?;
+        let attr = self.core.files.getattr(self.ino).await.or_status()?;
         Ok(if attr.kind == FileKind::Directory { attr.nlink.min(1) } else { attr.nlink })
     }
 
     async fn dir_is_empty(&self) -> SmbResult<bool> {
-        let listing = self.core.volume.readdir(&Cred::root(), self.ino, 0, 1, false).await.or_status()?;
+        let listing = self.core.files.readdir(&Cred::root(), self.ino, 0, 1, false).await.or_status()?;
         Ok(listing.entries.is_empty())
     }
 
@@ -209,18 +212,18 @@ impl Handle for FileHandle {
 impl FileHandle {
     async fn read_data(&self, offset: u64, len: u32) -> SmbResult<ReadData> {
         let _op = self.core.stats.begin(Op::Read);
-        let data = self.core.volume.read(self.ino, offset, (len as usize).min(IO_BYTES_MAX)).await.or_status()?;
+        let data = self.core.files.read(self.ino, offset, (len as usize).min(IO_BYTES_MAX)).await.or_status()?;
         self.core.stats.read(data.len());
         Ok(data)
     }
 
     async fn attr(&self) -> SmbResult<Attr> {
-        self.core.volume.getattr(self.ino).await.or_status()
+        self.core.files.getattr(self.ino).await.or_status()
     }
 
     /// `None` past the last data, or the end of the file.
     async fn seek(&self, offset: u64, to: SeekTo) -> SmbResult<Option<u64>> {
-        match self.core.volume.seek(self.ino, offset, to).await {
+        match self.core.files.seek(self.ino, offset, to).await {
             Ok(at) => Ok(Some(at)),
             Err(FsError::NotFound) => Ok(None),
             Err(e) => Err(super::status::status(e)),
@@ -229,8 +232,7 @@ impl FileHandle {
 
     async fn set(&self, set: SetAttr) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::SetAttributes);
-        self.core.volume.setattr(&self.who, self.ino, set).await.or_status()?;
-        self.core.volume.told().await;
+        self.core.files.setattr(&self.who, self.ino, set).await.or_status()?;
         Ok(())
     }
 
@@ -251,7 +253,7 @@ impl FileHandle {
     async fn page(&self, after: u64) -> SmbResult<DirPage> {
         let _op = self.core.stats.begin(Op::List);
         let end = if after == 0 { u64::MAX } else { self.list_end.load(Ordering::Relaxed) };
-        let listing = self.core.volume.readdir_before(&self.who, self.ino, after, end, PAGE_ENTRIES, true).await;
+        let listing = self.core.files.readdir_before(&self.who, self.ino, after, end, PAGE_ENTRIES, true).await;
         let listing = listing.or_status()?;
         if after == 0 {
             self.list_end.store(listing.end, Ordering::Relaxed);
@@ -261,7 +263,7 @@ impl FileHandle {
         for entry in listing.entries {
             let attr = match entry.attr {
                 Some(attr) => Some(attr),
-                None => self.core.volume.getattr(entry.ino).await.ok(),
+                None => self.core.files.getattr(entry.ino).await.ok(),
             };
             if let Some(attr) = attr {
                 entries.extend(self.entry(&entry.name, attr).await);

@@ -35,11 +35,13 @@ mod tree;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use futures::future::BoxFuture;
-use larder_volume::{Cred, Ino, Volume};
+use larder_files::Files;
+use larder_files::leases::Holder;
+use larder_volume::{Cred, Ino};
 use smb_server::{Admission, AdmissionObserver, ConfigError, ConfigHandle, Share};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -97,7 +99,7 @@ pub enum Encryption {
 #[derive(Clone)]
 pub struct SmbShare {
     pub name: String,
-    pub volume: Volume,
+    pub files: Files,
     /// The directory that is shared: [`Ino::ROOT`] for the whole volume.
     pub root: Ino,
     /// Everybody is this uid and gid here, so that all files are everybody's.
@@ -274,8 +276,8 @@ impl SmbServer {
     }
 
     async fn add_share(&self, share: &SmbShare, users: &HashMap<String, SmbUser>) -> Result<(), SmbError> {
-        let volume = share.volume.with_origin(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
-        let feed = Feed::new(volume.clone(), share.name.clone());
+        let files = share.files.for_door(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
+        let feed = Feed::new(files.clone(), share.name.clone());
         feed.attach(self.config.clone());
         let people = People {
             directory: self.directory.clone(),
@@ -284,14 +286,17 @@ impl SmbServer {
             act_as: share.act_as.map(|(uid, gid)| Cred::new(uid, gid, [])),
         };
         let core = Arc::new(Core {
-            volume,
+            files,
             root: share.root,
             read_only: share.read_only,
             people,
             feed,
+            leases: OnceLock::new(),
             stats: self.stats.clone(),
         });
-        let mut public = Share::new(&share.name, Tree::new(core, Cred::root(), !share.read_only));
+        let holder: Weak<dyn Holder> = Arc::downgrade(&core) as _;
+        core.files.add_holder(holder);
+        let mut public = Share::new(&share.name, Tree::new(core.clone(), Cred::root(), !share.read_only));
         public = match (share.guest, share.read_only) {
             (true, false) => public.public(),
             (true, true) => public.public_read_only(),
@@ -306,6 +311,9 @@ impl SmbServer {
             public = public.encrypt_data();
         }
         self.config.add_share(public).await?;
+        if let Some(leases) = self.config.share_leases(&share.name).await {
+            let _ = core.leases.set(leases);
+        }
         Ok(())
     }
 }
@@ -355,7 +363,7 @@ fn same_share(a: &SmbShare, b: &SmbShare) -> bool {
         && a.read_only == b.read_only
         && a.encryption == b.encryption
         && a.guest == b.guest
-        && a.volume.id() == b.volume.id()
+        && a.files.id() == b.files.id()
         && a.root == b.root
         && a.act_as == b.act_as
 }

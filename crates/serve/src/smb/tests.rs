@@ -3,7 +3,7 @@
 //! The backend as the library calls it, over a volume in memory.
 
 use larder_base::SystemClock;
-use larder_volume::{Backing, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Stability, SyncMode};
+use larder_volume::{Backing, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Stability, SyncMode, Volume};
 use object_store::memory::InMemory;
 use smb_server::{
     Bytes, DirChangeKind, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
@@ -41,15 +41,16 @@ impl Fixture {
         let directory = Directory::default();
         directory.set(&[user("ann", 1000), user("bob", 1001)]);
         let access = [("ann".to_owned(), Access::ReadWrite), ("bob".to_owned(), Access::ReadWrite)].into();
-        let own = volume.with_origin(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
+        let own = Files::alone(volume.clone()).for_door(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
         let feed = Feed::new(own.clone(), "s".to_owned());
         let people = People { directory, access, guest: false, act_as: None };
         let core = Arc::new(Core {
-            volume: own,
+            files: own,
             root: larder_volume::Ino::ROOT,
             read_only: false,
             people,
             feed,
+            leases: OnceLock::new(),
             stats: Arc::default(),
         });
         Self { volume, share: Tree::new(core, Cred::root(), true), _registry: registry }

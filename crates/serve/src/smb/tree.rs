@@ -10,14 +10,17 @@
 //! T4: deletes run as root: they were allowed when the open was granted DELETE (the share's own tree is
 //! used for nothing else).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr, Volume};
+use futures::future::BoxFuture;
+use larder_files::Files;
+use larder_files::leases::{Holder, Recall};
+use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
 use smb_server::{
-    BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
-    VolumeInfo,
+    BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, OutsideAccess, ShareBackend, ShareLeases,
+    SmbError, SmbPath, SmbResult, VolumeInfo,
 };
 
 use super::feed::Feed;
@@ -39,12 +42,14 @@ const SECTOR_BYTES: u32 = 512;
 
 /// What all users of a share have in common.
 pub struct Core {
-    pub volume: Volume,
+    pub files: Files,
     /// The directory that is shared.
     pub root: Ino,
     pub read_only: bool,
     pub people: People,
     pub feed: Arc<Feed>,
+    /// Known when the share is served.
+    pub leases: OnceLock<ShareLeases>,
     pub stats: Arc<Stats>,
 }
 
@@ -56,12 +61,35 @@ pub struct Tree {
     writable: bool,
 }
 
+/// What the share's clients cache, asked back before others act.
+impl Holder for Core {
+    fn holds(&self, ino: Ino, what: Recall) -> bool {
+        self.feed.is_held() && self.leases.get().is_some_and(|leases| leases.hold(ino.0, outside(what)))
+    }
+
+    fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(leases) = self.leases.get() {
+                leases.recall(ino.0, outside(what)).await;
+            }
+        })
+    }
+}
+
+fn outside(what: Recall) -> OutsideAccess {
+    match what {
+        Recall::Writes => OutsideAccess::Read,
+        Recall::Data => OutsideAccess::Write,
+        Recall::Handles => OutsideAccess::Rename,
+    }
+}
+
 impl Core {
     /// The entry that a client calls `name`, whichever way it is spelled.
     async fn find(&self, who: &Cred, dir: Ino, name: &str) -> FsResult<Attr> {
-        match self.volume.lookup(who, dir, &names::stored(name), MATCH).await {
+        match self.files.lookup(who, dir, &names::stored(name), MATCH).await {
             Err(FsError::NotFound) => match names::verbatim(name) {
-                Some(verbatim) => self.volume.lookup(who, dir, verbatim, MATCH).await,
+                Some(verbatim) => self.files.lookup(who, dir, verbatim, MATCH).await,
                 None => Err(FsError::NotFound),
             },
             found => found,
@@ -71,9 +99,9 @@ impl Core {
     /// The same, with its name as stored; a symbolic link is not followed.
     pub async fn find_stored(&self, who: &Cred, dir: Ino, name: &str) -> FsResult<(Attr, Bytes)> {
         let attr = self.find(who, dir, name).await?;
-        let stored = match self.volume.stored_name(dir, &names::stored(name)).await {
+        let stored = match self.files.stored_name(dir, &names::stored(name)).await {
             Err(FsError::NotFound) => match names::verbatim(name) {
-                Some(verbatim) => self.volume.stored_name(dir, verbatim).await?,
+                Some(verbatim) => self.files.stored_name(dir, verbatim).await?,
                 None => return Err(FsError::NotFound),
             },
             found => found?,
@@ -94,7 +122,7 @@ impl Core {
             while let Some(name) = pending.pop() {
                 // Nothing above the root of the share is reached by a link.
                 let name = if at == self.root && *name == *b".." { Bytes::from_static(b".") } else { name };
-                let attr = self.volume.lookup(who, at, &name, MATCH).await?;
+                let attr = self.files.lookup(who, at, &name, MATCH).await?;
                 match attr.kind {
                     FileKind::Symlink => {
                         next = Some(attr);
@@ -105,14 +133,14 @@ impl Core {
                 }
             }
             if next.is_none() {
-                return self.volume.getattr(at).await;
+                return self.files.getattr(at).await;
             }
         }
         Err(FsError::NotFound)
     }
 
     async fn push_target(&self, link: Ino, pending: &mut Vec<Bytes>) -> FsResult<()> {
-        let target = self.volume.readlink(link).await?;
+        let target = self.files.readlink(link).await?;
         if target.first() == Some(&b'/') {
             return Err(FsError::NotFound);
         }
@@ -129,7 +157,7 @@ impl Tree {
 
     /// The directory that `components` lead to.
     async fn walk(&self, components: &[String]) -> FsResult<Attr> {
-        let mut at = self.core.volume.getattr(self.core.root).await?;
+        let mut at = self.core.files.getattr(self.core.root).await?;
         for name in components {
             at = self.entry(&at, name).await?;
             if at.kind != FileKind::Directory {
@@ -158,7 +186,7 @@ impl Tree {
 
     async fn open_once(&self, path: &SmbPath, opts: &OpenOptions) -> SmbResult<Attempt> {
         let Some((dir, name)) = self.parent(path).await? else {
-            let root = self.core.volume.getattr(self.core.root).await.or_status()?;
+            let root = self.core.files.getattr(self.core.root).await.or_status()?;
             return self.open_existing(root, None, "", opts).await;
         };
         match self.entry(&dir, name).await {
@@ -207,7 +235,7 @@ impl Tree {
         }
         // MS-FSA 2.1.5.1.2: an overwrite also resets the attributes; the library then sets those asked for.
         let set = SetAttr { size: Some(0), dos: Some(rights::DOS_ARCHIVE), ..SetAttr::default() };
-        self.core.volume.setattr(&handle.who, handle.ino, set).await.or_status()?;
+        self.core.files.setattr(&handle.who, handle.ino, set).await.or_status()?;
         Ok(Attempt::Opened(handle, OpenAction::Overwritten))
     }
 
@@ -216,13 +244,13 @@ impl Tree {
             return Err(SmbError::AccessDenied);
         }
         let stored = names::stored(name);
-        let volume = &self.core.volume;
+        let files = &self.core.files;
         let made = if opts.directory {
             let set = SetAttr { mode: Some(DIRECTORY_MODE), ..SetAttr::default() };
-            volume.mkdir(&self.who, dir.id.ino, &stored, set).await.map(|(attr, _)| attr)
+            files.mkdir(&self.who, dir.id.ino, &stored, set).await.map(|(attr, _)| attr)
         } else {
             let set = SetAttr { mode: Some(FILE_MODE), dos: Some(rights::DOS_ARCHIVE), ..SetAttr::default() };
-            volume.create(&self.who, dir.id.ino, &stored, CreateMode::Guarded, set).await.map(|(attr, ..)| attr)
+            files.create(&self.who, dir.id.ino, &stored, CreateMode::Guarded, set).await.map(|(attr, ..)| attr)
         };
         let attr = match made {
             Ok(attr) => attr,
@@ -257,7 +285,7 @@ impl Tree {
     /// `None` when the inode went away since it was looked up.
     async fn handle(&self, ino: Ino, name: &str, rights: u32) -> SmbResult<Option<Box<FileHandle>>> {
         let hold = self.core.feed.hold();
-        let open = match self.core.volume.open(ino).await {
+        let open = match self.core.files.open(ino).await {
             Ok(open) => open,
             Err(FsError::Stale | FsError::NotFound) => return Ok(None),
             Err(e) => return Err(status(e)),
@@ -271,8 +299,8 @@ impl Tree {
 
     async fn remove(&self, dir: Ino, attr: Attr, stored: &[u8]) -> SmbResult<()> {
         match attr.kind {
-            FileKind::Directory => self.core.volume.rmdir(&self.who, dir, stored).await.map(drop),
-            _ => self.core.volume.unlink(&self.who, dir, stored).await.map(drop),
+            FileKind::Directory => self.core.files.rmdir(&self.who, dir, stored).await.map(drop),
+            _ => self.core.files.unlink(&self.who, dir, stored).await.map(drop),
         }
         .or_status()
     }
@@ -306,7 +334,7 @@ impl Tree {
         for name in components {
             at = match self.core.feed.moved_away(at, &names::stored(name)) {
                 Some(moved) => moved,
-                None => self.entry(&self.core.volume.getattr(at).await?, name).await?.id.ino,
+                None => self.entry(&self.core.files.getattr(at).await?, name).await?.id.ino,
             };
         }
         Ok(at)
@@ -323,7 +351,7 @@ impl Tree {
     async fn find_moved(&self, opened: Ino, dir: Ino, name: &str) -> FsResult<(Ino, Attr, Bytes)> {
         let moved = self.core.feed.moved(opened, dir, &names::stored(name));
         let (dir, name) = moved.ok_or(FsError::NotFound)?;
-        let attr = self.core.volume.lookup(&self.who, dir, &name, NameMatch::Exact).await?;
+        let attr = self.core.files.lookup(&self.who, dir, &name, NameMatch::Exact).await?;
         if attr.id.ino == opened { Ok((dir, attr, name)) } else { Err(FsError::NotFound) }
     }
 
@@ -331,7 +359,7 @@ impl Tree {
     async fn rename_onto(&self, from: (Ino, Bytes, Attr), to: (Ino, &str), replace: bool) -> SmbResult<()> {
         let (from_dir, from_name, source) = from;
         let (to_dir, to_name) = to;
-        let volume = &self.core.volume;
+        let files = &self.core.files;
         let wanted = names::stored(to_name);
         let mode = match self.core.find_stored(&self.who, to_dir, to_name).await {
             Err(FsError::NotFound) => RenameMode::NoReplace,
@@ -347,16 +375,16 @@ impl Tree {
             Ok((target, stored)) => {
                 if target.id == source.id {
                     // POSIX does nothing when both are links to one inode; SMB wants the source's name gone.
-                    volume.unlink(&self.who, from_dir, &from_name).await.or_status()?;
+                    files.unlink(&self.who, from_dir, &from_name).await.or_status()?;
                     return Ok(());
                 }
                 if *stored != *wanted {
                     // Another case of the name is taken: it goes under its own name, atomically.
-                    volume
+                    files
                         .rename(&self.who, from_dir, &from_name, to_dir, &stored, RenameMode::Replace)
                         .await
                         .or_status()?;
-                    volume
+                    files
                         .rename(&self.who, to_dir, &stored, to_dir, &wanted, RenameMode::NoReplace)
                         .await
                         .or_status()?;
@@ -365,7 +393,7 @@ impl Tree {
                 RenameMode::Replace
             }
         };
-        volume.rename(&self.who, from_dir, &from_name, to_dir, &wanted, mode).await.or_status()?;
+        files.rename(&self.who, from_dir, &from_name, to_dir, &wanted, mode).await.or_status()?;
         Ok(())
     }
 }
@@ -382,9 +410,6 @@ impl ShareBackend for Tree {
         let _op = self.core.stats.begin(Op::Open);
         for _ in 0..RACES_MAX {
             if let Attempt::Opened(handle, action) = self.open_once(path, &opts).await? {
-                if action != OpenAction::Opened {
-                    self.core.volume.told().await;
-                }
                 return Ok((handle, action));
             }
         }
@@ -396,7 +421,6 @@ impl ShareBackend for Tree {
         let Some((dir, name)) = self.parent(path).await? else { return Err(SmbError::AccessDenied) };
         let (attr, stored) = self.core.find_stored(&self.who, dir.id.ino, name).await.or_status()?;
         self.remove(dir.id.ino, attr, &stored).await?;
-        self.core.volume.told().await;
         Ok(())
     }
 
@@ -404,7 +428,6 @@ impl ShareBackend for Tree {
         let _op = self.core.stats.begin(Op::Remove);
         let (dir, attr, stored) = self.find_opened(path.components(), Ino(file_index)).await.or_status()?;
         self.remove(dir, attr, &stored).await?;
-        self.core.volume.told().await;
         Ok(())
     }
 
@@ -416,7 +439,6 @@ impl ShareBackend for Tree {
         };
         let (attr, stored) = self.core.find_stored(&self.who, from_dir.id.ino, from_name).await.or_status()?;
         self.rename_onto((from_dir.id.ino, stored, attr), (to_dir.id.ino, to_name), replace_if_exists).await?;
-        self.core.volume.told().await;
         Ok(())
     }
 
@@ -426,22 +448,21 @@ impl ShareBackend for Tree {
         if !self.writable {
             return Err(SmbError::AccessDenied);
         }
-        let volume = &self.core.volume;
+        let files = &self.core.files;
         let (ino, dir) = (Ino(file_index), dir.id.ino);
         let wanted = names::stored(name);
         match self.core.find_stored(&self.who, dir, name).await {
-            Err(FsError::NotFound) => drop(volume.link(&self.who, ino, dir, &wanted).await.or_status()?),
+            Err(FsError::NotFound) => drop(files.link(&self.who, ino, dir, &wanted).await.or_status()?),
             found => {
                 let (taken, stored) = found.or_status()?;
                 match taken.kind {
                     _ if !replace_if_exists => return Err(SmbError::Exists),
                     FileKind::Directory => return Err(SmbError::AccessDenied),
                     _ if taken.id.ino == ino => {}
-                    _ => drop(volume.relink(&self.who, ino, dir, &stored).await.or_status()?),
+                    _ => drop(files.relink(&self.who, ino, dir, &stored).await.or_status()?),
                 }
             }
         }
-        volume.told().await;
         Ok(())
     }
 
@@ -460,8 +481,8 @@ impl ShareBackend for Tree {
     }
 
     async fn volume_info(&self) -> SmbResult<VolumeInfo> {
-        let space = self.core.volume.statfs();
-        let id = self.core.volume.id();
+        let space = self.core.files.statfs();
+        let id = self.core.files.id();
         let mut info = VolumeInfo::default();
         info.total_allocation_units = space.total_bytes / ALLOCATION_BYTES;
         info.caller_available_allocation_units = space.available_bytes / ALLOCATION_BYTES;

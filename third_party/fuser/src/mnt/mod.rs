@@ -143,6 +143,11 @@ impl Mount {
         }
     }
 
+    /// Does not unmount when dropped.
+    pub(crate) fn leave(mut self) {
+        drop(self.mount_impl.take());
+    }
+
     pub(crate) fn umount(mut self) -> io::Result<()> {
         match self.mount_impl.take() {
             Some(mut mount) => {

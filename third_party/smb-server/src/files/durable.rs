@@ -841,7 +841,7 @@ mod tests {
             };
             let (granted, guard) = self
                 .leases
-                .grant(lease_ref, &mut file, &request, LeaseState::RWH)
+                .grant(lease_ref, &mut file, &request, || LeaseState::RWH)
                 .unwrap();
             drop(guard);
             assert_eq!(granted.state, state);

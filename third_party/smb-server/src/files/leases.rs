@@ -100,14 +100,15 @@ impl LeaseTable {
     }
 
     /// Binds `lease` to the file `file` opened and grants the state `req`
-    /// asks for, within `grantable`. The open keeps `lease`. Fails with
+    /// asks for, within what `grantable` says while nothing can change on the
+    /// file. The open keeps `lease`. Fails with
     /// STATUS_INVALID_PARAMETER when the lease is held on another file.
     pub(crate) fn grant(
         &self,
         lease: LeaseRef,
         file: &mut FileRef,
         req: &LeaseRequest,
-        grantable: LeaseState,
+        grantable: impl FnOnce() -> LeaseState,
     ) -> Result<(Granted, GrantGuard), u32> {
         let granted = {
             let mut bindings = self.bindings();
@@ -487,7 +488,7 @@ mod tests {
     ) -> Result<(FileRef, Granted, GrantGuard), u32> {
         let lease_ref = table.acquire(id(n), share, &p(name))?;
         let mut file = open(share, index, name, owner, Some(id(n)));
-        let (granted, guard) = table.grant(lease_ref, &mut file, &req(n), LeaseState::R)?;
+        let (granted, guard) = table.grant(lease_ref, &mut file, &req(n), || LeaseState::R)?;
         Ok((file, granted, guard))
     }
 
@@ -514,7 +515,7 @@ mod tests {
         };
         let mut file = FileRef::register(share, &info, &p("f"), req).unwrap().0;
         let (granted, _) = table
-            .grant(lease_ref, &mut file, &req_state(n, 7), LeaseState::RH)
+            .grant(lease_ref, &mut file, &req_state(n, 7), || LeaseState::RH)
             .unwrap();
         assert_eq!(granted.state, LeaseState::RH);
         file
@@ -671,7 +672,7 @@ mod tests {
         let lease_ref = table.acquire(request.id, share, &p("f")).unwrap();
         let mut file = open(share, 7, "f", owner, Some(request.id));
         let (granted, guard) = table
-            .grant(lease_ref, &mut file, &request, LeaseState::RWH)
+            .grant(lease_ref, &mut file, &request, || LeaseState::RWH)
             .unwrap();
         file.set_file_id(FILE_ID);
         drop(guard);
@@ -784,7 +785,7 @@ mod tests {
         let lease_ref = table.acquire(id(1), &s, &p("f")).unwrap();
         let mut held = open(&s, 7, "f", &holder, Some(id(1)));
         let (granted, _) = table
-            .grant(lease_ref, &mut held, &req(1), LeaseState::RWH)
+            .grant(lease_ref, &mut held, &req(1), || LeaseState::RWH)
             .unwrap();
         assert_eq!(granted.state, LeaseState::RWH);
 
@@ -813,7 +814,7 @@ mod tests {
         let lease_ref = table.acquire(id(1), &s, &p("f")).unwrap();
         let mut early = open(&s, 7, "f", &holder, Some(id(1)));
         let (granted, _) = table
-            .grant(lease_ref, &mut early, &req(1), LeaseState::RWH)
+            .grant(lease_ref, &mut early, &req(1), || LeaseState::RWH)
             .unwrap();
         assert_eq!(granted.state, LeaseState::RH);
         assert!(matches!(other.end_wait(), Ok(None)));
@@ -821,7 +822,7 @@ mod tests {
         let lease_ref = table.acquire(id(1), &s, &p("f")).unwrap();
         let mut again = open(&s, 7, "f", &holder, Some(id(1)));
         let (granted, _) = table
-            .grant(lease_ref, &mut again, &req(1), LeaseState::RWH)
+            .grant(lease_ref, &mut again, &req(1), || LeaseState::RWH)
             .unwrap();
         assert_eq!(granted.state, LeaseState::RH);
     }
@@ -836,7 +837,7 @@ mod tests {
         let mut file = open(&s, 7, "f", &owner, Some(id(1)));
         open(&s, 7, "f", &owner, None).set_delete_pending(true);
         let (granted, _) = table
-            .grant(lease_ref, &mut file, &req(1), LeaseState::RH)
+            .grant(lease_ref, &mut file, &req(1), || LeaseState::RH)
             .unwrap();
         assert_eq!(granted.state, LeaseState::R);
     }
@@ -912,9 +913,9 @@ mod tests {
         let second = table.acquire(id(1), &s, &p("g")).unwrap();
         let mut f = open(&s, 7, "f", &owner, Some(id(1)));
         let mut g = open(&s, 8, "g", &owner, Some(id(1)));
-        let (_, guard) = table.grant(first, &mut f, &req(1), LeaseState::R).unwrap();
+        let (_, guard) = table.grant(first, &mut f, &req(1), || LeaseState::R).unwrap();
         drop(guard);
-        let lost = table.grant(second, &mut g, &req(1), LeaseState::R);
+        let lost = table.grant(second, &mut g, &req(1), || LeaseState::R);
         assert!(matches!(lost, Err(ntstatus::STATUS_INVALID_PARAMETER)));
         drop(g);
         assert_eq!(table.bindings()[&id(1)].refs, 1);
@@ -1026,7 +1027,7 @@ mod tests {
         let lease_ref = table.acquire(id(n), share, &p(name)).unwrap();
         let mut file = open(share, index, name, owner, Some(id(n)));
         let (granted, _) = table
-            .grant(lease_ref, &mut file, &req_state(n, bits), LeaseState::RWH)
+            .grant(lease_ref, &mut file, &req_state(n, bits), || LeaseState::RWH)
             .unwrap();
         assert_eq!(granted.state, LeaseState::requested(bits));
         file

@@ -628,6 +628,42 @@ impl FileTable {
         }
     }
 
+    /// Whether a lease on the file with the backend's id `file_index` would
+    /// break for an access outside the server.
+    pub(crate) fn holds_against(&self, file_index: u64, access: Trigger) -> bool {
+        let node = self.files().get(&FileKey::Index(file_index)).cloned();
+        node.is_some_and(|node| {
+            let state = node.state();
+            let breaks = |l: &FileLease| break_to(access, l.state, l.id.is_oplock()).is_some();
+            state.leases.iter().any(breaks)
+        })
+    }
+
+    /// Breaks the leases on the file for an access outside the server, and
+    /// waits until their clients have given up what the access needs gone:
+    /// their acknowledgment timers bound the wait.
+    pub(crate) async fn break_against(&self, file_index: u64, access: Trigger) {
+        let Some(node) = self.files().get(&FileKey::Index(file_index)).cloned() else {
+            return;
+        };
+        let (notices, mut waits) = node.state().break_for(access, None);
+        drop(notices);
+        while waits {
+            let wait = {
+                let state = node.state();
+                let pending = match access {
+                    Trigger::Handle | Trigger::SharingViolation => state.handle_break_pending(None),
+                    _ => state.write_break_pending(None),
+                };
+                pending.then(|| state.wait())
+            };
+            waits = match wait {
+                Some(mut wait) => wait.changed().await,
+                None => false,
+            };
+        }
+    }
+
     /// True if an open on the share currently has `path` as its name.
     pub(crate) fn path_is_open(&self, path: &SmbPath, case_sensitive: bool) -> bool {
         self.files().values().any(|node| {
@@ -963,9 +999,10 @@ impl FileRef {
     pub(super) fn grant_lease(
         &self,
         req: &LeaseRequest,
-        grantable: LeaseState,
+        grantable: impl FnOnce() -> LeaseState,
     ) -> (Granted, GrantGuard) {
         let mut state = self.node.state();
+        let grantable = grantable();
         let mut sender = Notified::default();
         if let Some(entry) = state.opens.iter_mut().find(|e| e.id == self.id) {
             entry.lease = Some(req.id);

@@ -908,7 +908,12 @@ async fn attempt(
     {
         match server
             .leases
-            .grant(lease_ref, &mut file, &lease, GRANTABLE_LEASE)
+            .grant(lease_ref, &mut file, &lease, || {
+                match handle.is_open_elsewhere() {
+                    true => GRANTABLE_LEASE.without(LeaseState::W),
+                    false => GRANTABLE_LEASE,
+                }
+            })
         {
             Ok((lease, guard)) => {
                 granted = Some(lease);

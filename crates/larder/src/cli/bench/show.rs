@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use larder_api::Failure;
 use larder_measure::bench::result::BenchResult;
-use larder_measure::bench::show::{Style, html, text};
+use larder_measure::bench::show::{html, text};
 use larder_measure::bench::{compare, history};
 
 use crate::cli::args::Global;
@@ -14,7 +14,7 @@ use crate::out;
 pub(super) const PAGE_NAME: &str = "report.html";
 
 pub(super) fn result_text(result: &BenchResult) -> String {
-    text(result, &style())
+    text(result, &out::style())
 }
 
 pub(super) fn one(global: &Global, folder: &Path, id: &str, page: Option<&Path>) -> Result<(), Failure> {
@@ -31,7 +31,7 @@ pub(super) fn two(global: &Global, folder: &Path, ids: [&str; 2], page: Option<&
     if let Some(page) = page {
         return written(global, page, &compare::html(&found));
     }
-    global.out().answer(&found, |found| compare::text(found, &style()))
+    global.out().answer(&found, |found| compare::text(found, &out::style()))
 }
 
 /// The page of a result in its folder. A result without its page is a result all the same.
@@ -43,20 +43,4 @@ pub(super) fn keep_page(folder: &Path, result: &BenchResult) -> Option<PathBuf> 
 fn written(global: &Global, page: &Path, content: &str) -> Result<(), Failure> {
     std::fs::write(page, content).map_err(|e| Failure::io(format_args!("cannot write {}", page.display()), &e))?;
     global.out().answer(&page, |page| format!("written: {}", page.display()))
-}
-
-fn style() -> Style {
-    let width = rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    let width = width.filter(|columns| *columns > 0).unwrap_or(Style::default().width);
-    Style { width, colour: out::colour(), unicode: speaks_unicode() }
-}
-
-/// Unless the locale says otherwise: the first of these that is set counts (POSIX, XBD 8.2).
-fn speaks_unicode() -> bool {
-    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
-    locale.is_none_or(|locale| {
-        let locale = locale.to_ascii_lowercase();
-        locale.contains("utf-8") || locale.contains("utf8")
-    })
 }

@@ -7,7 +7,10 @@ use clap::Args;
 use larder_api::Failure;
 use larder_measure::Machine;
 use larder_measure::bench::BenchResult;
-use larder_measure::doctor::{Described, Evidence, Fixer, ReadOptions, Reading, diagnose, examine};
+use larder_measure::doctor::{
+    self, BadDescription, Described, Diagnosis, Examination, Fixer, ReadOptions, Reading, Sources, assume, diagnose,
+    examine, plan, text,
+};
 
 use super::args::Global;
 use super::disk::Recorded;
@@ -15,7 +18,6 @@ use super::{Outcome, absolute};
 use crate::out;
 
 mod fix;
-mod text;
 
 /// A description is a page; more than this is some other file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -29,6 +31,15 @@ pub(crate) struct DoctorArgs {
     /// A described box instead of this machine: what is in it and what was measured, in TOML: docs/doctor.md
     #[arg(conflicts_with_all = ["bench", "client", "machine", "fix", "undo"])]
     file: Option<PathBuf>,
+    /// Show the chain of every measurement: each stage's limit, how it is known, and what decided
+    #[arg(long, conflicts_with_all = ["fix", "undo", "assume", "plan"])]
+    why: bool,
+    /// What the box would give with something changed: nic=2.5g, client=, disks=, kind=, layout=, record=
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with_all = ["fix", "undo"])]
+    assume: Vec<String>,
+    /// What a described box would give each client, before its parts are bought
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "bench", "client", "machine", "fix", "undo", "assume"])]
+    plan: Option<PathBuf>,
     /// What a bench measured: its JSON
     #[arg(long, value_name = "FILE")]
     bench: Option<PathBuf>,
@@ -52,8 +63,12 @@ pub(crate) struct DoctorArgs {
 }
 
 pub(super) fn run(global: &Global, args: &DoctorArgs) -> Result<Outcome, Failure> {
+    if let Some(file) = &args.plan {
+        let found = plan(&parsed(file)?);
+        return global.out().answer(&found, |found| text::plan(found, &out::style())).map(|()| Outcome::Done);
+    }
     if let Some(file) = &args.file {
-        return described(global, file);
+        return described(global, args, file);
     }
     let machine = args.recorded.machine()?;
     let state = state_file(args)?;
@@ -82,26 +97,50 @@ fn read(path: &Path, what: &str, bytes_max: u64) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn described(global: &Global, file: &Path) -> Result<Outcome, Failure> {
+fn parsed(file: &Path) -> Result<Described, Failure> {
     let text = read(file, "description", FILE_BYTES_MAX)?;
-    let described = Described::parse(&text).map_err(|e| {
+    Described::parse(&text).map_err(|e| {
         Failure::invalid(format!("{}: {e}", file.display())).action("see the fields and examples in docs/doctor.md")
-    })?;
+    })
+}
+
+fn described(global: &Global, args: &DoctorArgs, file: &Path) -> Result<Outcome, Failure> {
+    let described = parsed(file)?;
+    if !args.assume.is_empty() {
+        return assumed(global, args, &described);
+    }
     let found = diagnose(&described);
-    global.out().answer(&found, |found| text::diagnosis(found, out::colour()))?;
+    global.out().answer(&found, |found| shown(args, found, || text::diagnosis(found, &out::style())))?;
     // A contradiction is no verdict: a script must notice.
     Ok(if found.questions.is_empty() { Outcome::Done } else { Outcome::Problems })
+}
+
+fn assumed(global: &Global, args: &DoctorArgs, described: &Described) -> Result<Outcome, Failure> {
+    let found = assume(described, &args.assume)
+        .map_err(|e| Failure::invalid(e.to_string()).action("see --assume in docs/doctor.md"))?;
+    global.out().answer(&found, |found| text::assumed(found, &out::style())).map(|()| Outcome::Done)
+}
+
+/// The answer, or the chains behind it.
+fn shown(args: &DoctorArgs, found: &Diagnosis, answer: impl FnOnce() -> String) -> String {
+    if args.why { text::why(found, &out::style()) } else { answer() }
 }
 
 fn examined(global: &Global, args: &DoctorArgs, machine: &Machine, reading: Reading) -> Result<Outcome, Failure> {
     let bench = args.bench.as_deref().map(bench_result).transpose()?;
     let client = args.client.as_deref().map(|file| read(file, "client's description", FILE_BYTES_MAX)).transpose()?;
-    let evidence = Evidence { bench: bench.as_ref(), client: client.as_deref() };
-    let found = examine(machine, reading, &evidence).map_err(|e| {
+    let sources = Sources { bench: bench.as_ref(), client: client.as_deref() };
+    let of_client = |e: BadDescription| {
         let file = args.client.as_deref().unwrap_or(Path::new("--client")).display();
         Failure::invalid(format!("{file}: {e}")).action("it has the fields of one [[client]]: docs/doctor.md")
-    })?;
-    global.out().answer(&found, |found| text::examination(found, out::colour()))?;
+    };
+    if !args.assume.is_empty() {
+        let described = doctor::described(machine, &reading, &sources).map_err(of_client)?;
+        return assumed(global, args, &described);
+    }
+    let found = examine(machine, reading, &sources).map_err(of_client)?;
+    let answer = |found: &Examination| shown(args, &found.diagnosis, || text::examination(found, &out::style()));
+    global.out().answer(&found, answer)?;
     Ok(if found.diagnosis.questions.is_empty() { Outcome::Done } else { Outcome::Problems })
 }
 

@@ -127,7 +127,8 @@ fn number(text: &str, most: f64, what: &str) -> Result<f64, String> {
 }
 
 fn watts(text: &str) -> Result<f64, String> {
-    number(text.trim_end_matches(['W', 'w']), 1e5, "a number of watts")
+    let watts = number(text.trim_end_matches(['W', 'w']), f64::MAX, "a number of watts")?;
+    if watts > power::WATTS_MAX { Err(power::absurd_watts(watts)) } else { Ok(watts) }
 }
 
 fn hours(text: &str) -> Result<f64, String> {

@@ -178,6 +178,9 @@ pub(super) fn what_if(answer: &Answer<WhatIf>) -> String {
         rows.push(cells);
     }
     let mut text = format!("{}\n{}\n", table(&rows, &[1, 2, 3, 4, 5, 6, 7, 8]), found.verdict);
+    if !found.savings.is_empty() {
+        text.push_str(&format!("\n{}\n", savings(found)));
+    }
     if found.idle_watts == 0.0 {
         text.push_str("what the box draws while it waits is not counted: add --idle WATTS\n");
     }
@@ -186,6 +189,22 @@ pub(super) fn what_if(answer: &Answer<WhatIf>) -> String {
     }
     text.extend(found.cheapest_start.iter().map(|at| format!("cheapest from {at} on\n")));
     text
+}
+
+/// One change a row: the cheapest instead of each other setting.
+fn savings(found: &WhatIf) -> String {
+    let currency = found.currency.as_deref().unwrap_or_default();
+    let mut rows = vec![header(["SAVES INSTEAD OF", "POWER", "EACH TIME", "A YEAR", "TAKES LONGER"])];
+    rows.extend(found.savings.iter().map(|saving| {
+        row([
+            saving.instead_of.clone(),
+            format!("{:.1} W", saving.watts),
+            format!("{:.2} Wh", saving.wh),
+            saving.per_year.map_or(String::new(), |money| format!("{money:.2} {currency}")),
+            format!("{:.1} min", saving.seconds_longer / 60.0),
+        ])
+    }));
+    table(&rows, &[1, 2, 3, 4])
 }
 
 pub(super) fn awake(answer: &Answer<AwakeReport>) -> String {

@@ -17,13 +17,11 @@
 //!    (D. N. Politis and J. P. Romano, 1992), whose blocks keep the autocorrelation of neighbouring moments;
 //!    their length is chosen by D. N. Politis and H. White (Econometric Reviews 23, 2004, corrected by A. Patton, Politis
 //!    and White, 28, 2009). Moments before a knee do not count, as in the result itself.
-//! 3. *Without suppositions.* The exact two-sided permutation test of Wilcoxon's rank sum (Mann and Whitney's U), with
-//!    midranks for ties, by counting every way to deal the repeats. Three repeats each cannot give less than p = 0.1,
-//!    and a row says so; where the test could reach 0.05 (four and four), it must agree, or the row "cannot tell".
-//! 4. *Many rows.* Twenty comparisons at 5 % find one difference that is not there. The p of all rows that are compared are adjusted
+//! 3. *Many rows.* Twenty comparisons at 5 % find one difference that is not there. The p of all rows that are compared are adjusted
 //!    by Y. Benjamini and Y. Hochberg (1995): of the rows called faster or slower one in twenty may be chance.
 //!
-//! "The same" is a claim too: it is made only where the whole interval lies within [`SAME_WITHIN`] of 1.
+//! A difference below [`SAME_WITHIN`] is none that anybody would notice, however sure it is. "The same" is a claim too: it is
+//! made of a ratio within that band whose interval is within it as well, or excludes 1.
 
 mod differ;
 mod html;
@@ -118,10 +116,6 @@ pub struct Row {
     pub p: Option<f64>,
     /// After Benjamini and Hochberg, over all rows that are compared.
     pub p_adjusted: Option<f64>,
-    /// Exact rank sum.
-    pub p_exact: Option<f64>,
-    /// The smallest that so few repeats could have given.
-    pub p_exact_least: Option<f64>,
     pub verdict: Verdict,
     /// A sentence to the verdict.
     pub why: String,

@@ -162,7 +162,6 @@ fn row(a: &Run, b: &Run, whole: &[Difference]) -> Row {
     let (drawn_a, drawn_b) = (resampled(a, &mut random), resampled(b, &mut random));
     let ratio = fa.median.zip(fb.median).filter(|(a, b)| *a > 0.0 && *b > 0.0).map(|(a, b)| b / a);
     let welch = stats::welch(&sample(&fa.values, &drawn_a), &sample(&fb.values, &drawn_b));
-    let exact = stats::rank_sum(&fa.values, &fb.values);
     let mut differences = differ::runs(a, b);
     differences.extend(whole.iter().filter(|d| d.effect == Effect::OtherBox).cloned());
     Row {
@@ -178,8 +177,6 @@ fn row(a: &Run, b: &Run, whole: &[Difference]) -> Row {
         interval_within: ratio.and_then(|r| within(r, &drawn_a, &drawn_b)),
         p: welch.map(|w| w.p),
         p_adjusted: None,
-        p_exact: exact.map(|e| e.p),
-        p_exact_least: exact.map(|e| e.p_least),
         verdict: Verdict::CannotTell,
         why: String::new(),
         comparable: differences.iter().all(|d| d.effect == Effect::Mentioned),
@@ -228,22 +225,19 @@ fn verdict(row: &Row) -> (Verdict, String) {
         ));
     };
     let range = format!("{} to {}", ratio(interval[0]), ratio(interval[1]));
-    // The exact test has a say where it could have one.
-    let denied = row.p_exact_least.is_some_and(|least| least <= CHANCE) && row.p_exact.is_some_and(|p| p > CHANCE);
     let excluded = interval[0] > 1.0 || interval[1] < 1.0;
-    if p <= CHANCE && excluded && !denied {
+    let slight = row.ratio.is_some_and(|ratio| (ratio.ln()).abs() < (1.0 + SAME_WITHIN).ln());
+    if p <= CHANCE && excluded && !slight {
         let verdict = if interval[0] > 1.0 { Verdict::Faster } else { Verdict::Slower };
         return (verdict, format!("{range}, p = {}", chance(p)));
     }
-    if interval[0] >= 1.0 - SAME_WITHIN && interval[1] <= 1.0 + SAME_WITHIN {
+    if slight && (excluded || interval[0] >= 1.0 - SAME_WITHIN && interval[1] <= 1.0 + SAME_WITHIN) {
         return (Verdict::Same, format!("{range}: no difference of 5 % or more"));
     }
-    let why = match (excluded, denied) {
-        (true, true) => format!("cannot tell: {range}, but by rank alone p = {}", chance(row.p_exact.unwrap_or(1.0))),
-        (true, false) => format!("cannot tell among so many rows: {range}, p = {}", chance(p)),
-        (false, _) => format!("cannot tell with {repeats} repeats: {range}"),
-    };
-    cannot(why)
+    cannot(match excluded {
+        true => format!("cannot tell among so many rows: {range}, p = {}", chance(p)),
+        false => format!("cannot tell with {repeats} repeats: {range}"),
+    })
 }
 
 fn chance(p: f64) -> String {

@@ -16,8 +16,6 @@ const SWEEP_BLOCKS_MIN: usize = 4;
 const SWEEP_REFERENCE: u64 = 1 << 20;
 /// So much of the sum of all disks is as good as all of it.
 const SUM_HOLDS: f64 = 0.9;
-/// A layer that reaches less than this part of the one below has lost something.
-const NARROWER: f64 = 0.97;
 /// A core that is full for this part of a run while others are not is a limit of its own.
 const CORE_ALONE_MIN: f64 = 0.1;
 
@@ -424,36 +422,29 @@ fn place<'a>(found: &mut Vec<Compared<'a>>, key: &str, fixed: String, value: Str
     found.push(compared);
 }
 
-/// One or two sentences that somebody may quote: what the top reaches, and where the chain narrows.
+/// What somebody may quote: what the top reaches, and what the doctor concludes.
 pub(crate) fn headline(result: &BenchResult) -> String {
     let (read, write) = (chain(result, Way::Read), chain(result, Way::Write));
-    let top = |steps: &[Step<'_>]| steps.iter().filter(|s| rank(s.run.layer) > 0).map(|s| rank(s.run.layer)).max();
-    let mut parts: Vec<String> = Vec::new();
+    let top = |steps: &[Step<'_>]| steps.iter().map(|s| rank(s.run.layer)).filter(|rank| *rank > 0).max();
     let best = top(&read).max(top(&write));
-    let mut tops: Vec<Step<'_>> = Vec::new();
+    // Of several shares one is told of, and the doctor of the slowest.
+    let top_name = fastest(&read, best, None).or_else(|| fastest(&write, best, None)).map(|s| s.name.clone());
+    let mut parts: Vec<String> = Vec::new();
     for (steps, verb) in [(&read, "reads"), (&write, "writes")] {
-        let of_top = steps.iter().filter(|s| Some(rank(s.run.layer)) == best);
-        if let Some(step) = of_top.max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s)) {
+        if let Some(step) = top_name.as_deref().and_then(|name| fastest(steps, best, Some(name))) {
             let warm = step.run.layer == Layer::Share && step.run.workload.caches == Caches::Warm;
             let from = if warm { " from its server's memory" } else { "" };
             parts.push(format!("{verb} {}{from}", units::rate(step.bytes_per_s)));
-            tops.push(step.clone());
         }
     }
-    parts.extend(best.and_then(|rank| random(result, rank)));
-    let Some(name) = tops.first().map(|s| s.name.clone()).or_else(|| only(result)) else {
+    parts.extend(best.and_then(|rank| random(result, rank, top_name.as_deref())));
+    let Some(name) = top_name.or_else(|| only(result)) else {
         return "Nothing was measured that could be trusted: the notes say why.".to_owned();
     };
     let said = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
     let mut text = format!("{}{said}.", capital(&name));
-    let narrow: Vec<String> = tops
-        .iter()
-        .filter_map(|s| narrowest(if s.run.workload.kind == Kind::Read { &read } else { &write }, s))
-        .collect();
-    narrow.iter().for_each(|sentence| text.push_str(&format!(" {sentence}.")));
-    if let Some(sum) = sums(result).iter().find(|s| !s.holds()) {
-        text.push_str(&format!(" {}.", capital(&sum.sentence())));
-    }
+    let found = crate::doctor::judge_result(result);
+    found.conclusions().for_each(|sentence| text.push_str(&format!(" {}.", capital(&words::clean(sentence)))));
     text
 }
 
@@ -469,8 +460,15 @@ fn rank(layer: Layer) -> u8 {
     }
 }
 
-fn random(result: &BenchResult, top: u8) -> Option<String> {
-    let of = |r: &&Run| rank(r.layer) == top && r.workload.kind == Kind::RandomRead && misleading(r).is_none();
+fn fastest<'a, 'b>(steps: &'b [Step<'a>], top: Option<u8>, name: Option<&str>) -> Option<&'b Step<'a>> {
+    let of_top = steps.iter().filter(|s| Some(rank(s.run.layer)) == top && name.is_none_or(|name| s.name == name));
+    of_top.max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))
+}
+
+fn random(result: &BenchResult, top: u8, name: Option<&str>) -> Option<String> {
+    let of_it = |r: &Run| name.is_none_or(|name| step_name(result, r) == name);
+    let of =
+        |r: &&Run| rank(r.layer) == top && r.workload.kind == Kind::RandomRead && misleading(r).is_none() && of_it(r);
     let medians = runs(result).iter().filter(of).filter_map(Run::median);
     medians.filter(|m| m.is_finite()).reduce(f64::max).map(|m| format!("random reads {}", units::iops(m)))
 }
@@ -492,32 +490,6 @@ fn only(result: &BenchResult) -> Option<String> {
     let run = trusted().next()?;
     let median = unit(run).show(run.median()?);
     Some(format!("{}, {} {median}", words::layer(run.layer), words::workload(&run.workload)))
-}
-
-/// The layer below that leaves the top least.
-fn narrowest(steps: &[Step<'_>], top: &Step<'_>) -> Option<String> {
-    let below = steps.iter().filter(|s| below(s.run.layer, top.run.layer));
-    let least = below.min_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s))?;
-    let (part, verb) = (top.bytes_per_s / least.bytes_per_s, way(top.run.workload.kind)?.word());
-    let reached = units::percent(part);
-    Some(match part {
-        p if p > 1.0 / NARROWER => return None,
-        p if p >= NARROWER => format!("To {verb}, {} is full ({})", least.name, units::rate(least.bytes_per_s)),
-        _ => format!(
-            "To {verb}, {reached} of what {} gives ({}), the narrowest layer below",
-            least.name,
-            units::rate(least.bytes_per_s)
-        ),
-    })
-}
-
-/// Whether all that `top` carries passes `layer`; a single disk does not bound a pool.
-fn below(layer: Layer, top: Layer) -> bool {
-    match top {
-        Layer::Share => matches!(layer, Layer::Disks | Layer::Pool | Layer::Net),
-        Layer::Pool => layer == Layer::Disks,
-        _ => false,
-    }
 }
 
 pub(crate) fn capital(text: &str) -> String {

@@ -6,7 +6,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::limits::{DiskKind, Duplex, Wire};
-use super::stages::Stage;
 use crate::machine::Arrangement;
 
 mod check;
@@ -170,6 +169,8 @@ pub struct Described {
     pub(crate) upgrades: Vec<Network>,
     /// Whether a bench measured all of it: each figure is of one moment, and disks of virtual machines vary.
     pub(crate) of_bench: bool,
+    /// Whether wires are as a machine negotiated them, and not as somebody names them.
+    pub(crate) of_machine: bool,
     pub(crate) clients: Vec<Client>,
     pub(crate) work: Vec<Work>,
     pub measured: Vec<Measured>,
@@ -185,6 +186,8 @@ pub(crate) struct Link {
     /// What both ends can, where they agreed on less.
     pub(crate) could: Option<Wire>,
     pub(crate) duplex: Duplex,
+    /// Where the kernel has it, of a machine that was read.
+    pub(crate) address: Option<String>,
     /// The links between it and the machine.
     pub(crate) via: Vec<String>,
 }
@@ -374,6 +377,20 @@ pub struct How {
 pub(crate) const RANDOM_BLOCK_BYTES: u64 = 4096;
 
 impl Measured {
+    /// What would be asked, where nothing was measured.
+    pub(crate) fn imagined(path: Path, what: What) -> Self {
+        Self {
+            path,
+            what,
+            rate: f64::MIN_POSITIVE,
+            disks: Vec::new(),
+            cores_percent: Vec::new(),
+            file_bytes: None,
+            with: None,
+            how: How::default(),
+        }
+    }
+
     pub(crate) fn block_bytes(&self) -> Option<u64> {
         self.how.block_bytes.or(self.what.is_random().then_some(RANDOM_BLOCK_BYTES))
     }
@@ -415,13 +432,11 @@ fn first_lines(text: &str) -> String {
 impl Described {
     /// How what was measured lies on its disks.
     pub(crate) fn shape(&self, measured: &Measured) -> Shape {
-        let own = Shape { layout: self.layout, groups: self.groups, copies: self.copies };
-        measured.how.shape.unwrap_or(own)
+        measured.how.shape.unwrap_or(self.own_shape())
     }
 
-    /// Whether a stage is work that is described, at either end.
-    pub(crate) fn is_work(&self, stage: &Stage) -> bool {
-        self.work.iter().any(|work| stage.name.starts_with(&work.name))
+    pub(crate) fn own_shape(&self) -> Shape {
+        Shape { layout: self.layout, groups: self.groups, copies: self.copies }
     }
 
     pub fn parse(text: &str) -> Result<Self, BadDescription> {

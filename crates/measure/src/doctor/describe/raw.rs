@@ -183,6 +183,7 @@ fn as_written(raw: Raw) -> Result<Described> {
         degraded: raw.degraded,
         slots: raw.slots,
         of_bench: false,
+        of_machine: false,
         links: raw.link.into_iter().map(link).collect::<Result<_>>()?,
         disks: raw.disk.into_iter().map(disk).collect::<Result<_>>()?,
         network: raw.network.map(network).transpose()?,
@@ -226,7 +227,7 @@ fn link(raw: RawLink) -> Result<Link> {
     // A figure alone says nothing of directions: it is what all that passes has together. A name may say more.
     let duplex = raw.duplex.unwrap_or(called.as_ref().map_or(Duplex::Half, |w| w.duplex));
     let could = more(self::wire(&raw.could)?, read.min(write), &raw.name)?;
-    Ok(Link { name: raw.name, read, write, wire, could, duplex, via: raw.via })
+    Ok(Link { name: raw.name, read, write, wire, could, duplex, address: None, via: raw.via })
 }
 
 fn disk(raw: RawDisk) -> Result<Disk> {

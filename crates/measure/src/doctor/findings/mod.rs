@@ -28,6 +28,9 @@ pub struct Notice {
     pub code: &'static str,
     pub level: Level,
     pub what: String,
+    /// The disks and cards that it is about, as the kernel names them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<String>,
     pub why: String,
     /// Who says so.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -75,16 +78,22 @@ impl Gain {
 /// What a rule noticed: everything that differs from case to case.
 struct Noticed {
     what: String,
+    devices: Vec<String>,
     gain: Option<Gain>,
     action: String,
     changes: Vec<Change>,
 }
 
 fn noticed(what: impl Into<String>, action: impl Into<String>) -> Noticed {
-    Noticed { what: what.into(), gain: None, action: action.into(), changes: Vec::new() }
+    Noticed { what: what.into(), devices: Vec::new(), gain: None, action: action.into(), changes: Vec::new() }
 }
 
 impl Noticed {
+    fn on(mut self, device: &str) -> Self {
+        self.devices.push(device.to_owned());
+        self
+    }
+
     fn gain(mut self, gain: Option<Gain>) -> Self {
         self.gain = gain;
         self
@@ -133,6 +142,7 @@ fn apply(rule: &Rule, reading: &Reading) -> Vec<Notice> {
         code: rule.code,
         level: rule.level,
         what: n.what,
+        devices: n.devices,
         why: rule.why.to_owned(),
         source: rule.source,
         gain: n.gain,
@@ -163,6 +173,7 @@ fn of_disks(reading: &Reading, said: &[Notice]) -> Vec<Notice> {
             code: f.code,
             level: f.level.min(Level::Warning),
             what: with_subject(disk, &f.what),
+            devices: disk.devices.iter().map(|one| one.device.name.clone()).collect(),
             why: f.why.clone(),
             source: "larder disk check",
             gain: None,
@@ -177,7 +188,8 @@ fn title(disk: &DiskReport) -> String {
 }
 
 fn is_said(said: &[Notice], code: &str, disk: &DiskReport) -> bool {
-    said.iter().any(|n| n.code == code && n.what.starts_with(&title(disk)))
+    let named = |n: &&Notice| disk.devices.iter().any(|one| n.devices.contains(&one.device.name));
+    said.iter().filter(|n| n.code == code).any(|n| named(&n))
 }
 
 /// What is said of two disks is said of each in the face of the other.

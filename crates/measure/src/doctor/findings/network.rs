@@ -114,7 +114,7 @@ fn slow(reading: &Reading) -> Vec<Noticed> {
         let what = format!("{} runs at {now} Mbit/s and supports {best}{guess}", nic.name);
         let action =
             format!("another cable (all four pairs, Cat 5e or better) and switch port; then: ethtool {}", nic.name);
-        Some(noticed(what, action).gain(Gain::between(payload(now), payload(best))))
+        Some(noticed(what, action).on(&nic.name).gain(Gain::between(payload(now), payload(best))))
     };
     up(reading).filter_map(below).collect()
 }
@@ -125,6 +125,7 @@ fn half_duplex(reading: &Reading) -> Vec<Noticed> {
         let action =
             format!("auto-negotiation at both ends: ethtool -s {} autoneg on; and the same at the switch", n.name);
         noticed(format!("{} runs half duplex", n.name), action)
+            .on(&n.name)
             .gain(Gain::by(100.0, "each direction waiting for the other"))
     })
     .collect()
@@ -135,7 +136,7 @@ fn errors(reading: &Reading) -> Vec<Noticed> {
     let all = up(reading).filter(|n| n.errors > 10 && n.errors as f64 > n.packets as f64 * 1e-5);
     all.map(|n| {
         let what = format!("{} had {} errors in {} packets", n.name, n.errors, n.packets);
-        noticed(what, format!("another cable and port; then: ethtool -S {} | grep -iE 'err|crc'", n.name))
+        noticed(what, format!("another cable and port; then: ethtool -S {} | grep -iE 'err|crc'", n.name)).on(&n.name)
     })
     .collect()
 }
@@ -144,7 +145,7 @@ fn drops(reading: &Reading) -> Vec<Noticed> {
     let all = up(reading).filter(|n| n.dropped > 100 && n.dropped as f64 > n.packets as f64 * 1e-5);
     all.map(|n| {
         let what = format!("{} dropped {} packets for want of room", n.name, n.dropped);
-        noticed(what, format!("ethtool -g {0}; ethtool -G {0} rx MAXIMUM", n.name))
+        noticed(what, format!("ethtool -g {0}; ethtool -G {0} rx MAXIMUM", n.name)).on(&n.name)
     })
     .collect()
 }
@@ -157,7 +158,9 @@ fn lane(reading: &Reading) -> Vec<Noticed> {
         let what =
             format!("{} has {} Mbit/s on its cable and {} to the processor", nic.name, nic.speed_mbits?, hop.now);
         Some(
-            noticed(what, "a slot with more lanes or of a newer generation").gain(Gain::between(hop.bytes_per_s, wire)),
+            noticed(what, "a slot with more lanes or of a newer generation")
+                .on(&nic.name)
+                .gain(Gain::between(hop.bytes_per_s, wire)),
         )
     };
     up(reading).filter_map(narrow).collect()
@@ -170,7 +173,11 @@ fn offloads(reading: &Reading) -> Vec<Noticed> {
         if !off.is_empty() {
             let on: Vec<String> = off.iter().map(|key| format!("{key} on")).collect();
             let what = format!("{}: {} off", nic.name, off.join(", "));
-            found.push(noticed(what, format!("ethtool -K {} {}", nic.name, on.join(" "))).gain(Gain::thumb(10.0)));
+            found.push(
+                noticed(what, format!("ethtool -K {} {}", nic.name, on.join(" ")))
+                    .on(&nic.name)
+                    .gain(Gain::thumb(10.0)),
+            );
         }
     }
     found
@@ -190,7 +197,7 @@ fn irq_on_first(reading: &Reading) -> Vec<Noticed> {
         }
         let what =
             format!("{:.0} % of the interrupts of {} are on core 0", first as f64 / sum as f64 * 100.0, nic.name);
-        let mut notice = noticed(what, "");
+        let mut notice = noticed(what, "").on(&nic.name);
         let mut commands = Vec::new();
         for (at, interrupt) in nic.interrupts.iter().enumerate() {
             let core = 1 + at % (cores - 1);
@@ -216,7 +223,9 @@ fn rps(reading: &Reading) -> Vec<Noticed> {
             let mask = format!("{:x}", (1u64 << cores) - 2);
             let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", nic.name);
             let what = format!("{} has one receive queue and no RPS", nic.name);
-            found.push(noticed(what, format!("echo {mask} > {file}")).gain(Gain::thumb(10.0)).write(file, mask));
+            found.push(
+                noticed(what, format!("echo {mask} > {file}")).on(&nic.name).gain(Gain::thumb(10.0)).write(file, mask),
+            );
         }
     }
     found
@@ -276,5 +285,5 @@ fn backlog(reading: &Reading) -> Vec<Noticed> {
 fn wireless(reading: &Reading) -> Vec<Noticed> {
     let wired = up(reading).any(|n| !n.wireless);
     let all = up(reading).filter(|n| n.wireless && !wired);
-    all.map(|n| noticed(format!("{} is the only network, and it is wireless", n.name), "a cable")).collect()
+    all.map(|n| noticed(format!("{} is the only network, and it is wireless", n.name), "a cable").on(&n.name)).collect()
 }

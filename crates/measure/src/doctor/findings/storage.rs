@@ -125,7 +125,8 @@ fn scheduler(reading: &Reading) -> Vec<Noticed> {
         drive.schedulers.iter().any(|s| s == wanted).then_some(())?;
         let file = queue(drive, "scheduler");
         let what = format!("{} is scheduled by {now}; for it {wanted} is right", drive.title);
-        Some(noticed(what, format!("echo {wanted} > {file}")).gain(Gain::thumb(10.0)).write(file, wanted))
+        let command = format!("echo {wanted} > {file}");
+        Some(noticed(what, command).on(&drive.name).gain(Gain::thumb(10.0)).write(file, wanted))
     };
     reading.drives.iter().filter(|d| !d.hidden).filter_map(wrong).collect()
 }
@@ -143,6 +144,7 @@ fn read_ahead(reading: &Reading) -> Vec<Noticed> {
         let file = queue(drive, "read_ahead_kb");
         let what = format!("{} reads {} KiB ahead", drive.title, drive.read_ahead_kib.unwrap_or_default());
         noticed(what, format!("echo {READ_AHEAD_KIB} > {file}"))
+            .on(&drive.name)
             .gain(Gain::thumb(10.0))
             .write(file, READ_AHEAD_KIB.to_string())
     })
@@ -151,7 +153,7 @@ fn read_ahead(reading: &Reading) -> Vec<Noticed> {
 
 fn four_bits(reading: &Reading) -> Vec<Noticed> {
     let all = reading.drives.iter().filter(|d| d.four_bits);
-    all.map(|d| noticed(format!("{} is a QLC disk", d.title), "for sustained writing a TLC disk")).collect()
+    all.map(|d| noticed(format!("{} is a QLC disk", d.title), "for sustained writing a TLC disk").on(&d.name)).collect()
 }
 
 fn hot(reading: &Reading) -> Vec<Noticed> {
@@ -159,7 +161,7 @@ fn hot(reading: &Reading) -> Vec<Noticed> {
     let all = reading.drives.iter().filter(|d| d.temperature_c.is_some_and(|t| t >= limit(d)));
     all.map(|d| {
         let what = format!("{} is at {} degrees", d.title, d.temperature_c.unwrap_or_default());
-        noticed(what, "air over it, or a heat sink")
+        noticed(what, "air over it, or a heat sink").on(&d.name)
     })
     .collect()
 }
@@ -216,6 +218,7 @@ fn bulk_only(reading: &Reading) -> Vec<Noticed> {
     all.map(|d| {
         let rate = d.narrowest().map_or("USB", |hop| hop.now.as_str());
         noticed(format!("{} speaks Bulk-Only Transport over {rate}", d.title), "a bridge that speaks UAS")
+            .on(&d.name)
             .gain(Gain::thumb(20.0))
     })
     .collect()

@@ -58,9 +58,9 @@ fn below(hop: &Hop) -> bool {
 }
 
 fn pcie_below_both(reading: &Reading) -> Vec<Noticed> {
-    let all = titled(reading).into_iter().filter(|(_, hop)| hop.kind == HopKind::Pcie && below(hop));
+    let all = titled(reading).into_iter().filter(|(.., hop)| hop.kind == HopKind::Pcie && below(hop));
     let mut found: Vec<(String, Noticed)> = Vec::new();
-    for (title, hop) in all {
+    for (title, device, hop) in all {
         let best = hop.own_best.clone().unwrap_or_default();
         let what = format!(
             "{title}: {} runs at {}, and both ends can {}",
@@ -74,7 +74,7 @@ fn pcie_below_both(reading: &Reading) -> Vec<Noticed> {
             hop.address
         );
         if !found.iter().any(|(address, _)| *address == hop.address) {
-            found.push((hop.address.clone(), noticed(what, action).gain(gain)));
+            found.push((hop.address.clone(), noticed(what, action).on(device).gain(gain)));
         }
     }
     found.into_iter().map(|(_, n)| n).collect()
@@ -94,22 +94,22 @@ fn pcie_slot(reading: &Reading) -> Vec<Noticed> {
         crate::machine::Bus::Nvme => drive.title.clone(),
         _ => format!("the controller at {} (of {})", hop.address, on_it(reading, hop)),
     };
-    let drives = reading.drives.iter().flat_map(|d| d.hops.iter().map(move |h| (title(d, h), h)));
-    let slow = drives.filter(|(_, hop)| {
+    let drives = reading.drives.iter().flat_map(|d| d.hops.iter().map(move |h| (title(d, h), d.name.as_str(), h)));
+    let slow = drives.filter(|(.., hop)| {
         let port = hop.port_best_bytes_per_s.zip(hop.own_best_bytes_per_s);
         hop.kind == HopKind::Pcie && hop.role.is_empty() && port.is_some_and(|(port, own)| port < own * 0.98)
     });
     let mut seen: Vec<&str> = Vec::new();
-    let once = slow.filter(|(_, hop)| {
+    let once = slow.filter(|(.., hop)| {
         let new = !seen.contains(&hop.address.as_str());
         seen.push(&hop.address);
         new
     });
-    once.map(|(title, hop)| {
+    once.map(|(title, device, hop)| {
         let (own, port) = (hop.own_best.as_deref().unwrap_or("?"), hop.port_best.as_deref().unwrap_or("?"));
         let what = format!("{title} could {own}, and its slot gives {port}");
         let gain = hop.own_best_bytes_per_s.and_then(|best| Gain::between(hop.bytes_per_s, best));
-        noticed(what, format!("a slot with {own}; in a RAIDZ or stripe all disks wait for it")).gain(gain)
+        noticed(what, format!("a slot with {own}; in a RAIDZ or stripe all disks wait for it")).on(device).gain(gain)
     })
     .collect()
 }
@@ -131,6 +131,7 @@ fn sata_below_both(reading: &Reading) -> Vec<Noticed> {
         let what = format!("{} is connected at {now}, and disk and port can {best}", drive.title);
         Some(
             noticed(what, "another cable, then another port; dmesg | grep -i 'sata link'; smartctl -A (199 UDMA_CRC)")
+                .on(&drive.name)
                 .gain(gain),
         )
     };
@@ -139,20 +140,22 @@ fn sata_below_both(reading: &Reading) -> Vec<Noticed> {
 
 fn usb_below_best(reading: &Reading) -> Vec<Noticed> {
     let slow =
-        titled(reading).into_iter().filter(|(_, hop)| hop.kind == HopKind::Usb && hop.role.is_empty() && below(hop));
-    slow.map(|(title, hop)| {
+        titled(reading).into_iter().filter(|(.., hop)| hop.kind == HopKind::Usb && hop.role.is_empty() && below(hop));
+    slow.map(|(title, device, hop)| {
         let best = hop.own_best.as_deref().unwrap_or("more");
         let what = format!("{title} is connected at {} (port {}), and its bridge can {best}", hop.now, hop.address);
         let gain = hop.best_bytes_per_s().and_then(|best| Gain::between(hop.bytes_per_s, best));
-        noticed(what, "a blue (USB 3) port of the machine itself and a USB 3 cable; check: lsusb -t").gain(gain)
+        noticed(what, "a blue (USB 3) port of the machine itself and a USB 3 cable; check: lsusb -t")
+            .on(device)
+            .gain(gain)
     })
     .collect()
 }
 
-/// All hops of all disks and cards that are up.
-fn titled(reading: &Reading) -> Vec<(String, &Hop)> {
-    let drives = reading.drives.iter().flat_map(|d| d.hops.iter().map(|h| (d.title.clone(), h)));
-    let nics = reading.nics.iter().flat_map(|n| n.hops.iter().map(|h| (n.name.clone(), h)));
+/// All hops of all disks and cards that are up: title, device, hop.
+fn titled(reading: &Reading) -> Vec<(String, &str, &Hop)> {
+    let drives = reading.drives.iter().flat_map(|d| d.hops.iter().map(|h| (d.title.clone(), d.name.as_str(), h)));
+    let nics = reading.nics.iter().flat_map(|n| n.hops.iter().map(|h| (n.name.clone(), n.name.as_str(), h)));
     drives.chain(nics).collect()
 }
 
@@ -182,7 +185,9 @@ fn shared(reading: &Reading) -> Vec<Noticed> {
             bytes_words(hop.bytes_per_s)
         );
         let gain = Gain::between(hop.bytes_per_s, sum);
-        found.push((names, noticed(what, "divide them over several ports or slots, or a wider one").gain(gain)));
+        let notice = noticed(what, "divide them over several ports or slots, or a wider one").gain(gain);
+        let notice = names.iter().fold(notice, |notice, name| notice.on(name));
+        found.push((names, notice));
     }
     found.into_iter().map(|(_, n)| n).collect()
 }
@@ -217,10 +222,10 @@ fn net_and_disks(reading: &Reading) -> Vec<Noticed> {
                 continue;
             }
             let what = format!("{} and {} share {} ({})", nic.name, disks.join(", "), hop.address, hop.now);
-            found.push(
-                noticed(what, "the card or the disks on another port, slot or controller")
-                    .gain(Gain::by(100.0, "each byte passing that link twice")),
-            );
+            let notice = noticed(what, "the card or the disks on another port, slot or controller")
+                .on(&nic.name)
+                .gain(Gain::by(100.0, "each byte passing that link twice"));
+            found.push(disks.iter().fold(notice, |notice, disk| notice.on(disk)));
             break;
         }
     }

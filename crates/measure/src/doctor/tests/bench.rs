@@ -93,7 +93,7 @@ fn examined(result: BenchResult) -> Diagnosis {
     let reading = Reading::of(&fixture.machine, ReadOptions { smart: false, watch: Duration::ZERO });
     // Through JSON, as a file would come.
     let bench = serde_json::from_str(&serde_json::to_string(&result).unwrap()).unwrap();
-    examine(&fixture.machine, reading, &Evidence { bench: Some(&bench), client: None }).unwrap().diagnosis
+    examine(&fixture.machine, reading, &Sources { bench: Some(&bench), client: None }).unwrap().diagnosis
 }
 
 #[test]
@@ -103,18 +103,26 @@ fn a_slow_wire_is_named() {
         run(Layer::Net, "nas", Kind::Receive, 11.7e6),
         run(Layer::Share, "nfs://nas/data", Kind::Read, 11.2e6),
     ]);
-    assert!(found.verdict.contains("capped by 100 Mbit Ethernet"), "{}", found.verdict);
+    assert!(found.verdict.contains("limited by 100 Mbit Ethernet"), "{}", found.verdict);
     assert!(found.advice[0].what.contains("gigabit Ethernet"), "{:?}", found.advice);
 }
 
 #[test]
 fn a_busy_core_is_named_wherever_it_is() {
     for (samples, far, words) in [
-        (cores([99.0, 20.0], false), None, "the client's processor: 1 core"),
-        (cores([10.0, 20.0], false), Some(cores([99.0, 5.0], false)), "capped by the processor: 1 core"),
+        (cores([99.0, 20.0], false), None, "the client's processor: 1 of 2 cores full"),
+        (
+            cores([10.0, 20.0], false),
+            Some(cores([99.0, 5.0], false)),
+            "limited by the server's processor: 1 of 2 cores full",
+        ),
         // One thread that the scheduler moves about.
-        (cores([10.0, 20.0], false), Some(cores([99.0, 5.0], true)), "capped by the processor: 1 core"),
-        (cores([10.0, 20.0], false), Some(cores([99.0, 98.0], false)), "all 2 cores are busy"),
+        (
+            cores([10.0, 20.0], false),
+            Some(cores([99.0, 5.0], true)),
+            "limited by the server's processor: 1 of 2 cores full",
+        ),
+        (cores([10.0, 20.0], false), Some(cores([99.0, 98.0], false)), "all 2 cores full"),
     ] {
         let mut share = run(Layer::Share, "nfs://nas/data", Kind::Write, 60e6);
         (share.samples, share.far_samples) = (samples, far);
@@ -135,7 +143,7 @@ fn cores_full_of_others_work_are_told() {
     short.samples = cores([100.0, 99.0], false);
     short.notes.push(Note { code: "too-short".into(), text: "too short".into(), misleading: true });
     let found = diagnosed(vec![disk, short]);
-    assert!(found.verdict.contains("full of somebody else's work meanwhile: stop that"), "{}", found.verdict);
+    assert!(found.verdict.contains("full of somebody else's work: stop that"), "{}", found.verdict);
     assert!(!found.verdict.contains("watch"), "{}", found.verdict);
 }
 
@@ -174,18 +182,21 @@ fn the_busy_end_has_its_name() {
             (net.measured.what, net.sentence)
         };
         let (what, sentence) = found(&idle, &full);
-        assert!(what == What::Read && sentence.contains("capped by the processor of nas: 1 core"), "{sentence}");
+        assert!(
+            what == What::Read && sentence.contains("limited by the processor of nas: 1 of 2 cores full"),
+            "{sentence}"
+        );
         let (_, sentence) = found(&full, &idle);
-        assert!(sentence.contains("capped by the client's processor (elsewhere): 1 core"), "{sentence}");
+        assert!(sentence.contains("limited by the client's processor (elsewhere): 1 of 2 cores full"), "{sentence}");
     }
     // What was slow on the wire is named where the share shows it.
     let found = watched(vec![wire(&idle, &full), share()]);
-    assert!(found.verdict.contains("capped by the processor of nas ("), "{}", found.verdict);
+    assert!(found.verdict.contains("limited by the processor of nas: the wire alone"), "{}", found.verdict);
     // Whoever measures disks and no share is the box: what it receives is written to it.
     let found = watched(vec![pool(), wire(&full, &idle)]);
     let net = found.findings.iter().find(|f| f.measured.path == Path::Net).unwrap();
     assert_eq!(net.measured.what, What::Write);
-    assert!(net.sentence.contains("capped by the processor of elsewhere: 1 core"), "{}", net.sentence);
+    assert!(net.sentence.contains("limited by the processor of elsewhere: 1 of 2 cores full"), "{}", net.sentence);
 }
 
 #[test]
@@ -198,7 +209,7 @@ fn a_slow_disk_is_named() {
         run(Layer::Share, "nfs://127.0.0.1/data", Kind::Read, 19.5e6),
     ];
     let found = diagnosed(runs);
-    assert!(found.verdict.contains("capped by the disk itself: 98 % of the 20 MB/s"), "{}", found.verdict);
+    assert!(found.verdict.contains("limited by the disk itself: 98 % of the 20 MB/s"), "{}", found.verdict);
 }
 
 /// Disks say something of a share of their own machine only.
@@ -216,7 +227,7 @@ fn a_share_of_another_machine_is_not_held_against_disks_here() {
         let found = diagnosed(runs);
         found.findings.into_iter().find(|f| f.measured.path == Path::Share).unwrap()
     };
-    let of_disks = |f: &Finding| f.stages.iter().any(|s| matches!(s.kind, StageKind::Disks | StageKind::Storage));
+    let of_disks = |f: &Finding| f.stages.iter().any(|s| s.stage.resource == ResourceId::Disks);
     for (subject, here) in [
         ("nfs://nas/data", None),
         ("smb://me@10.0.0.5:445/data", Some(false)),
@@ -225,7 +236,7 @@ fn a_share_of_another_machine_is_not_held_against_disks_here() {
     ] {
         let share = found(subject, here);
         assert!(!of_disks(&share) && share.measured.how.elsewhere.is_some(), "{subject}: {:#?}", share.stages);
-        assert!(matches!(share.cause, Cause::Unexplained), "{:?}", share.cause);
+        assert!(matches!(share.evidence, Evidence::Missing(_)), "{:?}", share.evidence);
         assert!(share.sentence.contains("there: larder bench disk"), "{}", share.sentence);
     }
     for (subject, here) in [
@@ -245,10 +256,10 @@ fn what_memory_answered_proves_nothing() {
     let mut warm = run(Layer::Pool, "/mnt/a", Kind::Read, 9e9);
     warm.workload.caches = Caches::Warm;
     let found = diagnosed(vec![warm]);
-    assert!(matches!(found.findings[0].cause, Cause::Misleading(_)), "{found:?}");
+    assert!(found.findings[0].evidence == Evidence::Doubtful, "{found:?}");
     // A share alone, of which nobody knows the disks, is no contradiction.
     let alone = diagnosed(vec![run(Layer::Share, "nfs://nas/data", Kind::Read, 80e6)]);
-    assert!(alone.questions.is_empty() && matches!(alone.findings[0].cause, Cause::Unexplained), "{alone:#?}");
+    assert!(alone.questions.is_empty() && matches!(alone.findings[0].evidence, Evidence::Missing(_)), "{alone:#?}");
     assert!(diagnosed(Vec::new()).verdict.contains("nothing was measured"));
 }
 
@@ -270,7 +281,7 @@ fn disks_allow(kind: Kind, layout: &str) -> f64 {
     pool.variant.insert("layout".to_owned(), layout.to_owned());
     runs.push(pool);
     let found = diagnosed(runs).findings.into_iter().find(|f| f.measured.path == Path::Local).unwrap();
-    found.stages.iter().find(|s| s.kind == StageKind::Disks).unwrap().capacity
+    found.stages.iter().find(|s| s.stage.resource == ResourceId::Disks).unwrap().stage.limit
 }
 
 #[test]
@@ -295,7 +306,7 @@ fn a_server_that_is_known_to_have_it_in_memory_is_no_reason_to_name_nothing() {
     (warm.access, warm.workload.caches) = ("nfs3".to_owned(), Caches::Warm);
     let found = diagnosed(vec![run(Layer::Net, "nas", Kind::Receive, 117e6), warm]);
     let share = found.findings.iter().find(|f| f.measured.path == Path::Share).unwrap();
-    assert!(!matches!(share.cause, Cause::Misleading(_)), "{:?}", share.cause);
+    assert!(share.evidence != Evidence::Doubtful, "{:?}", share.evidence);
 }
 
 /// A file that the server has in memory still had to come over the wire, and through its processor.
@@ -308,20 +319,20 @@ fn what_memory_answered_says_nothing_of_disks_alone() {
     };
     let wire = || run(Layer::Net, "nas", Kind::Receive, 11.7e6);
     let found = diagnosed(vec![wire(), share(11.2e6)]);
-    assert!(found.verdict.contains("capped by 100 Mbit Ethernet"), "{}", found.verdict);
-    assert!(found.verdict.contains("its disks may be slower"), "{}", found.verdict);
+    assert!(found.verdict.contains("limited by 100 Mbit Ethernet"), "{}", found.verdict);
+    assert!(found.findings[1].sentence.contains("its disks may be slower"), "{found:#?}");
     let mut busy = share(60e6);
     busy.far_samples = Some(cores([99.0, 5.0], false));
     let found = diagnosed(vec![run(Layer::Net, "nas", Kind::Receive, 117e6), busy]);
-    assert!(found.verdict.contains("capped by the processor: 1 core"), "{}", found.verdict);
+    assert!(found.verdict.contains("limited by the server's processor: 1 of 2 cores full"), "{}", found.verdict);
     // Nothing was at its end: then it may be memory as well.
     let found = diagnosed(vec![run(Layer::Net, "nas", Kind::Receive, 117e6), share(60e6)]);
-    assert!(matches!(found.findings[1].cause, Cause::Misleading(_)), "{found:#?}");
+    assert!(found.findings[1].evidence == Evidence::Doubtful, "{found:#?}");
     // A mounted share may have been in the client's memory.
     let mut mounted = share(11.2e6);
     (mounted.access, mounted.subject) = ("mount".to_owned(), "/mnt/nas".to_owned());
     let found = diagnosed(vec![wire(), mounted]);
-    assert!(matches!(found.findings[1].cause, Cause::Misleading(_)), "{found:#?}");
+    assert!(found.findings[1].evidence == Evidence::Doubtful, "{found:#?}");
 }
 
 #[test]
@@ -331,8 +342,8 @@ fn a_quota_that_the_bench_saw_is_named() {
     share.saturated = vec![Saturation { what, share: 0.9, from_ms: 0, to_ms: 9000 }];
     share.samples = cores([99.0, 99.0], false);
     let found = diagnosed(vec![run(Layer::Net, "nas", Kind::Receive, 117e6), share]);
-    assert!(found.verdict.contains("that a control group allows"), "{}", found.verdict);
-    assert!(found.verdict.contains("0.05 cores was used up in 90 % of the time"), "{}", found.verdict);
+    assert!(found.verdict.contains("that its control group allows"), "{}", found.verdict);
+    assert!(found.findings[1].why.contains("0.05 cores was used up in 90 % of the time"), "{found:#?}");
 }
 
 #[test]
@@ -340,7 +351,7 @@ fn doubts_of_the_bench_keep_their_words() {
     let mut short = run(Layer::Pool, "/mnt/a", Kind::Read, 800e6);
     short.notes = vec![Note { code: "too-short".into(), text: "too short for more".into(), misleading: true }];
     let found = diagnosed(vec![short]);
-    assert!(matches!(&found.findings[0].cause, Cause::Misleading(why) if why == "too short for more"), "{found:#?}");
+    assert!(found.findings[0].why == "too short for more", "{found:#?}");
 }
 
 /// Two folders of one disk: what was asked of both at once is no contradiction, and no second disk.
@@ -407,9 +418,9 @@ fn all_of_a_bench_on_one_disk_is_no_contradiction() {
     ]);
     assert!(found.questions.is_empty(), "{:#?}", found.questions);
     let share = found.findings.iter().find(|f| f.measured.path == Path::Share).unwrap();
-    assert!(share.sentence.contains("the storage as measured on the machine itself: 98 %"), "{}", share.sentence);
+    assert!(share.sentence.contains("98 % of what reading on the machine itself gave"), "{}", share.sentence);
     let disk = found.findings.iter().find(|f| f.measured.path == Path::Disks).unwrap();
-    assert!(disk.stages.iter().all(|s| s.capacity >= 500e6), "{:#?}", disk.stages);
+    assert!(disk.stages.iter().all(|s| s.stage.limit >= 500e6), "{:#?}", disk.stages);
 }
 
 /// The memory of whoever measures is not the server's.
@@ -427,19 +438,23 @@ fn each_machine_has_its_own_memory() {
         let far = FarMachine { name: "nas".to_owned(), version: 1, machine, ..FarMachine::default() };
         let far_machine = Some(far).filter(|_| far_memory > 0);
         let found = examined(BenchResult { far_machine, ..result(runs) });
-        found.findings.into_iter().find(|f| f.measured.path == Path::Share).unwrap().cause
+        found.findings.into_iter().find(|f| f.measured.path == Path::Share).unwrap()
     };
     // Measured by a machine of 8 GiB.
-    assert_eq!(cause(vec![share("nfs3", 4 << 30)], 0), Cause::Unexplained);
-    assert_eq!(cause(vec![run(Layer::Disk, "vda", Kind::Read, 3e8), share("nfs3", 4 << 30)], 0), Cause::Unexplained);
-    assert_eq!(cause(vec![share("nfs3", 4 << 30)], 2 << 30), Cause::Unexplained);
-    assert!(
-        matches!(cause(vec![share("nfs3", 4 << 30)], 16 << 30), Cause::Misleading(why) if why.contains("16.0 GiB"))
-    );
-    assert!(
-        matches!(cause(vec![share("mount", 4 << 30)], 2 << 30), Cause::Misleading(why) if why.contains("client's"))
-    );
-    assert!(matches!(cause(vec![share("nfs3", 64 << 20)], 0), Cause::Misleading(why) if why.contains("any server's")));
+    assert!(matches!(cause(vec![share("nfs3", 4 << 30)], 0).evidence, Evidence::Missing(_)));
+    assert!(matches!(
+        cause(vec![run(Layer::Disk, "vda", Kind::Read, 3e8), share("nfs3", 4 << 30)], 0).evidence,
+        Evidence::Missing(_)
+    ));
+    assert!(matches!(cause(vec![share("nfs3", 4 << 30)], 2 << 30).evidence, Evidence::Missing(_)));
+    for (share, far_memory, said) in [
+        (share("nfs3", 4 << 30), 16 << 30, "16.0 GiB of memory of the server"),
+        (share("mount", 4 << 30), 2 << 30, "of the client"),
+        (share("nfs3", 64 << 20), 0, "that any server has"),
+    ] {
+        let found = cause(vec![share], far_memory);
+        assert!(found.evidence == Evidence::Doubtful && found.why.contains(said), "{found:#?}");
+    }
 }
 
 /// What was noticed on this machine is of whichever end it is, and lifts no wire that is full.
@@ -450,7 +465,7 @@ fn notices_are_of_the_end_that_they_were_made_at() {
         let reading = Reading::of(&fixture.machine, ReadOptions { smart: false, watch: Duration::ZERO });
         let machine = MachineFacts { host: "pi".to_owned(), memory_bytes: 4 << 30, ..MachineFacts::default() };
         let bench = BenchResult { machine, ..result(runs) };
-        let found = examine(&fixture.machine, reading, &Evidence { bench: Some(&bench), client: None }).unwrap();
+        let found = examine(&fixture.machine, reading, &Sources { bench: Some(&bench), client: None }).unwrap();
         (found.diagnosis.verdict, found.diagnosis.advice.iter().map(|a| a.what.clone()).collect::<Vec<_>>().join("; "))
     };
     let share = |near, far: Option<Samples>| {
@@ -475,7 +490,7 @@ fn a_slow_wire_is_seen_beside_others_work() {
     let mut net = run(Layer::Net, "nas", Kind::Receive, 11.7e6);
     net.samples = cores([100.0, 99.0], false);
     let found = diagnosed(vec![net.clone()]);
-    assert!(found.verdict.contains("capped by 100 Mbit Ethernet: 100 %"), "{}", found.verdict);
+    assert!(found.verdict.contains("limited by 100 Mbit Ethernet: 100 %"), "{}", found.verdict);
     net.repeats[0].load_cpu_s = Some(0.3);
     let found = diagnosed(vec![net]);
     assert!(found.verdict.contains("100 Mbit Ethernet") && !found.verdict.contains("cores"), "{}", found.verdict);
@@ -487,8 +502,8 @@ fn a_disk_that_fell_behind_its_beginning_is_named() {
     let knee = Knee { at_s: 9.0, bytes: 30 << 30, before_bytes_per_s: 2.1e9, after_bytes_per_s: 600e6 };
     pool.repeats[0].knee = Some(knee);
     let found = diagnosed(vec![pool]);
-    let words = "its fast cache is full: it wrote 2.10 GB/s until 30.0 GiB, and 600 MB/s from then on";
-    assert!(found.verdict.contains(words), "{}", found.verdict);
+    let words = "the fast cache is full: it wrote 2.10 GB/s until 30.0 GiB, and 600 MB/s from then on";
+    assert!(found.findings[0].sentence.contains(words), "{found:#?}");
 }
 
 /// A share has one connection, and the wire carries several times as much by four.
@@ -501,7 +516,7 @@ fn one_connection_of_a_share_is_named() {
     };
     let share = || run(Layer::Share, "nfs://nas/data", Kind::Read, 455e6);
     let found = diagnosed(vec![net(488e6, 1), net(1.17e9, 4), share()]);
-    assert!(found.verdict.contains("what one connection carries"), "{}", found.verdict);
+    assert!(found.verdict.contains("a single TCP connection"), "{}", found.verdict);
     assert_eq!((found.findings.len(), found.advice[0].rate_after), (3, 1.17e9));
     // Where one carries nearly as much nobody needs two figures of the wire.
     let found = diagnosed(vec![net(1.1e9, 1), net(1.17e9, 4), share()]);

@@ -22,7 +22,7 @@ fn of<'a>(notices: &'a [Notice], code: &str) -> &'a Notice {
 #[test]
 fn a_folder_without_a_machine_is_no_healthy_machine() {
     let fixture = Fixture::new("/etc/hostname = nas");
-    let found = examine(&fixture.machine, read(&fixture), &Evidence::default()).unwrap();
+    let found = examine(&fixture.machine, read(&fixture), &Sources::default()).unwrap();
     assert!(found.diagnosis.verdict.starts_with("nothing could be read"), "{}", found.diagnosis.verdict);
 }
 
@@ -102,7 +102,7 @@ fn slots_and_cables_of_a_desktop_are_seen() {
             .filter(|d| d.hidden)
             .all(|d| !found.iter().any(|n| n.code == "scheduler" && n.what.contains(&d.name)))
     );
-    let examined = examine(&fixture.machine, reading, &Evidence::default()).unwrap();
+    let examined = examine(&fixture.machine, reading, &Sources::default()).unwrap();
     assert!(examined.diagnosis.verdict.contains("more warnings"), "{}", examined.diagnosis.verdict);
     assert!(examined.diagnosis.verdict.contains("larder bench all"));
 }
@@ -160,7 +160,7 @@ fn two_paths_that_multipathd_put_together_are_one_disk() {
 #[test]
 fn a_disk_that_fails_comes_before_one_that_is_warm() {
     let fixture = Fixture::new(include_str!("../../../fixtures/smr-disks.txt"));
-    let examined = examine(&fixture.machine, read(&fixture), &Evidence::default()).unwrap();
+    let examined = examine(&fixture.machine, read(&fixture), &Sources::default()).unwrap();
     let verdict = &examined.diagnosis.verdict;
     assert!(verdict.contains("(sdd) says that it is failing (SMART): see to that before anything else"), "{verdict}");
     assert_eq!(examined.notices.iter().filter(|n| n.what.contains("61")).count(), 1, "{:#?}", examined.notices);

@@ -47,7 +47,7 @@ pub(super) fn check_size(set: &SetAttr) -> Result<(), Fail> {
 impl Call {
     /// 3.3.1
     pub(super) async fn get_attr(&self, out: &mut Answer) -> Result<(), Fail> {
-        let attr = self.resolve().await?;
+        let attr = self.files().getattr_settled(self.id).await?;
         out.w.status(Status::Ok);
         out.w.attr(&attr, self.fsid());
         Ok(())
@@ -65,7 +65,7 @@ impl Call {
         // owner's right to write is not asked for again. With a mode it is: whether setgid may stay is to be checked.
         let only_size = set.size.is_some() && set.uid.is_none() && set.gid.is_none() && set.mode.is_none();
         cred.checked |= only_size && cred.uid == attr.uid;
-        let changed = self.volume().setattr(&cred, self.id.ino, set).await?;
+        let changed = self.files().setattr(&cred, self.id.ino, set).await?;
         out.w.status(Status::Ok);
         out.w.wcc(&changed, self.fsid());
         Ok(())
@@ -80,11 +80,11 @@ impl Call {
         let found = match name {
             b".." if root != Ino::ROOT => {
                 // Searching the directory is needed for "..", too.
-                self.volume().lookup(&self.cred, self.id.ino, b".", NameMatch::Exact).await?;
+                self.files().lookup(&self.cred, self.id.ino, b".", NameMatch::Exact).await?;
                 let parent = if dir.id.ino == root { root } else { self.parent_within(self.id.ino).await? };
-                self.volume().getattr(parent).await?
+                self.files().getattr(parent).await?
             }
-            _ => self.volume().lookup(&self.cred, self.id.ino, name, NameMatch::Exact).await?,
+            _ => self.files().lookup(&self.cred, self.id.ino, name, NameMatch::Exact).await?,
         };
         out.w.status(Status::Ok);
         out.w.opaque(&self.handle(found.id));
@@ -96,13 +96,13 @@ impl Call {
     /// The parent of a directory, which is not the export's root. One that was moved out of the export is gone (E3).
     pub(super) async fn parent_within(&self, dir: Ino) -> Result<Ino, Fail> {
         let root = self.export.export.root;
-        let parent = self.volume().parent(dir).await?;
+        let parent = self.files().parent(dir).await?;
         let mut at = parent;
         for _ in 0..DEPTH_MAX {
             match at {
                 at if at == root => return Ok(parent),
                 Ino::ROOT => break,
-                _ => at = self.volume().parent(at).await?,
+                _ => at = self.files().parent(at).await?,
             }
         }
         Err(Status::Stale.into())
@@ -138,7 +138,7 @@ impl Call {
         if attr.kind != FileKind::Symlink {
             return Err(Status::Inval.into());
         }
-        let target = self.volume().readlink(self.id.ino).await?;
+        let target = self.files().readlink(self.id.ino).await?;
         out.w.status(Status::Ok);
         out.w.post_attr(Some(&attr), self.fsid());
         out.w.opaque(&target);
@@ -148,7 +148,7 @@ impl Call {
     /// 3.3.18
     pub(super) async fn fs_stat(&self, out: &mut Answer) -> Result<(), Fail> {
         let attr = self.resolve().await?;
-        let room = self.volume().statfs();
+        let room = self.files().statfs();
         out.w.status(Status::Ok);
         out.w.post_attr(Some(&attr), self.fsid());
         for value in [room.total_bytes, room.free_bytes, room.available_bytes] {

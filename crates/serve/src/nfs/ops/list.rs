@@ -114,8 +114,8 @@ impl Call {
         let w = &mut out.w;
         let mut page = Page { call: self, w, plus, room_bytes, names_room_bytes: dircount as usize, entries: 0 };
         let mut behind = if cookie <= COOKIE_DOT_DOT { 0 } else { cookie };
-        let volume = self.volume();
-        let mut listing = volume.readdir_before(&self.cred, self.id.ino, behind, asked_end, page.guess(), plus).await?;
+        let files = self.files();
+        let mut listing = files.readdir_before(&self.cred, self.id.ino, behind, asked_end, page.guess(), plus).await?;
         if asked_end != u64::MAX && asked_end > listing.end {
             return Err(Status::BadCookie.into());
         }
@@ -141,7 +141,7 @@ impl Call {
             if full || listing.eof || listing.entries.is_empty() {
                 break !full;
             }
-            listing = volume.readdir_before(&self.cred, self.id.ino, behind, end, page.guess(), plus).await?;
+            listing = files.readdir_before(&self.cred, self.id.ino, behind, end, page.guess(), plus).await?;
         };
         if page.entries == 0 && !eof {
             return Err(Status::TooSmall.into());
@@ -157,6 +157,6 @@ impl Call {
             return Ok(*dir);
         }
         let parent = self.parent_within(dir.id.ino).await?;
-        Ok(self.volume().getattr(parent).await.unwrap_or(Attr { id: FileId { ino: parent, ..dir.id }, ..*dir }))
+        Ok(self.files().getattr(parent).await.unwrap_or(Attr { id: FileId { ino: parent, ..dir.id }, ..*dir }))
     }
 }

@@ -14,7 +14,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use bytes::Bytes;
-use larder_volume::{Attr, Cred, FileId, Volume};
+use larder_files::Files;
+use larder_volume::{Attr, Cred, FileId};
 
 use super::drc;
 use super::export::ExportState;
@@ -55,8 +56,8 @@ struct Answer {
 }
 
 impl Call {
-    fn volume(&self) -> &Volume {
-        &self.export.export.volume
+    fn files(&self) -> &Files {
+        &self.export.export.files
     }
 
     fn fsid(&self) -> u64 {
@@ -68,7 +69,7 @@ impl Call {
     }
 
     async fn resolve(&self) -> Result<Attr, Fail> {
-        Ok(self.volume().resolve(self.id).await?)
+        Ok(self.files().resolve(self.id).await?)
     }
 
     /// The handle of another object in the arguments, which must be of the same volume (RENAME, LINK).
@@ -80,7 +81,7 @@ impl Call {
         if !handle::is_of(handle, self.export.seal.as_ref()) {
             return Err(Status::BadHandle.into());
         }
-        Ok(self.volume().resolve(id).await?)
+        Ok(self.files().resolve(id).await?)
     }
 
     fn handle(&self, id: FileId) -> [u8; handle::HANDLE_BYTES] {
@@ -131,13 +132,10 @@ async fn carry_out(call: &mut Call) -> Reply {
     begin_accepted(&mut w, call.xid, AcceptStat::Success);
     let mut answer = Answer { w, data: Vec::new(), data_bytes: 0 };
     let outcome = procedure(call, &mut answer).await;
-    if call.proc.modifies() {
-        call.volume().told().await;
-    }
     if let Err(fail) = &outcome {
         let after = match fail {
             Fail::Garbage | Fail::Status(Status::Stale) => None,
-            Fail::Status(_) => call.volume().resolve(call.id).await.ok(),
+            Fail::Status(_) => call.files().resolve(call.id).await.ok(),
         };
         (answer.data, answer.data_bytes) = (Vec::new(), 0);
         encode_fail(&mut answer.w, call.xid, call.proc, fail, after.as_ref(), call.fsid());

@@ -61,7 +61,7 @@ impl Call {
         check_size(&set)?;
         self.resolve().await?;
         let set = with_mode(set, FILE_MODE);
-        let (made, _, dir) = self.volume().create(&self.cred, self.id.ino, name, how, set).await?;
+        let (made, _, dir) = self.files().create(&self.cred, self.id.ino, name, how, set).await?;
         self.made(out, &made, &dir);
         Ok(())
     }
@@ -72,7 +72,7 @@ impl Call {
         let (name, set) = (args.name()?, args.set_attr()?);
         check_new_name(name)?;
         self.resolve().await?;
-        let (made, dir) = self.volume().mkdir(&self.cred, self.id.ino, name, with_mode(set, DIRECTORY_MODE)).await?;
+        let (made, dir) = self.files().mkdir(&self.cred, self.id.ino, name, with_mode(set, DIRECTORY_MODE)).await?;
         self.made(out, &made, &dir);
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Call {
         }
         self.resolve().await?;
         let set = with_mode(set, SYMLINK_MODE);
-        let (made, dir) = self.volume().symlink(&self.cred, self.id.ino, name, target, set).await?;
+        let (made, dir) = self.files().symlink(&self.cred, self.id.ino, name, target, set).await?;
         self.made(out, &made, &dir);
         Ok(())
     }
@@ -114,7 +114,7 @@ impl Call {
         check_new_name(name)?;
         self.resolve().await?;
         let set = with_mode(set, FILE_MODE);
-        let (made, dir) = self.volume().mknod(&self.cred, self.id.ino, name, kind, rdev, set).await?;
+        let (made, dir) = self.files().mknod(&self.cred, self.id.ino, name, kind, rdev, set).await?;
         self.made(out, &made, &dir);
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Call {
         let name = self.args().name()?;
         check_old_name(name)?;
         self.resolve().await?;
-        let (_, dir) = self.volume().unlink(&self.cred, self.id.ino, name).await?;
+        let (_, dir) = self.files().unlink(&self.cred, self.id.ino, name).await?;
         out.w.status(Status::Ok);
         out.w.wcc(&dir, self.fsid());
         Ok(())
@@ -140,7 +140,7 @@ impl Call {
             _ => {}
         }
         self.resolve().await?;
-        let dir = self.volume().rmdir(&self.cred, self.id.ino, name).await?;
+        let dir = self.files().rmdir(&self.cred, self.id.ino, name).await?;
         out.w.status(Status::Ok);
         out.w.wcc(&dir, self.fsid());
         Ok(())
@@ -155,9 +155,9 @@ impl Call {
         check_old_name(to_name)?;
         self.resolve().await?;
         let to = self.resolve_second(to_handle).await?.id.ino;
-        let volume = self.volume();
+        let files = self.files();
         let (from_dir, to_dir) =
-            volume.rename(&self.cred, self.id.ino, from_name, to, to_name, RenameMode::Replace).await?;
+            files.rename(&self.cred, self.id.ino, from_name, to, to_name, RenameMode::Replace).await?;
         out.w.status(Status::Ok);
         out.w.wcc(&from_dir, self.fsid());
         out.w.wcc(&to_dir, self.fsid());
@@ -171,7 +171,7 @@ impl Call {
         check_new_name(name)?;
         self.resolve().await?;
         let dir = self.resolve_second(dir_handle).await?.id.ino;
-        let (file, changed) = self.volume().link(&self.cred, self.id.ino, dir, name).await?;
+        let (file, changed) = self.files().link(&self.cred, self.id.ino, dir, name).await?;
         out.w.status(Status::Ok);
         out.w.post_attr(Some(&file), self.fsid());
         out.w.wcc(&changed, self.fsid());

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use larder_base::{MemLog, SystemClock};
+use larder_files::Files;
 use larder_volume::{Backing, Cred, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Volume};
 use object_store::memory::InMemory;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -77,7 +78,14 @@ impl Server {
 }
 
 pub fn export(volume: &Volume, path: &str, fsid: u64, rules: Vec<Rule>) -> Export {
-    Export { path: path.to_owned(), volume: volume.clone(), rules, fsid, root: larder_volume::Ino::ROOT, key: None }
+    Export {
+        path: path.to_owned(),
+        files: Files::alone(volume.clone()),
+        rules,
+        fsid,
+        root: larder_volume::Ino::ROOT,
+        key: None,
+    }
 }
 
 pub type Handle = Vec<u8>;

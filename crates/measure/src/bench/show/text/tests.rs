@@ -49,7 +49,7 @@ fn the_pi_box_reads_as_its_builder_found() {
         "core 0 had no more to give for 93 %",
         "/mnt/qlc1: knee after 9 s and",
         "! misleading: The server's memory",
-        "To read, 93 % of what net gives",
+        "Reading over the network, larder's smb3 client (92 MB/s) is not explained",
     ] {
         assert!(flowing.contains(said), "{said} is missing in {text}");
     }

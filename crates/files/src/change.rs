@@ -1,0 +1,198 @@
+//! Changes, in one shape: recall, then the volume, then wait for the caches of others (S1, S2). A change that failed may have been
+//! made by somebody else a moment before ("it exists"), so it waits as well.
+
+use bytes::Bytes;
+use larder_volume::{
+    AllocateMode, Attr, Changed, CreateMode, Cred, FileKind, FsResult, Ino, NameMatch, RenameMode, SetAttr, Stability,
+    WriteVerifier, Written, XattrMode,
+};
+
+use crate::leases::Recall;
+use crate::{Files, Open};
+
+impl Files {
+    pub async fn write(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        offset: u64,
+        data: Vec<Bytes>,
+        stability: Stability,
+    ) -> FsResult<Written> {
+        self.recall(ino, Recall::Data).await;
+        let done = self.volume.write(cred, ino, offset, data, stability).await;
+        self.told().await;
+        done
+    }
+
+    /// Writes at the end, atomically; returns the offset written at.
+    pub async fn append(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        data: Vec<Bytes>,
+        stability: Stability,
+    ) -> FsResult<(u64, Written)> {
+        self.recall(ino, Recall::Data).await;
+        let done = self.volume.append(cred, ino, data, stability).await;
+        self.told().await;
+        done
+    }
+
+    /// Makes all that was changed of it before durable.
+    pub async fn commit(&self, ino: Ino) -> FsResult<(Changed, WriteVerifier)> {
+        self.volume.commit(ino).await
+    }
+
+    /// Makes all that was changed before durable.
+    pub async fn sync(&self) -> FsResult<()> {
+        self.volume.sync().await
+    }
+
+    pub async fn allocate(
+        &self,
+        cred: &Cred,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        mode: AllocateMode,
+    ) -> FsResult<Changed> {
+        self.recall(ino, Recall::Data).await;
+        let done = self.volume.allocate(cred, ino, offset, len, mode).await;
+        self.told().await;
+        done
+    }
+
+    /// chmod, chown, utimes and truncate with POSIX rules: who may, what clears setuid/setgid.
+    pub async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
+        if set.size.is_some() {
+            self.recall(ino, Recall::Data).await;
+        }
+        let done = self.volume.setattr(cred, ino, set).await;
+        self.told().await;
+        done
+    }
+
+    /// A regular file. Returns it, whether it was created, and the directory's change.
+    pub async fn create(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        mode: CreateMode,
+        set: SetAttr,
+    ) -> FsResult<(Attr, bool, Changed)> {
+        if mode == CreateMode::Unchecked && set.size.is_some() {
+            self.recall_named(cred, dir, name, Recall::Data).await;
+        }
+        let done = self.volume.create(cred, dir, name, mode, set).await;
+        self.told().await;
+        done
+    }
+
+    /// A file that has no name until it is linked.
+    pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, Open)> {
+        let (attr, file) = self.volume.create_unnamed(cred, dir, set).await?;
+        Ok((attr, Open::new(file, self.shared.clone(), self.origin())))
+    }
+
+    pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
+        let done = self.volume.mkdir(cred, dir, name, set).await;
+        self.told().await;
+        done
+    }
+
+    /// FIFOs, sockets and device nodes (the latter only by root).
+    pub async fn mknod(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        kind: FileKind,
+        rdev: (u32, u32),
+        set: SetAttr,
+    ) -> FsResult<(Attr, Changed)> {
+        let done = self.volume.mknod(cred, dir, name, kind, rdev, set).await;
+        self.told().await;
+        done
+    }
+
+    pub async fn symlink(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        name: &[u8],
+        target: &[u8],
+        set: SetAttr,
+    ) -> FsResult<(Attr, Changed)> {
+        let done = self.volume.symlink(cred, dir, name, target, set).await;
+        self.told().await;
+        done
+    }
+
+    pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        let done = self.volume.link(cred, ino, dir, name).await;
+        self.told().await;
+        done
+    }
+
+    /// Gives a file a name that another file has, in one step: that one loses it. Returns the inode after.
+    pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        self.recall_named(cred, dir, name, Recall::Handles).await;
+        let done = self.volume.relink(cred, ino, dir, name).await;
+        self.told().await;
+        done
+    }
+
+    pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
+        self.recall_named(cred, dir, name, Recall::Handles).await;
+        let done = self.volume.unlink(cred, dir, name).await;
+        self.told().await;
+        done
+    }
+
+    pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
+        self.recall_named(cred, dir, name, Recall::Handles).await;
+        let done = self.volume.rmdir(cred, dir, name).await;
+        self.told().await;
+        done
+    }
+
+    /// Returns the changes of the source and the target directory.
+    pub async fn rename(
+        &self,
+        cred: &Cred,
+        from: Ino,
+        from_name: &[u8],
+        to: Ino,
+        to_name: &[u8],
+        mode: RenameMode,
+    ) -> FsResult<(Changed, Changed)> {
+        self.recall_named(cred, from, from_name, Recall::Handles).await;
+        self.recall_named(cred, to, to_name, Recall::Handles).await;
+        let done = self.volume.rename(cred, from, from_name, to, to_name, mode).await;
+        self.told().await;
+        done
+    }
+
+    pub async fn setxattr(&self, cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        let done = self.volume.setxattr(cred, ino, name, value, mode).await;
+        self.told().await;
+        done
+    }
+
+    pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
+        let done = self.volume.removexattr(cred, ino, name).await;
+        self.told().await;
+        done
+    }
+
+    /// Of the file that has a name now, if any has.
+    async fn recall_named(&self, cred: &Cred, dir: Ino, name: &[u8], what: Recall) {
+        if self.shared.leases.has_holders()
+            && let Ok(attr) = self.volume.lookup(cred, dir, name, NameMatch::Exact).await
+        {
+            self.recall(attr.id.ino, what).await;
+        }
+    }
+}

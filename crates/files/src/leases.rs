@@ -1,0 +1,142 @@
+//! What clients may keep to themselves, and how it is asked back.
+//!
+//! A holder is a door, or one share of it, whose clients were promised that they hear before others act: SMB oplocks and leases now.
+//!
+//! L1. A holder is asked before the access, and the access waits until it has what it asked for, or [`PATIENCE`] is over.
+//! L2. A door is not asked about its own accesses: it orders them itself.
+//! L3. Where no holder has anything, an access takes no lock beyond its holders' own look.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use larder_volume::Ino;
+use parking_lot::RwLock;
+
+/// A client that does not answer loses what it holds after 35 s (MS-SMB2 3.3.2.5, as Windows has it); a little longer.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// What an access needs back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recall {
+    /// Data that is written and not yet sent: before data or sizes are read.
+    Writes,
+    /// All that is cached of the data: before it changes.
+    Data,
+    /// Opens that are kept open for later: before the name goes.
+    Handles,
+}
+
+pub trait Holder: Send + Sync {
+    /// Whether there is something to wait for. Quick: asked before every access.
+    fn holds(&self, ino: Ino, what: Recall) -> bool;
+
+    /// Asks it back and waits for it; may end early, never hang for ever.
+    fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()>;
+}
+
+#[derive(Default)]
+pub(crate) struct Leases {
+    holders: RwLock<Vec<(u32, Weak<dyn Holder>)>>,
+    /// As many as `holders`, to be read without its lock.
+    count: AtomicUsize,
+}
+
+impl Leases {
+    pub(crate) fn add(&self, origin: u32, holder: Weak<dyn Holder>) {
+        let mut holders = self.holders.write();
+        holders.retain(|(_, holder)| holder.strong_count() > 0);
+        holders.push((origin, holder));
+        self.count.store(holders.len(), Ordering::Release);
+    }
+
+    pub(crate) fn has_holders(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Those who have what an access by `origin` needs back.
+    fn asked(&self, origin: u32, ino: Ino, what: Recall) -> Vec<Arc<dyn Holder>> {
+        let holders = self.holders.read();
+        let others = holders.iter().filter(|(by, _)| *by != origin).filter_map(|(_, holder)| holder.upgrade());
+        others.filter(|holder| holder.holds(ino, what)).collect()
+    }
+
+    pub(crate) async fn recall(&self, origin: u32, ino: Ino, what: Recall) {
+        if !self.has_holders() {
+            return;
+        }
+        for holder in self.asked(origin, ino, what) {
+            if tokio::time::timeout(PATIENCE, holder.recall(ino, what)).await.is_err() {
+                tracing::warn!(
+                    ?ino,
+                    ?what,
+                    "a client was asked for what it caches and has not given it back: going on without"
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use parking_lot::Mutex;
+
+    /// Has what `held` says until it was asked for it.
+    #[derive(Default)]
+    struct Client {
+        held: Mutex<Vec<Ino>>,
+        asked: Mutex<Vec<Recall>>,
+    }
+
+    impl Holder for Client {
+        fn holds(&self, ino: Ino, _what: Recall) -> bool {
+            self.held.lock().contains(&ino)
+        }
+
+        fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()> {
+            async move {
+                tokio::task::yield_now().await;
+                self.asked.lock().push(what);
+                self.held.lock().retain(|held| *held != ino);
+            }
+            .boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn others_are_asked_and_waited_for_and_the_door_itself_is_not() {
+        let leases = Leases::default();
+        let client = Arc::new(Client::default());
+        client.held.lock().extend([Ino(5), Ino(6)]);
+        let holder: Arc<dyn Holder> = client.clone();
+        leases.add(1, Arc::downgrade(&holder));
+        assert!(leases.recall(1, Ino(5), Recall::Data).now_or_never().is_some(), "its own door");
+        assert!(leases.recall(2, Ino(7), Recall::Data).now_or_never().is_some(), "nothing is held of it");
+        leases.recall(2, Ino(5), Recall::Writes).await;
+        assert_eq!(*client.asked.lock(), [Recall::Writes]);
+        assert!(leases.recall(2, Ino(5), Recall::Writes).now_or_never().is_some(), "given back");
+        assert!(client.holds(Ino(6), Recall::Data));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_never_answers_is_given_up() {
+        struct Silent;
+        impl Holder for Silent {
+            fn holds(&self, _ino: Ino, _what: Recall) -> bool {
+                true
+            }
+            fn recall(&self, _ino: Ino, _what: Recall) -> BoxFuture<'_, ()> {
+                futures::future::pending().boxed()
+            }
+        }
+        let leases = Leases::default();
+        let holder: Arc<dyn Holder> = Arc::new(Silent);
+        leases.add(1, Arc::downgrade(&holder));
+        let begun = tokio::time::Instant::now();
+        leases.recall(2, Ino(5), Recall::Data).await;
+        assert_eq!(begun.elapsed(), PATIENCE);
+    }
+}

@@ -1,0 +1,96 @@
+//! What changes nothing.
+
+use bytes::Bytes;
+use larder_volume::{AccessMask, Attr, Cred, FileId, FsResult, Ino, Listing, NameMatch, ReadData, SeekTo};
+
+use crate::leases::Recall;
+use crate::{Files, Open};
+
+impl Files {
+    /// At most [`larder_volume::IO_BYTES_MAX`] bytes, with what others have written and not yet sent (S1). The caller's rights were checked.
+    pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
+        self.recall(ino, Recall::Writes).await;
+        self.volume.read(ino, offset, len).await
+    }
+
+    /// As [`Files::read`], for a mount: its open has asked already, and from then on nobody caches writes (S3). A wait here
+    /// would be one of a kernel that holds the page, which the writer's answer may need.
+    pub async fn read_opened(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
+        self.volume.read(ino, offset, len).await
+    }
+
+    /// The next data or hole at or after `offset`; [`larder_volume::FsError::NotFound`] past the end (ENXIO).
+    pub async fn seek(&self, ino: Ino, offset: u64, to: SeekTo) -> FsResult<u64> {
+        self.volume.seek(ino, offset, to).await
+    }
+
+    pub async fn open(&self, ino: Ino) -> FsResult<Open> {
+        let file = self.volume.open(ino).await?;
+        // Known as open before others are asked: what they are granted from then on takes it into account.
+        let open = Open::new(file, self.shared.clone(), self.origin());
+        self.recall(ino, Recall::Writes).await;
+        Ok(open)
+    }
+
+    /// The attributes as they are stored: what somebody has written and not yet sent is not in them.
+    pub async fn getattr(&self, ino: Ino) -> FsResult<Attr> {
+        self.volume.getattr(ino).await
+    }
+
+    /// For a client that decides by the answer what it reads: with what others have written and not yet sent (S1).
+    pub async fn getattr_settled(&self, id: FileId) -> FsResult<Attr> {
+        self.recall(id.ino, Recall::Writes).await;
+        self.volume.resolve(id).await
+    }
+
+    /// Checks a handle from a client: [`larder_volume::FsError::Stale`] when the inode is gone or is another generation.
+    pub async fn resolve(&self, id: FileId) -> FsResult<Attr> {
+        self.volume.resolve(id).await
+    }
+
+    /// Fails with [`larder_volume::FsError::Access`] unless all of `mask` is granted.
+    pub async fn access(&self, cred: &Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr> {
+        self.volume.access(cred, ino, mask).await
+    }
+
+    pub async fn lookup(&self, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {
+        self.volume.lookup(cred, dir, name, how).await
+    }
+
+    pub async fn stored_name(&self, dir: Ino, name: &[u8]) -> FsResult<Bytes> {
+        self.volume.stored_name(dir, name).await
+    }
+
+    pub async fn parent(&self, dir: Ino) -> FsResult<Ino> {
+        self.volume.parent(dir).await
+    }
+
+    pub async fn readlink(&self, ino: Ino) -> FsResult<Bytes> {
+        self.volume.readlink(ino).await
+    }
+
+    pub async fn readdir(&self, cred: &Cred, dir: Ino, cookie: u64, max: usize, with_attrs: bool) -> FsResult<Listing> {
+        self.volume.readdir(cred, dir, cookie, max, with_attrs).await
+    }
+
+    /// As [`Files::readdir`], of entries before the cookie `end`.
+    pub async fn readdir_before(
+        &self,
+        cred: &Cred,
+        dir: Ino,
+        cookie: u64,
+        end: u64,
+        max: usize,
+        with_attrs: bool,
+    ) -> FsResult<Listing> {
+        self.volume.readdir_before(cred, dir, cookie, end, max, with_attrs).await
+    }
+
+    pub async fn getxattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
+        self.volume.getxattr(cred, ino, name).await
+    }
+
+    pub async fn listxattr(&self, cred: &Cred, ino: Ino) -> FsResult<Vec<Bytes>> {
+        self.volume.listxattr(cred, ino).await
+    }
+}

@@ -1,0 +1,20 @@
+//! Local mounts that are made at every start.
+
+use std::path::PathBuf;
+
+use larder_serve::fuse::MountOptions;
+
+use super::VolumeName;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountConfig {
+    pub(crate) dir: PathBuf,
+    pub(crate) volume: VolumeName,
+    pub(crate) options: Vec<String>,
+}
+
+/// The usual options and `words`, as `mount -o` has them; later ones win.
+pub(crate) fn mount_options(words: &[String]) -> Result<MountOptions, String> {
+    let mut options = MountOptions::default();
+    words.iter().try_for_each(|word| options.take(word)).map(|()| options)
+}

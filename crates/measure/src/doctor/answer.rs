@@ -1,0 +1,430 @@
+//! The answer: what was found of each row, one sentence on top, and at most three fixes.
+
+use serde::Serialize;
+
+use super::describe::{Described, Measured, Path, What};
+use super::questions::{Question, questions};
+use super::sentences::{Words, what_words};
+use super::words::{bytes_words, rate_words};
+use crate::bench::show::words::{folded, shortened};
+use crate::reason::{
+    Basis, Confidence, Cost, Evidence, FIXES_MAX, Fix, Measurement, Mode, Property, Remedy, ResourceId, Rig, SPREAD,
+    Stage, Table, Verdict, asked_about, chain, differing_properties, fixes, judge, sort,
+};
+
+/// One measurement, explained.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// The way in words, and what tells it from the others.
+    pub title: String,
+    pub measured: Measured,
+    /// What limits, where something was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<ResourceId>,
+    /// Its name, or why there is none.
+    pub limit: String,
+    /// What speaks for it, or what to measure next.
+    pub why: String,
+    pub evidence: Evidence,
+    /// The row of the ranking of evidence that decided.
+    pub decided: &'static str,
+    pub confidence: Confidence,
+    /// The chain, the lowest limit first.
+    pub stages: Vec<NamedStage>,
+    pub sentence: String,
+}
+
+/// A stage of a chain, with the name that people gave to its resource.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NamedStage {
+    pub name: String,
+    /// How the limit is known: measured, negotiated, typed, computed or assumed.
+    pub known: String,
+    #[serde(flatten)]
+    pub stage: Stage,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diagnosis {
+    pub version: u32,
+    pub name: String,
+    /// One sentence.
+    pub verdict: String,
+    pub confidence: Confidence,
+    /// Contradictions: while there are any the verdict is the first of them.
+    pub questions: Vec<Question>,
+    pub findings: Vec<Finding>,
+    /// What is known beside the verdict: disks that differ from their siblings.
+    pub remarks: Vec<String>,
+    /// At most three, the greatest gain first.
+    pub advice: Vec<Advice>,
+    /// The rows that the verdict is about.
+    #[serde(skip)]
+    pub(super) asked: Vec<usize>,
+}
+
+impl Diagnosis {
+    /// The verdict where something was found, and the first disk that differs from its siblings.
+    pub(crate) fn conclusions(&self) -> impl Iterator<Item = &str> {
+        let explained = self.asked.iter().filter_map(|row| self.findings.get(*row)).any(|f| f.resource.is_some());
+        let verdict = Some(self.verdict.as_str()).filter(|_| explained && self.questions.is_empty());
+        verdict.into_iter().chain(self.remarks.first().map(String::as_str))
+    }
+}
+
+/// What would help, and how much of it would arrive.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    pub what: String,
+    /// The remedy, where it is one of the chain's and not a notice's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<Remedy>,
+    pub cost: Cost,
+    /// The command to type, or what to buy or do.
+    pub how: String,
+    pub path: Path,
+    pub of: What,
+    pub rate_before: f64,
+    /// What the next stage allows.
+    pub rate_after: f64,
+    /// MB/s; of operations, times their size.
+    pub gain_mb_per_s: f64,
+    pub gain_percent: f64,
+    /// What limits then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub then: Option<String>,
+    pub sentence: String,
+}
+
+/// From this share of a direction's own rate on a wire is full.
+const WIRE_FULL: std::ops::RangeInclusive<f64> = 0.90..=1.05;
+/// The verdict fits two lines of a narrow terminal, with the name of the box before it.
+const COLUMNS: usize = 80;
+const LINES_MAX: usize = 2;
+/// Of a sentence full of long names.
+const SHORT_CHARS: usize = 100;
+
+pub fn diagnose(described: &Described) -> Diagnosis {
+    let (rig, table) = (Rig::new(described), Table::of(described));
+    let words = Words { rig, table: &table };
+    let verdicts: Vec<Verdict> = (0..table.rows.len()).filter_map(|row| judge(rig, &table, row)).collect();
+    let mut asked: Vec<Question> = questions(described);
+    asked.extend(verdicts.iter().enumerate().filter_map(|(row, verdict)| {
+        let (code, text) = words.question(row, verdict)?;
+        Some(Question { code, text, measured: Some(row) })
+    }));
+    let findings = words.titles().into_iter().zip(&verdicts).enumerate();
+    let findings: Vec<Finding> =
+        findings.filter_map(|(row, (title, verdict))| finding(words, row, title, verdict)).collect();
+    let rows = asked_about(&table, &verdicts);
+    let confidence = rows.iter().filter_map(|row| verdicts.get(*row)).map(|verdict| verdict.confidence).min();
+    let (verdict, confidence) = match asked.first() {
+        Some(_) => (contradiction(asked.len()), Confidence::Open),
+        None if rows.is_empty() => (on_paper(described), Confidence::Open),
+        None => (headline(words, &verdicts, &rows), confidence.unwrap_or(Confidence::Open)),
+    };
+    Diagnosis {
+        version: 2,
+        name: described.name.clone(),
+        verdict,
+        confidence,
+        advice: if asked.is_empty() { advice(words, &verdicts, &rows) } else { Vec::new() },
+        questions: asked,
+        remarks: siblings(words, &findings),
+        findings,
+        asked: rows,
+    }
+}
+
+fn finding(words: Words, row: usize, title: String, verdict: &Verdict) -> Option<Finding> {
+    let measured = words.rig.described.measured.get(row)?;
+    let named = |stage: &Stage| NamedStage {
+        name: words.resource(row, stage.resource),
+        known: words.known(stage),
+        stage: stage.clone(),
+    };
+    let (limit, why) = match (words.limit(row, verdict), &verdict.evidence) {
+        (Some(limit), _) => (limit.name, limit.why),
+        (None, Evidence::Missing(property)) => ("not explained".to_owned(), words.next(row, verdict, *property)),
+        (None, Evidence::Doubtful) => ("proves nothing".to_owned(), words.doubt(row)),
+        (None, _) => ("a question".to_owned(), words.question(row, verdict).map_or(String::new(), |(_, text)| text)),
+    };
+    Some(Finding {
+        title,
+        measured: measured.clone(),
+        resource: verdict.resource,
+        limit,
+        why,
+        evidence: verdict.evidence,
+        decided: verdict.rule,
+        confidence: verdict.confidence,
+        stages: verdict.stages.iter().map(named).collect(),
+        sentence: words.sentence(row, verdict),
+    })
+}
+
+fn contradiction(count: usize) -> String {
+    let questions = if count == 1 { "one question".to_owned() } else { format!("{count} questions") };
+    format!("the description contradicts itself, so nothing is concluded: {questions}")
+}
+
+/// The slowest of what people asked about first; the others as far as two lines of a terminal have room.
+fn headline(words: Words, verdicts: &[Verdict], rows: &[usize]) -> String {
+    let bytes = |row: &usize| words.table.rows.get(*row).map_or(f64::INFINITY, |m| m.bytes_per_s());
+    let random = |row: &usize| words.table.rows.get(*row).is_some_and(|m| m.setup.is_random());
+    let mut left: Vec<usize> = rows.to_vec();
+    left.sort_by(|a, b| random(a).cmp(&random(b)).then(bytes(a).total_cmp(&bytes(b))));
+    let fits = |text: &str| folded(&format!("{}: {text}", words.rig.described.name), COLUMNS).len() <= LINES_MAX;
+    let full = left.iter().all(|row| verdicts.get(*row).is_some_and(|verdict| fills_its_wire(words, *row, verdict)));
+    let mut text = if full { "nothing is wrong, the wire is full: ".to_owned() } else { String::new() };
+    let mut is_first = true;
+    while let Some(row) = left.first().copied() {
+        let Some(verdict) = verdicts.get(row) else { break };
+        let same =
+            |other: &usize| *other == row || verdicts.get(*other).is_some_and(|other| is_same_limit(verdict, other));
+        let (alike, others): (Vec<usize>, Vec<usize>) = left.iter().copied().partition(same);
+        left = others;
+        let clause = match is_first {
+            true => lead(words, verdict, &alike, |clause| fits(&format!("{text}{clause}"))),
+            false => format!("; {}", aside(words, verdict, &alike)),
+        };
+        if is_first || fits(&format!("{text}{clause}")) {
+            text.push_str(&clause);
+        }
+        is_first = false;
+    }
+    text
+}
+
+/// What stands on top: the whole sentence, or as much of it as fits.
+fn lead(words: Words, verdict: &Verdict, rows: &[usize], fits: impl Fn(&str) -> bool) -> String {
+    let row = rows.first().copied().unwrap_or_default();
+    let whole = match rows {
+        [_] => words.claim(row, verdict),
+        rows => together(words, verdict, rows),
+    };
+    let short = || match words.limit(row, verdict) {
+        Some(limit) => format!("{} is limited by {}", words.doing(row), limit.name),
+        None => whole.clone(),
+    };
+    let all = [whole.clone(), short()];
+    all.into_iter().find(|text| fits(text)).unwrap_or_else(|| shortened(&whole, SHORT_CHARS))
+}
+
+/// `reading (108 MB/s) by gigabit Ethernet`, after another clause.
+fn aside(words: Words, verdict: &Verdict, rows: &[usize]) -> String {
+    let ways = ways(words, rows);
+    match (words.limit(rows.first().copied().unwrap_or_default(), verdict), verdict.evidence) {
+        (Some(limit), _) => format!("{ways} by {}", limit.name),
+        (None, Evidence::Doubtful) => format!("{ways} proves nothing"),
+        (None, _) => format!("{ways} is not explained"),
+    }
+}
+
+/// `reading (108 MB/s) and writing (97 MB/s)`.
+fn ways(words: Words, rows: &[usize]) -> String {
+    let measured = rows.iter().filter_map(|row| words.rig.described.measured.get(*row));
+    let one = |m: &Measured| format!("{} ({})", what_words(m.what), rate_words(m.rate, m.what));
+    measured.map(one).collect::<Vec<_>>().join(" and ")
+}
+
+fn is_same_limit(a: &Verdict, b: &Verdict) -> bool {
+    if let (Evidence::Missing(_), true) = (a.evidence, a.evidence == b.evidence) {
+        return true;
+    }
+    let named = !matches!(a.evidence, Evidence::Doubtful | Evidence::Missing(_)) && a.resource.is_some();
+    let same = std::mem::discriminant(&a.evidence) == std::mem::discriminant(&b.evidence);
+    named && same && a.resource == b.resource && a.confidence == b.confidence
+}
+
+/// Ways that have the same limit, in one sentence.
+fn together(words: Words, verdict: &Verdict, rows: &[usize]) -> String {
+    let row = rows.first().copied().unwrap_or_default();
+    let place = match words.rig.described.measured.get(row) {
+        Some(m) if m.path == Path::Share => match &m.how.client {
+            Some(client) => format!(" over the network with {client}"),
+            None => " over the network".to_owned(),
+        },
+        Some(m) if m.path == Path::Local => " on the machine itself".to_owned(),
+        Some(m) if m.path == Path::Net => " over the wire alone".to_owned(),
+        _ => String::new(),
+    };
+    let sure = if verdict.confidence == Confidence::Certain { "are limited by" } else { "are probably limited by" };
+    let told = match (words.limit(row, verdict), verdict.evidence) {
+        (Some(limit), _) => format!("{sure} {}: {}", limit.name, limit.why),
+        (None, Evidence::Missing(property)) => format!("are not explained: {}", words.next(row, verdict, property)),
+        (None, _) => "prove nothing".to_owned(),
+    };
+    format!("{}{place} {told}", ways(words, rows))
+}
+
+/// At the full rate of what this direction of the wire carries, by its name and as measured alone.
+fn fills_its_wire(words: Words, row: usize, verdict: &Verdict) -> bool {
+    let (Some(network), Some(m)) = (words.rig.network(), words.table.rows.get(row)) else { return false };
+    let wire = match verdict.resource {
+        Some(ResourceId::Network) => true,
+        Some(ResourceId::Link(at)) => {
+            words.rig.link(at).is_some_and(|link| network.via.contains(&link.name) && link.could.is_none())
+        }
+        _ => false,
+    };
+    let normal = matches!(verdict.evidence, Evidence::Reached { mode: Mode::Normal, .. });
+    let whole = network.wire.as_ref().is_none_or(|wire| network.bytes_per_s >= wire.practical * 0.8);
+    wire && normal && whole && WIRE_FULL.contains(&(m.bytes_per_s() / network.bytes_per_s))
+}
+
+/// Without a measurement: what would be the limit if all is as described.
+fn on_paper(described: &Described) -> String {
+    let paper = paper(described).map_or(String::new(), |paper| format!(". {paper}"));
+    format!("nothing was measured that could be explained{paper}")
+}
+
+/// `On paper, over the network: reading 117 MB/s and writing 117 MB/s by gigabit Ethernet`.
+pub(super) fn paper(described: &Described) -> Option<String> {
+    let path = if described.network.is_some() { Path::Share } else { Path::Local };
+    let expected = [What::Read, What::Write].map(|what| {
+        let imagined = Described { measured: vec![Measured::imagined(path, what)], ..described.clone() };
+        let (rig, table) = (Rig::new(&imagined), Table::of(&imagined));
+        let stages = chain(rig, &table, 0);
+        let known = stages.iter().any(|stage| stage.basis != Basis::Usual);
+        let lowest = stages.first().filter(|_| known)?;
+        let name = Words { rig, table: &table }.resource(0, lowest.resource);
+        let usual = if lowest.basis == Basis::Usual { "at most " } else { "" };
+        Some((format!("{} {usual}{}", what_words(what), rate_words(lowest.limit, what)), name))
+    });
+    let place = if path == Path::Share { "over the network" } else { "on the machine itself" };
+    let told = match expected {
+        [Some((read, of)), Some((write, by))] if of == by => format!("{read} and {write}, by {by}"),
+        [read, write] => {
+            let each = [read, write].into_iter().flatten().map(|(rate, by)| format!("{rate}, by {by}"));
+            each.collect::<Vec<_>>().join("; ")
+        }
+    };
+    (!told.is_empty()).then(|| format!("On paper, {place}: {told}"))
+}
+
+fn advice(words: Words, verdicts: &[Verdict], rows: &[usize]) -> Vec<Advice> {
+    let rows = rows.iter().filter_map(|row| Some((*row, verdicts.get(*row)?)));
+    let mut all: Vec<Fix> = rows.flat_map(|(row, verdict)| fixes(words.rig, words.table, row, verdict)).collect();
+    sort(&mut all);
+    let mut told: Vec<Advice> = Vec::new();
+    for fix in &all {
+        let Some(advice) = advised(words, fix) else { continue };
+        // One change that helps two ways is one change.
+        if told.len() < FIXES_MAX && told.iter().all(|other| other.what != advice.what) {
+            told.push(advice);
+        }
+    }
+    told
+}
+
+fn advised(words: Words, fix: &Fix) -> Option<Advice> {
+    let measured = words.rig.described.measured.get(fix.row)?;
+    let then = words.then(fix);
+    Some(Advice {
+        remedy: Some(fix.remedy),
+        ..Advice::new(
+            measured,
+            words.remedy(fix),
+            fix.remedy.cost(),
+            words.how(fix),
+            words.way(fix.row),
+            fix.rate_after,
+            then,
+        )
+    })
+}
+
+impl Advice {
+    pub(super) fn new(
+        measured: &Measured,
+        what: String,
+        cost: Cost,
+        how: String,
+        way: String,
+        rate_after: f64,
+        then: Option<String>,
+    ) -> Self {
+        let gain_percent = (rate_after / measured.rate - 1.0) * 100.0;
+        let gain_mb_per_s = (rate_after - measured.rate) * measured.bytes_per_s() / measured.rate / 1e6;
+        let next = then.as_ref().map_or(String::new(), |then| format!("; then the limit is {then}"));
+        let sentence = format!(
+            "{what}: {way} goes from {} to at most {} (+{}, +{gain_percent:.0} %){next}",
+            rate_words(measured.rate, measured.what),
+            rate_words(rate_after, measured.what),
+            bytes_words(gain_mb_per_s * 1e6),
+        );
+        Self {
+            what,
+            remedy: None,
+            cost,
+            how,
+            path: measured.path,
+            of: measured.what,
+            rate_before: measured.rate,
+            rate_after,
+            gain_mb_per_s,
+            gain_percent,
+            then,
+            sentence,
+        }
+    }
+}
+
+/// Single disks that give less than most of those that were measured alike.
+fn siblings(words: Words, findings: &[Finding]) -> Vec<String> {
+    let rows = &words.table.rows;
+    let mut told = Vec::new();
+    for (row, one) in rows.iter().enumerate() {
+        let single = one.setup.disk_count() == 1 && one.setup.layer == Path::Disks && one.doubt.is_none();
+        let alike = |other: &&Measurement| differing_properties(&one.setup, &other.setup) == [Property::Disks];
+        let rates = rows.iter().filter(|other| single && other.doubt.is_none() && other.setup.disk_count() == 1);
+        let rates: Vec<f64> = rates.filter(alike).map(|other| other.rate).collect();
+        let faster = rates.iter().filter(|rate| **rate >= one.rate * SPREAD).count();
+        let best = rates.iter().copied().reduce(f64::max);
+        let (Some(best), Some(finding)) = (best.filter(|_| faster * 2 > rates.len()), findings.get(row)) else {
+            continue;
+        };
+        let disk = finding.measured.disks.first().map_or("the disk", |(name, _)| name.as_str());
+        told.push(sibling(words, disk, one.rate, best, finding.measured.what));
+    }
+    told.extend(typed_siblings(words));
+    told.dedup();
+    told
+}
+
+/// By the figures of the description itself.
+fn typed_siblings(words: Words) -> Vec<String> {
+    let disks = &words.rig.described.disks;
+    let mut told = Vec::new();
+    for what in [What::Read, What::RandomRead] {
+        for disk in disks {
+            let Some(rate) = disk.rate(what) else { continue };
+            let alike = disks.iter().filter(|other| other.kind == disk.kind);
+            let faster: Vec<(u32, f64)> = alike
+                .filter_map(|other| Some((other.count, other.rate(what).filter(|r| *r >= rate * SPREAD)?)))
+                .collect();
+            let best = faster.iter().map(|(_, rate)| *rate).reduce(f64::max);
+            if let Some(best) = best.filter(|_| faster.iter().map(|(count, _)| count).sum::<u32>() > disk.count) {
+                told.push(sibling(words, &disk.name, rate, best, what));
+            }
+        }
+    }
+    told
+}
+
+fn sibling(words: Words, name: &str, rate: f64, others: f64, what: What) -> String {
+    let disk = words.rig.described.disks.iter().find(|disk| disk.name == name);
+    let why = match disk.and_then(|disk| disk.connection.as_ref()) {
+        Some(wire) if wire.practical * 0.75 <= rate && !what.is_random() => {
+            format!(": its {} port explains that", wire.name)
+        }
+        Some(_) => ": its port does not explain that; look at heat, firmware and free space".to_owned(),
+        None => ": compare its port, its temperature and its free space".to_owned(),
+    };
+    format!(
+        "{name} is slower than its siblings: {} instead of {}{why}",
+        rate_words(rate, what),
+        rate_words(others, what)
+    )
+}
