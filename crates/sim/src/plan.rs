@@ -40,10 +40,6 @@ pub enum Trouble {
     Journal,
 }
 
-/// Whether more disks than the layout survives may be struck by `Trouble::Journal`: the pool has to refuse, or to have
-/// everything. It opens with old data when no disk that has a whole journal is among those that it finds, so this is off.
-pub const JOURNALS_BEYOND: bool = true;
-
 /// Bounds that a person or the shrinker sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -115,8 +111,9 @@ impl Plan {
             Trouble::Full => random.random_range(1..=count),
             Trouble::Time => 1,
             Trouble::Exceeded => random.random_range(m + 1..=count),
-            // One disk at least knows how new the others should be.
-            Trouble::Journal if JOURNALS_BEYOND => random.random_range(1..count),
+            // One disk at least knows how new the others should be. Where more are struck than the layout survives, the pool has
+            // to refuse, or to have everything.
+            Trouble::Journal => random.random_range(1..count),
             _ => random.random_range(1..=m.max(1)),
         });
         let most = if kind == Kind::Pool { 50 } else { 80 };
