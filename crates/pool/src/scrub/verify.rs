@@ -259,9 +259,9 @@ impl Core {
             self.scrubs.has_lost.fetch_or(done.damage.is_some(), Ordering::AcqRel);
         }
         // Nobody can read it now, whatever comes back later.
-        if self.is_out_of_reach(object) {
-            done.errors +=
-                (0..object.geometry.shards()).filter(|index| object.slot(*index).is_none()).count().max(1) as u64;
+        if !is_short && self.is_out_of_reach(object) {
+            let lacking = (0..object.geometry.shards()).filter(|index| object.slot(*index).is_none()).count();
+            done.errors += lacking.max(1) as u64;
             done.is_unrepaired = true;
         }
         // There was no room for one of those that share a disk.

@@ -200,14 +200,11 @@ async fn a_delete_that_the_journal_does_not_take_leaves_no_half_an_object() {
             pool.core.graveyard.barrier().await;
             // No room for another segment, and none in the first.
             (0..3).for_each(|disk| bench.faults(disk).fill_up());
-            let mut id = 0;
-            let mut is_full = false;
-            while !is_full {
-                id += 1;
-                is_full = pool.log().append("wal", id, vec![noise(3, 60_000).into()]).await.is_err();
-            }
-            while pool.log().append("small", id, vec![noise(3, 10).into()]).await.is_ok() {
-                id += 1;
+            for (stream, bytes) in [("a", 100_000), ("b", 28_000), ("c", 7_000), ("d", 10)] {
+                let mut id = 1;
+                while pool.log().append(stream, id, vec![noise(3, bytes).into()]).await.is_ok() {
+                    id += 1;
+                }
             }
             bench.opener.fuel.store(fuel, SeqCst);
             let was_deleted = store.delete(&Path::from("a")).await.is_ok();
@@ -370,7 +367,7 @@ async fn a_pool_whose_creation_was_cut_short_is_finished() {
         pool.close().await.unwrap();
         drop(pool);
         bench.open().await.close().await.unwrap();
-        fuel += if found == 0 { 3 } else { 1 };
+        fuel += 4;
     }
     assert!(lacking[1] > 0 && lacking[2] > 0, "{lacking:?}");
 }
