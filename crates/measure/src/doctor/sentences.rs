@@ -104,14 +104,7 @@ impl<'a> Words<'a> {
                 Some(ends) => format!("the client's processor ({})", ends.client),
                 None => "the client's processor".to_owned(),
             },
-            ResourceId::ClientSide => {
-                let client = measured.and_then(|m| m.how.client.clone());
-                let sides: Vec<String> = client.into_iter().chain(measured.and_then(|m| m.with.clone())).collect();
-                match sides.is_empty() {
-                    true => "the client's side".to_owned(),
-                    false => format!("the client's side ({})", sides.join(", ")),
-                }
-            }
+            ResourceId::ClientSide => "the client's side".to_owned(),
             id => self.rig.name(id),
         }
     }

@@ -57,6 +57,13 @@ impl ShareUrl {
         self.query.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
+    /// An option that nobody reads would seem to have been tried.
+    pub fn check_options(&self, known: &[&str]) -> Outcome<()> {
+        let Some((key, _)) = self.query.iter().find(|(key, _)| !known.contains(&key.as_str())) else { return Ok(()) };
+        let reason = format!("'{key}' is no option of {}: it has {}", self.scheme, known.join(", "));
+        Err(ClientError::BadUrl { url: self.address(self.port.unwrap_or_default()), reason })
+    }
+
     /// For messages: neither user nor password.
     pub fn address(&self, port: u16) -> String {
         match self.host.contains(':') {

@@ -39,7 +39,7 @@ fn boxes_of_the_field_have_their_builders_verdicts() {
     for (text, said) in [
         (include_str!("../../../fixtures/boxes/nvme.toml"), "all 8 cores full"),
         (include_str!("../../../fixtures/boxes/raidz.toml"), "nothing is wrong, the wire is full"),
-        (include_str!("../../../fixtures/boxes/laptop.toml"), "limited by the client's side (laptop, SMB client A)"),
+        (include_str!("../../../fixtures/boxes/laptop.toml"), "limited by the client's side: SMB client B gets 95 MB/s"),
         (include_str!("../../../fixtures/boxes/usb.toml"), "reading (12 MB/s) by 100 Mbit Ethernet"),
     ] {
         let found = diagnosis(text);
