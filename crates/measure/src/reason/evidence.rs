@@ -572,12 +572,13 @@ pub(super) fn slower_link(case: &Case) -> Option<Found> {
     })
 }
 
-/// A disk at the temperature from which its kind throttles: data sheets say 70 to 85 degrees Celsius for flash, 60 for
+/// A disk at its own limit, or at the temperature from which its kind throttles where that is not known: data sheets say 70 to 85 degrees Celsius for flash, 60 for
 /// hard disks.
 pub(super) fn hot_disk(case: &Case) -> Option<Found> {
     const HOT_FLASH_C: f64 = 70.0;
     const HOT_TURNING_C: f64 = 60.0;
-    let limit = |disk: &Disk| if disk.kind.is_some_and(DiskKind::turns) { HOT_TURNING_C } else { HOT_FLASH_C };
+    let usual = |disk: &Disk| if disk.kind.is_some_and(DiskKind::turns) { HOT_TURNING_C } else { HOT_FLASH_C };
+    let limit = |disk: &Disk| disk.temperature_max_c.unwrap_or_else(|| usual(disk));
     let hot = |disk: &Disk| disk.temperature_c.is_some_and(|degrees| degrees >= limit(disk));
     (case.layer() != Path::Net && case.disks().iter().any(|(disk, _)| hot(disk))).then_some(())?;
     Found::mode(ResourceId::Disks, Mode::Hot, share_of_disks(case))

@@ -214,6 +214,8 @@ pub(crate) struct Disk {
     pub(crate) could: Option<Wire>,
     /// While it worked, degrees Celsius.
     pub(crate) temperature_c: Option<f64>,
+    /// From here on it throttles, by its own sensor or its data sheet.
+    pub(crate) temperature_max_c: Option<f64>,
     /// All links between it and the machine.
     pub(crate) via: Vec<String>,
 }

@@ -84,6 +84,21 @@ fn not_explained_names_the_next_measurement() {
     assert_eq!(unwatched.verdict(0).evidence, Evidence::Missing(Property::CoresWatched));
 }
 
+/// A disk is hot by its own limit, and by its kind's where that is not known.
+#[test]
+fn hot_is_what_the_disk_calls_so() {
+    let disk = |more: &str| {
+        Boxed::parse(&format!(
+            r#"
+            name = "box"
+            disk = [{{ name = "d", kind = "nvme", read = "3GB/s", temperature = 74 {more} }}]
+            measured = [{{ path = "disks", what = "read", rate = "900MB/s", cores = [20, 10] }}]"#
+        ))
+    };
+    let hot = |one: &Boxed| matches!(one.verdict(0).evidence, Evidence::Reached { mode: Mode::Hot, .. });
+    assert!(hot(&disk("")) && hot(&disk(", temperature_limit = 72")) && !hot(&disk(", temperature_limit = 85")));
+}
+
 /// Jumbo frames carry 987 Mbit/s on gigabit; a record size of a pool says nothing of a raw disk.
 #[test]
 fn what_is_possible_is_no_contradiction() {
