@@ -102,7 +102,7 @@ pub(super) fn host_of(url: &str) -> Option<String> {
 const PASSWORD_FILE: &str = "password-file";
 /// Options that a URL of these schemes may have.
 const OPTIONS: &[(&[&str], &[&str])] = &[
-    (&["nfs"], &["version", "vers", "mountport"]),
+    (&["nfs"], &["version", "vers", "nfsport", "mountport"]),
     (&["smb", "cifs"], &["encrypt", PASSWORD_FILE]),
     (&["sftp", "ssh"], &["cipher", PASSWORD_FILE]),
     (&["http", "https", "dav", "davs"], &["any-certificate", PASSWORD_FILE]),

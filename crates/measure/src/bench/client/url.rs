@@ -99,7 +99,7 @@ pub fn shown(url: &str) -> String {
 }
 
 /// Of a query.
-const WAYS: [&str; 3] = [super::PASSWORD_FILE, "mountport", "any-certificate"];
+const WAYS: [&str; 4] = [super::PASSWORD_FILE, "nfsport", "mountport", "any-certificate"];
 
 fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
