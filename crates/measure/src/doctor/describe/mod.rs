@@ -328,6 +328,9 @@ pub struct How {
     pub sync: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caches: Option<Caching>,
+    /// What encrypted it, by name; nothing where it was plain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<String>,
     /// Why it proves nothing, as who measured says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,

@@ -148,6 +148,7 @@ struct RawMeasured {
     sync: bool,
     caches: Option<Caching>,
     client: Option<String>,
+    encryption: Option<String>,
     #[serde(default)]
     client_cores: Vec<f64>,
     iowait: Option<f64>,
@@ -392,6 +393,7 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             doubt: None,
             past_client: false,
             client: raw.client,
+            encryption: raw.encryption.filter(|kind| kind != "none"),
             client_cores: raw.client_cores,
             elsewhere: None,
             ends: None,

@@ -47,7 +47,8 @@ impl NfsTarget {
             return Err(ClientError::Unsupported { access: "nfs3".into(), reason });
         }
         let port = |key: &str| {
-            let bad = |_| ClientError::BadUrl { url: url.host.clone(), reason: format!("{key} is no number of a port") };
+            let bad =
+                |_| ClientError::BadUrl { url: url.host.clone(), reason: format!("{key} is no number of a port") };
             url.option(key).map(str::parse).transpose().map_err(bad)
         };
         // As libnfs writes it, and as larder up prints it.
