@@ -213,6 +213,18 @@ def test_stopped_beside_a_server_that_hangs_it_does_not_say_that_all_is_removed(
     assert process.returncode == 1 and f"what was written to {url} may still be there" in err and "was stopped" not in err, err
 
 
+def test_the_address_that_up_prints_is_measured(larder, output):
+    """As libnfs writes it: the ports stand in the query."""
+    port = larder.nfs_port
+    found = result("share", f"nfs://127.0.0.1{larder.export}?version=3&nfsport={port}&mountport={port}", *SMALL, "--only", "write", *output)
+    assert [r["workload"]["kind"] for r in found["runs"]] == ["write"] and found["runs"][0]["access"] == "nfs3", found["notes"]
+
+
+def test_results_in_a_new_folder_need_no_configuration(folder):
+    done = run("--data", folder / "new", "bench", "share", folder, *SMALL, "--only", "read", "--json")
+    assert done.returncode == 0 and list((folder / "new" / "bench").glob("*/result.json")), done.stderr
+
+
 def test_what_a_killed_bench_left_goes_with_the_next(folder, output):
     disk = folder / "disk"
     disk.mkdir()
@@ -247,6 +259,9 @@ def test_what_can_only_mislead_is_refused(folder, output):
     refused("disk", folder, "--size", "900T", reason="too little", action="--size")
     refused("disk", folder, "--write-device", "--serial", "x", reason="--write-device is for one device")
     refused("share", "gopher://nas/x", reason="gopher", action="")
+    refused("share", "nfs://127.0.0.1/x?async=1", reason="'async' is no option of nfs: it has version", action="")
+    done = bench("disk", folder, "--only", "reading", *output, code=2)
+    assert "'reading' is not a kind of workload: choose from read, write, random-read" in done.stderr, done.stderr
     assert not (folder / "history").exists() or list((folder / "history").iterdir()) == []
 
 

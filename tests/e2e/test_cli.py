@@ -357,6 +357,7 @@ def test_what_is_typed_first_gets_a_way_out(folder):
     if os.path.ismount("/mnt") or os.stat("/mnt").st_dev != os.stat("/").st_dev:
         return
     for words in (("pool", "create", "t", "/mnt/no-disk-here", "--layout", "stripe", "--dry-run"),
+                  ("pool", "add", "t", "/mnt/no-disk-here"), ("pool", "replace", "t", folder, "/mnt/no-disk-here"),
                   ("--data", folder / "data", "up", "/mnt/no-disk-here", "--nfs", "off", "--smb", "off")):
         fails(*words, contains=["no disk is mounted on /mnt/no-disk-here", "--force"])
     assert not os.path.exists("/mnt/no-disk-here")

@@ -11,7 +11,9 @@ use crate::Shared;
 const SHARDS: usize = 32;
 
 /// By inode: the doors that have it open, and how often.
-pub(crate) struct Opens([Mutex<HashMap<Ino, Vec<(u32, usize)>>>; SHARDS]);
+type Shard = HashMap<Ino, Vec<(u32, usize)>>;
+
+pub(crate) struct Opens([Mutex<Shard>; SHARDS]);
 
 impl Default for Opens {
     fn default() -> Self {
@@ -20,7 +22,7 @@ impl Default for Opens {
 }
 
 impl Opens {
-    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, Vec<(u32, usize)>>> {
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
         &self.0[ino.0 as usize % SHARDS]
     }
 

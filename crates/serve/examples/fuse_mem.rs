@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use larder_base::{MemLog, SystemClock};
+use larder_files::Files;
 use larder_serve::fuse::{FuseMount, MountOptions};
 use larder_volume::{Backing, MemoryBudget, Properties, Registry, Space};
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,9 +31,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let registry = Registry::open(backing, MemoryBudget { total_bytes: ram_mib << 20 }).await?;
     registry.create("mem", Properties::default()).await?;
-    let volume = registry.volume("mem").await?;
+    let files = Files::alone(registry.volume("mem").await?);
     let runtime = tokio::runtime::Handle::current();
-    let mount = tokio::task::spawn_blocking(move || FuseMount::mount(volume, &dir, MountOptions::default(), runtime));
+    let mount = tokio::task::spawn_blocking(move || FuseMount::mount(files, &dir, MountOptions::default(), runtime));
     let mount = Arc::new(mount.await??);
     println!("mounted on {}", mount.dir().display());
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

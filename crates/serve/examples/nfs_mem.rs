@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use larder_base::{MemLog, SystemClock};
+use larder_files::Files;
 use larder_serve::nfs::{Export, NfsConfig, NfsServer, Rule, Squash};
 use larder_volume::{Backing, Cred, Ino, MemoryBudget, Properties, Registry, SetAttr, Space};
 use object_store::memory::InMemory;
@@ -48,7 +49,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rules = vec![Rule { squash: Squash::None, ..Rule::read_write(networks) }];
     server.set_exports(vec![Export {
         path: "/tank".to_owned(),
-        volume,
+        files: Files::alone(volume),
         rules,
         fsid: 1,
         root: larder_volume::Ino::ROOT,

@@ -11,9 +11,10 @@ use std::error::Error;
 use std::sync::Arc;
 
 use larder_base::SystemClock;
+use larder_files::Files;
 use larder_serve::smb::secret::nt_hash;
 use larder_serve::smb::{Access, Encryption, SmbConfig, SmbServer, SmbShare, SmbUser};
-use larder_volume::{Backing, Cred, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, SyncMode, Volume};
+use larder_volume::{Backing, Cred, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, SyncMode};
 use object_store::memory::InMemory;
 use tokio_util::sync::CancellationToken;
 
@@ -31,12 +32,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
     let registry = registry().await?;
     registry.create("mem", Properties { sync: SyncMode::Relaxed, ..Properties::default() }).await?;
-    let volume = registry.volume("mem").await?;
+    let files = Files::alone(registry.volume("mem").await?);
     let owned = SetAttr { uid: Some(1000), gid: Some(1000), mode: Some(0o775), ..SetAttr::default() };
-    volume.setattr(&Cred::root(), Ino::ROOT, owned).await?;
+    files.setattr(&Cred::root(), Ino::ROOT, owned).await?;
 
     let users = vec![user("user", 1000), user("other", 1001)];
-    let server = SmbServer::start(SmbConfig::new(listen.parse()?), users, shares(&volume)).await?;
+    let server = SmbServer::start(SmbConfig::new(listen.parse()?), users, shares(&files)).await?;
     println!("{}", server.local_addr());
     let stop = CancellationToken::new();
     tokio::spawn({
@@ -65,10 +66,10 @@ fn user(name: &str, id: u32) -> SmbUser {
     SmbUser { name: name.to_owned(), nt_hash: nt_hash("pass"), uid: id, gid: id, groups: vec![1000] }
 }
 
-fn shares(volume: &Volume) -> Vec<SmbShare> {
+fn shares(files: &Files) -> Vec<SmbShare> {
     let share = |name: &str| SmbShare {
         name: name.to_owned(),
-        volume: volume.clone(),
+        files: files.clone(),
         root: larder_volume::Ino::ROOT,
         act_as: None,
         users: vec![("user".to_owned(), Access::ReadWrite), ("other".to_owned(), Access::ReadWrite)],

@@ -227,6 +227,9 @@ pub(crate) enum PoolCommand {
         /// They wait until a disk of the pool has been out of use for 5 minutes, and then take its place
         #[arg(long)]
         spare: bool,
+        /// Even where a disk should be mounted and is not
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         how: ChangeHow,
     },
@@ -237,6 +240,9 @@ pub(crate) enum PoolCommand {
         /// mounted where the old one was
         #[arg(required = true, value_name = "POOL|OLD|NEW", num_args = 1..=3)]
         words: Vec<String>,
+        /// Even where a disk should be mounted and is not
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         how: ChangeHow,
     },

@@ -19,23 +19,27 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 pub(super) async fn run(global: &Global, command: PoolCommand) -> Result<(), Failure> {
     let none = ChangeHow::default();
     match command {
-        PoolCommand::Add { words, spare, how } => {
+        PoolCommand::Add { words, spare, force, how } => {
             let (pool, disks) = match words.as_slice() {
                 [disk] => (None, std::slice::from_ref(disk)),
                 words => pool_and_disks(words),
             };
             let disks = disks.iter().map(|disk| absolute(Path::new(disk))).collect::<Result<Vec<PathBuf>, _>>()?;
             super::place::no_devices(&disks)?;
+            super::place::fit(&disks, force)?;
             make(global, pool, PoolChange::Add { disks, spare }, how).await
         }
-        PoolCommand::Replace { words, how } => {
+        PoolCommand::Replace { words, force, how } => {
             let (pool, disks) = pool_and_disks(&words);
             let (old, new) = match disks {
                 [old, new] => (old, new),
                 [both] => (both, both),
                 _ => return Err(Failure::invalid("which disk?").action("larder pool replace POOL OLD NEW")),
             };
-            let change = PoolChange::Replace { old: named(old)?, new: absolute(Path::new(new))? };
+            let new = absolute(Path::new(new))?;
+            super::place::no_devices(std::slice::from_ref(&new))?;
+            super::place::fit(std::slice::from_ref(&new), force)?;
+            let change = PoolChange::Replace { old: named(old)?, new };
             make(global, pool, change, how).await
         }
         PoolCommand::Remove { words, stop, how } => {

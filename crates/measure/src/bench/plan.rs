@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::client::RunLimits;
-use super::result::{Caches, Kind, Workload};
+use super::result::{Caches, Kind, Note, Workload};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -17,6 +17,8 @@ const OVERHEAD_S: f64 = 1.5;
 const QUICK_S: f64 = 105.0;
 /// A repeat that is shorter says nothing.
 pub(super) const MEASURE_S_MIN: f64 = 2.0;
+/// Fewer say little of how much they differ.
+const REPEATS_MIN: u32 = 3;
 const BLOCK_BYTES_MIN: u64 = 4 * KIB;
 const BLOCK_BYTES_MAX: u64 = 32 * MIB;
 const SMALL_FILE_BYTES: u64 = 16 * KIB;
@@ -186,12 +188,14 @@ impl Plan {
             Preset::Access => {
                 let mut shapes = in_parallel(&[Write, Read], MIB, &[(8, 1)]);
                 shapes.extend(in_parallel(&[RandomRead, RandomWrite], 4 * KIB, &[(1, 1), (16, 1)]));
+                shapes.push(shape(Cat, CAT_BYTES, 1, 1));
                 shapes.extend([files(CreateFiles, 1000), files(ReadFiles, 1000), files(DeleteFiles, 1000)]);
                 (shapes, 3, 2.0, 8.0, 2 * GIB)
             }
             Preset::Encryption => {
                 let mut shapes = in_parallel(&[Write, Read], MIB, &[(16, 1), (16, 4)]);
                 shapes.extend(in_parallel(&[RandomWrite, RandomRead], 4 * KIB, &[(32, 1)]));
+                shapes.push(shape(Cat, CAT_BYTES, 1, 1));
                 (shapes, 5, 2.0, 10.0, 4 * GIB)
             }
         };
@@ -273,6 +277,17 @@ impl Plan {
         self
     }
 
+    /// What to say where time was left for fewer repeats than tell how much they differ.
+    pub fn few_repeats(&self, changes: &Changes) -> Option<Note> {
+        let few = self.repeats < REPEATS_MIN && changes.repeats.is_none();
+        let text = format!(
+            "'{}' had time for {} of each measurement, so how much repeats differ is hardly known: measure fewer subjects, or give --repeats {REPEATS_MIN} or --preset standard",
+            self.preset,
+            if self.repeats == 1 { "1 repeat".to_owned() } else { format!("{} repeats", self.repeats) }
+        );
+        few.then(|| Note { code: "few-repeats".to_owned(), text, misleading: false })
+    }
+
     pub fn limits(&self) -> RunLimits {
         RunLimits {
             warm_up: Duration::from_secs_f64(self.warm_up_s.clamp(0.0, 3600.0)),
@@ -337,7 +352,11 @@ mod tests {
             let seconds = plan.seconds(subjects);
             assert!(seconds <= 120.0 && plan.measure_s >= MEASURE_S_MIN, "{disks}: {seconds} {plan:?}");
         }
+        // Fewer repeats are never silent.
+        let few = Plan::storage(Preset::Quick, &Changes::default(), 8 * GIB).fitted(9, false);
+        assert!(few.repeats < 3 && few.few_repeats(&Changes::default()).unwrap().text.contains("--repeats 3"));
         let one = Plan::storage(Preset::Quick, &Changes::default(), 8 * GIB).fitted(1, false);
+        assert_eq!(one.few_repeats(&Changes::default()), None);
         assert_eq!((one.repeats, one.measure_s), (3, 5.0));
         assert!(Plan::wire(Preset::Quick, &Changes::default()).fitted(1, false).seconds(1) <= 120.0);
     }
@@ -352,6 +371,9 @@ mod tests {
         assert!(shapes(Preset::Throughput).iter().all(|s| !s.kind.counts_operations()));
         for kind in [Kind::RandomMixed, Kind::Cat, Kind::CreateFiles, Kind::CopyTreeIn] {
             assert!(shapes(Preset::Standard).iter().any(|s| s.kind == kind), "{kind:?}");
+        }
+        for preset in [Preset::Access, Preset::Encryption] {
+            assert!(shapes(preset).iter().any(|s| s.kind == Kind::Cat), "{preset:?}");
         }
         let thorough = Plan::storage(Preset::Thorough, &Changes::default(), 64 * GIB);
         assert_eq!(thorough.data_bytes, 128 * GIB);

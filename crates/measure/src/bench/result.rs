@@ -137,6 +137,24 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const ALL: [Self; 15] = [
+        Self::Read,
+        Self::Write,
+        Self::RandomRead,
+        Self::RandomWrite,
+        Self::RandomMixed,
+        Self::Cat,
+        Self::CreateFiles,
+        Self::ReadFiles,
+        Self::StatFiles,
+        Self::DeleteFiles,
+        Self::CopyTreeIn,
+        Self::CopyTreeOut,
+        Self::Send,
+        Self::Receive,
+        Self::SendReceive,
+    ];
+
     /// Whether people count its operations rather than its bytes.
     pub fn counts_operations(self) -> bool {
         use Kind::*;

@@ -133,6 +133,9 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
     for note in before::notes(machine, machine_facts.cores) {
         runner.note(note);
     }
+    if let Some(note) = bench.storage_plan().few_repeats(&request.changes) {
+        runner.note(note);
+    }
     watch.planned(bench.seconds());
     let ended = bench.all(&mut runner);
     runner.note_unmeasured();

@@ -69,6 +69,7 @@ fn disk(drive: &Drive, links: &mut BTreeMap<String, Link>) -> Disk {
         connection: own,
         could,
         temperature_c: drive.temperature_c.map(|degrees| degrees as f64),
+        temperature_max_c: drive.temperature_max_c.map(|degrees| degrees as f64),
         via,
         ..Disk::default()
     }

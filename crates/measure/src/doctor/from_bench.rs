@@ -14,7 +14,7 @@ use super::reading::Reading;
 use super::words::bytes_words;
 use crate::Machine;
 use crate::bench::BenchResult;
-use crate::bench::result::{CoreSeries, Kind, Layer, Repeat, Run, Samples};
+use crate::bench::result::{CoreSeries, ENCRYPTION, Kind, Layer, Repeat, Run, Samples};
 use crate::machine::{Below, BlockDevice};
 
 /// A bench with more runs than this was not made by us.
@@ -32,6 +32,8 @@ const CORE_FULL_PERCENT: f64 = 95.0;
 /// A core that spends so much of its time in interrupts works for the wire, whoever else is idle.
 const IRQ_PERCENT: f64 = 50.0;
 /// Only a wire alone is so near to what it carries.
+/// How a bench calls what is not encrypted.
+const PLAIN: [&str; 5] = ["none", "unknown", "signed", "signed with AES-GMAC", "neither signed nor encrypted"];
 const JUST_THE_WIRE: f64 = 0.97;
 /// And what cores carry by chance is mostly more: a gigabit's rate.
 const SLOW_WIRE_BYTES_PER_S: f64 = 120e6;
@@ -313,6 +315,7 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
             sync: false,
             // What a server had in its memory came over the wire all the same: the file's size says what it proves.
             caches: (load.caches == Warm && !honest && !by_url).then_some(Caching::Warm),
+            encryption: run.variant.get(ENCRYPTION).filter(|kind| !PLAIN.contains(&kind.as_str())).cloned(),
             doubt: doubt.map(|note| note.text.clone()),
             past_client: run.access != "mount",
             client: None,

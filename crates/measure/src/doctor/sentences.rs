@@ -104,14 +104,7 @@ impl<'a> Words<'a> {
                 Some(ends) => format!("the client's processor ({})", ends.client),
                 None => "the client's processor".to_owned(),
             },
-            ResourceId::ClientSide => {
-                let client = measured.and_then(|m| m.how.client.clone());
-                let sides: Vec<String> = client.into_iter().chain(measured.and_then(|m| m.with.clone())).collect();
-                match sides.is_empty() {
-                    true => "the client's side".to_owned(),
-                    false => format!("the client's side ({})", sides.join(", ")),
-                }
-            }
+            ResourceId::ClientSide => "the client's side".to_owned(),
             id => self.rig.name(id),
         }
     }
@@ -301,11 +294,26 @@ impl<'a> Words<'a> {
                 format!("{} gets {rate}", sides().unwrap_or_else(|| "another one".to_owned()))
             }
             Property::Direction => format!("the other direction carries {rate}"),
+            Property::Encryption => match self.table.rows.get(other).and_then(|m| m.setup.encryption.as_ref()) {
+                Some(kind) => format!("with {kind} it is {rate}"),
+                None => format!("without it it is {rate}"),
+            },
+            Property::Block => {
+                let block = self.table.rows.get(other).and_then(|m| m.setup.block_bytes).unwrap_or_default();
+                format!("blocks of {} give {rate}", ByteSize(block))
+            }
+            Property::InFlight if resource == ResourceId::Requests => {
+                let depth = self.table.rows.get(other).and_then(|m| m.setup.in_flight).unwrap_or_default();
+                format!("{depth:.0} in flight give {rate}")
+            }
+            Property::Sync => format!("without a flush after each write it is {rate}"),
+            Property::Layout => format!("another layout gives {rate}"),
             Property::InFlight => {
                 let connections = self.table.rows.get(other).and_then(|m| m.setup.in_flight).unwrap_or_default();
                 format!("{connections:.0} connections carry {rate}")
             }
             Property::Layer => "disks and wire, each alone, are much faster".to_owned(),
+            Property::Disks if other != row && self.is_single(row) => format!("{} gave {rate}", self.way(other)),
             Property::Disks if other != row => format!("one disk alone gives {rate}"),
             Property::Disks => format!("together they give {} of their sum", percent(1.0 / ratio)),
             Property::CoresWatched => format!("{} kept every core full", self.way(other)),
@@ -316,6 +324,10 @@ impl<'a> Words<'a> {
             _ => name,
         };
         of(name, why)
+    }
+
+    fn is_single(&self, row: usize) -> bool {
+        self.table.rows.get(row).is_some_and(|m| m.setup.disk_count() == 1)
     }
 
     /// One sentence on a row.
@@ -504,6 +516,7 @@ const DIFFERENCES: &[fn(&Words, usize) -> Option<String>] = &[
         Some(format!("{:.0} {streams}", m.setup.in_flight?))
     },
     |words, row| words.table.rows.get(row)?.setup.sync.then(|| "flushed".to_owned()),
+    |words, row| words.table.rows.get(row)?.setup.encryption.clone(),
     |words, row| Some(format!("{} file", ByteSize(words.measured(row)?.file_bytes?))),
 ];
 

@@ -22,6 +22,7 @@ pub enum Property {
     Client,
     Program,
     Server,
+    Encryption,
     /// What a resource did meanwhile: nobody watched it.
     CoresWatched,
     ClientCoresWatched,
@@ -85,6 +86,7 @@ pub(crate) fn differing_properties(a: &Setup, b: &Setup) -> Vec<Property> {
         // A program without a name is another one.
         (Property::Program, a.program != b.program),
         (Property::Server, a.server != b.server),
+        (Property::Encryption, a.encryption != b.encryption),
     ];
     differs.into_iter().filter_map(|(property, differs)| differs.then_some(property)).collect()
 }

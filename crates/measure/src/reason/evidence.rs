@@ -452,6 +452,30 @@ fn faster_client(case: &Case, factor: f64) -> Option<Found> {
     Found::contrast(ResourceId::ClientSide, found)
 }
 
+/// The same without encryption, or with another kind of it, was faster.
+pub(super) fn encryption(case: &Case) -> Option<Found> {
+    case.measurement.setup.encryption.as_ref()?;
+    Found::contrast(ResourceId::Cipher, case.faster(Property::Encryption, super::contrast::SPREAD)?)
+}
+
+/// What alone was different, where nothing stronger explains the rate.
+pub(super) fn any_contrast(case: &Case) -> Option<Found> {
+    let setup = &case.measurement.setup;
+    let single = |row: usize| case.table.rows.get(row).is_some_and(|other| other.setup.disk_count() == 1);
+    let resource = |contrast: &Contrast| match contrast.property {
+        Property::InFlight if setup.layer == Path::Net => Some(ResourceId::Connection),
+        Property::InFlight => Some(ResourceId::Requests),
+        // Of random access larger blocks are always more bytes.
+        Property::Block if !setup.is_random() => Some(ResourceId::Requests),
+        Property::Sync if setup.sync => Some(ResourceId::Disks),
+        Property::Disks if setup.disk_count() == 1 && single(contrast.row) => Some(ResourceId::Disks),
+        Property::Layout => Some(ResourceId::Disks),
+        _ => None,
+    };
+    let faster = case.contrasts.iter().filter(|contrast| contrast.ratio >= super::contrast::SPREAD);
+    faster.filter_map(|contrast| Found::contrast(resource(contrast)?, *contrast)).next()
+}
+
 /// Disks and wire alone each give much more, so the client or the protocol is left.
 pub(super) fn client_is_left(case: &Case) -> Option<Found> {
     (case.layer() == Path::Share).then_some(())?;
@@ -572,12 +596,13 @@ pub(super) fn slower_link(case: &Case) -> Option<Found> {
     })
 }
 
-/// A disk at the temperature from which its kind throttles: data sheets say 70 to 85 degrees Celsius for flash, 60 for
+/// A disk at its own limit, or at the temperature from which its kind throttles where that is not known: data sheets say 70 to 85 degrees Celsius for flash, 60 for
 /// hard disks.
 pub(super) fn hot_disk(case: &Case) -> Option<Found> {
     const HOT_FLASH_C: f64 = 70.0;
     const HOT_TURNING_C: f64 = 60.0;
-    let limit = |disk: &Disk| if disk.kind.is_some_and(DiskKind::turns) { HOT_TURNING_C } else { HOT_FLASH_C };
+    let usual = |disk: &Disk| if disk.kind.is_some_and(DiskKind::turns) { HOT_TURNING_C } else { HOT_FLASH_C };
+    let limit = |disk: &Disk| disk.temperature_max_c.unwrap_or_else(|| usual(disk));
     let hot = |disk: &Disk| disk.temperature_c.is_some_and(|degrees| degrees >= limit(disk));
     (case.layer() != Path::Net && case.disks().iter().any(|(disk, _)| hot(disk))).then_some(())?;
     Found::mode(ResourceId::Disks, Mode::Hot, share_of_disks(case))

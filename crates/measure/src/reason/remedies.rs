@@ -610,6 +610,10 @@ fn of_contrast(sick: &Sick, resource: ResourceId, row: usize) -> Vec<Change> {
             let thing = Some("another client or program".to_owned());
             vec![Change { thing, ..sick.change(Remedy::OtherProgram, &[]) }]
         }
+        ResourceId::Cipher => {
+            let one = sick.at_most(Remedy::LessWork, &[], sick.rate_of(row));
+            vec![Change { relieves: vec![End::Server, End::Client], ..one }]
+        }
         ResourceId::UnknownLink => {
             let low = sick.verdict.stages.iter().filter(|s| s.resource == ResourceId::Disks && !s.is_below());
             let low = low.map(|s| s.limit_low).fold(f64::INFINITY, f64::min);
@@ -640,7 +644,7 @@ fn of_resource(sick: &Sick, resource: ResourceId) -> Vec<Change> {
         ResourceId::Work(at) => of_work(sick, at),
         ResourceId::ClientCard(at) => of_client_card(sick, at),
         ResourceId::ClientDisk(at) => vec![faster_client_disk(sick, at)],
-        ResourceId::ClientSide => Vec::new(),
+        ResourceId::ClientSide | ResourceId::Cipher => Vec::new(),
     }
 }
 

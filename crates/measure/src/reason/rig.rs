@@ -39,6 +39,8 @@ pub enum ResourceId {
     ClientDisk(usize),
     /// The client's program, settings or protocol.
     ClientSide,
+    /// What encrypts on the way or below: nobody knows at which end it is slow.
+    Cipher,
 }
 
 /// The class that answers are compared by.
@@ -72,7 +74,7 @@ impl<'a> Rig<'a> {
             ResourceId::Network => ResourceKind::Network,
             ResourceId::Connection | ResourceId::Requests => ResourceKind::Waiting,
             ResourceId::Processor(End::Server) => ResourceKind::Processor,
-            ResourceId::BothProcessors => ResourceKind::BothEnds,
+            ResourceId::BothProcessors | ResourceId::Cipher => ResourceKind::BothEnds,
             ResourceId::Work(at) => match self.work(at).map(|work| work.at) {
                 Some(Side::Client) => ResourceKind::Client,
                 _ => ResourceKind::Processor,
@@ -157,6 +159,7 @@ impl<'a> Rig<'a> {
             ResourceId::ClientCard(at) => format!("the network card of {}", client(at)),
             ResourceId::ClientDisk(at) => format!("the disk of {}", client(at)),
             ResourceId::ClientSide => "the client's program or settings".to_owned(),
+            ResourceId::Cipher => "the encryption".to_owned(),
         }
     }
 }

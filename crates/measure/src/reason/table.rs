@@ -37,6 +37,8 @@ pub(crate) struct Setup {
     pub program: Option<String>,
     /// The machine that serves, where that is not the rig.
     pub server: Option<String>,
+    /// What encrypted it, as it was named; nothing where it was plain.
+    pub encryption: Option<String>,
 }
 
 impl Setup {
@@ -187,6 +189,7 @@ fn setup(described: &Described, measured: &Measured) -> Setup {
         client,
         program: measured.with.clone(),
         server: how.elsewhere.clone(),
+        encryption: how.encryption.clone(),
     }
 }
 

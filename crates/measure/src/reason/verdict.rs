@@ -44,6 +44,7 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("the clock is held down", find::throttled),
     ("the client's radio is the narrowest limit", find::client_radio),
     ("another client or program is much faster", find::another_client),
+    ("the same without encryption is faster", find::encryption),
     ("a host takes processor time", find::stolen),
     ("the ends disagree about duplex", find::duplex_mismatch),
     ("one cable of a bond is full", find::one_cable_of_bond),
@@ -74,6 +75,7 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("another client or program is faster", find::another_client_by_little),
     ("one direction of the wire is slower", find::unequal_directions),
     ("the rate is usual of the resource", find::usual),
+    ("another measurement differs in one property and is faster", find::any_contrast),
 ];
 
 const OF_MEMORY: &str = "it measured something else than it says";

@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_files::Files;
+use larder_smb::{ConfigHandle, DirChange, DirChangeKind, DirWatch};
 use larder_volume::{Event, FileKind, Ino};
 use parking_lot::Mutex;
-use smb_server::{ConfigHandle, DirChange, DirChangeKind, DirWatch};
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 

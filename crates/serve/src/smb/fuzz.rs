@@ -1,7 +1,7 @@
 //! What the SMB server decodes: frames, requests, what they carry, logons, remote procedure calls. The decoders are the
-//! library's (`smb_server::fuzzing`); names, rules and times are ours.
+//! library's (`larder_smb::fuzzing`); names, rules and times are ours.
 
-use smb_server::fuzzing as library;
+use larder_smb::fuzzing as library;
 
 use super::{names, times};
 

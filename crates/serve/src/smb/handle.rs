@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use larder_files::Open;
+use larder_smb::{
+    DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError, SmbResult,
+};
 use larder_volume::{
     AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
     Stability,
-};
-use smb_server::{
-    DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError, SmbResult,
 };
 
 use super::feed::FeedHold;

@@ -1,12 +1,12 @@
 //! SMB 2 and 3.
 //!
-//! The protocol is the library `smb-server` (patched: see `docs/smb.md`); what is here is its storage, a
+//! The protocol is in `larder-smb`; what is here is its storage, a
 //! volume, and its users. The library keeps what MS-SMB2 wants kept per open and per file: share modes,
 //! byte-range locks, leases, durable handles, delete-on-close, change notification. The volume keeps
 //! everything else.
 //!
 //! ```text
-//!   client -> smb-server -> Tree (one per user and share)  -> Volume
+//!   client -> larder-smb -> Tree (one per user and share)  -> Volume
 //!                    ^         `-> FileHandle (one per open) -> Volume
 //!                    `---- Feed <- events of the volume, from other protocols
 //! ```
@@ -41,8 +41,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use futures::future::BoxFuture;
 use larder_files::Files;
 use larder_files::leases::Holder;
+use larder_smb::{Admission, AdmissionObserver, ConfigError, ConfigHandle, Share};
 use larder_volume::{Cred, Ino};
-use smb_server::{Admission, AdmissionObserver, ConfigError, ConfigHandle, Share};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -131,7 +131,7 @@ pub enum SmbError {
     #[error("SMB cannot listen on {addr}: {source}")]
     Listen { addr: SocketAddr, source: std::io::Error },
     #[error("SMB configuration: {0}")]
-    Build(#[from] smb_server::BuildError),
+    Build(#[from] larder_smb::BuildError),
     #[error("SMB configuration: {0}")]
     Config(#[from] ConfigError),
     #[error("the SMB server stopped: {0}")]
@@ -147,7 +147,7 @@ pub struct SmbServer {
     config: ConfigHandle,
     directory: Directory,
     stats: Arc<stats::Stats>,
-    server: Mutex<Option<smb_server::SmbServer>>,
+    server: Mutex<Option<larder_smb::SmbServer>>,
     applied: Mutex<Applied>,
 }
 
@@ -166,7 +166,7 @@ impl SmbServer {
         shares: Vec<SmbShare>,
     ) -> BoxFuture<'static, Result<SmbServer, SmbError>> {
         Box::pin(async move {
-            let mut builder = smb_server::SmbServer::builder()
+            let mut builder = larder_smb::SmbServer::builder()
                 .listen(config.listen)
                 .require_signing(config.require_signing)
                 .max_read_size(IO_BYTES)
@@ -351,10 +351,10 @@ fn refused(door: &Door, from: IpAddr, text: impl FnOnce() -> String) {
     door.refused(from, text);
 }
 
-fn library_access(access: Access) -> smb_server::Access {
+fn library_access(access: Access) -> larder_smb::Access {
     match access {
-        Access::Read => smb_server::Access::Read,
-        Access::ReadWrite => smb_server::Access::ReadWrite,
+        Access::Read => larder_smb::Access::Read,
+        Access::ReadWrite => larder_smb::Access::ReadWrite,
     }
 }
 

@@ -9,8 +9,8 @@
 //! S4: the execute bits of files stay as they are: reading implies running, to a client that reads what it runs.
 //! On directories they are the right to pass.
 
+use larder_smb::{Ace, Dacl, SecurityDescriptor, Sid, SmbError, SmbResult};
 use larder_volume::{Attr, FileKind, SetAttr};
-use smb_server::{Ace, Dacl, SecurityDescriptor, Sid, SmbError, SmbResult};
 
 use super::rights;
 

@@ -1,7 +1,7 @@
 //! Errors of the volume, in the words of SMB.
 
+use larder_smb::{SmbError, SmbResult};
 use larder_volume::FsError;
-use smb_server::{SmbError, SmbResult};
 
 const STATUS_INVALID_PARAMETER: u32 = 0xC000_000D;
 const STATUS_MEDIA_WRITE_PROTECTED: u32 = 0xC000_00A2;

@@ -3,11 +3,11 @@
 //! The backend as the library calls it, over a volume in memory.
 
 use larder_base::SystemClock;
-use larder_volume::{Backing, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Stability, SyncMode, Volume};
-use object_store::memory::InMemory;
-use smb_server::{
+use larder_smb::{
     Bytes, DirChangeKind, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
 };
+use larder_volume::{Backing, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Stability, SyncMode, Volume};
+use object_store::memory::InMemory;
 
 use super::*;
 
@@ -168,7 +168,7 @@ async fn new_files_carry_archive_and_attributes_and_times_are_kept() {
     let (handle, _) = open(&ann, "f", OpenIntent::Create, rights::WRITE_DATA).await.unwrap();
     assert_eq!(handle.stat().await.unwrap().attributes(), rights::DOS_ARCHIVE);
     handle.set_attributes(0x7).await.unwrap();
-    let times = smb_server::FileTimes { creation_time: Some(123_456_789_012_345_678), ..Default::default() };
+    let times = larder_smb::FileTimes { creation_time: Some(123_456_789_012_345_678), ..Default::default() };
     handle.set_times(times).await.unwrap();
     let info = handle.stat().await.unwrap();
     assert_eq!((info.attributes(), info.creation_time), (0x7, 123_456_789_012_345_678));
@@ -375,11 +375,11 @@ async fn owners_alone_change_the_security_of_a_file() {
     let (own, _) = open(&ann, "f", OpenIntent::Open, rights::READ_DATA).await.unwrap();
     let (other, _) = open(&bob, "f", OpenIntent::Open, rights::READ_DATA).await.unwrap();
     let mut descriptor = own.security().await.unwrap();
-    assert_eq!(descriptor.owner, Some(smb_server::Sid::new(22, &[1, 1000])));
-    descriptor.dacl = Some(smb_server::Dacl::Rules(Vec::new()));
+    assert_eq!(descriptor.owner, Some(larder_smb::Sid::new(22, &[1, 1000])));
+    descriptor.dacl = Some(larder_smb::Dacl::Rules(Vec::new()));
     assert!(other.set_security(descriptor.clone()).await.is_err());
     own.set_security(descriptor.clone()).await.unwrap();
     refused(open(&bob, "f", OpenIntent::Open, rights::READ_DATA).await, SmbError::AccessDenied);
-    descriptor.owner = Some(smb_server::Sid::new(22, &[1, 1001]));
+    descriptor.owner = Some(larder_smb::Sid::new(22, &[1, 1001]));
     assert!(own.set_security(descriptor).await.is_err(), "files are not given away");
 }

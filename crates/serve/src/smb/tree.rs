@@ -17,11 +17,11 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use larder_files::Files;
 use larder_files::leases::{Holder, Recall};
-use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
-use smb_server::{
+use larder_smb::{
     BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, OutsideAccess, ShareBackend, ShareLeases,
     SmbError, SmbPath, SmbResult, VolumeInfo,
 };
+use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
 
 use super::feed::Feed;
 use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};

@@ -222,8 +222,14 @@ pub(crate) struct AllArgs {
     #[arg(long = "share", value_name = "URL|MOUNTPOINT")]
     pub(crate) shares: Vec<String>,
     /// Do not make a pool on the folders
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["layouts", "compressions"])]
     pub(crate) no_pool: bool,
+    /// Layouts of the pool to compare: stripe, mirror, mirror3, raidz1, raidz2, raidz3
+    #[arg(long, value_name = "LAYOUT", value_delimiter = ',')]
+    pub(crate) layouts: Vec<larder_pool::Layout>,
+    /// Kinds of compression of the pool to compare: lz4, zstd, none
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = crate::config::parse_compression)]
+    pub(crate) compressions: Vec<String>,
     #[command(flatten)]
     pub(crate) login: Login,
     #[command(flatten)]
@@ -252,7 +258,10 @@ fn block(text: &str) -> Result<ByteSize, String> {
 }
 
 fn kind(text: &str) -> Result<Kind, String> {
-    serde_json::from_value(serde_json::Value::from(text)).map_err(|_| format!("'{text}' is not a kind of workload"))
+    let named = |kind: &Kind| serde_json::to_value(kind).ok().and_then(|name| name.as_str().map(str::to_owned));
+    let known = || Kind::ALL.iter().filter_map(named).collect::<Vec<_>>().join(", ");
+    serde_json::from_value(serde_json::Value::from(text))
+        .map_err(|_| format!("'{text}' is not a kind of workload: choose from {}", known()))
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

@@ -91,8 +91,11 @@ async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
             DiskTarget::Device(_) => None,
         })
         .collect();
-    let pool = (!args.no_pool && !folders.is_empty() && folders.len() == targets.len())
-        .then(|| PoolTarget { folders, ..PoolTarget::default() });
+    let pool = (!args.no_pool && !folders.is_empty() && folders.len() == targets.len()).then(|| PoolTarget {
+        folders,
+        layouts: args.layouts.iter().map(ToString::to_string).collect(),
+        compressions: args.compressions.clone(),
+    });
     let subjects = Subjects {
         both: args.host.is_some() && !targets.is_empty(),
         disks: targets,

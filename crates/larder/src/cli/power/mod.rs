@@ -213,9 +213,11 @@ async fn config(global: &Global) -> Result<PowerConfig, Failure> {
     Ok(PowerConfig::default())
 }
 
-/// Everything here that measures watts.
+/// Everything here that measures watts. A folder for results needs no configuration.
 pub(super) async fn all_sources(global: &Global) -> Result<Sources, Failure> {
-    config(global).await.map(|config| sources(&config, &Machine::this()))
+    let new = global.data_named().is_some_and(|data| !data.join(folder::CONFIG_NAME).exists());
+    let config = if new { Ok(PowerConfig::default()) } else { config(global).await };
+    config.map(|config| sources(&config, &Machine::this()))
 }
 
 /// Plugs that want a password and have no file with it ask whoever sits at the terminal, once.

@@ -100,6 +100,13 @@ pub(super) fn host_of(url: &str) -> Option<String> {
 
 /// In a URL's query: a file whose first line is this share's password. Shares of several owners are measured at once.
 const PASSWORD_FILE: &str = "password-file";
+/// Options that a URL of these schemes may have.
+const OPTIONS: &[(&[&str], &[&str])] = &[
+    (&["nfs"], &["version", "vers", "nfsport", "mountport"]),
+    (&["smb", "cifs"], &["encrypt", PASSWORD_FILE]),
+    (&["sftp", "ssh"], &["cipher", PASSWORD_FILE]),
+    (&["http", "https", "dav", "davs"], &["any-certificate", PASSWORD_FILE]),
+];
 /// A password is a line.
 const PASSWORD_BYTES_MAX: u64 = 4096;
 
@@ -115,6 +122,9 @@ pub fn password_in(file: &Path) -> Result<String, ClientError> {
 /// Connects once, so that what is wrong with an address or a password is said here.
 pub fn open(url: &str, options: &ClientOptions) -> Result<Box<dyn ShareClient>, ClientError> {
     let mut url = url::ShareUrl::parse(url)?;
+    if let Some((_, known)) = OPTIONS.iter().find(|(schemes, _)| schemes.contains(&url.scheme.as_str())) {
+        url.check_options(known)?;
+    }
     if let Some(file) = url.option(PASSWORD_FILE).filter(|_| url.password.is_none()) {
         url.password = Some(password_in(Path::new(file))?);
     }

@@ -57,6 +57,13 @@ impl ShareUrl {
         self.query.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
+    /// An option that nobody reads would seem to have been tried.
+    pub fn check_options(&self, known: &[&str]) -> Outcome<()> {
+        let Some((key, _)) = self.query.iter().find(|(key, _)| !known.contains(&key.as_str())) else { return Ok(()) };
+        let reason = format!("'{key}' is no option of {}: it has {}", self.scheme, known.join(", "));
+        Err(ClientError::BadUrl { url: self.address(self.port.unwrap_or_default()), reason })
+    }
+
     /// For messages: neither user nor password.
     pub fn address(&self, port: u16) -> String {
         match self.host.contains(':') {
@@ -92,7 +99,7 @@ pub fn shown(url: &str) -> String {
 }
 
 /// Of a query.
-const WAYS: [&str; 3] = [super::PASSWORD_FILE, "mountport", "any-certificate"];
+const WAYS: [&str; 4] = [super::PASSWORD_FILE, "nfsport", "mountport", "any-certificate"];
 
 fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {

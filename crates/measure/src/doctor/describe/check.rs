@@ -30,6 +30,13 @@ pub(super) fn check(described: &Described) -> Result<()> {
     names(d)?;
     memory("the box", d.memory_bytes)?;
     d.clients.iter().try_for_each(|c| memory(&c.name, c.memory_bytes))?;
+    if let Some(disk) = d.disks.iter().find(|disk| disk.cache_bytes.is_some_and(|bytes| bytes > DISK_MAX)) {
+        let cache = ByteSize(disk.cache_bytes.unwrap_or_default());
+        return senseless(format!(
+            "cache of the disk '{}' is {cache}, more than any disk has: is the unit right?",
+            disk.name
+        ));
+    }
     layout(d)?;
     d.measured.iter().try_for_each(|m| measured(d, m))?;
     let of_wire = d.measured.iter().find(|m| matches!(m.path, Path::Share | Path::Net));
@@ -43,9 +50,13 @@ pub(super) fn check(described: &Described) -> Result<()> {
 
 /// No machine that runs a kernel and serves files, or asks for some, has less.
 const MEMORY_MIN: u64 = 16 << 20;
+/// 24 modules of 512 GiB: what two sockets of today's servers hold.
+const MEMORY_MAX: u64 = 12 << 40;
+/// The largest disk sold has 246 TB (2025), and no fast cache is larger than its disk.
+const DISK_MAX: u64 = 250_000_000_000_000;
 
 fn memory(whose: &str, bytes: Option<u64>) -> Result<()> {
-    match bytes.filter(|bytes| *bytes < MEMORY_MIN) {
+    match bytes.filter(|bytes| !(MEMORY_MIN..=MEMORY_MAX).contains(bytes)) {
         Some(bytes) => senseless(format!("memory of {whose} is {}: is the unit right? Write 8GiB", ByteSize(bytes))),
         None => Ok(()),
     }

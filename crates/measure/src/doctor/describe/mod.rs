@@ -214,6 +214,8 @@ pub(crate) struct Disk {
     pub(crate) could: Option<Wire>,
     /// While it worked, degrees Celsius.
     pub(crate) temperature_c: Option<f64>,
+    /// From here on it throttles, by its own sensor or its data sheet.
+    pub(crate) temperature_max_c: Option<f64>,
     /// All links between it and the machine.
     pub(crate) via: Vec<String>,
 }
@@ -326,6 +328,9 @@ pub struct How {
     pub sync: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caches: Option<Caching>,
+    /// What encrypted it, by name; nothing where it was plain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<String>,
     /// Why it proves nothing, as who measured says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,

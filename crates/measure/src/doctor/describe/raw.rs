@@ -75,6 +75,7 @@ struct RawDisk {
     connection: Option<String>,
     could: Option<String>,
     temperature: Option<f64>,
+    temperature_limit: Option<f64>,
     read: Option<String>,
     write: Option<String>,
     random_read: Option<f64>,
@@ -147,6 +148,7 @@ struct RawMeasured {
     sync: bool,
     caches: Option<Caching>,
     client: Option<String>,
+    encryption: Option<String>,
     #[serde(default)]
     client_cores: Vec<f64>,
     iowait: Option<f64>,
@@ -250,12 +252,14 @@ fn disk(raw: RawDisk) -> Result<Disk> {
             raw.name, wire.name
         ));
     }
-    if let Some(at) = raw.temperature.filter(|t| !(-40.0..=150.0).contains(t)) {
+    let given = [raw.temperature, raw.temperature_limit].into_iter().flatten();
+    if let Some(at) = given.into_iter().find(|t| !(-40.0..=150.0).contains(t)) {
         return senseless(format!("temperature = {at} of the disk '{}': how many degrees Celsius?", raw.name));
     }
     Ok(Disk {
         could: more(wire(&raw.could)?, least, &raw.name)?,
         temperature_c: raw.temperature,
+        temperature_max_c: raw.temperature_limit,
         kind: raw.kind,
         read: optional(&raw.read, rate)?,
         write: optional(&raw.write, rate)?,
@@ -389,6 +393,7 @@ fn measured(raw: RawMeasured) -> Result<Measured> {
             doubt: None,
             past_client: false,
             client: raw.client,
+            encryption: raw.encryption.filter(|kind| kind != "none"),
             client_cores: raw.client_cores,
             elsewhere: None,
             ends: None,

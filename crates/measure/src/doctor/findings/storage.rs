@@ -157,7 +157,8 @@ fn four_bits(reading: &Reading) -> Vec<Noticed> {
 }
 
 fn hot(reading: &Reading) -> Vec<Noticed> {
-    let limit = |drive: &Drive| if drive.medium == Medium::HardDisk { 50 } else { 70 };
+    let usual = |drive: &Drive| if drive.medium == Medium::HardDisk { 50 } else { 70 };
+    let limit = |drive: &Drive| drive.temperature_max_c.unwrap_or_else(|| usual(drive));
     let all = reading.drives.iter().filter(|d| d.temperature_c.is_some_and(|t| t >= limit(d)));
     all.map(|d| {
         let what = format!("{} is at {} degrees", d.title, d.temperature_c.unwrap_or_default());

@@ -28,6 +28,8 @@ pub struct Drive {
     pub read_ahead_kib: Option<u64>,
     pub requests: Option<u64>,
     pub temperature_c: Option<i64>,
+    /// From here on it says itself that it is too warm.
+    pub temperature_max_c: Option<i64>,
     pub wear_percent: Option<u64>,
     pub model: Option<String>,
     pub shingled: bool,
@@ -73,6 +75,18 @@ const FOUR_BITS: &[&str] = &[
     "BARRACUDA Q5",
 ];
 
+/// The limit that a disk's own sensor reports, in thousandths of a degree (kernel, Documentation/hwmon: nvme, drivetemp).
+fn temperature_max_c(machine: &Machine, device: &Path) -> Option<i64> {
+    let sensors = machine.list(device).into_iter().filter(|name| name.starts_with("hwmon"));
+    let files = sensors.flat_map(|name| match name.as_str() {
+        "hwmon" => machine.list(device.join("hwmon")).into_iter().map(|one| device.join("hwmon").join(one)).collect(),
+        name => vec![device.join(name)],
+    });
+    let limit = |sensor: std::path::PathBuf| machine.number(sensor.join("temp1_max"));
+    let degrees = files.filter_map(limit).map(|milli| milli / 1000).find(|degrees| (30..=150).contains(degrees))?;
+    i64::try_from(degrees).ok()
+}
+
 impl Drive {
     pub(super) fn read(machine: &Machine, report: &DeviceReport, shingled: bool) -> Self {
         let device = &report.device;
@@ -97,6 +111,7 @@ impl Drive {
             read_ahead_kib: machine.number(queue.join("read_ahead_kb")),
             requests: machine.number(queue.join("nr_requests")),
             temperature_c: smart.and_then(|s| s.temperature_c),
+            temperature_max_c: temperature_max_c(machine, &sys.join("device")),
             wear_percent: smart.and_then(|s| s.wear_percent),
             shingled,
             four_bits: FOUR_BITS.iter().any(|known| upper.contains(known)),

@@ -39,7 +39,10 @@ fn boxes_of_the_field_have_their_builders_verdicts() {
     for (text, said) in [
         (include_str!("../../../fixtures/boxes/nvme.toml"), "all 8 cores full"),
         (include_str!("../../../fixtures/boxes/raidz.toml"), "nothing is wrong, the wire is full"),
-        (include_str!("../../../fixtures/boxes/laptop.toml"), "limited by the client's side (laptop, SMB client A)"),
+        (
+            include_str!("../../../fixtures/boxes/laptop.toml"),
+            "limited by the client's side: SMB client B gets 95 MB/s",
+        ),
         (include_str!("../../../fixtures/boxes/usb.toml"), "reading (12 MB/s) by 100 Mbit Ethernet"),
     ] {
         let found = diagnosis(text);
@@ -140,6 +143,8 @@ fn descriptions_that_make_no_sense_are_refused() {
         (format!("layout = \"mirror\"\n{disk}"), "a mirror of 2 copies on 1 disk:"),
         (format!("memory = \"8\"\n{disk}"), "'8' is not a size"),
         (format!("memory = \"8KiB\"\n{disk}"), "memory of the box is 8.00 KiB: is the unit right?"),
+        (format!("memory = \"8000TiB\"\n{disk}"), "is the unit right?"),
+        (format!("{disk}cache = \"400000GB\"\nwrite = \"1MB/s\"\nwrite_cached = \"2MB/s\""), "more than any disk has"),
         (format!("{disk}connection = \"Wi-Fi 6\""), "a disk hangs on PCIe, SATA, SAS or USB"),
         (format!("{disk}random_read = nan"), "how many operations does it do"),
         (format!("{disk}random_read = \"90k\""), "operations and percents are plain numbers"),

@@ -84,6 +84,56 @@ fn not_explained_names_the_next_measurement() {
     assert_eq!(unwatched.verdict(0).evidence, Evidence::Missing(Property::CoresWatched));
 }
 
+/// What costs a share its rate is the cipher, where the same without it was faster.
+#[test]
+fn plain_against_encrypted_is_a_contrast() {
+    let one = boxed(
+        r#"
+        network = { name = "10 GbE" }
+        measured = [{ path = "share", what = "read", rate = "310MB/s", encryption = "AES-128-GCM", cores = [60, 20] },
+                    { path = "share", what = "read", rate = "620MB/s", cores = [60, 20] }]"#,
+    );
+    assert_eq!(contrast(&one, 0), Some((Property::Encryption, 1)), "{:?}", one.verdict(0));
+    let fixes = fixes(one.rig(), &one.table, 0, &one.verdict(0));
+    assert_eq!((fixes[0].remedy, fixes[0].rate_after), (Remedy::LessWork, 620e6), "{fixes:?}");
+    // The faster one is no worse for the other.
+    assert_ne!(contrast(&one, 1), Some((Property::Encryption, 0)));
+}
+
+/// What alone was different outranks "not explained".
+#[test]
+fn any_single_difference_is_named() {
+    let pairs = [
+        ("block = \"4KiB\", depth = 4", "block = \"1MiB\", depth = 4", Property::Block),
+        ("block = \"1MiB\", depth = 4", "block = \"1MiB\", depth = 32", Property::InFlight),
+    ];
+    for (slow, fast, property) in pairs {
+        let one = boxed(&format!(
+            r#"
+            network = {{ name = "10 GbE" }}
+            measured = [{{ path = "share", what = "read", rate = "200MB/s", {slow}, cores = [30, 20] }},
+                        {{ path = "share", what = "read", rate = "500MB/s", {fast}, cores = [30, 20] }}]"#
+        ));
+        assert_eq!(contrast(&one, 0), Some((property, 1)), "{:?}", one.verdict(0));
+        assert!(matches!(one.verdict(1).evidence, Evidence::Missing(_)), "{:?}", one.verdict(1));
+    }
+}
+
+/// A disk is hot by its own limit, and by its kind's where that is not known.
+#[test]
+fn hot_is_what_the_disk_calls_so() {
+    let disk = |more: &str| {
+        Boxed::parse(&format!(
+            r#"
+            name = "box"
+            disk = [{{ name = "d", kind = "nvme", read = "3GB/s", temperature = 74 {more} }}]
+            measured = [{{ path = "disks", what = "read", rate = "900MB/s", cores = [20, 10] }}]"#
+        ))
+    };
+    let hot = |one: &Boxed| matches!(one.verdict(0).evidence, Evidence::Reached { mode: Mode::Hot, .. });
+    assert!(hot(&disk("")) && hot(&disk(", temperature_limit = 72")) && !hot(&disk(", temperature_limit = 85")));
+}
+
 /// Jumbo frames carry 987 Mbit/s on gigabit; a record size of a pool says nothing of a raw disk.
 #[test]
 fn what_is_possible_is_no_contradiction() {

@@ -46,14 +46,20 @@ impl NfsTarget {
                 format!("NFS version {version}: larder measures version 3; mount it and give the folder instead");
             return Err(ClientError::Unsupported { access: "nfs3".into(), reason });
         }
-        let bad_port = |_| ClientError::BadUrl { url: url.host.clone(), reason: "mountport is no number".into() };
+        let port = |key: &str| {
+            let bad =
+                |_| ClientError::BadUrl { url: url.host.clone(), reason: format!("{key} is no number of a port") };
+            url.option(key).map(str::parse).transpose().map_err(bad)
+        };
+        // As libnfs writes it, and as larder up prints it.
+        let url = ShareUrl { port: url.port.or(port("nfsport")?), ..url.clone() };
         Ok(Self {
             path: format!("/{}", url.parts()?.join("/")),
-            mount_port: url.option("mountport").map(str::parse).transpose().map_err(bad_port)?,
+            mount_port: port("mountport")?,
             uid: options.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
             gid: options.gid.unwrap_or_else(|| rustix::process::getegid().as_raw()),
             found: Mutex::new(None),
-            url: url.clone(),
+            url,
         })
     }
 

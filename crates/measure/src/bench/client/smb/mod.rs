@@ -97,7 +97,12 @@ impl SmbTarget {
     fn force_encryption(&self, client: &mut SmbClient) -> Outcome<()> {
         let impossible = |reason: &str| ClientError::Unsupported { access: "smb3".into(), reason: reason.to_owned() };
         let cipher = client.params().and_then(|p| p.cipher);
-        let cipher = cipher.ok_or_else(|| impossible("the server agreed to no cipher: turn encryption on there"))?;
+        // Samba answers with a cipher only where SMB2_GLOBAL_CAP_ENCRYPTION is said, which this client's library does not.
+        let cipher = cipher.ok_or_else(|| {
+            impossible(
+                "the server agreed to no cipher: turn encryption on there; Samba wants a client that says so first, so mount the share with -o seal and measure the folder",
+            )
+        })?;
         let session = client.session();
         let (Some(there), Some(back)) = (session.encryption_key.clone(), session.decryption_key.clone()) else {
             return Err(impossible("a session without a user has no keys to encrypt with: give a user and a password"));

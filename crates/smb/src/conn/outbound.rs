@@ -1,0 +1,153 @@
+//! A connection's way out for messages other connections raise, such as
+//! lease breaks: queued without waiting, never holding the writer open.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::conn::writer::{NoticeError, ResponseQueue};
+use crate::proto::crypto::SessionCipher;
+use crate::proto::framing::Message;
+
+/// Unsolicited-message handle of one connection. File state refers to it
+/// only weakly, and [`Outbound::close`] drops its queue, so neither keeps
+/// the writer running after the reader is done.
+#[derive(Default)]
+pub(crate) struct Outbound {
+    /// Never held across an await.
+    queue: Mutex<Option<ResponseQueue>>,
+    killed: Notify,
+    is_killed: AtomicBool,
+}
+
+impl Outbound {
+    /// Starts sending through `queue`.
+    pub(crate) fn attach(&self, queue: ResponseQueue) {
+        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue);
+    }
+
+    /// Stops sending, so the writer can finish once the reader has.
+    pub(crate) fn close(&self) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Queues an unsolicited message without waiting.
+    pub(crate) fn try_send_notice(&self, bytes: Vec<u8>) -> Result<(), NoticeError> {
+        match &*self.queue.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(queue) => queue.try_send_notice(bytes),
+            None => Err(NoticeError::Closed),
+        }
+    }
+
+    /// Queues a response to a request completed after its interim
+    /// response, waiting while the queue is full.
+    pub(crate) async fn send(&self, message: Message) -> Result<(), ()> {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match queue {
+            Some(queue) => queue.send(message).await,
+            None => Err(()),
+        }
+    }
+
+    /// Ends the connection: its reader stops at the next frame boundary.
+    pub(crate) fn kill(&self) {
+        self.is_killed.store(true, Ordering::Release);
+        self.killed.notify_waiters();
+    }
+
+    /// Resolves once [`Outbound::kill`] has been called.
+    pub(crate) async fn killed(&self) {
+        loop {
+            let notified = self.killed.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if self.is_killed.load(Ordering::Acquire) {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+/// Where the break notifications of an open go: to its connection, encrypted
+/// when its session or share is (MS-SMB2 3.3.4.1.4).
+#[derive(Clone, Default)]
+pub(crate) struct Notified {
+    outbound: Weak<Outbound>,
+    /// The session and its keys.
+    cipher: Option<(u64, Arc<SessionCipher>)>,
+}
+
+impl Notified {
+    pub(crate) fn new(outbound: &Arc<Outbound>, cipher: Option<(u64, Arc<SessionCipher>)>) -> Self {
+        Self { outbound: Arc::downgrade(outbound), cipher }
+    }
+
+    /// Whether both are the same connection and, if encrypted, session.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        let session = |n: &Self| n.cipher.as_ref().map(|(id, _)| *id);
+        self.outbound.ptr_eq(&other.outbound) && session(self) == session(other)
+    }
+
+    /// Whether the connection is still there.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.outbound.strong_count() > 0
+    }
+
+    /// Queues the notification `bytes`; false when the connection takes none.
+    /// One whose queue is full has not read for a long time and is closed.
+    pub(crate) fn send(&self, bytes: &[u8]) -> bool {
+        let Some(outbound) = self.outbound.upgrade() else {
+            return false;
+        };
+        let message = match &self.cipher {
+            None => Ok(bytes.to_vec()),
+            Some((session_id, cipher)) => cipher.encrypt(*session_id, &[bytes]),
+        };
+        let Ok(message) = message else {
+            outbound.kill();
+            return false;
+        };
+        match outbound.try_send_notice(message) {
+            Ok(()) => true,
+            Err(NoticeError::Full) => {
+                outbound.kill();
+                false
+            }
+            Err(NoticeError::Closed) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::writer::response_queue;
+
+    #[tokio::test]
+    async fn notices_need_an_attached_queue() {
+        let outbound = Outbound::default();
+        assert_eq!(outbound.try_send_notice(vec![1]), Err(NoticeError::Closed));
+        let (tx, rx) = response_queue();
+        outbound.attach(tx.clone());
+        outbound.try_send_notice(vec![1]).unwrap();
+        drop(tx);
+        outbound.close();
+        assert_eq!(outbound.try_send_notice(vec![1]), Err(NoticeError::Closed));
+        drop(rx);
+    }
+
+    #[tokio::test]
+    async fn kill_wakes_a_waiter_and_later_ones() {
+        let outbound = std::sync::Arc::new(Outbound::default());
+        let waiter = tokio::spawn({
+            let outbound = std::sync::Arc::clone(&outbound);
+            async move { outbound.killed().await }
+        });
+        tokio::task::yield_now().await;
+        outbound.kill();
+        waiter.await.unwrap();
+        outbound.killed().await;
+    }
+}

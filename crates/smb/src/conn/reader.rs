@@ -1,0 +1,326 @@
+//! Per-connection frame reader: pulls bytes off the socket, frames them,
+//! hands each frame to the dispatcher.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::proto::framing::{FRAME_HEADER_LEN, decode_frame_header};
+use tokio::io::{AsyncReadExt, ReadHalf};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use crate::admission::Stranger;
+use crate::conn::limits::max_request_frame;
+use crate::conn::state::Connection;
+use crate::dispatch::{Continuation, Outgoing, Received, Requests, receive_frame};
+use crate::files::AfterSend;
+use crate::server::ServerState;
+
+/// Bytes read ahead of the frame they belong to: several small requests
+/// come with one system call, and no more than this of a large one is
+/// copied.
+const READ_AHEAD: usize = 8 * 1024;
+
+/// Takes frames off a socket.
+struct FrameReader {
+    socket: ReadHalf<TcpStream>,
+    /// What has come and belongs to no frame yet.
+    ahead: BytesMut,
+}
+
+impl FrameReader {
+    fn new(socket: ReadHalf<TcpStream>) -> Self {
+        Self { socket, ahead: BytesMut::with_capacity(READ_AHEAD) }
+    }
+
+    /// Whether a frame has begun to arrive.
+    fn has_begun(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// Waits for bytes; 0 at the end of the stream. Nothing is lost when the
+    /// caller stops waiting.
+    async fn fill(&mut self) -> io::Result<usize> {
+        let room = READ_AHEAD.saturating_sub(self.ahead.len());
+        self.ahead.reserve(room);
+        self.socket.read_buf(&mut (&mut self.ahead).limit(room)).await
+    }
+
+    /// Reads the frame that has begun to arrive and returns its payload
+    /// (without the 4-byte length prefix). A frame longer than the
+    /// connection accepts fails before its payload is read. The payload of
+    /// a large one is read to where it stays; before a client has logged on
+    /// (`trusted`) its buffer grows with the bytes that arrive.
+    async fn frame(&mut self, conn: &Connection, trusted: bool) -> io::Result<Bytes> {
+        let prefix = loop {
+            if let Some(prefix) = self.ahead.first_chunk::<FRAME_HEADER_LEN>() {
+                break *prefix;
+            }
+            if self.fill().await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        };
+        let len = decode_frame_header(&prefix).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?
+            as usize;
+        let limit = max_request_frame(
+            *conn.dialect.read().await,
+            *conn.max_read_size.read().await,
+            *conn.max_write_size.read().await,
+        );
+        if len > limit {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("frame of {len} bytes exceeds the {limit}-byte limit"),
+            ));
+        }
+        self.ahead.advance(FRAME_HEADER_LEN);
+        let initial = if trusted { len } else { len.min(INITIAL_FRAME_BUFFER) };
+        let here = len.min(self.ahead.len());
+        let mut payload = BytesMut::with_capacity(initial);
+        payload.extend_from_slice(&self.ahead[..here]);
+        self.ahead.advance(here);
+        while payload.len() < len {
+            let room = len - payload.len();
+            let read = self.socket.read_buf(&mut (&mut payload).limit(room)).await?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(payload.freeze())
+    }
+}
+
+/// Initial payload buffer before a client has logged on; larger frames
+/// grow it as their bytes arrive.
+const INITIAL_FRAME_BUFFER: usize = 64 * 1024;
+
+/// Whether any tree on the connection has an open file.
+async fn has_open_files(conn: &Connection) -> bool {
+    let sessions: Vec<_> = conn.sessions.read().await.values().cloned().collect();
+    for session in sessions {
+        let session = session.read().await;
+        let trees: Vec<_> = session.trees.read().await.values().cloned().collect();
+        for tree in trees {
+            if !tree.read().await.opens.read().await.is_empty() {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// What follows once a response is queued. Lease breaks held back for it
+/// go out behind it, and so does the rest of a chain whose interim
+/// response it was.
+fn sent(
+    after_send: Vec<AfterSend>,
+    continuation: Option<Continuation>,
+    server: &Arc<ServerState>,
+    conn: &Arc<Connection>,
+) {
+    drop(after_send);
+    if let Some(continuation) = continuation {
+        conn.pending.spawn(continuation.run(Arc::clone(server), Arc::clone(conn)));
+    }
+}
+
+/// Credits' worth of requests (64 KiB each) that may run beside the
+/// reader: 8 MiB.
+const OVERLAP_CREDITS: u32 = 128;
+
+/// Requests of one connection that run beside each other. Each frame is
+/// run in place until it first has to wait, so one that never waits is
+/// answered in order and at no extra cost; one that does wait, for the
+/// backend, goes on as a task while the reader takes the next frame.
+struct Overlap {
+    credits: Arc<Semaphore>,
+}
+
+impl Overlap {
+    fn new() -> Self {
+        Self { credits: Arc::new(Semaphore::new(OVERLAP_CREDITS as usize)) }
+    }
+
+    /// Runs `requests`, waiting for room first, or until no other request
+    /// runs when they have to run alone. Returns the response, unless a
+    /// task is left to send it.
+    async fn run(&self, requests: Requests, server: &Arc<ServerState>, conn: &Arc<Connection>) -> Option<Outgoing> {
+        let alone = !requests.may_overlap();
+        let wanted = if alone { OVERLAP_CREDITS } else { requests.credits().min(OVERLAP_CREDITS) };
+        let permit = Arc::clone(&self.credits).acquire_many_owned(wanted).await;
+        if alone {
+            return requests.run(server, conn).await;
+        }
+        let (server, conn) = (Arc::clone(server), Arc::clone(conn));
+        let mut work = Box::pin({
+            let (server, conn) = (Arc::clone(&server), Arc::clone(&conn));
+            async move { requests.run(&server, &conn).await }
+        });
+        let polled = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+        if let Poll::Ready(response) = polled {
+            return response;
+        }
+        conn.pending.spawn({
+            let conn = Arc::clone(&conn);
+            async move {
+                let _permit = permit;
+                let response = work.await;
+                if conn.disconnect_requested() {
+                    conn.outbound.kill();
+                } else if let Some(out) = response
+                    && conn.outbound.send(out.message).await.is_ok()
+                {
+                    sent(out.after_send, out.continuation, &server, &conn);
+                }
+            }
+        });
+        None
+    }
+}
+
+fn is_hangup(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof
+    )
+}
+
+/// Read frames and dispatch them in arrival order, those that wait for the
+/// backend beside each other (see [`Overlap`]), sending each response to
+/// the writer. Returns between frames once the server
+/// shuts down; a frame that has started to arrive is still answered.
+pub async fn reader_task(
+    socket: ReadHalf<TcpStream>,
+    server: Arc<ServerState>,
+    conn: Arc<Connection>,
+    stranger: Stranger,
+    tx: crate::conn::writer::ResponseQueue,
+) -> io::Result<()> {
+    let limits = &server.config.limits;
+    let mut reader = FrameReader::new(socket);
+    // Until a session exists this is the handshake deadline; after that it
+    // is the idle deadline, which counts from the last frame.
+    let mut deadline = Instant::now() + limits.handshake_timeout;
+    let alarm = tokio::time::sleep_until(deadline);
+    tokio::pin!(alarm);
+    let mut has_session = false;
+    let mut stranger = Some(stranger);
+    let overlap = Overlap::new();
+    loop {
+        if server.shutting_down.load(Ordering::Acquire) {
+            debug!("server shutting down; closing connection");
+            return Ok(());
+        }
+        let mut begun = Ok(1);
+        if !reader.has_begun() {
+            let stopped = server.shutdown.notified();
+            tokio::pin!(stopped);
+            stopped.as_mut().enable();
+            // It may have begun before the notice was asked for.
+            if server.shutting_down.load(Ordering::Acquire) {
+                continue;
+            }
+            begun = tokio::select! {
+                biased;
+                read = reader.fill() => read,
+                _ = &mut stopped => {
+                    debug!("server shutting down; closing connection");
+                    return Ok(());
+                }
+                _ = tx.closed() => {
+                    debug!("writer closed; reader exiting");
+                    return Ok(());
+                }
+                _ = conn.outbound.killed() => {
+                    info!("client stopped reading lease breaks; closing connection");
+                    return Ok(());
+                }
+                // Set again only when it rings: frames merely move the deadline.
+                _ = &mut alarm => {
+                    if Instant::now() < deadline {
+                        alarm.as_mut().reset(deadline);
+                        continue;
+                    }
+                    if !has_session {
+                        info!("no session established in time; closing connection");
+                        return Ok(());
+                    }
+                    if !has_open_files(&conn).await {
+                        info!("closing idle connection");
+                        return Ok(());
+                    }
+                    deadline = Instant::now() + limits.idle_timeout;
+                    alarm.as_mut().reset(deadline);
+                    continue;
+                }
+            };
+        }
+        let frame = match begun {
+            Ok(0) => {
+                debug!("client closed connection");
+                return Ok(());
+            }
+            Ok(_) => {
+                let frame = reader.frame(&conn, has_session);
+                // The first frames together have no longer than the handshake.
+                let until = match stranger {
+                    Some(_) => deadline,
+                    None => Instant::now() + limits.io_timeout,
+                };
+                match tokio::time::timeout_at(until, frame).await {
+                    Ok(frame) => frame,
+                    Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "frame not received in time")),
+                }
+            }
+            Err(e) => Err(e),
+        };
+        let frame = match frame {
+            Ok(frame) => frame,
+            // A client that goes away without a word is no fault of the
+            // server's.
+            Err(e) if is_hangup(&e) => {
+                debug!(error = %e, "client went away");
+                return Ok(());
+            }
+            Err(e) => {
+                warn!(error = %e, "closing connection");
+                return Ok(());
+            }
+        };
+        let response = match receive_frame(&server, &conn, frame).await {
+            Received::Nothing => None,
+            Received::Answered(outgoing) => Some(outgoing),
+            Received::Requests(requests) => overlap.run(requests, &server, &conn).await,
+        };
+        if conn.disconnect_requested() {
+            debug!("closing connection without a reply");
+            return Ok(());
+        }
+        if let Some(out) = response {
+            if tx.send(out.message).await.is_err() {
+                debug!("writer channel closed; reader exiting");
+                return Ok(());
+            }
+            sent(out.after_send, out.continuation, &server, &conn);
+        }
+        let had_session = has_session;
+        has_session = has_session || !conn.sessions.read().await.is_empty();
+        if has_session {
+            deadline = Instant::now() + limits.idle_timeout;
+        }
+        if has_session && !had_session {
+            stranger = None;
+            alarm.as_mut().reset(deadline);
+        }
+    }
+}

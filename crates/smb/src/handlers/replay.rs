@@ -1,0 +1,102 @@
+//! CREATE sent again with SMB2_FLAGS_REPLAY_OPERATION (MS-SMB2 3.3.5.9.10):
+//! a client that got no answer to a CREATE, because its connection failed,
+//! repeats it with the same CreateGuid. The open that CREATE made, if it made
+//! one, is answered again; opening the file once more would conflict with it.
+
+use std::sync::Arc;
+
+use tokio::sync::RwLock;
+use tracing::debug;
+
+use crate::conn::state::{Connection, Open};
+use crate::dispatch::HandlerResponse;
+use crate::files::{LeaseRequest, Replayable};
+use crate::handlers::Outcome;
+use crate::handlers::create::{ContextQueries, caching_response, durable_v2_response, encode_response};
+use crate::handlers::reconnect::{self, Reconnect};
+use crate::handlers::shared::lookup_session_tree;
+use crate::info_class::VOLUME_SERIAL_NUMBER;
+use crate::ntstatus;
+use crate::path::SmbPath;
+use crate::proto::header::Smb2Header;
+use crate::proto::messages::{CreateContext, FileId};
+use crate::server::ServerState;
+
+/// A CREATE that names an open by its CreateGuid.
+pub(super) struct Replay<'a> {
+    pub create_guid: [u8; 16],
+    pub path: &'a SmbPath,
+    /// The configured name of the session's user; `None` for anonymous.
+    pub owner: Option<&'a str>,
+    /// The lease or oplock it asks for.
+    pub lease: Option<LeaseRequest>,
+    pub queries: &'a ContextQueries,
+    /// The rights the tree allows.
+    pub maximal: u32,
+}
+
+/// Answers `replay` with the open `found`.
+pub(super) async fn handle(
+    server: &Arc<ServerState>,
+    conn: &Arc<Connection>,
+    hdr: &Smb2Header,
+    found: Replayable,
+    replay: Replay<'_>,
+    retained: usize,
+) -> Outcome {
+    let fail = |status| Outcome::Done(HandlerResponse::err(status));
+    // Only a request for the open's own lease names a leased open, and only
+    // one for no lease another.
+    let lease = replay.lease.filter(|l| !l.id.is_oplock());
+    let asked = lease.map(|l| (l.id, l.version));
+    if replay.owner != Some(found.owner.as_str()) || asked != found.lease {
+        return fail(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    let tree = match lookup_session_tree(conn, hdr).await {
+        Ok(tree) => tree,
+        Err(status) => return fail(status),
+    };
+    let opens = tree.read().await;
+    let open =
+        opens.opens.read().await.iter().find_map(|(id, open)| (id.persistent == found.id).then(|| Arc::clone(open)));
+    drop(opens);
+    let durable = durable_v2_response(found.timeout);
+    if let Some(open) = open {
+        debug!(id = found.id, "CREATE replayed");
+        return Outcome::Done(answer(&open, &replay, durable).await);
+    }
+    if found.in_use {
+        // It is in another session of the client's that is still there.
+        return fail(ntstatus::STATUS_FILE_NOT_AVAILABLE);
+    }
+    let reconnect = Reconnect {
+        file_id: FileId::new(found.id, 0),
+        create_guid: Some(replay.create_guid),
+        name: Some(replay.path.clone()),
+        owner: replay.owner.map(str::to_owned),
+        client: found.client,
+        lease,
+        queries: replay.queries.clone(),
+        replayed: Some(durable),
+    };
+    reconnect::handle(server, conn, hdr, reconnect, retained).await
+}
+
+/// The response to the CREATE that made `open`, as it would be now.
+async fn answer(open: &RwLock<Open>, replay: &Replay<'_>, durable: CreateContext) -> HandlerResponse {
+    let open = open.read().await;
+    let (Some(handle), Some(file)) = (&open.handle, &open.file) else {
+        return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
+    };
+    let info = match handle.stat().await {
+        Ok(info) => info,
+        Err(e) => return HandlerResponse::err(e.to_nt_status()),
+    };
+    let maximal = replay.maximal & handle.maximal_access();
+    let mut answers = replay.queries.answer(&info, maximal, VOLUME_SERIAL_NUMBER);
+    let (oplock_level, lease) = caching_response(file.granted().as_ref());
+    answers.extend(lease);
+    answers.push(durable);
+    let body = encode_response(&info, open.file_id, oplock_level, open.create_action, &answers);
+    HandlerResponse::ok(body)
+}
