@@ -213,6 +213,10 @@ impl Core {
     fn apply(self: &Arc<Self>, change: &Change, step: Step) -> Result<ChangePlan, PoolError> {
         let Step { plan, slot, joining } = step;
         let (layout, width) = (plan.after.layout, plan.after.width);
+        if !self.has_to_move() {
+            // What was repaired before is no part of this change.
+            self.repairs.repaired_bytes.store(0, Ordering::Relaxed);
+        }
         match change {
             Change::Add { spare: true, .. } => self.keep_spares(joining)?,
             Change::Add { .. } => {

@@ -137,6 +137,8 @@ async fn a_disk_is_replaced_whether_it_works_or_not() {
             assert!(plan.move_bytes > 0, "{plan:?}");
             assert_eq!(pool.change(&change).await.unwrap().move_bytes, plan.move_bytes);
             settled(&pool).await;
+            let left = pool.history().into_iter().rfind(|event| event.text.contains("has left")).unwrap().text;
+            assert!(left.contains("written") && !left.contains(" 0 B written"), "{left}");
             let status = pool.status();
             assert_eq!((status.disks.len(), status.state), (disks, PoolState::Online), "{}", status.status);
             assert!(status.disks.iter().any(|disk| disk.path == new && disk.state == DiskState::Online));
