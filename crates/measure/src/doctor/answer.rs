@@ -61,6 +61,9 @@ pub struct Diagnosis {
     /// The rows that the verdict is about.
     #[serde(skip)]
     pub(super) asked: Vec<usize>,
+    /// Whether the verdict had room for the first disk that differs from its siblings.
+    #[serde(skip)]
+    names_sibling: bool,
 }
 
 impl Diagnosis {
@@ -68,7 +71,8 @@ impl Diagnosis {
     pub(crate) fn conclusions(&self) -> impl Iterator<Item = &str> {
         let explained = self.asked.iter().filter_map(|row| self.findings.get(*row)).any(|f| f.resource.is_some());
         let verdict = Some(self.verdict.as_str()).filter(|_| explained && self.questions.is_empty());
-        verdict.into_iter().chain(self.remarks.first().map(String::as_str))
+        let named = self.names_sibling && verdict.is_some();
+        verdict.into_iter().chain(self.remarks.first().filter(|_| !named).map(String::as_str))
     }
 }
 
@@ -118,10 +122,16 @@ pub fn diagnose(described: &Described) -> Diagnosis {
         findings.filter_map(|(row, (title, verdict))| finding(words, row, title, verdict)).collect();
     let rows = asked_about(&table, &verdicts);
     let confidence = rows.iter().filter_map(|row| verdicts.get(*row)).map(|verdict| verdict.confidence).min();
+    let mut names_sibling = false;
     let (verdict, confidence) = match asked.first() {
         Some(_) => (contradiction(asked.len()), Confidence::Open),
         None if rows.is_empty() => (on_paper(described), Confidence::Open),
-        None => (headline(words, &verdicts, &rows), confidence.unwrap_or(Confidence::Open)),
+        None => {
+            let slow = slow_siblings(words, &findings).into_iter().next();
+            let slow = slow.as_ref().map(|slow| slow.name.as_str());
+            let verdict = headline(words, &verdicts, &rows, slow, &mut names_sibling);
+            (verdict, confidence.unwrap_or(Confidence::Open))
+        }
     };
     Diagnosis {
         version: 2,
@@ -130,9 +140,10 @@ pub fn diagnose(described: &Described) -> Diagnosis {
         confidence,
         advice: if asked.is_empty() { advice(words, &verdicts, &rows) } else { Vec::new() },
         questions: asked,
-        remarks: siblings(words, &findings),
+        remarks: slow_siblings(words, &findings).iter().map(|slow| sibling(words, slow)).collect(),
         findings,
         asked: rows,
+        names_sibling,
     }
 }
 
@@ -169,15 +180,23 @@ fn contradiction(count: usize) -> String {
 }
 
 /// The slowest of what people asked about first; the others as far as two lines of a terminal have room.
-fn headline(words: Words, verdicts: &[Verdict], rows: &[usize]) -> String {
+fn headline(
+    words: Words,
+    verdicts: &[Verdict],
+    rows: &[usize],
+    sibling: Option<&str>,
+    names_sibling: &mut bool,
+) -> String {
     let bytes = |row: &usize| words.table.rows.get(*row).map_or(f64::INFINITY, |m| m.bytes_per_s());
     let random = |row: &usize| words.table.rows.get(*row).is_some_and(|m| m.setup.is_random());
     let mut left: Vec<usize> = rows.to_vec();
     left.sort_by(|a, b| random(a).cmp(&random(b)).then(bytes(a).total_cmp(&bytes(b))));
     let fits = |text: &str| folded(&format!("{}: {text}", words.rig.described.name), COLUMNS).len() <= LINES_MAX;
     let full = left.iter().all(|row| verdicts.get(*row).is_some_and(|verdict| fills_its_wire(words, *row, verdict)));
+    let full = full && !verdicts.iter().enumerate().any(|(row, verdict)| is_slower_without_limit(words, row, verdict));
     let mut text = if full { "nothing is wrong, the wire is full: ".to_owned() } else { String::new() };
     let mut is_first = true;
+    let sibling = sibling.map(|name| format!("; {name} is slower than its siblings"));
     while let Some(row) = left.first().copied() {
         let Some(verdict) = verdicts.get(row) else { break };
         let same =
@@ -191,9 +210,21 @@ fn headline(words: Words, verdicts: &[Verdict], rows: &[usize]) -> String {
         if is_first || fits(&format!("{text}{clause}")) {
             text.push_str(&clause);
         }
+        if let Some(sibling) = sibling.as_ref().filter(|sibling| is_first && fits(&format!("{text}{sibling}"))) {
+            text.push_str(sibling);
+            *names_sibling = true;
+        }
         is_first = false;
     }
     text
+}
+
+/// Something over the network that is slower than the wire, and that nobody explains or only a contrast does.
+fn is_slower_without_limit(words: Words, row: usize, verdict: &Verdict) -> bool {
+    let Some(m) = words.table.rows.get(row).filter(|m| m.setup.is_remote() && m.doubt.is_none()) else { return false };
+    let carries = words.rig.network().map_or(0.0, |network| network.bytes_per_s);
+    let open = matches!(verdict.evidence, Evidence::Missing(_) | Evidence::Contrast { .. });
+    open && !m.setup.is_random() && m.rate < carries * WIRE_FULL.start()
 }
 
 /// What stands on top: the whole sentence, or as much of it as fits.
@@ -371,10 +402,18 @@ impl Advice {
     }
 }
 
+/// A disk that gives less than its siblings.
+struct Slow {
+    name: String,
+    what: What,
+    rate: f64,
+    others: f64,
+}
+
 /// Single disks that give less than most of those that were measured alike.
-fn siblings(words: Words, findings: &[Finding]) -> Vec<String> {
+fn slow_siblings(words: Words, findings: &[Finding]) -> Vec<Slow> {
     let rows = &words.table.rows;
-    let mut told = Vec::new();
+    let mut told: Vec<Slow> = Vec::new();
     for (row, one) in rows.iter().enumerate() {
         let single = one.setup.disk_count() == 1 && one.setup.layer == Path::Disks && one.doubt.is_none();
         let alike = |other: &&Measurement| differing_properties(&one.setup, &other.setup) == [Property::Disks];
@@ -382,19 +421,22 @@ fn siblings(words: Words, findings: &[Finding]) -> Vec<String> {
         let rates: Vec<f64> = rates.filter(alike).map(|other| other.rate).collect();
         let faster = rates.iter().filter(|rate| **rate >= one.rate * SPREAD).count();
         let best = rates.iter().copied().reduce(f64::max);
-        let (Some(best), Some(finding)) = (best.filter(|_| faster * 2 > rates.len()), findings.get(row)) else {
+        let (Some(others), Some(finding)) = (best.filter(|_| faster * 2 > rates.len()), findings.get(row)) else {
             continue;
         };
-        let disk = finding.measured.disks.first().map_or("the disk", |(name, _)| name.as_str());
-        told.push(sibling(words, disk, one.rate, best, finding.measured.what));
+        let name = finding.measured.disks.first().map_or("the disk", |(name, _)| name.as_str()).to_owned();
+        told.push(Slow { name, what: finding.measured.what, rate: one.rate, others });
     }
-    told.extend(typed_siblings(words));
-    told.dedup();
+    let typed = typed_siblings(words);
+    // What was measured says more than what was typed.
+    let new = |slow: &Slow| !told.iter().any(|known| known.name == slow.name && known.what == slow.what);
+    let typed: Vec<Slow> = typed.into_iter().filter(new).collect();
+    told.extend(typed);
     told
 }
 
 /// By the figures of the description itself.
-fn typed_siblings(words: Words) -> Vec<String> {
+fn typed_siblings(words: Words) -> Vec<Slow> {
     let disks = &words.rig.described.disks;
     let mut told = Vec::new();
     for what in [What::Read, What::RandomRead] {
@@ -405,18 +447,19 @@ fn typed_siblings(words: Words) -> Vec<String> {
                 .filter_map(|other| Some((other.count, other.rate(what).filter(|r| *r >= rate * SPREAD)?)))
                 .collect();
             let best = faster.iter().map(|(_, rate)| *rate).reduce(f64::max);
-            if let Some(best) = best.filter(|_| faster.iter().map(|(count, _)| count).sum::<u32>() > disk.count) {
-                told.push(sibling(words, &disk.name, rate, best, what));
+            if let Some(others) = best.filter(|_| faster.iter().map(|(count, _)| count).sum::<u32>() > disk.count) {
+                told.push(Slow { name: disk.name.clone(), what, rate, others });
             }
         }
     }
     told
 }
 
-fn sibling(words: Words, name: &str, rate: f64, others: f64, what: What) -> String {
-    let disk = words.rig.described.disks.iter().find(|disk| disk.name == name);
+fn sibling(words: Words, slow: &Slow) -> String {
+    let Slow { name, what, rate, others } = slow;
+    let disk = words.rig.described.disks.iter().find(|disk| disk.name == *name);
     let why = match disk.and_then(|disk| disk.connection.as_ref()) {
-        Some(wire) if wire.practical * 0.75 <= rate && !what.is_random() => {
+        Some(wire) if wire.practical * 0.75 <= *rate && !what.is_random() => {
             format!(": its {} port explains that", wire.name)
         }
         Some(_) => ": its port does not explain that; look at heat, firmware and free space".to_owned(),
@@ -424,7 +467,7 @@ fn sibling(words: Words, name: &str, rate: f64, others: f64, what: What) -> Stri
     };
     format!(
         "{name} is slower than its siblings: {} instead of {}{why}",
-        rate_words(rate, what),
-        rate_words(others, what)
+        rate_words(*rate, *what),
+        rate_words(*others, *what)
     )
 }

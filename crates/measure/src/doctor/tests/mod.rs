@@ -52,6 +52,33 @@ fn boxes_of_the_field_have_their_builders_verdicts() {
     assert!(found.remarks.iter().any(|r| r.starts_with("NVMe in the PCIe 3.0 slot is slower")), "{:?}", found.remarks);
 }
 
+/// A full wire is no good news beside a direction that nobody explains, and one slow disk of many is on top.
+#[test]
+fn nothing_slow_hides_behind_a_full_wire() {
+    let text = |write: &str| {
+        format!(
+            "name = \"x\"\ndisk = [{{ name = \"d\", kind = \"nvme\", read = \"3GB/s\", write = \"3GB/s\" }}]\n\
+             network = {{ name = \"gigabit\" }}\n\
+             measured = [{{ path = \"network\", what = \"read\", rate = \"940Mbit/s\", jobs = 4 }},\n\
+             {{ path = \"network\", what = \"write\", rate = \"{write}\", jobs = 4 }},\n\
+             {{ path = \"share\", what = \"read\", rate = \"113MB/s\" }}]"
+        )
+    };
+    let full = |text: &str| diagnosis(text).verdict.starts_with("nothing is wrong");
+    assert!(full(&text("940Mbit/s")) && !full(&text("730Mbit/s")), "{}", diagnosis(&text("730Mbit/s")).verdict);
+    let disks: String = (1..=8)
+        .map(|n| {
+            let rate = if n == 5 { "120MB/s" } else { "210MB/s" };
+            format!("{{ path = \"disks\", what = \"read\", disks = [[\"d{n}\", 1]], rate = \"{rate}\" }},\n")
+        })
+        .collect();
+    let kinds: String = (1..=8).map(|n| format!("{{ name = \"d{n}\", kind = \"hdd\" }}, ")).collect();
+    let found = diagnosis(&format!(
+        "name = \"x\"\ndisk = [{kinds}]\nmeasured = [{disks}{{ path = \"local\", what = \"read\", rate = \"900MB/s\" }}]"
+    ));
+    assert!(found.verdict.contains("d5 is slower than its siblings"), "{}", found.verdict);
+}
+
 /// The answer fits two lines, and a fix neither promises too much nor costs money where a free one gains as much.
 #[test]
 fn answers_are_short_and_fixes_few() {
