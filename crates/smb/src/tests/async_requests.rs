@@ -260,7 +260,7 @@ async fn an_acknowledgment_stops_the_timer() {
     assert_eq!((n.flags, n.current_lease_state, n.new_lease_state), (0, 0x1, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_break_no_connection_takes_drops_the_lease_and_ends_the_wait() {
     let state = server().await;
     let mut holder = Peer::new(&state, false).await;
