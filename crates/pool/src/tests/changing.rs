@@ -315,6 +315,8 @@ async fn a_spare_takes_the_place_of_a_disk_that_failed() {
     let pool = bench.open().await;
     assert_eq!((pool.status().spares.len(), pool.status().disks.len()), (1, 3));
     assert!(pool.status().notes.is_empty(), "{:?}", pool.status().notes);
+    // A folder that somebody writes to is not removed.
+    pool.core.blocking(|core| core.write_history()).await.unwrap();
     std::fs::remove_dir_all(&bench.disks[2]).unwrap();
     pool.check().await.unwrap();
     assert!(pool.core.blocking(|core| core.use_spare(2)).await.unwrap().unwrap());
