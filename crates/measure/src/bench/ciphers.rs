@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 use super::control::Control;
-use super::result::Note;
+use super::result::{CipherRate, Note};
 use super::show::units::rate;
 
 const CIPHERS: [(&str, &Algorithm); 3] =
@@ -19,18 +19,23 @@ const REPEATS: usize = 3;
 const REPEAT: Duration = Duration::from_millis(150);
 
 /// Nothing where somebody stops it, or the library refuses.
-pub(super) fn note(control: &Control) -> Option<Note> {
-    let mut told = Vec::new();
+pub(super) fn rates(control: &Control) -> Option<Vec<CipherRate>> {
+    let mut found = Vec::new();
     for (name, algorithm) in CIPHERS {
         let mut rates = (0..REPEATS).map(|_| bytes_per_s(algorithm, control)).collect::<Option<Vec<f64>>>()?;
         rates.sort_by(f64::total_cmp);
-        told.push(format!("{name} {}", rate(*rates.get(REPEATS / 2)?)));
+        found.push(CipherRate { name: name.to_owned(), bytes_per_s: *rates.get(REPEATS / 2)? });
     }
+    Some(found)
+}
+
+pub(super) fn note(found: &[CipherRate]) -> Note {
+    let told: Vec<String> = found.iter().map(|one| format!("{} {}", one.name, rate(one.bytes_per_s))).collect();
     let text = format!(
         "one core of this machine encrypts in memory: {}; what is to be faster needs more cores",
         told.join(", ")
     );
-    Some(Note { code: "ciphers".to_owned(), text, misleading: false })
+    Note { code: "ciphers".to_owned(), text, misleading: false }
 }
 
 fn bytes_per_s(algorithm: &'static Algorithm, control: &Control) -> Option<f64> {
@@ -59,13 +64,13 @@ mod tests {
     #[test]
     fn each_cipher_has_a_rate() {
         let patient = || Control::new(|_| ());
-        let note = note(&patient()).unwrap();
+        let note = note(&rates(&patient()).unwrap());
         for (name, algorithm) in CIPHERS {
             assert!(note.text.contains(name), "{}", note.text);
             assert!(bytes_per_s(algorithm, &patient()).unwrap() > 1e6, "{name}");
         }
         let stopped = patient();
         stopped.stop();
-        assert_eq!(super::note(&stopped), None);
+        assert_eq!(rates(&stopped), None);
     }
 }

@@ -200,6 +200,7 @@ mod tests {
             interrupted: false,
             machine: Default::default(),
             far_machine: None,
+            ciphers: Vec::new(),
             runs: Vec::new(),
             notes: Vec::new(),
         }

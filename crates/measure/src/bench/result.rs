@@ -34,8 +34,18 @@ pub struct BenchResult {
     /// The other end, where a larder answered there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_machine: Option<FarMachine>,
+    /// What one core of this machine encrypts, where kinds of encryption were compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ciphers: Vec<CipherRate>,
     pub runs: Vec<Run>,
     pub notes: Vec<Note>,
+}
+
+/// A cipher in memory, on one core.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CipherRate {
+    pub name: String,
+    pub bytes_per_s: f64,
 }
 
 /// The other end of a wire or share, by what it says of itself.

@@ -89,6 +89,8 @@ pub struct Request {
     pub subjects: Subjects,
     pub preset: Preset,
     pub changes: Changes,
+    /// Whether to measure what one core encrypts; the preset `encryption` always does.
+    pub ciphers: bool,
     /// Kept with every run, for comparisons: `encryption` = `aes-256-gcm`.
     pub labels: BTreeMap<String, String>,
     pub client: ClientOptions,
@@ -165,6 +167,7 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
         interrupted: ended.is_err(),
         machine: machine_facts,
         far_machine: runner.far_machine,
+        ciphers: runner.ciphers,
         runs: runner.runs,
         notes: runner.notes,
     };
@@ -215,8 +218,11 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn all(&self, runner: &mut Runner) -> Result<(), BenchError> {
         let subjects = &self.request.subjects;
-        if self.request.preset == Preset::Encryption {
-            ciphers::note(self.control).into_iter().for_each(|note| runner.note(note));
+        if (self.request.preset == Preset::Encryption || self.request.ciphers)
+            && let Some(found) = ciphers::rates(self.control)
+        {
+            runner.note(ciphers::note(&found));
+            runner.ciphers = found;
         }
         // A wrong password is better known now than after all the rest.
         let shares: Vec<&ShareTarget> = subjects.shares.iter().filter(|share| self.answers(runner, share)).collect();

@@ -72,6 +72,7 @@ pub(super) struct Runner<'a> {
     /// Until it does not answer.
     pub(super) far: Option<FarEnd>,
     pub(super) far_machine: Option<FarMachine>,
+    pub(super) ciphers: Vec<super::result::CipherRate>,
     pub(super) runs: Vec<Run>,
     pub(super) notes: Vec<Note>,
     /// The last workload that could not be measured, and why.
@@ -103,6 +104,7 @@ impl<'a> Runner<'a> {
             meter,
             far,
             far_machine,
+            ciphers: Vec::new(),
             runs,
             notes,
             failed,

@@ -41,6 +41,7 @@ pub(super) fn chain(reading: &Reading) -> Described {
         upgrades: Vec::new(),
         clients: Vec::new(),
         work: Vec::new(),
+        ciphers: Vec::new(),
         measured: Vec::new(),
     }
 }

@@ -52,6 +52,7 @@ pub(crate) fn described(result: &BenchResult, reading: Option<&Reading>, machine
     if let Some(far) = result.far_machine.as_ref().filter(|_| sides.has_remote_share && !sides.has_disks) {
         described.name.clone_from(&far.name);
     }
+    described.ciphers = result.ciphers.iter().map(|one| (one.name.clone(), one.bytes_per_s)).collect();
     let runs = best_runs(&result.runs);
     for run in runs.iter().filter(|run| same_disk(run).is_none()) {
         let found = measured(run, machine, &sides, &mut described);
@@ -85,6 +86,7 @@ fn nothing(result: &BenchResult) -> Described {
         upgrades: Vec::new(),
         clients: Vec::new(),
         work: Vec::new(),
+        ciphers: Vec::new(),
         measured: Vec::new(),
     }
 }

@@ -158,6 +158,9 @@ impl<'a> Words<'a> {
             _ if stage.is_range() => {
                 format!("{} to {most} is possible", rate_words(stage.limit_low, measured.what))
             }
+            (None, Basis::Measured) if stage.resource == ResourceId::Cipher => {
+                format!("{share} of the {most} that one core encrypts")
+            }
             (None, Basis::Measured) if self.table.rows.get(row).is_some_and(|m| m.setup.disk_count() == 1) => {
                 format!("{share} of the {most} that it gave alone")
             }
@@ -384,6 +387,7 @@ impl<'a> Words<'a> {
         let named = network.is_some_and(|n| n.wire.as_ref().is_some_and(|wire| wire.practical == n.bytes_per_s));
         match (stage.row, stage.basis) {
             (Some(row), _) => return format!("measured: {}", self.way(row)),
+            (None, Basis::Measured) if stage.resource == ResourceId::Cipher => "measured: one core in memory",
             (None, Basis::Measured) => "measured: each alone",
             (None, Basis::Typed) if named => by_name(),
             (None, Basis::Typed) => "typed",

@@ -84,6 +84,7 @@ pub(crate) fn chain(rig: Rig, table: &Table, at: usize) -> Vec<Stage> {
     stages.extend(client(rig, setup));
     stages.extend(requests(&storage, &stages));
     stages.extend(work(rig, measurement));
+    stages.extend(cipher(rig, setup));
     stages.extend(below(&storage));
     stages.retain(|stage| stage.limit.is_finite() && stage.limit > 0.0);
     name_the_wire(&storage, &mut stages);
@@ -312,6 +313,15 @@ fn work(rig: Rig, measurement: &Measurement) -> Vec<Stage> {
         }
     }
     stages
+}
+
+/// One connection is encrypted by one core. Several exceed it.
+fn cipher(rig: Rig, setup: &Setup) -> Option<Stage> {
+    let plain = |name: &str| name.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect::<String>();
+    let used = plain(setup.encryption.as_ref()?);
+    let (_, rate) = rig.described.ciphers.iter().find(|(name, _)| used.contains(&plain(name)))?;
+    let stage = Stage::new(ResourceId::Cipher, rate / setup.unit_bytes(), Basis::Measured);
+    Some(Stage { strict: false, ..stage })
 }
 
 pub(super) fn cores_of(measurement: &Measurement, end: End) -> &[f64] {

@@ -90,6 +90,9 @@ pub(crate) struct How {
     /// Data that can be compressed to half
     #[arg(long)]
     compressible: bool,
+    /// Also measure what one core of this machine encrypts, in memory
+    #[arg(long = "cipher")]
+    pub(crate) ciphers: bool,
     /// Kept with every run, for comparisons, such as encryption=aes-256-gcm [repeat for each]
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,

@@ -196,6 +196,7 @@ async fn measure(
         subjects,
         preset: how.preset,
         changes: how.changes(),
+        ciphers: how.ciphers,
         labels: how.labels.iter().cloned().collect(),
         client,
         history: folder(global, &how.kept)?,

@@ -14,6 +14,7 @@ fn a_title_names_each_subject_once() {
         },
         preset: Preset::Quick,
         changes: Changes::default(),
+        ciphers: false,
         labels: BTreeMap::new(),
         client: ClientOptions::default(),
         history: PathBuf::new(),

@@ -77,6 +77,7 @@ impl Bench {
             interrupted: false,
             machine,
             far_machine: None,
+            ciphers: Vec::new(),
             runs: Vec::new(),
             notes: Vec::new(),
         };

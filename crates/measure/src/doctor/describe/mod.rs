@@ -173,6 +173,8 @@ pub struct Described {
     pub(crate) of_machine: bool,
     pub(crate) clients: Vec<Client>,
     pub(crate) work: Vec<Work>,
+    /// What one core encrypts, by the cipher's name.
+    pub(crate) ciphers: Vec<(String, f64)>,
     pub measured: Vec<Measured>,
 }
 

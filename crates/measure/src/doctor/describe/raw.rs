@@ -192,6 +192,7 @@ fn as_written(raw: Raw) -> Result<Described> {
         upgrades: raw.upgrade.into_iter().map(network).collect::<Result<_>>()?,
         clients: raw.client.into_iter().map(client).collect::<Result<_>>()?,
         work: raw.work.into_iter().map(work).collect::<Result<_>>()?,
+        ciphers: Vec::new(),
         measured: raw.measured.into_iter().map(measured).collect::<Result<_>>()?,
     })
 }

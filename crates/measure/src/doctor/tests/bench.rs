@@ -55,6 +55,7 @@ fn result(runs: Vec<Run>) -> BenchResult {
         interrupted: false,
         machine: MachineFacts { host: "elsewhere".to_owned(), memory_bytes: 8 << 30, ..MachineFacts::default() },
         far_machine: None,
+        ciphers: Vec::new(),
         runs,
         notes: Vec::new(),
     }
@@ -522,4 +523,25 @@ fn one_connection_of_a_share_is_named() {
     let found = diagnosed(vec![net(1.1e9, 1), net(1.17e9, 4), share()]);
     assert_eq!(found.findings.len(), 2);
     assert!(!found.verdict.contains("connection"), "{}", found.verdict);
+}
+
+/// What one core encrypts is a stage of a way that is encrypted.
+#[test]
+fn a_cipher_that_fills_a_core_is_named() {
+    let share = |rate: f64, kind: &str| {
+        let mut share = run(Layer::Share, "smb://nas/data", Kind::Read, rate);
+        share.variant.insert("encryption".to_owned(), kind.to_owned());
+        share
+    };
+    let ciphers = vec![CipherRate { name: "AES-128-GCM".to_owned(), bytes_per_s: 420e6 }];
+    let of = |runs: Vec<Run>| examined(BenchResult { ciphers: ciphers.clone(), ..result(runs) });
+    let found = of(vec![run(Layer::Net, "nas", Kind::Receive, 1.17e9), share(400e6, "encrypted with Aes128Gcm")]);
+    let said = "limited by the encryption: 95 % of the 420 MB/s that one core encrypts";
+    assert!(found.findings[1].sentence.contains(said), "{:#?}", found.findings[1]);
+    // Beyond it several cores encrypt, and that contradicts nothing; what is plain meets no cipher.
+    let found = of(vec![share(900e6, "encrypted with Aes128Gcm"), share(400e6, "signed")]);
+    assert!(found.questions.is_empty(), "{:#?}", found.questions);
+    assert!(
+        found.findings.iter().all(|f| f.resource != Some(ResourceId::Cipher) || f.measured.how.encryption.is_some())
+    );
 }
