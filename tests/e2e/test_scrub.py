@@ -46,7 +46,7 @@ def test_bit_rot_is_repaired_by_one_scrub(folder, session_seed):
         daemon.start()
         assert "none requested" in daemon.run("pool", "status").stdout
         found = scrub(daemon)
-        assert found["damage"] == {"files": [], "metadata": [], "more": 0}
+        assert found["damage"] == {"files": [], "metadata": [], "more": 0, "out_of_reach": 0}
         result = found["scrub"]
         assert result["phase"] == "finished" and result["unrepaired"] == 0, result
         assert result["errors"] > 10 and result["repaired"] > 0, result
