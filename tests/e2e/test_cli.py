@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import stat
@@ -16,7 +15,7 @@ import nfs3
 from conftest import client, make, payload
 from larderd import Larder, StartFailed, binary, run
 from nfs3 import NfsError
-from waiting import lines_until
+from waiting import lines_until, remove_folder
 
 
 def refusal(larder, *must_contain, timeout_s=30):
@@ -447,7 +446,7 @@ def test_check_mends_what_nobody_reads(folder, online):
         assert done.returncode == 0 and found["rebuilt"] > 0, done.stdout
         if online:
             assert larder.stop() == 0
-        shutil.rmtree(larder.disks[2])
+        remove_folder(larder.disks[2])
         larder.start()
         with client(larder) as nfs:
             assert nfs.read_all(nfs.walk("a")) == payload(5 << 20)

@@ -20,7 +20,7 @@ import pytest
 from conftest import client, make, payload
 from larderd import Larder, StartFailed
 from nfs3 import FILE_SYNC, NfsError
-from waiting import wait_for
+from waiting import remove_folder, wait_for
 
 FILES, FILE_BYTES = 24, 2 << 20
 LAYOUTS = [("raidz1", 3, 1), ("raidz2", 4, 2), ("mirror", 2, 1)]
@@ -209,7 +209,7 @@ def test_a_disk_that_returns_is_brought_up_to_date(folder, session_seed):
         copy.compare()
         assert daemon.stop() == 0
         # Now another one goes: what the first one missed must be on it.
-        shutil.rmtree(daemon.disks[1])
+        remove_folder(daemon.disks[1])
         daemon.start()
         copy.compare()
     finally:
@@ -340,7 +340,7 @@ def test_a_disk_that_does_not_answer(loop_disks, folder, session_seed):
         assert done.returncode == 0, done.stdout + done.stderr
         assert daemon.stop() == 0
         # Now another one goes: what the first one missed must be on it.
-        shutil.rmtree(daemon.disks[1])
+        remove_folder(daemon.disks[1])
         daemon.start()
         copy.compare()
         with client(daemon) as nfs:
@@ -377,7 +377,7 @@ def test_a_pool_is_opened_without_a_disk_that_does_not_answer(loop_disks, folder
         assert done.returncode == 0, done.stdout + done.stderr
         wait_until_repaired(daemon)
         assert daemon.stop() == 0
-        shutil.rmtree(daemon.disks[0])
+        remove_folder(daemon.disks[0])
         daemon.start()
         copy.compare()
         with client(daemon) as nfs:
@@ -395,7 +395,7 @@ def test_objects_that_were_removed_are_made_anew_and_nothing_is_left_to_say(fold
         for disk, is_running in ((daemon.disks[0], True), (daemon.disks[1], False)):
             if not is_running:
                 assert daemon.stop() == 0
-            shutil.rmtree(disk / "objects")
+            remove_folder(disk / "objects")
             if not is_running:
                 daemon.start()
             daemon.status()

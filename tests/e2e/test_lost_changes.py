@@ -14,12 +14,13 @@ import pytest
 from conftest import client, make, payload
 from larderd import StartFailed, run
 from nfs3 import FILE_SYNC, NfsError
+from waiting import remove_folder
 
 EARLY, ALL = 5, 25
 
 
 def removed(disk, older):
-    shutil.rmtree(disk / "journal")
+    remove_folder(disk / "journal")
 
 
 def emptied(disk, older):
@@ -33,7 +34,7 @@ def zeroed(disk, older):
 
 
 def an_older_copy(disk, older):
-    shutil.rmtree(disk)
+    remove_folder(disk)
     shutil.copytree(older, disk)
 
 
@@ -127,5 +128,5 @@ def test_all_copies_lost(used, folder):
     used.kill()
     # The decision was for that opening alone.
     for disk in used.disks[:2]:
-        shutil.rmtree(disk / "journal")
+        remove_folder(disk / "journal")
     assert "acknowledged" in refusal(used)

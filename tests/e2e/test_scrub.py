@@ -3,13 +3,13 @@
 import json
 import random
 import re
-import shutil
 import time
 from pathlib import Path
 
 import nfs3
 import pytest
 from conftest import client, make, payload
+from waiting import remove_folder
 
 def shards(disk):
     return sorted(p for p in Path(disk).rglob("objects/*/*") if p.is_file())
@@ -71,7 +71,7 @@ def test_bit_rot_is_repaired_by_one_scrub(folder, session_seed):
         assert daemon.stop() == 0
         # The same without a daemon.
         assert "scrub-finished" in daemon.run("pool", "history", *daemon.disks, check=True).stdout
-        shutil.rmtree(daemon.disks[2])
+        remove_folder(daemon.disks[2])
         daemon.start()
         with client(daemon) as nfs:
             assert nfs.read_all(nfs.walk("a")) == data
@@ -209,7 +209,7 @@ def test_a_shard_that_was_removed_is_counted_and_made_anew(folder):
         assert daemon.stop() == 0
         daemon.start()
         assert daemon.run("pool", "status", "-x").returncode == 0, "once is enough"
-        shutil.rmtree(daemon.disks[0])
+        remove_folder(daemon.disks[0])
         with client(daemon) as nfs:
             assert nfs.read_all(nfs.walk("a")) == data
     finally:

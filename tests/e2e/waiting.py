@@ -1,6 +1,8 @@
 """Waiting for what can be asked for, instead of for a time."""
 
+import errno
 import selectors
+import shutil
 import time
 from pathlib import Path
 
@@ -14,6 +16,16 @@ def wait_for(what, limit_s=60, told=lambda: ""):
             return found
         assert time.monotonic() < end, f"it did not happen within {limit_s} s. {told()}"
         time.sleep(0.05)
+
+
+def remove_folder(folder):
+    """A disk goes away although somebody may be writing to it this moment: a file made meanwhile keeps its folder."""
+    while True:
+        try:
+            return shutil.rmtree(folder)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
 
 
 def family(pid):

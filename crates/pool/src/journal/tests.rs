@@ -64,7 +64,7 @@ async fn entries_come_back_in_order_whatever_one_disk_lost() {
             std::fs::write(&file, bytes).unwrap();
         }
         if damage == "empty" {
-            std::fs::remove_dir_all(&bench.disks[0]).unwrap();
+            crate::tests::remove_folder(&bench.disks[0]);
         }
         let pool = bench.open().await;
         expect(&pool, "a", 11..=40).await;
@@ -73,7 +73,7 @@ async fn entries_come_back_in_order_whatever_one_disk_lost() {
         pool.close().await.unwrap();
         // The copies are equal again: the other disk may go now.
         if damage != "empty" {
-            std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+            crate::tests::remove_folder(&bench.disks[1]);
             let pool = bench.open().await;
             expect(&pool, "a", 11..=45).await;
             pool.close().await.unwrap();
@@ -397,7 +397,7 @@ async fn a_copy_that_could_not_be_healed_is_not_relied_on() {
     expect(&pool, "a", 1..=20).await;
     append(&pool, "a", 21..=25).await;
     pool.close().await.unwrap();
-    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    crate::tests::remove_folder(&bench.disks[1]);
     expect(&bench.open().await, "a", 1..=25).await;
 }
 
@@ -415,7 +415,7 @@ async fn a_copy_that_is_made_anew_is_named_when_it_is_whole() {
         bench.opener.fuel.store(0, SeqCst);
         drop(pool);
         bench.opener.fuel.store(i64::MAX, SeqCst);
-        std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+        crate::tests::remove_folder(&bench.disks[1]);
         // It may say that it is out of date, but not that there is nothing.
         if let Ok(pool) = Pool::open(bench.open_options()).await {
             let got = pool.log().replay("a", 0).await.unwrap();
@@ -554,7 +554,7 @@ async fn what_is_read_back_has_been_flushed() {
     expect(&pool, "a", 1..=3).await;
     append(&pool, "a", 4..=5).await;
     drop(pool);
-    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    crate::tests::remove_folder(&bench.disks[1]);
     expect(&bench.open().await, "a", 1..=5).await;
 }
 
@@ -581,7 +581,7 @@ async fn full_disks_take_a_label() {
 async fn tombstones_that_were_found_are_swept_when_they_are_in_the_way() {
     let bench = Bench::new(2);
     let pool = bench.create(Layout::Mirror2).await;
-    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    crate::tests::remove_folder(&bench.disks[1]);
     pool.check().await.unwrap();
     pool.store().put(&"x".into(), noise(1, 1000).into()).await.unwrap();
     pool.store().delete(&"x".into()).await.unwrap();
@@ -604,13 +604,13 @@ async fn a_copy_whose_folder_is_removed_is_made_anew() {
     let bench = Bench::new(2);
     let pool = bench.create(Layout::Mirror2).await;
     append(&pool, "a", 1..=10).await;
-    std::fs::remove_dir_all(bench.disks[0].join("journal")).unwrap();
+    crate::tests::remove_folder(bench.disks[0].join("journal"));
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     append(&pool, "a", 11..=20).await;
     let status = pool.status();
     assert!(status.disks[0].write_errors == 1 && status.disks[0].last_error.contains("journal"), "{status:?}");
     drop(pool);
-    std::fs::remove_dir_all(bench.disks[1].join("journal")).unwrap();
+    crate::tests::remove_folder(bench.disks[1].join("journal"));
     let pool = bench.open().await;
     expect(&pool, "a", 1..=20).await;
 }
@@ -626,7 +626,7 @@ async fn a_journal_whose_folders_are_all_removed_is_written_anew() {
         for id in 1..=10 {
             pool.log().append("a", id, vec![big.clone()]).await.unwrap();
         }
-        bench.disks.iter().for_each(|disk| std::fs::remove_dir_all(disk.join("journal")).unwrap());
+        bench.disks.iter().for_each(|disk| crate::tests::remove_folder(disk.join("journal")));
         if is_closed {
             pool.close().await.unwrap();
         } else {
@@ -638,14 +638,14 @@ async fn a_journal_whose_folders_are_all_removed_is_written_anew() {
                 "{:?}",
                 pool.history()
             );
-            bench.disks.iter().for_each(|disk| std::fs::remove_dir_all(disk.join("journal")).unwrap());
+            bench.disks.iter().for_each(|disk| crate::tests::remove_folder(disk.join("journal")));
             tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
             for id in 11..=20 {
                 pool.log().append("a", id, vec![big.clone()]).await.unwrap();
             }
         }
         drop(pool);
-        std::fs::remove_dir_all(&bench.disks[0]).unwrap();
+        crate::tests::remove_folder(&bench.disks[0]);
         let pool = bench.open().await;
         let entries = pool.log().replay("a", 0).await.unwrap();
         assert_eq!(entries.len(), if is_closed { 10 } else { 20 });
@@ -675,7 +675,7 @@ async fn a_copy_that_could_not_be_made_is_made_later() {
     assert!(status.state == crate::PoolState::Online && !status.status.contains("journal"), "{status:?}");
     append(&pool, "a", 12..=20).await;
     drop(pool);
-    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    crate::tests::remove_folder(&bench.disks[1]);
     expect(&bench.open().await, "a", 1..=20).await;
 }
 

@@ -206,7 +206,7 @@ async fn labels_and_journal_copies_are_made_good() {
     scrub_clean(&pool).await;
     // Either copy alone is whole.
     drop((log, pool));
-    std::fs::remove_dir_all(with_copies[1]).unwrap();
+    crate::tests::remove_folder(with_copies[1]);
     let pool = bench.open().await;
     let entries = pool.log().replay("a", 0).await.unwrap();
     assert!(entries.len() == 100 && entries.iter().all(|entry| entry.payload == noise(entry.id, 20_000)));

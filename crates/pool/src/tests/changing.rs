@@ -127,7 +127,7 @@ async fn a_disk_is_replaced_whether_it_works_or_not() {
             fill(&pool, 0, 12).await;
             let new = new_disk(&bench, "new");
             if lost {
-                std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+                crate::tests::remove_folder(&bench.disks[1]);
                 pool.check().await.unwrap();
                 assert_eq!(pool.status().disks[1].state, DiskState::Removed);
             }
@@ -162,7 +162,7 @@ async fn an_empty_disk_mounted_in_place_of_a_dead_one_replaces_it() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Raidz1).await;
     fill(&pool, 0, 8).await;
-    std::fs::remove_dir_all(&bench.disks[2]).unwrap();
+    crate::tests::remove_folder(&bench.disks[2]);
     std::fs::create_dir(&bench.disks[2]).unwrap();
     pool.check().await.unwrap();
     let change = Change::Replace { old: text(&bench.disks[2]), new: bench.disks[2].clone() };
@@ -247,7 +247,7 @@ async fn a_further_failure_while_a_disk_is_replaced_loses_nothing() {
     let bench = Bench::new(6);
     let pool = bench.create(Layout::Raidz2).await;
     fill(&pool, 0, 16).await;
-    std::fs::remove_dir_all(&bench.disks[0]).unwrap();
+    crate::tests::remove_folder(&bench.disks[0]);
     pool.check().await.unwrap();
     let new = new_disk(&bench, "new");
     pool.change(&Change::Replace { old: text(&bench.disks[0]), new }).await.unwrap();
@@ -315,9 +315,7 @@ async fn a_spare_takes_the_place_of_a_disk_that_failed() {
     let pool = bench.open().await;
     assert_eq!((pool.status().spares.len(), pool.status().disks.len()), (1, 3));
     assert!(pool.status().notes.is_empty(), "{:?}", pool.status().notes);
-    // A folder that somebody writes to is not removed.
-    pool.core.blocking(|core| core.write_history()).await.unwrap();
-    std::fs::remove_dir_all(&bench.disks[2]).unwrap();
+    crate::tests::remove_folder(&bench.disks[2]);
     pool.check().await.unwrap();
     assert!(pool.core.blocking(|core| core.use_spare(2)).await.unwrap().unwrap());
     pool.core.mover.wanted.notify_one();
@@ -660,7 +658,7 @@ async fn a_disk_with_a_journal_leaves_when_another_has_it() {
     settled(&pool).await;
     assert_eq!((pool.core.label().journal.len(), pool.status().disks.len()), (2, 2));
     drop(pool);
-    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    crate::tests::remove_folder(&bench.disks[1]);
     let pool = bench.open().await;
     assert_eq!(pool.log().replay("a", 0).await.unwrap().len(), 1);
 }

@@ -71,7 +71,7 @@ fn damage(bench: &Bench, disk: usize, kind: Damage) {
 
 /// Renames keep an open directory alive; a disk that was emptied must be gone for the pool.
 fn empty(bench: &Bench, disk: usize) {
-    std::fs::remove_dir_all(&bench.disks[disk]).unwrap();
+    crate::tests::remove_folder(&bench.disks[disk]);
     std::fs::create_dir(&bench.disks[disk]).unwrap();
 }
 
@@ -216,7 +216,7 @@ async fn a_disk_that_comes_back_is_resilvered() {
     assert_eq!(pool.status().disks[1].state, DiskState::Online, "{:?}", pool.status());
     pool.close().await.unwrap();
     // With another disk away the one that came back has to carry its part.
-    std::fs::remove_dir_all(&bench.disks[0]).unwrap();
+    crate::tests::remove_folder(&bench.disks[0]);
     let pool = bench.open().await;
     let store = pool.store();
     assert!(store.get(&Path::from("o/6")).await.is_err(), "deleted stays deleted");

@@ -108,7 +108,7 @@ async fn all_goes_on_without_a_disk_that_hangs() {
             drop(Arc::into_inner(pool).unwrap());
             // It has all that the others have.
             let other = bench.disks[(disk + 1) % disks].clone();
-            std::fs::remove_dir_all(other).unwrap();
+            crate::tests::remove_folder(other);
             verify(&bench.open().await, 12).await;
         }
     }
@@ -141,7 +141,7 @@ async fn a_pool_is_opened_without_a_disk_that_hangs() {
         soon("repair", pool.repaired()).await;
         assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
         drop(Arc::into_inner(pool).unwrap());
-        std::fs::remove_dir_all(&bench.disks[(disk + 1) % 3]).unwrap();
+        crate::tests::remove_folder(&bench.disks[(disk + 1) % 3]);
         verify(&bench.open().await, 4).await;
     }
 }

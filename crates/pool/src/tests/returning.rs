@@ -193,7 +193,7 @@ async fn what_was_deleted_elsewhere_does_not_come_back_with_an_adopted_disk() {
     pool.repaired().await;
     assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
     pool.close().await.unwrap();
-    std::fs::remove_dir_all(&bench.disks[0]).unwrap();
+    crate::tests::remove_folder(&bench.disks[0]);
     let pool = bench.open().await;
     assert!(pool.store().get(&Path::from("o/3")).await.is_err());
     let got = pool.store().get(&Path::from("o/2")).await.unwrap().bytes().await.unwrap();
@@ -225,7 +225,7 @@ async fn a_disk_of_another_pool_is_not_adopted() {
     let alien = Pool::create(CreateOptions { name: "alien".into(), ..other.options(Layout::Stripe) }).await.unwrap();
     fill(&alien).await;
     alien.close().await.unwrap();
-    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    crate::tests::remove_folder(&bench.disks[1]);
     std::fs::rename(&other.disks[0], &bench.disks[1]).unwrap();
     spoil_labels(&bench, 1);
     let before = bench.shards(1).len();
@@ -344,7 +344,7 @@ async fn a_disk_that_was_emptied_in_place_is_replaced_by_itself() {
     fill(&pool).await;
     for entry in std::fs::read_dir(&bench.disks[0]).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+        if path.is_dir() { crate::tests::remove_folder(path) } else { std::fs::remove_file(path).unwrap() }
     }
     for file in ["larder.history", "larder.scrub", "larder.history.new"] {
         std::fs::write(bench.disks[0].join(file), "of another time").unwrap();
@@ -366,7 +366,7 @@ async fn a_disk_that_was_emptied_in_place_is_replaced_by_itself() {
     verify(&pool).await;
     assert_eq!(pool.scrub().await.unwrap().repaired, 0);
     pool.close().await.unwrap();
-    std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+    crate::tests::remove_folder(&bench.disks[1]);
     verify(&bench.open().await).await;
 }
 
@@ -380,7 +380,7 @@ async fn a_disk_whose_objects_were_removed_is_resilvered() {
         if !is_open {
             pool.close().await.unwrap();
         }
-        std::fs::remove_dir_all(bench.disks[0].join("objects")).unwrap();
+        crate::tests::remove_folder(bench.disks[0].join("objects"));
         if is_open {
             verify(&pool).await;
             pool.clear().await.unwrap();
@@ -395,7 +395,7 @@ async fn a_disk_whose_objects_were_removed_is_resilvered() {
         pool.scrub().await.unwrap();
         pool.repaired().await;
         pool.close().await.unwrap();
-        std::fs::remove_dir_all(&bench.disks[1]).unwrap();
+        crate::tests::remove_folder(&bench.disks[1]);
         verify(&bench.open().await).await;
     }
 }

@@ -69,7 +69,7 @@ fn inflict(bench: &Bench, disk: usize, loss: Loss) {
         std::fs::read_dir(&journal).unwrap().for_each(|entry| change(&entry.unwrap().path()));
     };
     match loss {
-        Loss::FolderRemoved => std::fs::remove_dir_all(&journal).unwrap(),
+        Loss::FolderRemoved => crate::tests::remove_folder(&journal),
         Loss::FilesRemoved => each(&|file| std::fs::remove_file(file).unwrap()),
         Loss::Emptied => each(&|file| std::fs::write(file, b"").unwrap()),
         Loss::Zeroed => each(&|file| {
@@ -77,7 +77,7 @@ fn inflict(bench: &Bench, disk: usize, loss: Loss) {
             std::fs::write(file, vec![0; length]).unwrap();
         }),
         Loss::OlderCopy => {
-            std::fs::remove_dir_all(&bench.disks[disk]).unwrap();
+            crate::tests::remove_folder(&bench.disks[disk]);
             copy(&bench.dir.path().join("older"), &bench.disks[disk]);
         }
     }
@@ -194,7 +194,7 @@ async fn all_copies_lost_are_refused_until_the_loss_is_accepted() {
 async fn an_older_copy_of_a_disk_is_believed_only_where_the_loss_is_accepted() {
     let bench = used_and_killed(Layout::Raidz1, 3).await;
     inflict(&bench, 1, Loss::OlderCopy);
-    std::fs::remove_dir_all(&bench.disks[0]).unwrap();
+    crate::tests::remove_folder(&bench.disks[0]);
     assert!(Pool::open(bench.open_options()).await.is_err());
     let pool = Pool::open(OpenOptions { accept_loss: true, ..bench.open_options() }).await.unwrap();
     assert_eq!(entries(&pool).await.len() as u64, EARLY);
