@@ -210,6 +210,18 @@ def test_a_mount_held_by_another_namespace(own):
             holder.wait()
 
 
+def test_the_end_of_a_mount_leaves_the_next_one_alone(own):
+    """The kernel gives the next mount the number of the one that has just ended."""
+    (own.mnt / "f").write_bytes(b"kept")
+    for _ in range(10):
+        subprocess.run(["umount", str(own.mnt)], check=True)
+        own.run("mount", own.mnt, check=True)
+        assert (own.mnt / "f").read_bytes() == b"kept"
+        device = os.stat(own.mnt).st_dev
+    time.sleep(0.3)
+    assert (os.stat(own.mnt).st_dev, (own.mnt / "f").read_bytes()) == (device, b"kept")
+
+
 def test_a_stopping_daemon_leaves_the_mount_of_another(own, tmp_path):
     from larderd import Larder
 

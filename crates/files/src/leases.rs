@@ -4,7 +4,7 @@
 //!
 //! L1. A holder is asked before the access, and the access waits until it has what it asked for, or [`PATIENCE`] is over.
 //! L2. A door is not asked about its own accesses: it orders them itself.
-//! L3. Where no holder has anything, an access takes no lock beyond its holders' own look.
+//! L3. Where there is no holder, an access takes no lock; otherwise each holder looks, and nothing is allocated unless one has something.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

@@ -505,10 +505,11 @@ impl Daemon {
             return self.mounts.remove(&request.dir).await;
         }
         let mut state = self.state.lock().await;
-        if self.mounts.is_mounted(&request.dir) {
+        let was_mounted = self.mounts.is_mounted(&request.dir);
+        if was_mounted {
             self.mounts.remove(&request.dir).await?;
         }
-        let set = |editor: &mut Editor| match editor.remove_mount(&request.dir) {
+        let set = |editor: &mut Editor| match editor.remove_mount(&request.dir) || was_mounted {
             true => Ok(()),
             false => Err(Failure::not_found(format!("{} is no mount of the configuration", request.dir.display()))),
         };

@@ -61,6 +61,8 @@ const READ_AHEAD_KIB: u32 = 4096;
 const THREADS_MAX: usize = 8;
 /// Origins of this kind of client count from here, so that no two clients share one.
 const ORIGIN_FIRST: u32 = 0x4655_5345;
+/// A connection that ends by itself has ended by then, unless the machine is busy.
+const MOMENT: Duration = Duration::from_millis(250);
 /// How long the end of a mount may take in each of its steps.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -217,8 +219,10 @@ impl FuseMount {
             return;
         }
         // The kernel ends the connection with the last mount of it, before the unmount returns. One that is still there is held
-        // by open files or another mount namespace: those get ENOTCONN from now on.
-        if self.place.is_connected() || !self.ended.wait(Some(PATIENCE)) {
+        // by open files or another mount namespace: those get ENOTCONN from now on. One that has ended is never aborted: its
+        // number may be another mount's by now.
+        let is_over = self.ended.wait(Some(MOMENT));
+        if !is_over && (self.place.is_connected() || !self.ended.wait(Some(PATIENCE))) {
             self.session.closing.store(true, Ordering::Relaxed);
             self.place.abort();
             self.ended.wait(Some(PATIENCE));
@@ -264,10 +268,13 @@ fn serve(kernel: fuser::Session<Operations>, place: &Place, stop: &CancellationT
     if let Err(error) = kernel.run() {
         let dir = place.dir.display();
         tracing::error!(%dir, %error, "the mount failed");
+        // Before the mount goes, and its number with it.
+        if place.is_mounted() {
+            place.abort();
+        }
         if let Err(error) = place.unmount(true) {
             tracing::error!(%dir, %error, "the mount that failed could not be removed");
         }
-        place.abort();
     }
     stop.cancel();
     ended.set();
