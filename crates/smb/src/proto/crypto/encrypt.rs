@@ -21,8 +21,7 @@ use aes::{Aes128, Aes256};
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use bytes::{Bytes, BytesMut};
 use ccm::Ccm;
-use ccm::aead::generic_array::GenericArray;
-use ccm::aead::{AeadInPlace, KeyInit};
+use ccm::aead::{AeadInOut, KeyInit};
 use ccm::consts::{U11, U16};
 
 use crate::proto::crypto::kdf::smb2_kdf_into;
@@ -112,8 +111,8 @@ impl Aead {
     /// cipher's nonce length.
     fn seal(&self, nonce: &[u8], aad: &[u8], buf: &mut [u8]) -> Option<[u8; 16]> {
         let tag = match self {
-            Self::Aes128Ccm(a) => a.encrypt_in_place_detached(nonce.into(), aad, buf),
-            Self::Aes256Ccm(a) => a.encrypt_in_place_detached(nonce.into(), aad, buf),
+            Self::Aes128Ccm(a) => a.encrypt_inout_detached(nonce.try_into().ok()?, aad, buf.into()),
+            Self::Aes256Ccm(a) => a.encrypt_inout_detached(nonce.try_into().ok()?, aad, buf.into()),
             Self::Gcm(key) => {
                 let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
                 let tag = key.seal_in_place_separate_tag(nonce, Aad::from(aad), buf);
@@ -126,14 +125,20 @@ impl Aead {
     /// Decrypts `buf` in place if `tag` matches. If it does not, `buf` holds
     /// nothing that may be used.
     fn open(&self, nonce: &[u8], aad: &[u8], buf: &mut [u8], tag: &[u8]) -> bool {
-        let ccm_tag = GenericArray::from_slice(tag);
         match self {
-            Self::Aes128Ccm(a) => a.decrypt_in_place_detached(nonce.into(), aad, buf, ccm_tag).is_ok(),
-            Self::Aes256Ccm(a) => a.decrypt_in_place_detached(nonce.into(), aad, buf, ccm_tag).is_ok(),
+            Self::Aes128Ccm(a) => ccm_open(&**a, nonce, aad, buf, tag).is_some(),
+            Self::Aes256Ccm(a) => ccm_open(&**a, nonce, aad, buf, tag).is_some(),
             Self::Gcm(key) => Nonce::try_assume_unique_for_key(nonce)
                 .is_ok_and(|nonce| key.open_in_place_separate_tag(nonce, Aad::from(aad), tag, buf).is_ok()),
         }
     }
+}
+
+fn ccm_open<A>(aead: &A, nonce: &[u8], aad: &[u8], buf: &mut [u8], tag: &[u8]) -> Option<()>
+where
+    A: AeadInOut<NonceSize = U11, TagSize = U16>,
+{
+    aead.decrypt_inout_detached(nonce.try_into().ok()?, aad, buf.into(), tag.try_into().ok()?).ok()
 }
 
 /// Whether `frame` starts with a TRANSFORM_HEADER ProtocolId.

@@ -12,7 +12,7 @@
 //!   and `context`, so the wire-level input has two consecutive NULs at that
 //!   boundary.
 
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 type HmacSha256 = Hmac<Sha256>;
@@ -36,7 +36,7 @@ pub fn smb2_kdf(key: &[u8], label: &[u8], context: &[u8]) -> [u8; 16] {
 /// SMB derives.
 pub(crate) fn smb2_kdf_into(key: &[u8], label: &[u8], context: &[u8], out: &mut [u8]) {
     assert!(out.len() <= 32, "SMB keys are at most 256 bits");
-    let mut mac = <HmacSha256 as Mac>::new_from_slice(key).expect("HMAC-SHA-256 accepts keys of any length");
+    let mut mac = HmacSha256::new_from_slice(key).expect("HMAC-SHA-256 accepts keys of any length");
 
     // i = 1 (big-endian u32)
     mac.update(&[0x00, 0x00, 0x00, 0x01]);

@@ -15,7 +15,7 @@
 //! 3. Place the first 16 bytes of MAC at bytes 48..64.
 
 use aws_lc_rs::cmac as aes_cmac;
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::proto::crypto::gmac::Gmac;
@@ -64,7 +64,7 @@ fn compute_mac<'a>(
         [&head[..SIG_OFF], &UNSIGNED, &head[SIG_OFF + SIG_LEN..]].into_iter().chain(rest.map(|piece| &piece[..]));
     match algo {
         SigningAlgo::HmacSha256 => {
-            let mut mac = <HmacSha256 as Mac>::new_from_slice(key).ok()?;
+            let mut mac = HmacSha256::new_from_slice(key).ok()?;
             pieces.for_each(|piece| mac.update(piece));
             mac.finalize().into_bytes()[..SIG_LEN].try_into().ok()
         }
@@ -192,7 +192,7 @@ mod tests {
     /// GMAC is GCM of nothing, with the message as associated data.
     #[test]
     fn gmac_agrees_with_gcm() {
-        use aes_gcm::aead::{AeadInPlace, KeyInit};
+        use aes_gcm::aead::{AeadInOut, KeyInit};
         let key = [0x5Au8; 16];
         for len in [64, 65, 80, 100, 1000] {
             let mut msg: Vec<u8> = fixture_message().into_iter().cycle().take(len).collect();
@@ -203,7 +203,7 @@ mod tests {
             nonce[..8].copy_from_slice(&msg[24..32]);
             nonce[8] = 1;
             let tag = aes_gcm::Aes128Gcm::new(&key.into())
-                .encrypt_in_place_detached(&nonce.into(), &msg, &mut [])
+                .encrypt_inout_detached(&nonce.into(), &msg, (&mut [][..]).into())
                 .expect("gcm");
             sign(&mut msg, &key, SigningAlgo::AesGmac).expect("sign ok");
             assert_eq!(msg[48..64], tag[..]);
@@ -231,12 +231,12 @@ mod tests {
     /// AES-CMAC as another implementation has it (RFC 4493's is in `cmac`).
     #[test]
     fn cmac_agrees_with_another() {
-        use cmac::Mac;
+        use cmac::{KeyInit, Mac};
         let key = [0x5Au8; 16];
         for len in [64, 65, 80, 1000] {
             let mut msg: Vec<u8> = fixture_message().into_iter().cycle().take(len).collect();
             msg[SIG_OFF..64].fill(0);
-            let mut mac = <cmac::Cmac<aes::Aes128> as Mac>::new_from_slice(&key).expect("key");
+            let mut mac = cmac::Cmac::<aes::Aes128>::new_from_slice(&key).expect("key");
             mac.update(&msg);
             sign(&mut msg, &key, SigningAlgo::AesCmac).expect("sign ok");
             assert_eq!(msg[SIG_OFF..64], mac.finalize().into_bytes()[..]);
