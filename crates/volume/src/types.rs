@@ -369,6 +369,9 @@ pub enum FsError {
     NotSupported,
     #[error("busy: {0}")]
     Busy(&'static str),
+    /// A client of another protocol has it open and does not share it.
+    #[error("open elsewhere, and not shared for this")]
+    Shared,
     /// The store below failed or returned what must not be trusted. Never a wrong answer instead.
     #[error("I/O error: {0}")]
     Io(Arc<str>),

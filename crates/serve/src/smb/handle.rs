@@ -5,13 +5,13 @@
 //! H2: the inode is held open, so it can be read and written after its last name is gone.
 //! H3: data moves as `Bytes`: a read hands out the volume's own chunks, a write hands over the frame.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use larder_files::Open;
+use larder_files::{Open, Uses};
 use larder_smb::{
     DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError, SmbResult,
 };
@@ -39,7 +39,7 @@ pub struct FileHandle {
     pub rights: u32,
     /// Where a listing under way ends; set by its first page.
     pub list_end: AtomicU64,
-    pub _open: Open,
+    pub open: Open,
     pub _hold: FeedHold,
 }
 
@@ -47,6 +47,24 @@ pub struct FileHandle {
 impl Handle for FileHandle {
     fn is_open_elsewhere(&self) -> bool {
         self.core.files.is_open_elsewhere(self.ino)
+    }
+
+    fn claim(&self, access: u32, share: u32) -> bool {
+        let does = rights::uses(access);
+        let denies = if does == Uses::NOTHING { Uses::NOTHING } else { rights::denied(share) };
+        self.open.claim(does, denies)
+    }
+
+    fn lock_range(&self, range: RangeInclusive<u64>, exclusive: bool) -> bool {
+        self.open.lock_range(bytes_of(range), exclusive)
+    }
+
+    fn unlock_range(&self, range: RangeInclusive<u64>, exclusive: bool) {
+        self.open.unlock_range(bytes_of(range), exclusive);
+    }
+
+    fn lock_changes(&self) -> Option<tokio::sync::watch::Receiver<()>> {
+        Some(self.open.lock_changes())
     }
 
     async fn read(&self, offset: u64, len: u32) -> SmbResult<Bytes> {
@@ -207,6 +225,11 @@ impl Handle for FileHandle {
     async fn watch(&self) -> SmbResult<Option<Box<dyn DirWatch>>> {
         Ok(Some(Box::new(self.core.feed.watch(self.ino))))
     }
+}
+
+fn bytes_of(range: RangeInclusive<u64>) -> larder_files::locks::Range {
+    let (start, last) = range.into_inner();
+    larder_files::locks::Range { start, last }
 }
 
 impl FileHandle {

@@ -10,16 +10,14 @@
 //! T4: deletes run as root: they were allowed when the open was granted DELETE (the share's own tree is
 //! used for nothing else).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use larder_files::Files;
-use larder_files::leases::{Holder, Recall};
+use larder_files::{Files, Uses};
 use larder_smb::{
-    BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, OutsideAccess, ShareBackend, ShareLeases,
-    SmbError, SmbPath, SmbResult, VolumeInfo,
+    BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
+    VolumeInfo,
 };
 use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
 
@@ -28,6 +26,7 @@ use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::people::People;
 use super::stats::{Op, Stats};
 use super::status::{OrStatus, path_status, status};
+use super::volume_door::VolumeDoor;
 use super::{names, rights};
 
 const FILE_MODE: u32 = 0o644;
@@ -48,8 +47,7 @@ pub struct Core {
     pub read_only: bool,
     pub people: People,
     pub feed: Arc<Feed>,
-    /// Known when the share is served.
-    pub leases: OnceLock<ShareLeases>,
+    pub door: Arc<VolumeDoor>,
     pub stats: Arc<Stats>,
 }
 
@@ -61,26 +59,9 @@ pub struct Tree {
     writable: bool,
 }
 
-/// What the share's clients cache, asked back before others act.
-impl Holder for Core {
-    fn holds(&self, ino: Ino, what: Recall) -> bool {
-        self.feed.is_held() && self.leases.get().is_some_and(|leases| leases.hold(ino.0, outside(what)))
-    }
-
-    fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            if let Some(leases) = self.leases.get() {
-                leases.recall(ino.0, outside(what)).await;
-            }
-        })
-    }
-}
-
-fn outside(what: Recall) -> OutsideAccess {
-    match what {
-        Recall::Writes => OutsideAccess::Read,
-        Recall::Data => OutsideAccess::Write,
-        Recall::Handles => OutsideAccess::Rename,
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.door.forget(self.files.origin());
     }
 }
 
@@ -285,7 +266,7 @@ impl Tree {
     /// `None` when the inode went away since it was looked up.
     async fn handle(&self, ino: Ino, name: &str, rights: u32) -> SmbResult<Option<Box<FileHandle>>> {
         let hold = self.core.feed.hold();
-        let open = match self.core.files.open(ino).await {
+        let open = match self.core.files.open(ino, Uses::NOTHING).await {
             Ok(open) => open,
             Err(FsError::Stale | FsError::NotFound) => return Ok(None),
             Err(e) => return Err(status(e)),
@@ -294,7 +275,7 @@ impl Tree {
         let core = Arc::clone(&self.core);
         let list_end = std::sync::atomic::AtomicU64::new(u64::MAX);
         let name = name.to_owned();
-        Ok(Some(Box::new(FileHandle { core, who, ino, name, rights, list_end, _open: open, _hold: hold })))
+        Ok(Some(Box::new(FileHandle { core, who, ino, name, rights, list_end, open, _hold: hold })))
     }
 
     async fn remove(&self, dir: Ino, attr: Attr, stored: &[u8]) -> SmbResult<()> {

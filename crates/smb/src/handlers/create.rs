@@ -672,7 +672,7 @@ async fn attempt(
     // No rename runs from the first backend call until the open is in the
     // file table under `path`, so the open, and the change it reports,
     // carry the name the file had.
-    let names = share.files.names_lock().await;
+    let names = share.names_lock().await;
 
     let owner = conn.notified(hdr.session_id, &share).await;
     let open_request = |overwrite, break_handles| OpenRequest {
@@ -690,8 +690,7 @@ async fn attempt(
 
     let open_failed = |e: SmbError| {
         debug!(error = %e, path = %path, "backend open failed");
-        let case_sensitive = backend.capabilities().case_sensitive;
-        if matches!(e, SmbError::Exists) && share.files.delete_pending_at(path, case_sensitive) {
+        if matches!(e, SmbError::Exists) && share.files.delete_pending_at(&share, path) {
             return fail(ntstatus::STATUS_DELETE_PENDING);
         }
         fail(e.to_nt_status())
@@ -784,6 +783,10 @@ async fn attempt(
     if args.delete_on_close && info.read_only {
         let _ = handle.close().await;
         return fail(ntstatus::STATUS_CANNOT_DELETE);
+    }
+    if !handle.claim(args.sharing.access, args.sharing.share) {
+        let _ = handle.close().await;
+        return fail(ntstatus::STATUS_SHARING_VIOLATION);
     }
     let mut file = match reserved {
         Some(file) if registered || file.is_for(&info, path) => file,
@@ -1065,6 +1068,7 @@ async fn reserve_existing(
     };
     let result = match handle.stat().await {
         Ok(info) if opts.delete_on_close && info.read_only => Err(ntstatus::STATUS_CANNOT_DELETE.into()),
+        Ok(_) if !handle.claim(req.sharing.access, req.sharing.share) => Err(ntstatus::STATUS_SHARING_VIOLATION.into()),
         Ok(info) => FileRef::register(share, &info, path, req).map(|(file, wait)| Probe::Reserved(file, wait)),
         Err(e) => Err(e.to_nt_status().into()),
     };

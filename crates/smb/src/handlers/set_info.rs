@@ -186,7 +186,7 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
             // A directory is marked and its watches ended under one name,
             // with no rename in between.
             let is_directory = open_arc.read().await.is_directory;
-            let names = if delete && is_directory { Some(share.files.names_lock().await) } else { None };
+            let names = if delete && is_directory { Some(share.names_lock().await) } else { None };
             let open = open_arc.read().await;
             let result = set_disposition(&open, delete).await;
             if result.is_ok() && names.is_some() {
@@ -252,7 +252,7 @@ async fn link(
     replace: bool,
 ) -> Result<(), u32> {
     let case_sensitive = share.backend.capabilities().case_sensitive;
-    let _renames = share.files.rename_lock().await;
+    let _renames = share.rename_lock().await;
     let (file_index, from) = {
         let open = open_arc.read().await;
         let file = open.file.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
@@ -267,7 +267,7 @@ async fn link(
     if to.is_root() {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    if replace && !same_path(&from, to, case_sensitive) && share.files.path_is_open(to, case_sensitive) {
+    if replace && !same_path(&from, to, case_sensitive) && share.files.path_is_open(share, to) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
     let added = [Change { path: to, action: FILE_ACTION_ADDED, filter: FILE_NOTIFY_CHANGE_FILE_NAME, seen: true }];
@@ -286,7 +286,7 @@ async fn report_modified(share: &ShareBindings, open_arc: &RwLock<Open>, filter:
     if filter == 0 || share.watches.is_empty() {
         return;
     }
-    let _names = share.files.names_lock().await;
+    let _names = share.names_lock().await;
     let path = open_arc.read().await.path();
     if let Some(path) = path {
         share.watches.report(&[Change { path: &path, action: FILE_ACTION_MODIFIED, filter, seen: true }]);
@@ -426,7 +426,7 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
         }
         _ => None,
     };
-    let _renames = share.files.rename_lock().await;
+    let _renames = share.rename_lock().await;
     let open = open_arc.read().await;
     let Some(file) = open.file.as_ref() else {
         return Renamed::Done(Err(ntstatus::STATUS_FILE_CLOSED));
@@ -436,9 +436,9 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     if from.is_root() {
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
     }
-    if is_directory && share.files.open_below(&from, case_sensitive) {
+    if is_directory && share.files.open_below(&share, &from) {
         let start = stage == Stage::Start;
-        if let Some(wait) = share.files.break_handles_below(&from, case_sensitive, start) {
+        if let Some(wait) = share.files.break_handles_below(&share, &from, start) {
             return Renamed::Wait(wait);
         }
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
@@ -446,15 +446,15 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     // Windows and Samba open the directory for a rename such that one that
     // is open for DELETE refuses it.
     let parent = from.parent().unwrap_or_default();
-    if share.files.open_for_delete(&parent, case_sensitive) {
+    if share.files.open_for_delete(&share, &parent) {
         return Renamed::Done(Err(ntstatus::STATUS_SHARING_VIOLATION));
     }
     // A target that names the source itself is the same file and skips
     // this.
     let replaces = rename.replace && !same_path(&from, to, case_sensitive);
-    if replaces && share.files.path_is_open(to, case_sensitive) {
+    if replaces && share.files.path_is_open(&share, to) {
         let start = stage == Stage::Start;
-        if let Some(wait) = share.files.break_handles_at(to, case_sensitive, file.lease_id(), start) {
+        if let Some(wait) = share.files.break_handles_at(&share, to, file.lease_id(), start) {
             return Renamed::Wait(wait);
         }
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
@@ -473,7 +473,7 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     let expected = share.watches.expect(&changes, is_directory.then_some(&from));
     let result = match backend.rename(&from, to, rename.replace).await {
         Ok(()) => {
-            share.files.rename_paths(&from, to, case_sensitive);
+            share.files.rename_paths(&share, &from, to);
             if is_directory {
                 share.watches.rename(&from, to);
             }
@@ -889,8 +889,8 @@ mod tests {
         assert_eq!(file.await.unwrap(), ntstatus::STATUS_SUCCESS);
         assert_eq!(other.await.unwrap(), ntstatus::STATUS_SUCCESS);
         assert_eq!(renames.load(Ordering::SeqCst), 2);
-        assert!(share.files.path_is_open(&"d\\g".parse().unwrap(), false));
-        assert!(share.files.path_is_open(&"i".parse().unwrap(), false));
+        assert!(share.files.path_is_open(&share, &"d\\g".parse().unwrap()));
+        assert!(share.files.path_is_open(&share, &"i".parse().unwrap()));
     }
 
     fn p(s: &str) -> SmbPath {
