@@ -188,6 +188,17 @@ impl Files {
         done
     }
 
+    /// The directory of the named attributes of `ino`: its entries are made, read and removed as any others. `None` if it
+    /// has none and none is to be made.
+    pub async fn named_dir(&self, ino: Ino, make: bool) -> FsResult<Option<Ino>> {
+        self.volume.named_dir(ino, make).await
+    }
+
+    /// Removes all named attributes.
+    pub async fn remove_named(&self, ino: Ino) -> FsResult<()> {
+        self.volume.remove_named(ino).await
+    }
+
     /// Before a name is taken from what has it now: clients that keep it open for later close it, and none may have it open in
     /// a way that denies this (S3).
     async fn before_removal(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<()> {

@@ -127,6 +127,9 @@ pub struct FileInfo {
     /// not see opens through the other, and clients on the two names can
     /// both cache writes to it.
     pub file_index: u64,
+    /// Of a named stream: the id of the file or directory it belongs to;
+    /// its own is `file_index`. `0` otherwise.
+    pub base_index: u64,
 }
 
 // File attributes (MS-FSCC 2.6).
@@ -166,6 +169,7 @@ impl FileInfo {
             read_only: false,
             stored_attributes: 0,
             file_index: 0,
+            base_index: 0,
         }
     }
 
@@ -191,6 +195,14 @@ impl FileInfo {
 #[derive(Debug, Clone)]
 pub struct DirEntry {
     pub info: FileInfo,
+}
+
+/// A stream of a file or directory; the data of a file itself has no name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamInfo {
+    pub name: String,
+    pub size: u64,
+    pub allocation_size: u64,
 }
 
 /// Part of a directory listing; see [`Handle::list_dir_page`].
@@ -237,6 +249,9 @@ pub struct BackendCapabilities {
     /// True iff files can be sparse: [`Handle::set_sparse`],
     /// [`Handle::zero_range`] and [`Handle::allocated_ranges`] work.
     pub sparse_files: bool,
+    /// True iff files and directories can have named streams: paths with
+    /// [`SmbPath::stream`] open them, and [`Handle::streams`] lists them.
+    pub named_streams: bool,
 }
 
 // ---------------------------------------------------------------------------
@@ -454,6 +469,13 @@ pub trait Handle: Send + Sync {
         Err(SmbError::NotSupported)
     }
 
+    /// The streams of the file or directory (of a stream: of what it belongs
+    /// to), the data of a file itself first. The default returns
+    /// [`SmbError::NotSupported`](crate::SmbError::NotSupported).
+    async fn streams(&self) -> SmbResult<Vec<StreamInfo>> {
+        Err(SmbError::NotSupported)
+    }
+
     /// List directory entries matching the optional pattern. The pattern
     /// uses the wildcards of MS-FSA 2.1.4.4: `*` and `?`, and the DOS forms
     /// `<` (DOS_STAR), `>` (DOS_QM) and `"` (DOS_DOT).
@@ -585,7 +607,7 @@ impl ShareBackend for NotSupportedBackend {
         Err(SmbError::NotSupported)
     }
     fn capabilities(&self) -> BackendCapabilities {
-        BackendCapabilities { is_read_only: true, case_sensitive: false, sparse_files: false }
+        BackendCapabilities { is_read_only: true, case_sensitive: false, sparse_files: false, named_streams: false }
     }
 }
 

@@ -12,6 +12,7 @@ use larder_base::checksum::checksum;
 
 use crate::keys::{self, Entry, tag};
 use crate::meta::Meta;
+use crate::named;
 use crate::state::State;
 use crate::types::*;
 use crate::volume::CheckReport;
@@ -228,8 +229,11 @@ impl Run<'_> {
         let mut pages = Pages::of(tag::XATTR);
         while let Some(page) = pages.next(self.meta()).await? {
             for (key, value) in page {
-                let decoded = keys::ino_of(&key).and_then(|ino| keys::decode_xattr(&key, &value).map(|_| ino));
-                let Some(ino) = self.decoded(decoded)? else { continue };
+                let decoded = keys::ino_of(&key).and_then(|ino| Ok((ino, keys::decode_xattr(&key, &value)?)));
+                let Some((ino, value)) = self.decoded(decoded)? else { continue };
+                if let Some(dir) = named::directory_in(&keys::rest_of(&key), &value) {
+                    self.named_dir(ino, dir);
+                }
                 match self.seen.get_mut(&ino.0) {
                     Some(seen) => seen.found.xattrs += 1,
                     None => {
@@ -239,6 +243,20 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A directory of named attributes lies in its owner as others lie in their parent.
+    fn named_dir(&mut self, owner: Ino, dir: Ino) {
+        match self.seen.get_mut(&dir.0).filter(|seen| seen.kind == FileKind::Directory) {
+            Some(seen) => {
+                seen.found.names += 1;
+                seen.found.holder = Ino0(owner.0);
+            }
+            None => self.problem(format!(
+                "the named attributes of inode {} should lie in directory {}, which does not exist",
+                owner.0, dir.0
+            )),
+        }
     }
 
     async fn orphans(&mut self) -> FsResult<()> {
@@ -304,6 +322,8 @@ impl Run<'_> {
                 return true;
             }
             match self.seen.get(&ino) {
+                // Named attributes of a file that is open without a name.
+                Some(seen) if seen.found.orphan => return true,
                 Some(seen) if seen.found.holder != Ino0(0) => ino = seen.found.holder.0,
                 _ => return false,
             }

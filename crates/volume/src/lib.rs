@@ -21,6 +21,7 @@ mod keys;
 mod known;
 mod meta;
 mod metrics;
+mod named;
 mod names;
 mod namespace;
 mod reap;

@@ -154,6 +154,8 @@ pub(crate) struct FileTable {
     files: Mutex<HashMap<FileKey, Arc<FileNode>>>,
     /// As many as `files`, to be read without its lock.
     count: AtomicUsize,
+    /// How many of them are named streams.
+    streams: AtomicUsize,
     next_open: AtomicU64,
 }
 
@@ -165,6 +167,8 @@ struct FileState {
     /// The node holding this state.
     me: Weak<FileNode>,
     key: FileKey,
+    /// Of a named stream: the backend's id of what it belongs to.
+    base: u64,
     is_directory: bool,
     opens: Vec<OpenEntry>,
     /// The name to remove once the last open closes, while the file is
@@ -857,13 +861,18 @@ impl FileRef {
         let key = FileKey::new(info.file_index, path, case_sensitive(share));
         let table = &share.files;
         let mut files = table.files();
+        table.admit_beside(&files, info, req.sharing)?;
         let node = files
             .entry(key.clone())
             .or_insert_with(|| {
+                if info.base_index != 0 {
+                    table.streams.fetch_add(1, Ordering::AcqRel);
+                }
                 Arc::new_cyclic(|me| FileNode {
                     state: Mutex::new(FileState {
                         me: me.clone(),
                         key,
+                        base: info.base_index,
                         is_directory: info.is_directory,
                         opens: Vec::new(),
                         delete_pending: None,
@@ -874,7 +883,7 @@ impl FileRef {
                 })
             })
             .clone();
-        table.count.store(files.len(), Ordering::Release);
+        table.counted(&files);
         let mut state = node.state();
         if let Err(status) = state.admit(req.sharing, None) {
             let mut wait = None;
@@ -1382,8 +1391,53 @@ impl FileTable {
     fn remove_node(&self, files: &mut HashMap<FileKey, Arc<FileNode>>, key: &FileKey, node: &Arc<FileNode>) {
         if files.get(key).is_some_and(|n| Arc::ptr_eq(n, node)) {
             files.remove(key);
-            self.count.store(files.len(), Ordering::Release);
+            self.counted(files);
+            if node.state().base != 0 {
+                self.streams.fetch_sub(1, Ordering::AcqRel);
+            }
         }
+    }
+
+    fn counted(&self, files: &HashMap<FileKey, Arc<FileNode>>) {
+        self.count.store(files.len(), Ordering::Release);
+    }
+
+    /// What opens of a file's other streams mean to this one: a stream of a
+    /// delete-pending file opens for nobody, and a file is not opened for
+    /// deletion while one of its streams is open and not shared for that
+    /// (MS-FSA 2.1.5.1.2.2).
+    fn admit_beside(
+        &self,
+        files: &HashMap<FileKey, Arc<FileNode>>,
+        info: &FileInfo,
+        sharing: Sharing,
+    ) -> Result<(), u32> {
+        if info.base_index != 0 {
+            let base = files.get(&FileKey::Index(info.base_index));
+            return match base.is_some_and(|base| base.state().delete_pending.is_some()) {
+                true => Err(ntstatus::STATUS_DELETE_PENDING),
+                false => Ok(()),
+            };
+        }
+        let keeps = |e: &OpenEntry| e.sharing.access & SHARED_ACCESS != 0 && e.sharing.share & FILE_SHARE_DELETE == 0;
+        let is_kept = sharing.access & DELETE != 0
+            && self.streams_of(files, info.file_index).any(|stream| stream.state().opens.iter().any(keeps));
+        if is_kept { Err(ntstatus::STATUS_SHARING_VIOLATION) } else { Ok(()) }
+    }
+
+    fn streams_of<'f>(
+        &self,
+        files: &'f HashMap<FileKey, Arc<FileNode>>,
+        base: u64,
+    ) -> impl Iterator<Item = &'f Arc<FileNode>> + use<'f> {
+        let none = base == 0 || self.streams.load(Ordering::Acquire) == 0;
+        files.values().filter(move |node| !none && node.state().base == base)
+    }
+
+    /// Whether a named stream of the file with the backend's id `base` is
+    /// open.
+    pub(crate) fn has_open_streams(&self, base: u64) -> bool {
+        self.streams_of(&self.files(), base).next().is_some()
     }
 }
 
@@ -1405,10 +1459,16 @@ impl PendingDelete {
         let _names = share.names_lock().await;
         // A rename that ran while this waited moved the name.
         let path = self.node.state().delete_pending.as_ref().unwrap_or(&self.name).path.clone();
+        let file_index = self.node.state().key.index();
+        if path.stream().is_some() {
+            if let Err(e) = share.backend.unlink_opened(&path, file_index).await {
+                warn!(error = %e, path = %path, "delete-on-close of a stream failed");
+            }
+            return;
+        }
         let filter = if self.is_directory { FILE_NOTIFY_CHANGE_DIR_NAME } else { FILE_NOTIFY_CHANGE_FILE_NAME };
         let removed = [Change { path: &path, action: FILE_ACTION_REMOVED, filter, seen: true }];
         let expected = share.watches.expect(&removed, None);
-        let file_index = self.node.state().key.index();
         match share.backend.unlink_opened(&path, file_index).await {
             Ok(()) => expected.report(&share.watches, &removed),
             Err(SmbError::NotEmpty) => {

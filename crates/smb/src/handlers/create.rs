@@ -379,6 +379,9 @@ impl CreateArgs {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
         let path = SmbPath::from_utf16(&units).map_err(|e| e.to_nt_status())?;
+        if path.stream().is_some() && !share.backend.capabilities().named_streams {
+            return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
+        }
 
         // Translate disposition.
         let intent = match req.create_disposition {
@@ -867,6 +870,7 @@ async fn attempt(
     // MS-FSA 2.1.5.1.1: what makes or overwrites a file marks it for archiving.
     let new_attributes = match args.new_attributes {
         0 => 0,
+        _ if path.stream().is_some() => 0,
         asked if info.is_directory => asked,
         asked => asked | FILE_ATTRIBUTE_ARCHIVE,
     };
@@ -982,7 +986,8 @@ async fn open_reported(
 ) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
     let names = if opts.directory { FILE_NOTIFY_CHANGE_DIR_NAME } else { FILE_NOTIFY_CHANGE_FILE_NAME };
     let added = [Change { path, action: FILE_ACTION_ADDED, filter: names, seen: true }];
-    let may_create = !matches!(opts.intent, OpenIntent::Open | OpenIntent::Truncate);
+    // A stream is not an entry of the directory.
+    let may_create = !matches!(opts.intent, OpenIntent::Open | OpenIntent::Truncate) && path.stream().is_none();
     let expected = may_create.then(|| share.watches.expect(&added, None));
     let opened = backend.open(path, opts).await;
     match (&opened, expected) {

@@ -262,6 +262,9 @@ async fn link(
         if file.delete_pending() {
             return Err(ntstatus::STATUS_ACCESS_DENIED);
         }
+        if file.path().stream().is_some() || to.stream().is_some() {
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
         (file.index(), file.path())
     };
     if to.is_root() {
@@ -411,6 +414,9 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     };
     let case_sensitive = share.backend.capabilities().case_sensitive;
     let to = &rename.to;
+    if to.stream().is_some() {
+        return Renamed::Done(rename_stream(&share, backend.as_ref(), &open_arc, rename).await);
+    }
     // An entry already at the new name, the renamed one itself when only
     // the case changes, is reported by its name as stored. It is looked up
     // only when someone watches it, and before the rename lock, so CREATEs
@@ -433,8 +439,11 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     };
     let from = file.path();
     let is_directory = open.is_directory;
-    if from.is_root() {
+    if from.is_root() || share.files.has_open_streams(file.index()) {
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
+    }
+    if from.stream().is_some() {
+        return Renamed::Done(Err(ntstatus::STATUS_INVALID_PARAMETER));
     }
     if is_directory && share.files.open_below(&share, &from) {
         let start = stage == Stage::Start;
@@ -483,6 +492,30 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
         Err(e) => Err(e.to_nt_status()),
     };
     Renamed::Done(result)
+}
+
+/// Renames the open stream within its file: the new name is `:stream` alone
+/// (MS-FSA 2.1.5.15.12).
+async fn rename_stream(
+    share: &ShareBindings,
+    backend: &dyn ShareBackend,
+    open_arc: &RwLock<Open>,
+    rename: &Rename,
+) -> Result<(), u32> {
+    let _renames = share.rename_lock().await;
+    let open = open_arc.read().await;
+    let from = open.file.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?.path();
+    let (true, Some(_), Some(name)) = (rename.to.components().is_empty(), from.stream(), rename.to.stream()) else {
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
+    };
+    let to = from.with_stream(name);
+    if !same_path(&from, &to, share.backend.capabilities().case_sensitive) && share.files.path_is_open(share, &to) {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    drop(open);
+    backend.rename(&from, &to, rename.replace).await.map_err(|e| e.to_nt_status())?;
+    share.files.rename_paths(share, &from, &to);
+    Ok(())
 }
 
 /// An entry as its directory lists it: its name as stored, and whether it

@@ -216,8 +216,11 @@ impl Salvage {
         let (from, to) = keys::range_of(tag::XATTR, ino);
         let mut rows = self.tables.scan(&from, &to).await;
         while let Some((key, value)) = rows.next().await {
-            if let Ok(value) = keys::decode_xattr(&key, &value) {
-                found.push((keys::rest_of(&key), value));
+            let name = keys::rest_of(&key);
+            if let Ok(value) = keys::decode_xattr(&key, &value)
+                && !crate::named::is_own(&name)
+            {
+                found.push((name, value));
             }
         }
         found
