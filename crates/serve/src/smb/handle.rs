@@ -14,6 +14,7 @@ use bytes::{Bytes, BytesMut};
 use larder_files::{Open, Uses};
 use larder_smb::{
     DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError, SmbResult,
+    StreamInfo,
 };
 use larder_volume::{
     AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
@@ -34,7 +35,10 @@ pub const ALLOCATION_BYTES: u64 = 4096;
 pub struct FileHandle {
     pub core: Arc<Core>,
     pub who: Cred,
+    /// Where the data is.
     pub ino: Ino,
+    /// Of a stream: what it belongs to (N2).
+    pub base: Option<(Ino, Open)>,
     pub name: String,
     pub rights: u32,
     /// Where a listing under way ends; set by its first page.
@@ -101,8 +105,15 @@ impl Handle for FileHandle {
 
     async fn stat(&self) -> SmbResult<FileInfo> {
         let _op = self.core.stats.begin(Op::GetAttributes);
-        let attr = self.core.files.getattr(self.ino).await.or_status()?;
-        Ok(info(self.name.clone(), &attr))
+        let mut info = info(self.name.clone(), &self.attr().await?);
+        if let Some((base, _)) = &self.base {
+            let data = self.core.files.getattr(self.ino).await.or_status()?;
+            info.is_directory = false;
+            info.end_of_file = data.size;
+            info.allocation_size = data.allocated.next_multiple_of(ALLOCATION_BYTES);
+            (info.file_index, info.base_index) = (self.ino.0, base.0);
+        }
+        Ok(info)
     }
 
     async fn set_times(&self, times: FileTimes) -> SmbResult<()> {
@@ -136,7 +147,7 @@ impl Handle for FileHandle {
             return Ok(());
         }
         let who = Cred { checked: false, ..self.who.clone() };
-        self.core.files.setattr(&who, self.ino, set).await.or_status()?;
+        self.core.files.setattr(&who, self.owner(), set).await.or_status()?;
         Ok(())
     }
 
@@ -150,7 +161,7 @@ impl Handle for FileHandle {
     }
 
     async fn zero_range(&self, range: Range<u64>) -> SmbResult<()> {
-        let end = range.end.min(self.attr().await?.size);
+        let end = range.end.min(self.core.files.getattr(self.ino).await.or_status()?.size);
         if range.start >= end {
             return Ok(());
         }
@@ -176,7 +187,15 @@ impl Handle for FileHandle {
     }
 
     async fn truncate(&self, len: u64) -> SmbResult<()> {
-        self.set(SetAttr { size: Some(len), ..SetAttr::default() }).await
+        let _op = self.core.stats.begin(Op::SetAttributes);
+        let set = SetAttr { size: Some(len), ..SetAttr::default() };
+        self.core.files.setattr(&self.who, self.ino, set).await.or_status()?;
+        Ok(())
+    }
+
+    async fn streams(&self) -> SmbResult<Vec<StreamInfo>> {
+        let _op = self.core.stats.begin(Op::List);
+        self.list_streams().await
     }
 
     /// Whole listings are for patterns without wildcards, which name at most one entry, and for callers
@@ -213,7 +232,7 @@ impl Handle for FileHandle {
 
     /// Windows counts names; a directory has one, whatever POSIX counts.
     async fn link_count(&self) -> SmbResult<u32> {
-        let attr = self.core.files.getattr(self.ino).await.or_status()?;
+        let attr = self.attr().await?;
         Ok(if attr.kind == FileKind::Directory { attr.nlink.min(1) } else { attr.nlink })
     }
 
@@ -240,8 +259,14 @@ impl FileHandle {
         Ok(data)
     }
 
+    /// What the handle is one of: the file, or of a stream the file it belongs to (N2).
+    pub(super) fn owner(&self) -> Ino {
+        self.base.as_ref().map_or(self.ino, |(base, _)| *base)
+    }
+
+    /// Of the owner.
     async fn attr(&self) -> SmbResult<Attr> {
-        self.core.files.getattr(self.ino).await.or_status()
+        self.core.files.getattr(self.owner()).await.or_status()
     }
 
     /// `None` past the last data, or the end of the file.
@@ -255,7 +280,7 @@ impl FileHandle {
 
     async fn set(&self, set: SetAttr) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::SetAttributes);
-        self.core.files.setattr(&self.who, self.ino, set).await.or_status()?;
+        self.core.files.setattr(&self.who, self.owner(), set).await.or_status()?;
         Ok(())
     }
 

@@ -28,6 +28,7 @@ pub mod secret;
 mod security;
 mod stats;
 mod status;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod times;

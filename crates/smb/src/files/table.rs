@@ -160,6 +160,8 @@ pub(crate) struct FileTable {
 }
 
 pub(super) struct FileNode {
+    /// Of a named stream: the backend's id of what it belongs to, else `0`.
+    base: u64,
     state: Mutex<FileState>,
 }
 
@@ -167,8 +169,6 @@ struct FileState {
     /// The node holding this state.
     me: Weak<FileNode>,
     key: FileKey,
-    /// Of a named stream: the backend's id of what it belongs to.
-    base: u64,
     is_directory: bool,
     opens: Vec<OpenEntry>,
     /// The name to remove once the last open closes, while the file is
@@ -869,10 +869,10 @@ impl FileRef {
                     table.streams.fetch_add(1, Ordering::AcqRel);
                 }
                 Arc::new_cyclic(|me| FileNode {
+                    base: info.base_index,
                     state: Mutex::new(FileState {
                         me: me.clone(),
                         key,
-                        base: info.base_index,
                         is_directory: info.is_directory,
                         opens: Vec::new(),
                         delete_pending: None,
@@ -1360,6 +1360,19 @@ impl FileRef {
         if !state.opens.is_empty() {
             return None;
         }
+        let (base, index) = (self.node.base, state.key.index());
+        // A file goes after its streams (MS-FSA 2.1.5.5): until then it opens for nobody.
+        if state.delete_pending.is_some() && self.share.files.streams_of(&files, index).next().is_some() {
+            return None;
+        }
+        if base != 0
+            && let Some(pending) = self.share.files.waiting_base(&files, base, &self.node)
+        {
+            let key = state.key.clone();
+            drop(state);
+            self.share.files.remove_node(&mut files, &key, &self.node);
+            return Some(pending);
+        }
         if let Some(name) = state.delete_pending.clone() {
             let is_directory = state.is_directory;
             drop(state);
@@ -1392,7 +1405,7 @@ impl FileTable {
         if files.get(key).is_some_and(|n| Arc::ptr_eq(n, node)) {
             files.remove(key);
             self.counted(files);
-            if node.state().base != 0 {
+            if node.base != 0 {
                 self.streams.fetch_sub(1, Ordering::AcqRel);
             }
         }
@@ -1431,7 +1444,24 @@ impl FileTable {
         base: u64,
     ) -> impl Iterator<Item = &'f Arc<FileNode>> + use<'f> {
         let none = base == 0 || self.streams.load(Ordering::Acquire) == 0;
-        files.values().filter(move |node| !none && node.state().base == base)
+        files.values().filter(move |node| !none && node.base == base)
+    }
+
+    /// The file `base`, if it is closed and waits to be deleted for nothing
+    /// but its stream `last`.
+    fn waiting_base(
+        &self,
+        files: &HashMap<FileKey, Arc<FileNode>>,
+        base: u64,
+        last: &Arc<FileNode>,
+    ) -> Option<PendingDelete> {
+        if self.streams_of(files, base).any(|stream| !Arc::ptr_eq(stream, last)) {
+            return None;
+        }
+        let node = files.get(&FileKey::Index(base))?;
+        let state = node.state();
+        let name = state.delete_pending.clone().filter(|_| state.opens.is_empty())?;
+        Some(PendingDelete { node: Arc::clone(node), name, is_directory: state.is_directory })
     }
 
     /// Whether a named stream of the file with the backend's id `base` is
@@ -1485,6 +1515,11 @@ impl Drop for PendingDelete {
         let mut files = table.files();
         let key = self.node.state().key.clone();
         table.remove_node(&mut files, &key, &self.node);
+        let base = table.waiting_base(&files, self.node.base, &self.node);
+        drop(files);
+        if let (Some(base), Ok(runtime)) = (base, tokio::runtime::Handle::try_current()) {
+            runtime.spawn(base.run());
+        }
     }
 }
 

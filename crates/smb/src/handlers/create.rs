@@ -398,7 +398,12 @@ impl CreateArgs {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
         }
         let directory = options & FILE_DIRECTORY_FILE != 0;
-        let non_directory = options & FILE_NON_DIRECTORY_FILE != 0;
+        // `name::$DATA` is the data of a file, which a directory has none of.
+        let asks_for_data = names_data(&units);
+        if directory && (asks_for_data || path.stream().is_some()) {
+            return Err(ntstatus::STATUS_NOT_A_DIRECTORY);
+        }
+        let non_directory = options & FILE_NON_DIRECTORY_FILE != 0 || asks_for_data;
         if directory
             && (options & !DIRECTORY_OPTIONS != 0
                 || !matches!(intent, OpenIntent::Create | OpenIntent::OpenOrCreate | OpenIntent::Open))
@@ -1032,6 +1037,12 @@ pub(super) fn encode_response(
     let mut buf = Vec::new();
     resp.write_to(&mut buf).expect("encode");
     buf
+}
+
+fn names_data(name: &[u16]) -> bool {
+    let suffix: Vec<u16> = "::$DATA".encode_utf16().collect();
+    let Some(end) = name.len().checked_sub(suffix.len()).map(|at| &name[at..]) else { return false };
+    String::from_utf16_lossy(end).eq_ignore_ascii_case("::$DATA")
 }
 
 fn is_missing(e: &SmbError) -> bool {

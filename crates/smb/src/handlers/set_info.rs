@@ -505,9 +505,13 @@ async fn rename_stream(
     let _renames = share.rename_lock().await;
     let open = open_arc.read().await;
     let from = open.file.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?.path();
-    let (true, Some(_), Some(name)) = (rename.to.components().is_empty(), from.stream(), rename.to.stream()) else {
+    let (Some(_), Some(name)) = (from.stream(), rename.to.stream()) else {
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     };
+    // As Windows answers when the name has its file before it.
+    if !rename.to.components().is_empty() {
+        return Err(ntstatus::STATUS_SHARING_VIOLATION);
+    }
     let to = from.with_stream(name);
     if !same_path(&from, &to, share.backend.capabilities().case_sensitive) && share.files.path_is_open(share, &to) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
