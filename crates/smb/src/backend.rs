@@ -205,6 +205,13 @@ pub struct StreamInfo {
     pub allocation_size: u64,
 }
 
+/// A small value that a file carries beside its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtendedAttribute {
+    pub name: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
 /// Part of a directory listing; see [`Handle::list_dir_page`].
 #[derive(Debug, Clone)]
 pub struct DirPage {
@@ -473,6 +480,18 @@ pub trait Handle: Send + Sync {
     /// to), the data of a file itself first. The default returns
     /// [`SmbError::NotSupported`](crate::SmbError::NotSupported).
     async fn streams(&self) -> SmbResult<Vec<StreamInfo>> {
+        Err(SmbError::NotSupported)
+    }
+
+    /// The extended attributes of the file or directory. The default returns
+    /// [`SmbError::NotSupported`](crate::SmbError::NotSupported).
+    async fn extended_attributes(&self) -> SmbResult<Vec<ExtendedAttribute>> {
+        Err(SmbError::NotSupported)
+    }
+
+    /// Sets one, or removes it if its value is empty. The open was granted
+    /// FILE_WRITE_EA, or made the file.
+    async fn set_extended_attribute(&self, _attribute: ExtendedAttribute) -> SmbResult<()> {
         Err(SmbError::NotSupported)
     }
 

@@ -84,8 +84,8 @@ pub fn encode_file_internal_information(file_index: u64) -> Vec<u8> {
 // FileEaInformation (MS-FSCC §2.4.12) - 4 bytes
 // ---------------------------------------------------------------------------
 
-pub fn encode_file_ea_information() -> Vec<u8> {
-    0u32.to_le_bytes().to_vec()
+pub fn encode_file_ea_information(size: u32) -> Vec<u8> {
+    size.to_le_bytes().to_vec()
 }
 
 // ---------------------------------------------------------------------------
@@ -134,13 +134,14 @@ pub fn encode_file_all_information(
     links: u32,
     delete_pending: bool,
     position: u64,
+    extended: u32,
     name: &str,
 ) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&encode_file_basic_information(info));
     out.extend_from_slice(&encode_file_standard_information(info, links, delete_pending));
     out.extend_from_slice(&encode_file_internal_information(info.file_index));
-    out.extend_from_slice(&encode_file_ea_information());
+    out.extend_from_slice(&encode_file_ea_information(extended));
     out.extend_from_slice(&encode_file_access_information(access_mask));
     out.extend_from_slice(&encode_file_position_information(position));
     out.extend_from_slice(&encode_file_mode_information(0));
@@ -528,7 +529,7 @@ mod tests {
 
     #[test]
     fn file_all_information_ends_with_the_path() {
-        let bytes = encode_file_all_information(&fake_info(), 0x001F_01FF, 1, false, 0, "\\");
+        let bytes = encode_file_all_information(&fake_info(), 0x001F_01FF, 1, false, 0, 0, "\\");
         assert_eq!(bytes.len(), 102);
         // FileNameLength
         assert_eq!(bytes[96..100], 2u32.to_le_bytes());

@@ -314,8 +314,8 @@ mod wildcard;
 
 pub use admission::{Admission, AdmissionObserver};
 pub use backend::{
-    BackendCapabilities, DirChange, DirChangeKind, DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle,
-    OpenAction, OpenIntent, OpenOptions, ShareBackend, StreamInfo, VolumeInfo,
+    BackendCapabilities, DirChange, DirChangeKind, DirEntry, DirPage, DirWatch, ExtendedAttribute, FileInfo, FileTimes,
+    Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, StreamInfo, VolumeInfo,
 };
 pub use builder::{Access, BuildError, Share, SmbServerBuilder};
 pub use bytes::Bytes;

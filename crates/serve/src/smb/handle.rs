@@ -13,12 +13,12 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use larder_files::{Open, Uses};
 use larder_smb::{
-    DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError, SmbResult,
-    StreamInfo,
+    DirEntry, DirPage, DirWatch, ExtendedAttribute, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError,
+    SmbResult, StreamInfo,
 };
 use larder_volume::{
     AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
-    Stability,
+    Stability, XattrMode,
 };
 
 use super::feed::FeedHold;
@@ -29,6 +29,8 @@ use super::{names, rights, security, times};
 
 /// Entries that one page of a listing asks the volume for: about as many as fit one answer.
 const PAGE_ENTRIES: usize = 1024;
+/// Where users' extended attributes are.
+const USER_SPACE: &[u8] = b"user.";
 /// Allocation sizes are told in these units, as `volume_info` says.
 pub const ALLOCATION_BYTES: u64 = 4096;
 
@@ -193,6 +195,33 @@ impl Handle for FileHandle {
         Ok(())
     }
 
+    async fn extended_attributes(&self) -> SmbResult<Vec<ExtendedAttribute>> {
+        let files = &self.core.files;
+        let mut found = Vec::new();
+        for name in files.listxattr(&self.who, self.owner()).await.or_status()? {
+            let Some(shown) = name.strip_prefix(USER_SPACE) else { continue };
+            match files.getxattr(&self.who, self.owner(), &name).await {
+                Ok(value) => found.push(ExtendedAttribute { name: shown.to_vec(), value: value.to_vec() }),
+                Err(FsError::NoAttribute) => {}
+                Err(error) => return Err(super::status::status(error)),
+            }
+        }
+        Ok(found)
+    }
+
+    async fn set_extended_attribute(&self, attribute: ExtendedAttribute) -> SmbResult<()> {
+        let _op = self.core.stats.begin(Op::SetAttributes);
+        let (files, owner) = (&self.core.files, self.owner());
+        let name = self.stored_attribute(&attribute.name).await?;
+        if !attribute.value.is_empty() {
+            return files.setxattr(&self.who, owner, &name, &attribute.value, XattrMode::Set).await.or_status();
+        }
+        match files.removexattr(&self.who, owner, &name).await {
+            Err(FsError::NoAttribute) => Ok(()),
+            done => done.or_status(),
+        }
+    }
+
     async fn streams(&self) -> SmbResult<Vec<StreamInfo>> {
         let _op = self.core.stats.begin(Op::List);
         self.list_streams().await
@@ -262,6 +291,14 @@ impl FileHandle {
     /// What the handle is one of: the file, or of a stream the file it belongs to (N2).
     pub(super) fn owner(&self) -> Ino {
         self.base.as_ref().map_or(self.ino, |(base, _)| *base)
+    }
+
+    /// The name that an extended attribute has or gets, as Samba has it: `user.` and what the client calls it, in any case.
+    async fn stored_attribute(&self, name: &[u8]) -> SmbResult<Vec<u8>> {
+        let wanted = [USER_SPACE, name].concat();
+        let names = self.core.files.listxattr(&self.who, self.owner()).await.or_status()?;
+        let stored = names.into_iter().find(|stored| stored.eq_ignore_ascii_case(&wanted));
+        Ok(stored.map_or(wanted, |stored| stored.to_vec()))
     }
 
     /// Of the owner.

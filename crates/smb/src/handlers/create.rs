@@ -20,6 +20,7 @@ use crate::access_mask::{
     DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, MAXIMUM_ALLOWED,
     granted_access, maximal_access,
 };
+use crate::backend::ExtendedAttribute;
 use crate::backend::{
     FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_READONLY, FileInfo, FileTimes, Handle, OpenAction,
     OpenIntent, OpenOptions, ShareBackend, VALID_SET_ATTRIBUTES,
@@ -32,6 +33,8 @@ use crate::files::{
     BreakWait, CONTENT_CHANGED, Change, Durability, FileRef, Granted, LeaseId, LeaseRef, LeaseRequest, LeaseState,
     LeaseVersion, MAX_BREAK_WAIT, OpenRequest, OpenSlot, Refused, Sharing, Trigger, v2_timeout,
 };
+use crate::handlers::apple;
+use crate::handlers::extended;
 use crate::handlers::reconnect::{self, Reconnect};
 use crate::handlers::replay::{self, Replay};
 use crate::handlers::shared::{lookup_session, lookup_session_tree};
@@ -117,13 +120,16 @@ pub(super) struct ContextQueries {
     /// QUERY_MAXIMAL_ACCESS, with its timestamp if it has one.
     maximal_access: Option<Option<u64>>,
     query_on_disk_id: bool,
-    /// An EA buffer, which needs extended attributes (MS-SMB2 3.3.5.9.1).
-    ea_buffer: bool,
+    /// Extended attributes that the file is made with (MS-SMB2 3.3.5.9.1), or
+    /// the status of a chain that is none.
+    extended: Result<Vec<ExtendedAttribute>, u32>,
     /// A timewarp token, which needs snapshots (MS-SMB2 3.3.5.9.4).
     timewarp: bool,
     /// Data of a lease request.
     lease: Option<Vec<u8>>,
     durable: DurableAsk,
+    /// What a Mac asks about the server.
+    apple: Option<u64>,
 }
 
 /// The durable handle a CREATE asks for.
@@ -183,10 +189,11 @@ impl ContextQueries {
         Some(Self {
             maximal_access,
             query_on_disk_id,
-            ea_buffer: find(CreateContext::NAME_EXTA).is_some(),
+            extended: find(CreateContext::NAME_EXTA).map_or(Ok(Vec::new()), |c| extended::parse(&c.data)),
             timewarp: find(CreateContext::NAME_TWRP).is_some(),
             lease: find(CreateContext::NAME_RQLS).map(|c| c.data.clone()),
             durable: durable_ask(&contexts, dialect).ok()?,
+            apple: find(CreateContext::NAME_AAPL).and_then(|c| apple::query(&c.data)),
         })
     }
 
@@ -415,8 +422,8 @@ impl CreateArgs {
             // There are no snapshots, so none matches the token.
             return Err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
         }
-        if queries.ea_buffer {
-            return Err(ntstatus::STATUS_EAS_NOT_SUPPORTED);
+        if let Err(status) = queries.extended {
+            return Err(status);
         }
         // Directories get no lease or oplock, and neither do shares that turn
         // leases off.
@@ -887,6 +894,13 @@ async fn attempt(
         }
     }
 
+    if action != OpenAction::Opened
+        && let Ok(attributes) = &args.queries.extended
+        && let Err(status) = extended::set(handle.as_ref(), attributes.clone()).await
+    {
+        debug!(status, path = %path, "extended attributes of a new file not kept");
+    }
+
     // The on-disk id carries the serial number FileFsVolumeInformation
     // reports.
     let volume_serial = if args.queries.query_on_disk_id {
@@ -946,6 +960,10 @@ async fn attempt(
     drop(tree);
 
     let mut answers = args.queries.answer(&info, args.maximal & allowed, volume_serial);
+    if let Some(wanted) = args.queries.apple {
+        let data = apple::answer(wanted, share.backend.capabilities());
+        answers.push(CreateContext { name: CreateContext::NAME_AAPL.to_vec(), data });
+    }
     let (oplock_level, lease_context) = caching_response(granted.as_ref());
     answers.extend(lease_context);
     if let Some(durability) = durability {

@@ -11,6 +11,7 @@ use crate::backend::StreamInfo;
 use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
 use crate::error::SmbError;
+use crate::handlers::extended;
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::info_class as ic;
 use crate::ntstatus;
@@ -202,7 +203,7 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         ic::FILE_ALL_INFORMATION => (104, Overflow::Truncate, FILE_READ_ATTRIBUTES),
         ic::FILE_NETWORK_OPEN_INFORMATION => (56, Overflow::Never, FILE_READ_ATTRIBUTES),
         ic::FILE_STREAM_INFORMATION => (24, Overflow::WholeEntries, 0),
-        ic::FILE_FULL_EA_INFORMATION => (0, Overflow::Never, FILE_READ_EA),
+        ic::FILE_FULL_EA_INFORMATION => (0, Overflow::WholeEntries, FILE_READ_EA),
         ic::FILE_ALTERNATE_NAME_INFORMATION => (8, Overflow::Truncate, 0),
         ic::FILE_NORMALIZED_NAME_INFORMATION => (8, Overflow::Truncate, 0),
         ic::FILE_COMPRESSION_INFORMATION => (16, Overflow::Never, 0),
@@ -234,12 +235,13 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
                     links,
                     open.delete_pending(),
                     position,
+                    extended::size(handle.as_ref()).await,
                     &format!("\\{}", open.path().unwrap_or_default()),
                 )
             }
         }
         ic::FILE_INTERNAL_INFORMATION => ic::encode_file_internal_information(info.file_index),
-        ic::FILE_EA_INFORMATION => ic::encode_file_ea_information(),
+        ic::FILE_EA_INFORMATION => ic::encode_file_ea_information(extended::size(handle.as_ref()).await),
         ic::FILE_ACCESS_INFORMATION => ic::encode_file_access_information(open.granted_access),
         ic::FILE_POSITION_INFORMATION => ic::encode_file_position_information(position),
         ic::FILE_MODE_INFORMATION => ic::encode_file_mode_information(0),
@@ -264,7 +266,7 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         }
         ic::FILE_COMPRESSION_INFORMATION => ic::encode_file_compression_information(&info),
         ic::FILE_ATTRIBUTE_TAG_INFORMATION => ic::encode_file_attribute_tag_information(&info),
-        ic::FILE_FULL_EA_INFORMATION => return Err(ntstatus::STATUS_NO_EAS_ON_FILE),
+        ic::FILE_FULL_EA_INFORMATION => extended::query(handle.as_ref()).await?,
         // MS-FSA 2.1.5.12.4. Files here have no 8.3 short name; the name
         // itself is one that opens the file. (`smbclient`'s allinfo gives
         // up on a file without an answer.)

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{InfoType, SetInfoRequest, SetInfoResponse};
 
-use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, WRITE_DAC, WRITE_OWNER};
+use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, FILE_WRITE_EA, WRITE_DAC, WRITE_OWNER};
 use crate::backend::{
     FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, OpenOptions, ShareBackend,
     VALID_SET_ATTRIBUTES,
@@ -15,6 +15,7 @@ use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
 use crate::files::{BreakWait, CONTENT_CHANGED, Change, MAX_BREAK_WAIT, Trigger};
+use crate::handlers::extended;
 use crate::handlers::shared::{lookup_open, lookup_session_tree, restore_fixed_times};
 use crate::handlers::{Outcome, Pending};
 use crate::info_class as ic;
@@ -46,6 +47,7 @@ enum Class {
     Rename,
     Link,
     Allocation,
+    Extended,
 }
 
 pub async fn handle(
@@ -106,6 +108,7 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
         ic::FILE_LINK_INFORMATION => (Class::Link, 0),
         ic::FILE_END_OF_FILE_INFORMATION => (Class::EndOfFile, FILE_WRITE_DATA),
         ic::FILE_ALLOCATION_INFORMATION => (Class::Allocation, FILE_WRITE_DATA),
+        ic::FILE_FULL_EA_INFORMATION => (Class::Extended, FILE_WRITE_EA),
         // MS-FSA 2.1.5.15.10: the position is the client's own; it is kept
         // and told, and moves nothing.
         ic::FILE_POSITION_INFORMATION => {
@@ -178,6 +181,16 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
                 Err(status) => Err(status),
             }
         }
+        Class::Extended => match extended::parse(&buffer) {
+            Ok(attributes) => {
+                let open = open_arc.read().await;
+                match open.handle.as_deref() {
+                    Some(handle) => extended::set(handle, attributes).await,
+                    None => Err(ntstatus::STATUS_FILE_CLOSED),
+                }
+            }
+            Err(status) => Err(status),
+        },
         Class::Disposition => {
             if buffer.is_empty() {
                 return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
