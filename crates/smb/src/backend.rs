@@ -127,9 +127,9 @@ pub struct FileInfo {
     /// not see opens through the other, and clients on the two names can
     /// both cache writes to it.
     pub file_index: u64,
-    /// Of a named stream: the id of the file or directory it belongs to;
-    /// its own is `file_index`. `0` otherwise.
-    pub base_index: u64,
+    /// Of a named stream: an id of its own, which no file has. `file_index`
+    /// is that of the file or directory it belongs to. `0` otherwise.
+    pub stream_index: u64,
 }
 
 // File attributes (MS-FSCC 2.6).
@@ -169,7 +169,7 @@ impl FileInfo {
             read_only: false,
             stored_attributes: 0,
             file_index: 0,
-            base_index: 0,
+            stream_index: 0,
         }
     }
 

@@ -475,7 +475,7 @@ mod tests {
             read_only: false,
             stored_attributes: 0,
             file_index: 1,
-            base_index: 0,
+            stream_index: 0,
         }
     }
 

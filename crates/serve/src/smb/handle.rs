@@ -108,12 +108,12 @@ impl Handle for FileHandle {
     async fn stat(&self) -> SmbResult<FileInfo> {
         let _op = self.core.stats.begin(Op::GetAttributes);
         let mut info = info(self.name.clone(), &self.attr().await?);
-        if let Some((base, _)) = &self.base {
+        if self.base.is_some() {
             let data = self.core.files.getattr(self.ino).await.or_status()?;
             info.is_directory = false;
             info.end_of_file = data.size;
             info.allocation_size = data.allocated.next_multiple_of(ALLOCATION_BYTES);
-            (info.file_index, info.base_index) = (self.ino.0, base.0);
+            info.stream_index = self.ino.0;
         }
         Ok(info)
     }

@@ -52,8 +52,12 @@ enum FileKey {
 }
 
 impl FileKey {
-    fn new(file_index: u64, path: &SmbPath, case_sensitive: bool) -> Self {
-        if file_index != 0 { Self::Index(file_index) } else { Self::Path(path_key(path, case_sensitive)) }
+    fn new(info: &FileInfo, path: &SmbPath, case_sensitive: bool) -> Self {
+        match (info.stream_index, info.file_index) {
+            (0, 0) => Self::Path(path_key(path, case_sensitive)),
+            (0, file) => Self::Index(file),
+            (stream, _) => Self::Index(stream),
+        }
     }
 
     /// The backend's file id, `0` if it has none.
@@ -858,18 +862,19 @@ impl FileRef {
         path: &SmbPath,
         req: OpenRequest,
     ) -> Result<(Self, Option<BreakWait>), Refused> {
-        let key = FileKey::new(info.file_index, path, case_sensitive(share));
+        let key = FileKey::new(info, path, case_sensitive(share));
         let table = &share.files;
         let mut files = table.files();
         table.admit_beside(&files, info, req.sharing)?;
+        let base = if info.stream_index != 0 { info.file_index } else { 0 };
         let node = files
             .entry(key.clone())
             .or_insert_with(|| {
-                if info.base_index != 0 {
+                if base != 0 {
                     table.streams.fetch_add(1, Ordering::AcqRel);
                 }
                 Arc::new_cyclic(|me| FileNode {
-                    base: info.base_index,
+                    base,
                     state: Mutex::new(FileState {
                         me: me.clone(),
                         key,
@@ -1201,7 +1206,7 @@ impl FileRef {
     /// True if this is an entry for the file `info` describes, reached
     /// through `path`.
     pub(crate) fn is_for(&self, info: &FileInfo, path: &SmbPath) -> bool {
-        FileKey::new(info.file_index, path, case_sensitive(&self.share)) == self.node.state().key
+        FileKey::new(info, path, case_sensitive(&self.share)) == self.node.state().key
     }
 
     /// The backend's file id, `0` if it has none.
@@ -1425,8 +1430,8 @@ impl FileTable {
         info: &FileInfo,
         sharing: Sharing,
     ) -> Result<(), u32> {
-        if info.base_index != 0 {
-            let base = files.get(&FileKey::Index(info.base_index));
+        if info.stream_index != 0 {
+            let base = files.get(&FileKey::Index(info.file_index));
             return match base.is_some_and(|base| base.state().delete_pending.is_some()) {
                 true => Err(ntstatus::STATUS_DELETE_PENDING),
                 false => Ok(()),

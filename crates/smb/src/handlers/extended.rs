@@ -6,8 +6,6 @@ use crate::ntstatus;
 
 /// NextEntryOffset, Flags, EaNameLength, EaValueLength.
 const HEADER: usize = 8;
-/// FILE_NEED_EA: who does not understand it should not open the file.
-const NEED_EA: u8 = 0x80;
 
 /// The chain that a client sets, or makes a file with. `Err` is the status it fails with.
 pub(super) fn parse(buffer: &[u8]) -> Result<Vec<ExtendedAttribute>, u32> {
@@ -24,7 +22,8 @@ pub(super) fn parse(buffer: &[u8]) -> Result<Vec<ExtendedAttribute>, u32> {
         let (Some(name), Some(0), Some(value)) = (name, body.get(name_len), value) else {
             return Err(ntstatus::STATUS_EA_LIST_INCONSISTENT);
         };
-        if !is_valid(name) || header[4] & !NEED_EA != 0 {
+        // Flags are not kept, and clients send what they like in them.
+        if !is_valid(name) {
             return Err(ntstatus::STATUS_INVALID_EA_NAME);
         }
         found.push(ExtendedAttribute { name: name.to_vec(), value: value.to_vec() });

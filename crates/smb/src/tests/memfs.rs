@@ -249,7 +249,7 @@ impl Handle for MemHandle {
             is_directory: self.is_dir,
             read_only: g.read_only.contains(&self.key),
             file_index: 0,
-            base_index: 0,
+            stream_index: 0,
             stored_attributes: 0,
         })
     }
@@ -315,7 +315,7 @@ impl Handle for MemHandle {
                         is_directory: false,
                         read_only: false,
                         file_index: 0,
-                        base_index: 0,
+                        stream_index: 0,
                         stored_attributes: 0,
                     },
                 });
@@ -338,7 +338,7 @@ impl Handle for MemHandle {
                         is_directory: true,
                         read_only: false,
                         file_index: 0,
-                        base_index: 0,
+                        stream_index: 0,
                         stored_attributes: 0,
                     },
                 });
