@@ -204,28 +204,25 @@ impl State {
         ranges.view(range).map(|r| (r.end - r.start).saturating_sub(of_data(r))).sum()
     }
 
-    /// Parts of `range` that hold no data and are not reserved. What is dirty has no place in the store yet, and a range of
-    /// zeros is about to lose its own: both count as holes. Extents of the range are in memory.
+    /// Parts of `range` that hold no data and are not reserved. Extents under zeros on their way count as gone. Dirty data counts
+    /// as not there: a crash may take it. Extents of the range are in memory.
     pub(super) fn unreserved_holes(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let mut holes = Vec::new();
-        let mut at = range.start;
-        let mut skip_to = |lo: u64, hi: u64| {
-            if at < lo {
-                holes.push(at..lo);
-            }
-            at = at.max(hi);
-        };
-        let mut stored_from = range.start;
         let mut taken: Vec<Range<u64>> = Vec::new();
-        for (lo, hi, _) in self.dirty.view(range.clone()) {
-            taken.extend(self.extents.view(stored_from..lo).map(|(lo, hi, ..)| lo..hi));
-            stored_from = hi;
+        let mut from = range.start;
+        let zeros = self.dirty.view(range.clone()).filter(|(.., piece)| !piece.is_data()).map(|(lo, hi, _)| (lo, hi));
+        for (lo, hi) in zeros.chain([(range.end, range.end)]) {
+            taken.extend(self.extents.view(from..lo).map(|(lo, hi, ..)| lo..hi));
+            from = hi;
         }
-        taken.extend(self.extents.view(stored_from..range.end).map(|(lo, hi, ..)| lo..hi));
         taken.extend(self.reserved.ranges().into_iter().flat_map(|ranges| ranges.view(range.clone())));
         taken.sort_by_key(|r| r.start);
-        taken.into_iter().for_each(|r| skip_to(r.start, r.end));
-        skip_to(range.end, range.end);
+        let (mut holes, mut at) = (Vec::new(), range.start);
+        for next in taken.into_iter().chain([range.end..range.end]) {
+            if at < next.start {
+                holes.push(at..next.start);
+            }
+            at = at.max(next.end);
+        }
         holes
     }
 }

@@ -145,3 +145,18 @@ async fn a_flush_under_way_does_not_use_what_was_reserved_after_it() {
     assert_eq!(world.reserved_rows(2), [0..MIB]);
     world.check(true).await;
 }
+
+#[tokio::test]
+async fn nothing_is_reserved_where_a_crash_brings_older_data_back() {
+    let world = World::new(131_072, Compression::None, 48 << 20, 0).await;
+    let file = world.create(2).await;
+    world.write(&file, 0, &noise(1, 5000)).await;
+    world.data.sync_all().await.unwrap();
+    world.write(&file, 1000, &noise(2, 1000)).await;
+    world.allocate(&file, 0..MIB, AllocateMode::Extend).await.unwrap();
+    drop(file);
+    let world = world.crash(0).await;
+    assert_eq!(world.read(&world.inode(2).await, 0..5000).await, noise(1, 5000));
+    assert_eq!(world.reserved_rows(2), [5000..MIB]);
+    world.check(true).await;
+}
