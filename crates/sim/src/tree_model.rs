@@ -166,7 +166,8 @@ pub struct Found {
 }
 
 enum FoundBody {
-    File(Vec<u8>),
+    /// Its bytes, and how many it takes up.
+    File(Vec<u8>, u64),
     Directory(BTreeMap<String, Found>),
     Symlink(String),
     Other,
@@ -179,7 +180,7 @@ impl Found {
     /// Names and lengths of the files, for a trace.
     pub fn outline(&self) -> String {
         match &self.body {
-            FoundBody::File(bytes) => bytes.len().to_string(),
+            FoundBody::File(bytes, _) => bytes.len().to_string(),
             FoundBody::Directory(names) => {
                 let part = |(name, child): (&String, &Self)| format!("{name}: {}", child.outline());
                 format!("{{{}}}", names.iter().map(part).collect::<Vec<_>>().join(", "))
@@ -198,7 +199,7 @@ pub fn explore(volume: &Volume, ino: Ino) -> BoxFuture<'_, Result<Found, FsError
         let cred = Cred::root();
         let attr = volume.getattr(ino).await?;
         let body = match attr.kind {
-            FileKind::File => FoundBody::File(read_all(volume, ino).await?),
+            FileKind::File => FoundBody::File(read_all(volume, ino).await?, attr.allocated),
             FileKind::Symlink => FoundBody::Symlink(String::from_utf8_lossy(&volume.readlink(ino).await?).into_owned()),
             FileKind::Directory => {
                 let mut names = BTreeMap::new();
@@ -264,13 +265,13 @@ fn compare_node(
         return Err(format!("{path} has attributes {}, it should have {}", names(&found.xattrs), names(&node.xattrs)));
     }
     match (&node.body, &found.body) {
-        (Body::File, FoundBody::File(bytes)) => {
+        (Body::File, FoundBody::File(bytes, allocated)) => {
             let links = tree.links(number);
             if found.nlink as usize != links {
                 return Err(format!("{path} has {} links, it should have {links}", found.nlink));
             }
             let Some(file) = files.get(&number) else { return Err(format!("{path}: the model has lost its bytes")) };
-            file.judge(bytes).map_err(|why| format!("{path}: {why}"))
+            file.judge(bytes).and_then(|()| file.judge_allocated(*allocated)).map_err(|why| format!("{path}: {why}"))
         }
         (Body::Symlink(target), FoundBody::Symlink(found)) if target == found => Ok(()),
         (Body::Special, FoundBody::Other) => Ok(()),
@@ -293,7 +294,7 @@ pub fn settle(tree: &mut Tree, files: &mut Files, number: u64, found: Found) {
     let Some(node) = tree.nodes.get_mut(&number) else { return };
     node.id = Some(found.id);
     match (&mut node.body, found.body) {
-        (Body::File, FoundBody::File(bytes)) => files.entry(number).or_default().settle(bytes),
+        (Body::File, FoundBody::File(bytes, _)) => files.entry(number).or_default().settle(bytes),
         (Body::Directory(names), FoundBody::Directory(children)) => {
             let names = names.clone();
             for (name, child) in children {

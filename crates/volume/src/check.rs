@@ -3,7 +3,7 @@
 //! Memory is bounded by the number of inodes, not of entries: of a directory's entries only sums of hashes are kept
 //! per table; where the sums of two tables differ the directory is compared name by name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -58,10 +58,14 @@ pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResu
         let mut runs = 0;
         loop {
             runs += 1;
+            // What is dirty would change records while they are compared.
+            state.data.sync_all().await?;
             let before = state.meta.newest();
-            let mut run = Run { state, seen: HashMap::new(), report: CheckReport::default() };
+            let mut run =
+                Run { state, seen: HashMap::new(), allocated: HashSet::new(), report: CheckReport::default() };
             run.all().await?;
-            state.data.check(read_data, &mut run.report).await?;
+            let allocated = std::mem::take(&mut run.allocated);
+            state.data.check(read_data, allocated, &mut run.report).await?;
             run.name_inodes().await?;
             // What others changed meanwhile looks like a contradiction.
             if run.report.problems.is_empty() || state.meta.newest() == before || runs == RUNS_MAX {
@@ -74,6 +78,8 @@ pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResu
 struct Run<'a> {
     state: &'a Arc<State>,
     seen: HashMap<u64, Seen>,
+    /// Inodes whose records say that they take up room.
+    allocated: HashSet<u64>,
     report: CheckReport,
 }
 
@@ -118,6 +124,9 @@ impl Run<'_> {
                 let decoded = keys::ino_of(&key).and_then(|ino| Ok((ino, keys::decode_inode(ino, &value)?)));
                 let Some((ino, core)) = self.decoded(decoded)? else { continue };
                 self.report.inodes += 1;
+                if core.stored_bytes > 0 {
+                    self.allocated.insert(ino.0);
+                }
                 let seen = Seen {
                     kind: core.attr.kind,
                     nlink: core.attr.nlink,

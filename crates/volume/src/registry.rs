@@ -31,7 +31,9 @@ const REGISTRY: &str = "registry.json";
 const VOLUMES: &str = "volumes";
 const FORMAT: u32 = 1;
 /// The features of registries and volumes that this program knows.
-const KNOWN: Known = Known { read_only_compatible: &[], incompatible: &[] };
+const KNOWN: Known = Known { read_only_compatible: &[RESERVED_RANGES], incompatible: &[] };
+/// Files have room reserved (`data::reserved`). A program that does not know would write over it, and never give it back.
+const RESERVED_RANGES: &str = "reserved-ranges";
 /// A registry larger than this is not ours.
 const REGISTRY_BYTES_MAX: u64 = 16 << 20;
 const UPDATE_TRIES_MAX: usize = 64;
@@ -166,6 +168,7 @@ impl Registry {
         if let Some(volume) = open.get(&entry.info.id) {
             return Ok(volume.clone());
         }
+        self.open_reserving(&mut open, &document, entry.info.id).await;
         let state = self.open_state(&entry).await?;
         if !entry.formatted {
             self.update(|document| {
@@ -174,9 +177,28 @@ impl Registry {
             })
             .await?;
         }
-        let volume = Volume { state, origin: 0, answers: crate::volume::Answers::Durable, access_times: true };
+        let volume = handle(state);
         open.insert(entry.info.id, volume.clone());
         Ok(volume)
+    }
+
+    /// What a volume has reserved is kept free while it is open. So those that reserve are opened before any other is written to.
+    async fn open_reserving(&self, open: &mut HashMap<Uuid, Volume>, document: &Document, but: Uuid) {
+        let living = document.volumes.iter().filter(|entry| !entry.doomed && entry.formatted && entry.info.id != but);
+        for entry in
+            living.filter(|entry| entry.features.read_only_compatible.iter().any(|name| name == RESERVED_RANGES))
+        {
+            if open.contains_key(&entry.info.id) {
+                continue;
+            }
+            match self.open_state(entry).await {
+                Ok(state) => drop(open.insert(entry.info.id, handle(state))),
+                Err(error) => {
+                    let volume = &entry.info.name;
+                    tracing::warn!(volume, %error, "the room that this volume has reserved is not kept free: it cannot be opened");
+                }
+            }
+        }
     }
 
     /// What files can still take, of all volumes together: less than the store has room for, since metadata and garbage
@@ -249,7 +271,13 @@ impl Registry {
             cache_id: u64::from(tag.0),
         })
         .await?;
+        let store = Arc::clone(&self.backing.store);
+        let is_marked = Arc::new(tokio::sync::Mutex::new(false));
         State::open(StateParts {
+            before_reserving: Arc::new(move || {
+                let (store, is_marked) = (Arc::clone(&store), Arc::clone(&is_marked));
+                Box::pin(async move { mark_reserving(&*store, id, &mut *is_marked.lock().await).await })
+            }),
             id,
             name: entry.info.name.clone(),
             tag,
@@ -292,32 +320,67 @@ impl Registry {
     // -------------------------------------------------------------------------------------- document
 
     async fn read(&self) -> FsResult<(Document, Option<UpdateVersion>)> {
-        let (document, version) = read_document(&*self.backing.store).await?;
-        // Every volume was entered before its first object was written.
-        if version.is_none() && !is_empty(&*self.backing.store, &Path::from(VOLUMES)).await? {
-            let why = format!("{REGISTRY} is gone: there are volumes here, and nothing says which");
-            return Err(FsError::Io(why.into()));
-        }
-        Ok((document, version))
+        read(&*self.backing.store).await
     }
 
-    /// Reads, changes and writes until nobody else wrote in between.
-    async fn update(&self, mut change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
-        for _ in 0..UPDATE_TRIES_MAX {
-            let (mut document, version) = self.read().await?;
-            check_features(REGISTRY, &document.features, true)?;
-            change(&mut document)?;
-            let text = serde_json::to_vec_pretty(&document).map_err(|error| FsError::Io(error.to_string().into()))?;
-            let mode = version.map_or(PutMode::Create, PutMode::Update);
-            let payload = PutPayload::from_bytes(Bytes::from(text));
-            match self.backing.store.put_opts(&Path::from(REGISTRY), payload, mode.into()).await {
-                Ok(_) => return Ok(()),
-                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
-                Err(error) => return Err(store_error(&error)),
-            }
-        }
-        Err(FsError::Busy("others keep changing the registry"))
+    async fn update(&self, change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
+        update(&*self.backing.store, change).await
     }
+}
+
+fn handle(state: Arc<State>) -> Volume {
+    Volume { state, origin: 0, answers: crate::volume::Answers::Durable, access_times: true }
+}
+
+async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
+    let (document, version) = read_document(store).await?;
+    // Every volume was entered before its first object was written.
+    if version.is_none() && !is_empty(store, &Path::from(VOLUMES)).await? {
+        let why = format!("{REGISTRY} is gone: there are volumes here, and nothing says which");
+        return Err(FsError::Io(why.into()));
+    }
+    Ok((document, version))
+}
+
+/// Reads, changes and writes until nobody else wrote in between.
+async fn update(store: &dyn ObjectStore, mut change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
+    for _ in 0..UPDATE_TRIES_MAX {
+        let (mut document, version) = read(store).await?;
+        check_features(REGISTRY, &document.features, true)?;
+        change(&mut document)?;
+        let text = serde_json::to_vec_pretty(&document).map_err(|error| FsError::Io(error.to_string().into()))?;
+        let mode = version.map_or(PutMode::Create, PutMode::Update);
+        let payload = PutPayload::from_bytes(Bytes::from(text));
+        match store.put_opts(&Path::from(REGISTRY), payload, mode.into()).await {
+            Ok(_) => return Ok(()),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
+            Err(error) => return Err(store_error(&error)),
+        }
+    }
+    Err(FsError::Busy("others keep changing the registry"))
+}
+
+/// The entry of the volume says that it reserves, durably, before the first range is reserved.
+async fn mark_reserving(store: &dyn ObjectStore, id: Uuid, is_marked: &mut bool) -> FsResult<()> {
+    if *is_marked {
+        return Ok(());
+    }
+    let names = |document: &Document| -> bool {
+        let entry = document.volumes.iter().find(|entry| entry.info.id == id);
+        entry.is_some_and(|entry| entry.features.read_only_compatible.iter().any(|name| name == RESERVED_RANGES))
+    };
+    if !names(&read(store).await?.0) {
+        update(store, |document| {
+            let entry = document.volumes.iter_mut().find(|entry| entry.info.id == id).ok_or(FsError::NotFound)?;
+            if !entry.features.read_only_compatible.iter().any(|name| name == RESERVED_RANGES) {
+                entry.features.read_only_compatible.push(RESERVED_RANGES.to_owned());
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    *is_marked = true;
+    Ok(())
 }
 
 async fn read_document(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {

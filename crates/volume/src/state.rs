@@ -18,7 +18,7 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::data::{Data, DataParts, DataSettings, InodeSource, Memory};
+use crate::data::{BeforeReserving, Data, DataParts, DataSettings, InodeSource, Memory};
 use crate::inode::{Inode, InodeCore};
 use crate::keys::{self, Superblock};
 use crate::meta::{Batch, Meta, Ticket, Usage};
@@ -83,6 +83,7 @@ pub(crate) struct StateParts {
     pub(crate) properties: Properties,
     /// It was never opened before; otherwise a missing superblock is damage.
     pub(crate) may_format: bool,
+    pub(crate) before_reserving: BeforeReserving,
     /// The log has lost what was acknowledged: files and segments without a name or a reference may be all that is left of it.
     pub(crate) keeps_orphans: bool,
 }
@@ -127,6 +128,7 @@ impl State {
                 space: Arc::clone(&parts.space),
                 inodes: Arc::new(Source(Arc::clone(&inodes))),
                 keeps_orphans: parts.keeps_orphans,
+                before_reserving: parts.before_reserving,
             })
             .await?;
             let state = Arc::new(State {
@@ -250,7 +252,7 @@ impl State {
 
     fn stored_bytes(&self) -> u64 {
         let Usage { logical_bytes, .. } = self.meta.usage();
-        logical_bytes.max(0) as u64
+        (logical_bytes.max(0) as u64).saturating_add(self.data.usage().reserved_bytes)
     }
 
     /// Before names or attributes are added: metadata needs room as well, and what frees room must never lack it.
@@ -261,6 +263,7 @@ impl State {
     /// As [`State::admit_entry`]; `false` instead of waiting until something on its way is stored.
     pub(crate) fn admits_entry(&self) -> FsResult<bool> {
         let (total, available) = self.space.space();
+        let available = available.saturating_sub(self.data.set_aside());
         if available < (total / 64).min(METADATA_RESERVE_BYTES) {
             return Err(FsError::NoSpace("the store is full; delete files or add disks".into()));
         }
@@ -305,7 +308,10 @@ impl State {
     /// What files can still take, whatever the quota says, of a store with this room (total, available).
     pub(crate) fn writable(&self, (total, available): (u64, u64)) -> u64 {
         let data = self.data.usage();
-        let later = available.saturating_sub(data.dirty_bytes).saturating_add(data.dead_bytes);
+        let later = available
+            .saturating_sub(data.dirty_bytes)
+            .saturating_sub(self.data.set_aside())
+            .saturating_add(data.dead_bytes);
         self.data.writable((total, available)).min(later)
     }
 
@@ -321,7 +327,7 @@ impl State {
         let usage = self.meta.usage();
         let reclaimable = data.dead_bytes;
         // Dirty data will take up room that the store does not know of yet.
-        let available = available.saturating_sub(data.dirty_bytes);
+        let available = available.saturating_sub(data.dirty_bytes).saturating_sub(self.data.set_aside());
         let mut stat = StatFs {
             total_bytes: total,
             free_bytes: available.saturating_add(reclaimable).min(total),
@@ -396,6 +402,7 @@ pub(crate) fn new_core(id: FileId, kind: FileKind, parent: Ino, now: Timestamp) 
         attr_dirty: false,
         size_stored: None,
         stored_bytes: 0,
+        has_reserved: false,
         ticket: Ticket(0),
         gone: false,
         parent,

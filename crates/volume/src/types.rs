@@ -256,14 +256,23 @@ pub enum RenameMode {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocateMode {
-    /// Make sure the range reads as zeros where nothing was written, extending the size.
+    /// Reserve room for what is not written of the range, which reads as zeros there; the size grows if need be.
     Extend,
     /// As `Extend`, but the size stays.
     KeepSize,
     /// Drop the data: the range becomes a hole. The size stays.
     PunchHole,
-    /// Zeros; the size grows if need be.
+    /// Zeros, and room is reserved for the range; the size grows if need be.
     Zero,
+    /// As `Zero`, but the size stays.
+    ZeroKeepSize,
+}
+
+impl AllocateMode {
+    /// Room for the range is set aside.
+    pub fn reserves(self) -> bool {
+        self != Self::PunchHole
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

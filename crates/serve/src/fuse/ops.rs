@@ -651,20 +651,10 @@ impl Filesystem for Operations {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let Some((mode, within_size)) = allocate_mode(mode) else { return reply.error(Errno::EOPNOTSUPP) };
+        let Some(mode) = allocate_mode(mode) else { return reply.error(Errno::EOPNOTSUPP) };
         let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Other, async move {
             let (cred, clears_bits) = session.with_groups(cred, caller, Ino(ino.0)).await;
-            let mut length = length;
-            if within_size {
-                match session.files.getattr(Ino(ino.0)).await {
-                    Ok(attr) => length = length.min(attr.size.saturating_sub(offset)),
-                    Err(error) => return reply.error(errno(&error)),
-                }
-                if length == 0 {
-                    return reply.ok();
-                }
-            }
             let done = session.files.allocate(&cred, Ino(ino.0), offset, length, mode).await;
             let stale = clears_bits.then(|| session.own_stale.add(Ino(ino.0), None));
             session.answer_when_told(stale, move || send_done(reply, done));
