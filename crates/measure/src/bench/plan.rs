@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::client::RunLimits;
 use super::result::{Caches, Kind, Note, Workload};
+use larder_load::client::RunLimits;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

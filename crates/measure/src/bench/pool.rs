@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use super::control::Control;
-use super::error::BenchError;
-use super::process::{self, Running};
-use super::scratch::Scratch;
 use crate::Machine;
+use larder_load::BenchError;
+use larder_load::Control;
+use larder_load::Scratch;
+use larder_load::process::{self, Running};
 
 /// For making a pool: directories and journals on every disk.
 const START_TIME_MAX: Duration = Duration::from_secs(120);

@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::client::{self, ClientOptions};
-use super::control::Control;
-use super::device::Device;
-use super::error::BenchError;
 use super::far::FarEnd;
 use super::plan::{Changes, Plan, Preset};
 use super::result::{BenchResult, ENCRYPTION, Note, Run, SCHEMA, VERSION};
 use super::runner::{Runner, Watch};
-use super::sampler::Meter;
-use super::{before, ciphers, facts, history, net};
+use super::{before, ciphers, history};
 use crate::Machine;
+use larder_facts::about;
+use larder_facts::sampler::Meter;
+use larder_load::BenchError;
+use larder_load::Control;
+use larder_load::Device;
+use larder_load::client::{self, ClientOptions};
 
 mod disks;
 mod pools;
@@ -116,7 +117,7 @@ fn now_ms() -> u64 {
 /// Measures, keeps the result, and takes away all that was written. `Err`: nothing was measured, nothing is kept.
 pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn Watch) -> Result<Finished, BenchError> {
     let started_ms = now_ms();
-    let machine_facts = facts::facts(machine);
+    let machine_facts = about::facts(machine);
     let title = request.title();
     let bench = Bench {
         machine,
@@ -126,7 +127,7 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
         subjects: request.subjects.count(),
     };
     if let Some(far) = &request.subjects.far {
-        net::checked_host(&far.name)?;
+        larder_load::checked_host(&far.name)?;
     }
     let (id, folder) = history::make(&request.history, &history::id(started_ms, &title))?;
     control.leftovers().result(&folder);
@@ -320,7 +321,7 @@ fn one_kind(runs: &[Run]) -> Option<Note> {
 }
 
 fn is_root() -> bool {
-    super::local::may_drop_caches()
+    larder_load::may_drop_caches()
 }
 
 #[cfg(test)]

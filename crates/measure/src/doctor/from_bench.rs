@@ -10,12 +10,12 @@ use larder_base::units::ByteSize;
 use super::chain::chain;
 use super::describe::{Caching, Described, Disk, Ends, How, Layout, Measured, Network, Path, Shape, What};
 use super::limits::Wire;
-use super::reading::Reading;
 use super::words::bytes_words;
 use crate::Machine;
 use crate::bench::BenchResult;
 use crate::bench::result::{CoreSeries, ENCRYPTION, Kind, Layer, Repeat, Run, Samples};
-use crate::machine::{Below, BlockDevice};
+use larder_facts::machine::{Below, BlockDevice};
+use larder_facts::reading::Reading;
 
 /// A bench with more runs than this was not made by us.
 const RUNS_MAX: usize = 10_000;

@@ -10,8 +10,8 @@ use super::{
 use crate::bench::show::Style;
 use crate::bench::show::text::{Align, Cell, Paint, Table, finished};
 use crate::bench::show::words::{clean, folded, width};
-use crate::disk::Level;
-use crate::machine::ZfsPool;
+use larder_facts::disk::Level;
+use larder_facts::machine::ZfsPool;
 
 /// A terminal narrower than this breaks lines by itself.
 const COLUMNS_MIN: usize = 40;

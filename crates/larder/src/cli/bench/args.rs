@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use larder_base::units::ByteSize;
-use larder_measure::bench::result::Kind;
-use larder_measure::bench::{Changes, PORT, Preset, samples_port};
+use larder_load::{Kind, PORT};
+use larder_measure::bench::{Changes, Preset, samples_port};
 
 /// No bench takes longer, and no clock counts further.
 const SECONDS_MAX: f64 = 86_400.0;

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
-use larder_measure::Machine;
-use larder_measure::bench::client::{ClientOptions, password_in};
+use larder_facts::Machine;
+use larder_load::client::{ClientOptions, password_in};
+use larder_load::{BenchError, Control, Device};
 use larder_measure::bench::{
-    self, BenchError, Control, Device, DiskTarget, FarEnd, Finished, Host, PoolTarget, Request, ShareTarget, Subjects,
-    history,
+    self, DiskTarget, FarEnd, Finished, Host, PoolTarget, Request, ShareTarget, Subjects, history,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -78,7 +78,7 @@ async fn listen(args: &NetArgs) -> Result<(), Failure> {
 async fn share(global: &Global, args: ShareArgs) -> Result<(), Failure> {
     let shares = args.targets.iter().map(|t| share_target(t)).collect::<Result<_, _>>()?;
     let client = login(&args.login)?;
-    let far = args.host.map(|name| FarEnd { name, port: args.samples.beside(bench::PORT) });
+    let far = args.host.map(|name| FarEnd { name, port: args.samples.beside(larder_load::PORT) });
     measure(global, "share", Subjects { shares, far, ..Subjects::default() }, &args.how, client).await
 }
 
@@ -110,7 +110,7 @@ async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
 
 fn disk_target(path: &Path) -> Result<DiskTarget, Failure> {
     let path = absolute(path)?;
-    match bench::is_device(&path) {
+    match larder_load::is_device(&path) {
         true => Device::look(&Machine::this(), &path).map(DiskTarget::Device).map_err(|e| failure(&e)),
         false => Ok(DiskTarget::Folder(path)),
     }

@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::error::BenchError;
-use super::super::facts;
-use super::super::sampler::Sampler;
 use super::lines::{LineError, Lines};
 use super::sound::thinned;
 use super::{AT_MS_MAX, Answer, Ask, Hello, MAGIC, POLL, REQUEST_BYTES_MAX, Request, VERSION};
 use crate::Machine;
+use larder_facts::about;
+use larder_facts::sampler::Sampler;
+use larder_load::BenchError;
 
 /// Several benches may watch at once; each costs a look twice a second.
 const CONNECTIONS_MAX: usize = 16;

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use larder_base::units::ByteSize;
 
-use super::super::error::BenchError;
 use super::super::ground::{Ground, is_larder};
-use super::super::local::{LocalLoad, Place};
 use super::super::plan::{Plan, Preset};
 use super::super::pool::{PoolSpec, TemporaryPool};
 use super::super::result::{Caches, Kind, Layer, Note, Workload};
 use super::super::runner::{Runner, Spec};
-use super::super::scratch::Scratch;
 use super::disks::{only_writes, same_filesystem};
 use super::{Bench, PoolTarget, is_root};
+use larder_load::BenchError;
+use larder_load::Scratch;
+use larder_load::{LocalLoad, Place};
 
 /// A daemon needs no more to be fast, and less data then shows its disks.
 const MEMORY_BYTES: u64 = 1 << 30;

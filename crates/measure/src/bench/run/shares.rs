@@ -6,16 +6,16 @@ use std::path::Path;
 
 use larder_base::units::ByteSize;
 
-use super::super::error::BenchError;
 use super::super::far::is_same_host;
 use super::super::ground::Ground;
-use super::super::load::{ClientLoad, Load};
-use super::super::local::{LocalLoad, Place};
 use super::super::plan::{Plan, Preset};
 use super::super::result::{Caches, ENCRYPTION, Layer, Note};
 use super::super::runner::{Runner, Spec};
-use super::super::scratch::Scratch;
 use super::{Bench, ShareTarget, client, is_root};
+use larder_load::BenchError;
+use larder_load::Scratch;
+use larder_load::{ClientLoad, Load};
+use larder_load::{LocalLoad, Place};
 
 /// With less there is nothing to measure.
 const ROOM_BYTES_MIN: u64 = 16 << 20;

@@ -1,7 +1,7 @@
 use super::*;
-use crate::base64;
 use crate::bench::result::{BenchResult, FarMachine, Note};
 use crate::bench::show::{sample, words};
+use larder_facts::base64;
 use sha2::{Digest, Sha256};
 
 /// A browser runs the script and uses the sheet only if these are right.
