@@ -2,9 +2,9 @@
 
 use super::client::RunLimits;
 use super::error::BenchError;
+use super::iperf3::NetLoad;
 use super::load::{Load, Scene};
 use super::local::LocalLoad;
-use super::net::NetLoad;
 use crate::workload::{Kind, Repeat, Workload};
 
 pub struct BothLoad<'a> {

@@ -28,7 +28,7 @@ pub use control::{Control, Progress};
 pub use device::{Device, is_device};
 pub use error::BenchError;
 pub use iperf3::{NetLoad, PORT, checked_host, version as iperf3_version};
-pub use load::{ClientLoad, Load, Scene};
+pub use load::{ClientLoad, CopyLoad, Load, Scene};
 pub use local::{LocalLoad, Place, SETTLE, drop_caches, may_drop_caches};
 pub use scratch::{Scratch, sweep};
 pub use workload::{Caches, Kind, Knee, Latency, Moment, Note, Repeat, Side, Workload};

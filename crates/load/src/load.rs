@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::client::{ClientError, RunLimits, ShareClient};
+use super::client::{ClientError, RunLimits, ShareClient, copy};
 use super::control::Control;
 use super::error::BenchError;
 use crate::Machine;
@@ -89,5 +89,43 @@ impl Load for ClientLoad {
 
     fn clean_up(&mut self) -> Result<(), BenchError> {
         Ok(self.client.clean_up()?)
+    }
+}
+
+/// A copy between two clients as a load.
+pub struct CopyLoad {
+    from: Box<dyn ShareClient>,
+    to: Box<dyn ShareClient>,
+}
+
+impl CopyLoad {
+    pub fn new(from: Box<dyn ShareClient>, to: Box<dyn ShareClient>) -> Self {
+        Self { from, to }
+    }
+}
+
+impl Load for CopyLoad {
+    fn access(&self) -> String {
+        format!("{} to {}", self.from.access(), self.to.access())
+    }
+
+    fn with(&self, _kind: Kind) -> String {
+        format!("larder {}", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn prepare(&mut self, workload: &Workload, scene: &Scene) -> Result<(), BenchError> {
+        self.from.prepare_copy(workload, true, scene.control)?;
+        Ok(self.to.prepare_copy(workload, false, scene.control)?)
+    }
+
+    fn run(&mut self, workload: &Workload, _limits: &RunLimits, scene: &Scene) -> Result<Repeat, BenchError> {
+        // What the repeat before copied goes first: nothing is replaced.
+        self.to.prepare_copy(workload, false, scene.control)?;
+        Ok(copy(self.from.as_mut(), self.to.as_mut(), workload, scene.control)?)
+    }
+
+    fn clean_up(&mut self) -> Result<(), BenchError> {
+        let (from, to) = (self.from.clean_up(), self.to.clean_up());
+        Ok(from.and(to)?)
     }
 }

@@ -25,6 +25,10 @@ pub enum Kind {
     CopyTreeIn,
     /// ... and back.
     CopyTreeOut,
+    /// From one place to another, as people copy: a large file, or a tree; flushed at the end.
+    Copy,
+    /// A pool checks all that it holds.
+    Scrub,
     /// The wire towards the other end, and back.
     Send,
     Receive,
@@ -32,7 +36,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Read,
         Self::Write,
         Self::RandomRead,
@@ -45,6 +49,8 @@ impl Kind {
         Self::DeleteFiles,
         Self::CopyTreeIn,
         Self::CopyTreeOut,
+        Self::Copy,
+        Self::Scrub,
         Self::Send,
         Self::Receive,
         Self::SendReceive,

@@ -275,12 +275,11 @@ fn samba() {
     let Some(server) = servers::smbd() else { return };
     conform(&server, &server.url);
     let encrypted = format!("{}?encrypt=1", server.url);
-    match open(&encrypted, &server.options) {
-        Err(ClientError::Unsupported { .. }) => {
-            eprintln!("SKIPPED: encryption, this Samba agrees to no cipher with crate smb2")
-        }
-        _ => conform(&server, &encrypted),
-    }
+    let client = open(&encrypted, &server.options).unwrap_or_else(|e| panic!("encrypted: {e}"));
+    assert!(client.encryption().starts_with("encrypted with Aes"), "{}", client.encryption());
+    drop(client);
+    let another = servers::smbd().unwrap();
+    conform(&another, &format!("{}?encrypt=1", another.url));
     let error = open(&server.url.replace("/bench", "/none"), &server.options).err();
     assert!(matches!(error, Some(ClientError::NotFound { .. })), "{error:?}");
     let error = open(&server.url, &ClientOptions { password: Some("wrong".into()), ..servers::options() }).err();

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::Machine;
 
+#[allow(dead_code, reason = "included by tests of several crates, of which not all use all of it")]
 pub(crate) struct Fixture {
     folder: TempDir,
     pub(crate) machine: Machine,
@@ -26,6 +27,7 @@ impl Fixture {
         Self { folder, machine }
     }
 
+    #[allow(dead_code)]
     pub(crate) fn write(&self, path: &str, text: &str) {
         put(&inside(self.folder.path(), path), text);
     }

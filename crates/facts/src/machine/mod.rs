@@ -137,7 +137,7 @@ impl Machine {
     }
 
     /// Has a program do something to this machine, which may take hours. A recorded machine does nothing.
-    pub(crate) fn work(&self, program: &str, args: &[&str]) -> Result<ToolOutput, ToolError> {
+    pub fn work(&self, program: &str, args: &[&str]) -> Result<ToolOutput, ToolError> {
         match self.live {
             true => tool::run(program, args, tool::WORK_TIME_MAX),
             false => Err(ToolError::Missing { program: program.to_owned() }),

@@ -7,12 +7,13 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use larder_base::units::ByteSize;
 
 use super::contents::{Contents, GENERATIONS};
+use super::copy::{self, Steps};
 use super::drive::{Job, block_on};
 use super::error::{ClientError, Outcome};
 use super::layout::{LARGE_FILES_MAX, Layout, Shape, is_made};
 use super::leftover;
 use super::patience::{self, CLEAN_UP_TIME_MAX, OPEN_TIME_MAX, PRESENCE_TIME_MAX, within};
-use super::share::{Entry, Share, Target, check_supported};
+use super::share::{Entry, Identity, Share, Target, check_supported};
 use super::{ClientOptions, RunLimits, ShareClient};
 use crate::control::Control;
 use crate::workload::{Caches, Kind, Repeat, Workload};
@@ -243,6 +244,38 @@ impl<T: Target + 'static> ShareClient for Client<T> {
             }
         }
         outcome
+    }
+
+    fn prepare_copy(&mut self, workload: &Workload, source: bool, control: &Control) -> Outcome<()> {
+        let layout = self.layout(workload)?;
+        if !self.made {
+            self.make_folder(control)?;
+        }
+        if !source || self.files.as_ref().is_some_and(|files| files.layout != layout) {
+            self.empty(control)?;
+        }
+        if self.files.is_none() {
+            let contents = Arc::new(Contents::new(seed(&self.folder), layout.compressible, self.verify_all));
+            self.files = Some(Files { layout, contents, complete: false });
+        }
+        match &self.files {
+            Some(files) if source && !files.complete => self.fill(layout, files.contents.clone(), control),
+            _ => Ok(()),
+        }
+    }
+
+    fn serve_copy(&mut self, workload: &Workload, steps: Steps) -> Outcome<()> {
+        let layout = self.layout(workload)?;
+        let Some(contents) = self.files.as_ref().map(|files| files.contents.clone()) else {
+            return Err(ClientError::Local { what: T::ACCESS.into(), reason: "nothing was made ready to copy".into() });
+        };
+        self.generation = (self.generation + 1) % GENERATIONS;
+        let identity = |file| Identity { contents: &contents, file, generation: self.generation };
+        let (folder, block_bytes) = (self.folder.clone(), workload.block_bytes);
+        T::block_on(async {
+            let share = self.target.connect(None).await?;
+            copy::Worker { share, layout, folder, block_bytes, identity: &identity }.work::<T>(steps).await
+        })
     }
 
     fn clean_up(&mut self) -> Outcome<()> {

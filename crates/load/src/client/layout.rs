@@ -86,6 +86,9 @@ impl Layout {
             Read | Write | RandomRead | RandomWrite | RandomMixed | Cat => Shape::Large,
             CreateFiles | ReadFiles | StatFiles | DeleteFiles => Shape::Small,
             CopyTreeIn | CopyTreeOut => Shape::Tree,
+            Copy if workload.files > 1 => Shape::Tree,
+            Copy => Shape::Large,
+            Scrub => return Err(unsupported("only a pool of larder is scrubbed")),
             Send | Receive | SendReceive => {
                 return Err(unsupported("the wire alone is measured with `larder bench net`"));
             }

@@ -4,6 +4,7 @@
 //!   open(url) -> ShareClient     mod.rs: what others see
 //!   Client<Target>               folder.rs: the bench's folder: made, filled, removed
 //!   drive()                      drive.rs: threads, slots, clock, stop
+//!   copy()                       copy.rs: from one of them to another; local.rs: a folder as an end
 //!   Share / Target               share.rs: what a protocol can do
 //!   nfs/ smb/ sftp/ webdav/
 //! ```
@@ -19,12 +20,14 @@
 //!     machine left goes at the beginning of the next.
 
 mod contents;
+mod copy;
 mod drive;
 mod error;
 mod folder;
 mod histogram;
 mod layout;
 mod leftover;
+mod local;
 mod nfs;
 mod patience;
 mod sftp;
@@ -41,6 +44,7 @@ use std::time::Duration;
 use crate::control::Control;
 use crate::workload::{Repeat, Workload};
 
+pub use copy::{Steps, copy};
 pub use error::ClientError;
 pub use url::shown as shown_url;
 
@@ -62,6 +66,10 @@ pub trait ShareClient: Send {
     /// files, when all of it went through once after warming up. Making and deleting files and copying trees have no
     /// warm-up, for nothing could be done twice. Stopped: [`ClientError::Stopped`], within a tenth of a second.
     fn run(&mut self, workload: &Workload, limits: &RunLimits, control: &Control) -> Result<Repeat, ClientError>;
+    /// Makes ready for a copy: the source its files, the target an empty folder.
+    fn prepare_copy(&mut self, workload: &Workload, source: bool, control: &Control) -> Result<(), ClientError>;
+    /// Does the steps of a copy until there are no more; see [`copy`].
+    fn serve_copy(&mut self, workload: &Workload, steps: Steps) -> Result<(), ClientError>;
     /// Removes everything that was made. Also after an error, a stop, or nothing at all.
     fn clean_up(&mut self) -> Result<(), ClientError>;
 }
@@ -94,7 +102,7 @@ pub struct ClientOptions {
 }
 
 /// The machine that a URL names.
-pub(super) fn host_of(url: &str) -> Option<String> {
+pub fn host_of(url: &str) -> Option<String> {
     url::ShareUrl::parse(url).ok().map(|url| url.host).filter(|host| !host.is_empty())
 }
 
@@ -117,6 +125,11 @@ pub fn password_in(file: &Path) -> Result<String, ClientError> {
     let what = || format!("the password in {}", file.display());
     read.map_err(|e| ClientError::Local { what: what(), reason: format!("{e}; give a file with one line") })?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// A folder of this machine, as one end of a copy.
+pub fn open_folder(path: &Path) -> Result<Box<dyn ShareClient>, ClientError> {
+    folder::Client::open(local::Folder::new(path), &ClientOptions::default())
 }
 
 /// Connects once, so that what is wrong with an address or a password is said here.

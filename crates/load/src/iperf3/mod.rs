@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::client::RunLimits;
-use super::control::{Control, Progress};
+use super::control::Progress;
 use super::error::BenchError;
 use super::load::{Load, Scene};
 use super::process;

@@ -12,6 +12,8 @@ pub use larder_load::workload::{Caches, Kind, Knee, Latency, Moment, Note, Repea
 
 /// The key of a variant that says what encrypts.
 pub(crate) const ENCRYPTION: &str = "encryption";
+/// That of one that says whether a scrub ran meanwhile.
+pub(crate) const SCRUB: &str = "scrub";
 
 pub const SCHEMA: &str = "larder-bench";
 pub const VERSION: u32 = 1;
@@ -78,6 +80,8 @@ pub enum Layer {
     Share,
     /// Disks and wire at the same time, not through one another.
     Both,
+    /// From one place to another.
+    Copy,
 }
 
 /// One workload on one subject, repeated.

@@ -314,6 +314,8 @@ pub fn title(workload: &Workload) -> String {
         Kind::DeleteFiles => "delete files",
         Kind::CopyTreeIn => "copy a tree in",
         Kind::CopyTreeOut => "copy a tree out",
+        Kind::Copy => "copy",
+        Kind::Scrub => "scrub",
         Kind::Send => "send",
         Kind::Receive => "receive",
         Kind::SendReceive => "send and receive",
@@ -325,7 +327,8 @@ pub fn title(workload: &Workload) -> String {
             let parallel = if workload.jobs > 1 { format!(", {}", jobs(workload.jobs, "job")) } else { String::new() };
             format!("{words} {} x{}{parallel}", size(workload.block_bytes as f64), workload.depth)
         }
-        Kind::Cat => words.to_owned(),
+        Kind::Cat | Kind::Scrub => words.to_owned(),
+        Kind::Copy if workload.files <= 1 => format!("{words} a large file"),
         _ => format!("{words} ({} files)", workload.files),
     }
 }
@@ -351,6 +354,8 @@ fn short(run: &Run, planned: Duration) -> Option<Note> {
             | Kind::DeleteFiles
             | Kind::CopyTreeIn
             | Kind::CopyTreeOut
+            | Kind::Copy
+            | Kind::Scrub
     );
     let (brief, hurried) = (shortest < COUNTED_S_MIN, planned.as_secs_f64() < MEASURE_S_MIN);
     let least_s = if brief { COUNTED_S_MIN } else { MEASURE_S_MIN };

@@ -13,7 +13,7 @@ use super::limits::Wire;
 use super::words::bytes_words;
 use crate::Machine;
 use crate::bench::BenchResult;
-use crate::bench::result::{CoreSeries, ENCRYPTION, Kind, Layer, Repeat, Run, Samples};
+use crate::bench::result::{CoreSeries, ENCRYPTION, Kind, Layer, Repeat, Run, SCRUB, Samples};
 use larder_facts::machine::{Below, BlockDevice};
 use larder_facts::reading::Reading;
 
@@ -54,7 +54,9 @@ pub(crate) fn described(result: &BenchResult, reading: Option<&Reading>, machine
     }
     described.ciphers = result.ciphers.iter().map(|one| (one.name.clone(), one.bytes_per_s)).collect();
     let runs = best_runs(&result.runs);
-    for run in runs.iter().filter(|run| same_disk(run).is_none()) {
+    // A scrub beside it is somebody else's work, and the bench says itself what that costs.
+    let beside_scrub = |run: &Run| run.variant.get(SCRUB).is_some_and(|scrub| scrub != "none");
+    for run in runs.iter().filter(|run| same_disk(run).is_none() && !beside_scrub(run)) {
         let found = measured(run, machine, &sides, &mut described);
         described.measured.extend(found);
     }
@@ -234,7 +236,7 @@ fn way(run: &Run, sides: &Sides) -> Option<(Path, What)> {
         Layer::Pool => Path::Local,
         Layer::Net => Path::Net,
         Layer::Share => Path::Share,
-        Layer::Both => return None,
+        Layer::Both | Layer::Copy => return None,
     };
     let what = match run.workload.kind {
         Kind::Read | Kind::Cat | Kind::CopyTreeOut => What::Read,
@@ -252,6 +254,8 @@ fn way(run: &Run, sides: &Sides) -> Option<(Path, What)> {
         | Kind::ReadFiles
         | Kind::StatFiles
         | Kind::DeleteFiles
+        | Kind::Copy
+        | Kind::Scrub
         | Kind::SendReceive => {
             return None;
         }

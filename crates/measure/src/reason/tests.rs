@@ -8,8 +8,9 @@ use super::remedies::REMEDIES;
 use super::*;
 use crate::boxes;
 use crate::doctor::describe::Described;
-use crate::doctor::{ReadOptions, Reading, from_bench};
+use crate::doctor::from_bench;
 use crate::fixture::Fixture;
+use larder_facts::reading::{ReadOptions, Reading};
 
 mod contrasts;
 mod properties;

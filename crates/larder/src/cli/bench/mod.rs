@@ -41,6 +41,17 @@ pub(super) async fn run(global: &Global, command: BenchCommand) -> Result<(), Fa
         BenchCommand::Net(args) => net(global, args).await,
         BenchCommand::Share(args) => share(global, args).await,
         BenchCommand::All(args) => all(global, args).await,
+        BenchCommand::Copy(args) => {
+            let copy = Some([share_target(&args.from)?, share_target(&args.to)?]);
+            measure(global, "copy", Subjects { copy, ..Subjects::default() }, &args.how, login(&args.login)?).await
+        }
+        BenchCommand::Scrub(args) => {
+            let folders = args.folders.iter().map(|f| absolute(f)).collect::<Result<_, _>>()?;
+            let layouts = args.layout.iter().map(ToString::to_string).collect();
+            let scrub = Some(PoolTarget { folders, layouts, ..PoolTarget::default() });
+            let subjects = Subjects { scrub, ..Subjects::default() };
+            measure(global, "scrub", subjects, &args.how, ClientOptions::default()).await
+        }
         BenchCommand::History { kept } => list(global, &kept),
         BenchCommand::Show { id, html, kept } => show::one(global, &folder(global, &kept)?, &id, html.as_deref()),
         BenchCommand::Compare { a, b, html, kept } => {
@@ -103,6 +114,7 @@ async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
         far: args.host.clone().map(|name| FarEnd { name, port: args.samples.beside(args.port) }),
         host: args.host.map(|name| Host { name, port: args.port }),
         shares: args.shares.iter().map(|t| share_target(t)).collect::<Result<_, _>>()?,
+        ..Subjects::default()
     };
     let client = login(&args.login)?;
     measure(global, "all", subjects, &args.how, client).await
@@ -201,6 +213,7 @@ async fn measure(
         client,
         history: folder(global, &how.kept)?,
         program: std::env::current_exe().map_err(|e| Failure::io("cannot find this program", &e))?,
+        data: global.data_named().map(|data| absolute(&data)).transpose()?,
         meter: Some(Arc::new(Mutex::new(meter))),
     };
     let shown = Shown::new(global.json);

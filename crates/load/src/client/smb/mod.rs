@@ -4,13 +4,15 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use smb2::client::{ClientConfig, Connection, DirectoryEntry, SmbClient, Tree};
+use smb2::Session;
+use smb2::client::{Connection, DirectoryEntry, Tree};
 use smb2::msg::close::{CloseRequest, CloseResponse};
 use smb2::msg::create::{CreateDisposition, CreateRequest, CreateResponse, ImpersonationLevel, ShareAccess};
 use smb2::msg::flush::{FlushRequest, FlushResponse};
 use smb2::msg::read::{ReadRequest, ReadResponse};
 use smb2::msg::write::{WriteRequest, WriteResponse};
 use smb2::pack::{Pack, ReadCursor, Unpack};
+use smb2::transport::ConnectOptions;
 use smb2::types::flags::FileAccessMask;
 use smb2::types::status::NtStatus;
 use smb2::types::{Command, CreditCharge, FileId, OplockLevel};
@@ -23,6 +25,7 @@ use super::url::ShareUrl;
 use crate::workload::Workload;
 
 mod failure;
+mod seal;
 
 use failure::failure;
 
@@ -75,50 +78,36 @@ impl SmbTarget {
         })
     }
 
-    fn config(&self, addr: String) -> ClientConfig {
-        ClientConfig {
-            addr,
-            timeout: CONNECT_TIME_MAX,
-            username: self.user.clone(),
-            password: self.password.clone(),
-            domain: String::new(),
-            auto_reconnect: false,
-            compression: false,
-            dfs_enabled: false,
-            dfs_target_overrides: Default::default(),
-            dfs_target_policy: Default::default(),
-            connect_options: Default::default(),
-            previous_session_id: Default::default(),
-            response_timeout: Some(patience::FLUSH_TIME_MAX),
-        }
-    }
-
     /// Encrypts although the server does not ask for it.
-    fn force_encryption(&self, client: &mut SmbClient) -> Outcome<()> {
+    fn force_encryption(connection: &mut Connection, session: &Session) -> Outcome<()> {
         let impossible = |reason: &str| ClientError::Unsupported { access: "smb3".into(), reason: reason.to_owned() };
-        let cipher = client.params().and_then(|p| p.cipher);
-        // Samba answers with a cipher only where SMB2_GLOBAL_CAP_ENCRYPTION is said, which this client's library does not.
+        let cipher = connection.params().and_then(|p| p.cipher);
         let cipher = cipher.ok_or_else(|| {
-            impossible(
-                "the server agreed to no cipher: turn encryption on there; Samba wants a client that says so first, so mount the share with -o seal and measure the folder",
-            )
+            impossible("the server agreed to no cipher: turn encryption on there (Samba: server smb encrypt = desired)")
         })?;
-        let session = client.session();
         let (Some(there), Some(back)) = (session.encryption_key.clone(), session.decryption_key.clone()) else {
             return Err(impossible("a session without a user has no keys to encrypt with: give a user and a password"));
         };
-        client.connection_mut().activate_encryption(there, back, cipher);
+        connection.activate_encryption(there, back, cipher);
         Ok(())
     }
 
+    /// A share may want encryption although its server does not (SMB2_SHAREFLAG_ENCRYPT_DATA, MS-SMB2 2.2.10).
+    fn protect(&self, connection: &mut Connection, session: &Session, wanted: bool) -> Outcome<()> {
+        match wanted && !connection.should_encrypt() {
+            true => Self::force_encryption(connection, session),
+            false => Ok(()),
+        }
+    }
+
     /// As it was negotiated, for a person.
-    fn protection(client: &SmbClient) -> String {
-        let Some(params) = client.params() else { return String::new() };
-        match (client.connection().should_encrypt(), params.cipher) {
+    fn protection(connection: &Connection, session: &Session) -> String {
+        let Some(params) = connection.params() else { return String::new() };
+        match (connection.should_encrypt(), params.cipher) {
             (true, Some(cipher)) => format!("encrypted with {cipher:?}"),
             (true, None) => "encrypted with Aes128Ccm".into(),
-            (false, _) if client.session().should_sign && params.gmac_negotiated => "signed with AES-GMAC".into(),
-            (false, _) if client.session().should_sign => "signed".into(),
+            (false, _) if session.should_sign && params.gmac_negotiated => "signed with AES-GMAC".into(),
+            (false, _) if session.should_sign => "signed".into(),
             (false, _) => "neither signed nor encrypted".into(),
         }
     }
@@ -131,18 +120,19 @@ impl Target for SmbTarget {
     async fn connect(&self, _: Option<&Workload>) -> Outcome<SmbShare> {
         let address = self.url.address(self.url.port.unwrap_or(PORT));
         let at = |error: smb2::Error| failure::of_connecting(&address, &self.user, error);
-        let mut client = SmbClient::connect(self.config(address.clone())).await.map_err(at)?;
-        if self.encrypt && !client.connection().should_encrypt() {
-            self.force_encryption(&mut client)?;
-        }
-        let tree = client.connect_share(&self.share).await;
+        let options = ConnectOptions::with_timeout(CONNECT_TIME_MAX);
+        let mut connection = seal::connect(&address, &self.url.host, options).await.map_err(at)?;
+        let session = Session::setup(&mut connection, &self.user, &self.password, "").await.map_err(at)?;
+        self.protect(&mut connection, &session, self.encrypt)?;
+        let tree = Tree::connect(&mut connection, &self.share).await;
         let tree = tree.map_err(|e| failure::of_share(&address, &self.share, e))?;
-        let connection = client.connection_for(&tree).map_err(at)?;
-        let params = client.params().ok_or_else(|| ClientError::protocol(address.clone(), "nothing was negotiated"))?;
+        self.protect(&mut connection, &session, tree.encrypt_data)?;
+        let params =
+            connection.params().ok_or_else(|| ClientError::protocol(address.clone(), "nothing was negotiated"))?;
         let size = |n: u32| n.clamp(TRANSFER_BYTES_MIN, TRANSFER_BYTES_MAX);
         let (read, write) = (size(params.max_read_size), size(params.max_write_size));
         if let Ok(mut found) = self.found.lock() {
-            let (dialect, protection) = (params.dialect, Self::protection(&client));
+            let (dialect, protection) = (params.dialect, Self::protection(&connection, &session));
             let description = format!(
                 "{dialect} to {address}, share {}, {protection}, reads of up to {} KiB, writes of up to {} KiB",
                 self.share,
@@ -157,7 +147,6 @@ impl Target for SmbTarget {
             base: self.base.clone(),
             read_bytes_max: u64::from(read),
             write_bytes_max: u64::from(write),
-            _client: client,
         })
     }
 
@@ -178,8 +167,6 @@ pub(super) struct SmbShare {
     base: String,
     read_bytes_max: u64,
     write_bytes_max: u64,
-    /// Holds the session.
-    _client: SmbClient,
 }
 
 pub(super) struct SmbFile {

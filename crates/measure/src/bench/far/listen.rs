@@ -91,7 +91,7 @@ fn converse(machine: &Machine, stream: TcpStream, over: &(dyn Fn() -> bool + Syn
         magic: MAGIC.to_owned(),
         version: Some(VERSION),
         larder: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: Some(facts::facts(machine)),
+        machine: Some(about::facts(machine)),
         ..Answer::default()
     };
     lines.write(&welcome, SEND_TIME_MAX)?;

@@ -23,7 +23,7 @@ const ROOM_BYTES_MIN: u64 = 16 << 20;
 const BLIND_BYTES: u64 = 4 << 30;
 
 /// Nobody's NAS is filled by a bench. What a person asks for, the client refuses where there is no room for it.
-fn room(wanted: u64, free_bytes: Option<u64>, asked_for: bool) -> Result<(u64, Option<Note>), BenchError> {
+pub(super) fn room(wanted: u64, free_bytes: Option<u64>, asked_for: bool) -> Result<(u64, Option<Note>), BenchError> {
     // Whole MiB, so that block sizes divide it.
     let most = free_bytes.map_or(BLIND_BYTES, |free| free / 2) >> 20 << 20;
     if asked_for || wanted <= most {

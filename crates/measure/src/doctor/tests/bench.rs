@@ -1,5 +1,6 @@
 //! Results of a bench: which layer was the limit.
 
+use larder_facts::reading::{ReadOptions, Reading};
 use std::time::Duration;
 
 use super::super::*;

@@ -1,6 +1,7 @@
 //! Answers that were frozen and are no verdict on a measurement: notices of machines, and questions about figures.
 //! `reason/tests.rs` has the verdicts and the fixes.
 
+use larder_facts::reading::{ReadOptions, Reading};
 use std::time::Duration;
 
 use super::super::*;

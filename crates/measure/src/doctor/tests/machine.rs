@@ -1,5 +1,6 @@
 //! Recorded machines: what is read of them, what follows, and what can be changed and taken back.
 
+use larder_facts::reading::{Busy, Hog, ReadOptions, Reading};
 use std::path::PathBuf;
 use std::time::Duration;
 
