@@ -235,6 +235,14 @@ impl Pace {
     }
 }
 
+/// Whether its filesystem hears of a flush only file by file.
+pub(crate) fn is_served(folder: &File) -> std::io::Result<bool> {
+    let kind = rustix::fs::fstatfs(folder)?.f_type;
+    // As wide as a word of the machine.
+    #[allow(clippy::useless_conversion)]
+    Ok(i64::try_from(kind).is_ok_and(|kind| SERVED.contains(&(kind & 0xffff_ffff))))
+}
+
 /// Takes a file out of the page cache, where the filesystem listens.
 pub(crate) fn forget(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
@@ -366,11 +374,8 @@ impl Set {
         let above = self.top.parent().unwrap_or(&self.top);
         let folder = File::open(above).map_err(|e| BenchError::at("flush", above, e))?;
         self.flush_all().map_err(|e| BenchError::at("flush", above, e))?;
-        let kind = rustix::fs::fstatfs(&folder).map_err(|e| BenchError::at("flush", above, e.into()))?.f_type;
-        // As wide as a word of the machine.
-        #[allow(clippy::useless_conversion)]
-        let is_served = i64::try_from(kind).is_ok_and(|kind| SERVED.contains(&(kind & 0xffff_ffff)));
-        if is_served { self.flush_each() } else { Ok(()) }
+        let served = is_served(&folder).map_err(|e| BenchError::at("flush", above, e))?;
+        if served { self.flush_each() } else { Ok(()) }
     }
 
     /// Everything on its filesystem.

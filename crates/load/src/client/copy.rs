@@ -124,6 +124,9 @@ impl<S: Share> Worker<'_, S> {
     }
 
     async fn flush(&self) -> Outcome<()> {
+        if self.share.flush_all().await? {
+            return Ok(());
+        }
         for file in 0..self.layout.files {
             let opened = self.share.open(&self.path(file), true).await?;
             self.share.flush(&opened, (self.identity)(file)).await?;
@@ -268,5 +271,79 @@ impl<'a> Clock<'a> {
             over_time: std::mem::take(&mut self.moments),
             ..Repeat::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::open_folder;
+    use super::*;
+    use crate::workload::{Caches, Kind};
+
+    fn workload(files: u64) -> Workload {
+        Workload {
+            kind: Kind::Copy,
+            block_bytes: 1 << 20,
+            depth: 1,
+            jobs: 1,
+            data_bytes: 4 << 20,
+            files,
+            caches: Caches::Unknown,
+            compressible: false,
+            synced: true,
+        }
+    }
+
+    fn bytes_below(folder: &Path) -> u64 {
+        let of = |entry: std::fs::DirEntry| match entry.file_type().unwrap().is_dir() {
+            true => bytes_below(&entry.path()),
+            false => entry.metadata().unwrap().len(),
+        };
+        std::fs::read_dir(folder).unwrap().map(|entry| of(entry.unwrap())).sum()
+    }
+
+    #[test]
+    fn everything_arrives_and_nothing_is_left() {
+        let control = Control::new(|_| {});
+        for files in [1, 70] {
+            let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let mut ends = [open_folder(from.path()).unwrap(), open_folder(to.path()).unwrap()];
+            let [source, target] = &mut ends;
+            source.prepare_copy(&workload(files), true, &control).unwrap();
+            // The second one finds what the first one left.
+            for _ in 0..2 {
+                target.prepare_copy(&workload(files), false, &control).unwrap();
+                let found = copy(source.as_mut(), target.as_mut(), &workload(files), &control).unwrap();
+                assert_eq!(found.operations, files);
+                assert_eq!((found.bytes, found.bytes), (bytes_below(to.path()), bytes_below(from.path())));
+                assert!((3 << 20..=4 << 20).contains(&found.bytes) && found.seconds > 0.0, "{found:?}");
+            }
+            ends.iter_mut().for_each(|end| end.clean_up().unwrap());
+            for folder in [from, to] {
+                assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_that_fails_tells_the_reason() {
+        let (control, folder) = (Control::new(|_| {}), tempfile::tempdir().unwrap());
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        std::fs::create_dir(&from).unwrap();
+        std::fs::create_dir(&to).unwrap();
+        let mut ends = [open_folder(&from).unwrap(), open_folder(&to).unwrap()];
+        let [source, target] = &mut ends;
+        source.prepare_copy(&workload(70), true, &control).unwrap();
+        target.prepare_copy(&workload(70), false, &control).unwrap();
+        std::fs::remove_dir_all(&from).unwrap();
+        let error = copy(source.as_mut(), target.as_mut(), &workload(70), &control).unwrap_err();
+        assert!(matches!(error, ClientError::NotFound { .. }), "{error}");
+        control.stop();
+        std::fs::create_dir(&from).unwrap();
+        let error = copy(source.as_mut(), target.as_mut(), &workload(70), &control).unwrap_err();
+        assert!(matches!(error, ClientError::Stopped | ClientError::NotFound { .. }), "{error}");
+        assert!(open_folder(&folder.path().join("none")).is_err());
     }
 }

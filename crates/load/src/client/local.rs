@@ -141,6 +141,18 @@ impl Share for Folder {
         opened.file.sync_all().map_err(|e| wrong(&opened.path, &e))
     }
 
+    /// One call for all files, as `sync` after a copy. Servers behind a mount hear of it only file by file.
+    async fn flush_all(&self) -> Outcome<bool> {
+        self.at("", |path| {
+            let folder = File::open(path)?;
+            let served = crate::files::is_served(&folder)?;
+            if !served {
+                rustix::fs::syncfs(&folder)?;
+            }
+            Ok(!served)
+        })
+    }
+
     async fn close(&self, _opened: Opened) -> Outcome<()> {
         Ok(())
     }

@@ -91,6 +91,10 @@ pub(super) trait Share: 'static {
     /// Until it is on the server's disks.
     async fn flush(&self, file: &Self::File, identity: Identity<'_>) -> Outcome<()>;
     async fn close(&self, file: Self::File) -> Outcome<()>;
+    /// Everything at once, where one call does that; otherwise each file is flushed.
+    async fn flush_all(&self) -> Outcome<bool> {
+        Ok(false)
+    }
 
     /// A whole file; `stream` is told of each part that went out. Only for targets that stream is it more than this.
     async fn put(

@@ -348,13 +348,6 @@ impl Plan {
     }
 }
 
-/// A workload on the wire, which has no data of its own.
-#[cfg(test)]
-pub(super) fn wire(kind: Kind, jobs: u32) -> Workload {
-    let plan = Plan::wire(Preset::Quick, &Changes::default());
-    plan.workload(&Shape { kind, jobs, ..plan.shapes[0] })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

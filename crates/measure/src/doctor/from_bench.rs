@@ -485,7 +485,14 @@ fn disks_of(run: &Run, machine: &Machine, described: &mut Described) -> Vec<(Str
         return Vec::new();
     }
     for subject in run.subject.split(", ").take(64) {
-        let mut disks = below(machine, subject).devices;
+        let below = below(machine, subject);
+        // Each loop device has its own file, and is measured as a disk of its own.
+        let loops: Vec<String> = below.passed.into_iter().filter(|name| name.starts_with("loop")).collect();
+        if !loops.is_empty() {
+            names.extend(loops);
+            continue;
+        }
+        let mut disks = below.devices;
         disks.retain(|name| BlockDevice::read(machine, name).is_some());
         match disks.is_empty() {
             false => names.extend(disks),

@@ -27,6 +27,8 @@ struct Scrubber<'a> {
     program: &'a Path,
     data: Option<&'a Path>,
     pool: String,
+    /// Its daemon has no other: then it is not named, since a folder may have that name.
+    only: bool,
 }
 
 /// What `pool scrub status --json` says of it.
@@ -43,7 +45,8 @@ impl Scrubber<'_> {
     fn command(&self, verb: &str) -> Result<Option<Status>, BenchError> {
         let mut words: Vec<OsString> = vec!["--json".into()];
         words.extend(self.data.iter().flat_map(|data| ["--data".into(), data.into()]));
-        words.extend(["pool", "scrub", verb, &self.pool].map(OsString::from));
+        words.extend(["pool", "scrub", verb].map(OsString::from));
+        words.extend((!self.only).then(|| OsString::from(&self.pool)));
         let program = self.program.to_string_lossy();
         // Also once the bench was stopped: the scrub that it began ends with it.
         let control = Control::new(|_| {});
@@ -78,9 +81,9 @@ impl Scrubber<'_> {
                 Ok(Some(status)) if status.phase == "running" && !over(status) => last = status.clone(),
                 Ok(Some(status)) if status.phase != "running" => return Ok(status.clone()),
                 _ => {
-                    // It is given up where nobody waits for its end.
-                    let stopped = self.command("stop");
-                    return found.and_then(|status| stopped.map(|_| status.unwrap_or(last)));
+                    // It is given up where nobody waits for its end, and may have ended by itself just now.
+                    let stopped = self.command("stop").or_else(|_| self.command("status"));
+                    return found.and_then(|status| Ok(stopped?.or(status).unwrap_or(last)));
                 }
             }
             std::thread::sleep(LOOK);
@@ -177,7 +180,8 @@ impl Bench<'_> {
         if let Some(folder) = self.mounted(target)? {
             let ground = Ground::of(self.machine, &folder)?;
             let pool = ground.source.split('/').next().unwrap_or_default().to_owned();
-            let scrubber = Scrubber { machine: self.machine, program, data: self.request.data.as_deref(), pool };
+            let scrubber =
+                Scrubber { machine: self.machine, program, data: self.request.data.as_deref(), pool, only: false };
             return self.scrubbed(runner, &folder, &folder.display().to_string(), &scrubber, self.storage_plan());
         }
         let plan = self.fitting(runner, &target.folders)?;
@@ -186,7 +190,7 @@ impl Bench<'_> {
         let pool = TemporaryPool::start(self.machine, program, &target.folders, &spec, runner.control)?;
         let names: Vec<String> = target.folders.iter().map(|f| f.display().to_string()).collect();
         let (data, pool_name) = (Some(pool.data()), pool.name().to_owned());
-        let scrubber = Scrubber { machine: self.machine, program, data, pool: pool_name };
+        let scrubber = Scrubber { machine: self.machine, program, data, pool: pool_name, only: true };
         self.scrubbed(runner, pool.mount(), &names.join(", "), &scrubber, plan)
     }
 
