@@ -27,7 +27,7 @@ impl Scene<'_> {
 }
 
 pub trait Load {
-    /// See [`crate::workload::Run::access`].
+    /// How the storage is reached: `local`, `mount`, `tcp`, or a protocol.
     fn access(&self) -> String;
 
     /// The program behind workloads of this kind, with its version.
