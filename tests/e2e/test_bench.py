@@ -117,6 +117,61 @@ def test_a_mixed_workload_tells_reads_and_writes_apart(folder, output):
     assert any(row["workload"].endswith("its writes") and row["ratio"] == 1 for row in compared["rows"])
 
 
+def copied(*args):
+    """Both runs of a copy, checked: a large file, then a tree."""
+    found = result("copy", *args)
+    check_form(found)
+    large, tree = found["runs"]
+    assert {(r["layer"], r["workload"]["kind"]) for r in (large, tree)} == {("copy", "copy")}
+    assert (large["workload"]["files"], large["repeats"][0]["bytes"]) == (1, 32 << 20)
+    assert tree["repeats"][0]["operations"] == tree["workload"]["files"] > 100
+    assert not any(n["code"] in ("not-measured", "left-behind") for n in found["notes"]), found["notes"]
+    return found
+
+
+def test_a_copy_from_place_to_place(folder, output):
+    """Any two of folder and URL, with real servers at both ends; nothing is left at either."""
+    small = ("--size", "32M", "--repeats", "1", *output)
+    (folder / "here").mkdir()
+    with Sshd(folder / "sshd", folder / "files") as sshd:
+        daemon = make(folder / "larder", count=1, layout="stripe").start()
+        try:
+            (folder / "password").write_text(daemon.password + "\n")
+            smb = f"smb://{daemon.user}@127.0.0.1:{daemon.smb_port}/{daemon.share}"
+            login = ("--password-file", folder / "password", "--key-file", sshd.key)
+            found = copied(folder / "here", smb, *small, *login)
+            assert found["runs"][0]["access"] == "local to smb3" and found["title"] == f"copy {folder}/here to {smb}"
+            found = copied(sshd.url, smb, *small, *login)
+            assert found["runs"][0]["access"] == "sftp to smb3"
+            copied(smb, folder / "here", *small, *login)
+        finally:
+            daemon.end()
+    assert leftovers(folder / "here") == leftovers(folder / "files") == []
+    text = bench("show", *output).stdout
+    assert "copy a large file" in text and "COPY" in text, text
+    missing = bench("copy", folder / "here", folder / "none", *small, code=1)
+    assert "none" in missing.stderr, missing.stderr
+
+
+def test_a_scrub_and_what_it_costs(folder, output):
+    disks = [folder / name for name in "ab"]
+    for disk in disks:
+        disk.mkdir()
+    found = result("scrub", *disks, "--layout", "mirror", *SMALL, "--only", "read", *output)
+    check_form(found)
+    assert [r["variant"].get("scrub") for r in found["runs"]] == ["none", "running", None]
+    found = result("scrub", *disks, "--layout", "mirror", *SMALL, *output)
+    check_form(found)
+    scrub = found["runs"][-1]
+    # Both copies of all that was written.
+    assert scrub["workload"]["kind"] == "scrub" and scrub["repeats"][0]["bytes"] > 2 * (60 << 20), scrub
+    cost = next(n["text"] for n in found["notes"] if n["code"] == "scrub-cost")
+    assert cost.startswith("while a scrub runs, write 1 MiB x16 keeps ") and "random read" in cost, cost
+    assert not any(n["code"] == "not-measured" for n in found["notes"]), found["notes"]
+    assert "BY SCRUB" in bench("show", *output).stdout
+    assert all(leftovers(disk) == [] for disk in disks)
+
+
 def test_a_sweep_of_block_sizes(folder, output):
     found = result("disk", folder, "--preset", "blocksize", *SMALL, "--only", "read", "--block", "4K,1M", *output)
     assert [r["workload"]["block_bytes"] for r in found["runs"]] == [4096, 1 << 20]

@@ -5,7 +5,6 @@ The results come from cargo's example `report` (built by `cargo test`), which dr
 
 import json
 import os
-import re
 import subprocess
 import time
 
@@ -139,21 +138,11 @@ def test_pointer_tells_values(reports, browser):
     assert tip.text.startswith("best single disk: 3"), tip.text
 
 
-def path(browser, n=0):
-    return browser.run("return document.querySelector(`#block-size-1-w .data > [data-n='${arguments[0]}'] path`).getAttribute('d')", n)
-
-
-def same(a, b):
-    """The script and the program draw the same, to a tenth of a pixel."""
-    a, b = ([float(n) for n in re.findall(r"[\d.]+", path)] for path in (a, b))
-    return len(a) == len(b) == 28 and all(abs(x - y) < 0.16 for x, y in zip(a, b))
-
-
-def test_legend_hides_and_zoom_magnifies(reports, browser):
+def test_legend_hides(reports, browser):
     browser.open(reports / "box-e.html")
     svg = browser.driver.find_element(By.ID, "block-size-1-w")
     browser.run("arguments[0].scrollIntoView({block: 'center'})", svg)
-    before, rect = path(browser), svg.rect
+    rect = svg.rect
     assert painted(browser.pixels(rect), LIGHT["s1"])[0] > 150
     key = svg.find_element(By.CSS_SELECTOR, ".key[data-n='1']")
     key.click()
@@ -161,16 +150,7 @@ def test_legend_hides_and_zoom_magnifies(reports, browser):
     assert painted(browser.pixels(rect), LIGHT["s1"])[0] < 80, "only the key is left"
     key.send_keys(Keys.ENTER)
     assert key.get_attribute("aria-pressed") == "true"
-    drag = ActionChains(browser.driver).move_to_element_with_offset(svg, 0, -60).click_and_hold()
-    drag.move_by_offset(60, 0).move_by_offset(60, 0).release().perform()
-    zoomed = path(browser)
-    assert not same(zoomed, before), "dragging zooms"
-    ticks = browser.run("return [...document.querySelectorAll('#block-size-1-w .x-ticks text')].map((t) => t.textContent)")
-    assert ticks and "4 KiB" not in ticks, ticks
-    button = next(b for b in browser.driver.find_elements(By.CSS_SELECTOR, "#block-size-1 button") if b.text == "Whole range")
-    assert button.is_displayed()
-    button.click()
-    assert same(path(browser), before) and not button.is_displayed()
+    assert painted(browser.pixels(rect), LIGHT["s1"])[0] > 150
 
 
 def test_keys_do_what_the_pointer_does(reports, browser):
@@ -181,11 +161,10 @@ def test_keys_do_what_the_pointer_does(reports, browser):
     assert tip.text.startswith("4 KiB"), tip.text
     svg.send_keys(Keys.ARROW_RIGHT)
     assert tip.text.startswith("8 KiB"), tip.text
-    before = path(browser)
-    svg.send_keys("+")
-    assert not same(path(browser), before)
+    svg.send_keys(Keys.END)
+    assert tip.text.startswith("32 MiB"), tip.text
     svg.send_keys(Keys.ESCAPE)
-    assert same(path(browser), before)
+    assert not tip.is_displayed()
     rows = browser.driver.find_element(By.ID, "overview-w")
     rows.send_keys(Keys.ARROW_DOWN)
     assert tip.text.startswith("best single disk"), tip.text

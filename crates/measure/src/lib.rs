@@ -1,23 +1,18 @@
-//! larder measures the machine it runs on: what a disk really is, and what the box costs to run.
+//! larder measures storage, and says what limits it.
 //!
-//! Nothing here stores or serves. Facts come in through [`Machine`] alone, which can be pointed at a
-//! recorded copy of another machine's `/sys` and `/proc`; what follows from facts is pure.
-//!
-//! E1. What cannot be known is said. A missing tool, a missing right or a virtual disk takes a fact away; it never
-//!     turns into "all is well".
-//! E2. Looking changes nothing. What writes (the flush test, `disk prepare`) is a function of its own with a name
-//!     that says so.
-//! E3. Whatever is read is bounded: files, directories, the output and the running time of other programs.
+//! `bench/`     Runs the loads of larder-load from the disk up, and keeps and shows what came of it.
+//! `reason/`    What limits a box: one chain, three kinds of evidence, one ranking, remedies.
+//! `doctor/`    The sources of that reasoning and its answer in words.
 #![forbid(unsafe_code)]
 
-mod base64;
 pub mod bench;
 #[cfg(test)]
 mod boxes;
-pub mod disk;
 pub mod doctor;
-pub mod machine;
-pub mod power;
 mod reason;
 
-pub use machine::Machine;
+use larder_facts::Machine;
+
+#[cfg(test)]
+#[path = "../../facts/src/machine/fixture.rs"]
+mod fixture;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use larder_api::Failure;
-use larder_measure::power::{Login, PartSpec, SourceSpec, Tariff, Window};
+use larder_facts::power::{Login, PartSpec, SourceSpec, Tariff, Window};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -198,7 +198,7 @@ mod tests {
         let tariff = power.tariff.unwrap();
         assert_eq!((tariff.price_per_kwh, tariff.currency.as_str(), tariff.windows.len()), (0.39, "EUR", 1));
         assert_eq!((power.idle_watts, power.load_watts, power.load_hours_per_day), (Some(17.0), Some(26.5), None));
-        let login = larder_measure::power::Login::default();
+        let login = larder_facts::power::Login::default();
         assert_eq!(power.sources[0], SourceSpec::Shelly { address: "10.0.0.7".to_owned(), channel: 0, login });
         assert_eq!(power.sources[1], SourceSpec::Nut { address: "127.0.0.1".to_owned(), ups: "pantry".to_owned() });
         assert_eq!(power.parts[0].count, 4);

@@ -63,7 +63,7 @@ fn battery(machine: &Machine) -> Option<Note> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::fixture::Fixture;
+    use crate::fixture::Fixture;
 
     #[test]
     fn disturbances_are_named() {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
-use super::control::Control;
 use super::result::{CipherRate, Note};
 use super::show::units::rate;
+use larder_load::Control;
 
 const CIPHERS: [(&str, &Algorithm); 3] =
     [("AES-128-GCM", &AES_128_GCM), ("AES-256-GCM", &AES_256_GCM), ("ChaCha20-Poly1305", &CHACHA20_POLY1305)];

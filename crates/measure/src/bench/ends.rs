@@ -2,7 +2,7 @@
 
 use super::far::{FarError, Visit};
 use super::result::Samples;
-use super::sampler::Sampler;
+use larder_facts::sampler::Sampler;
 
 /// Rules N1 to N4 in `far/mod.rs`: what goes wrong at the other end ends nothing here.
 pub(super) struct Ends {

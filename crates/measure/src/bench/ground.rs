@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use larder_base::units::ByteSize;
 
-use super::error::BenchError;
 use super::result::{Caches, Note};
 use crate::Machine;
-use crate::machine::MEMORY_FILESYSTEMS;
+use larder_facts::machine::MEMORY_FILESYSTEMS;
+use larder_load::BenchError;
 
 /// Filesystems of another machine: what is in its memory is not known here.
 const NETWORK: [&str; 14] = [

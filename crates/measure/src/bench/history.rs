@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::error::BenchError;
 use super::result::{BenchResult, Repeat, SCHEMA, VERSION};
 use super::show::words;
+use larder_load::BenchError;
 
 const FILE: &str = "result.json";
 const RESULT_BYTES_MAX: u64 = 256 << 20;

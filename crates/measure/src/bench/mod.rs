@@ -9,43 +9,24 @@
 //!     unless its serial was typed.
 
 mod before;
-mod both;
 mod ciphers;
-pub mod client;
 pub mod compare;
-pub mod control;
-mod device;
 mod ends;
-mod error;
-mod facts;
 mod far;
-mod files;
-mod fio;
 mod ground;
 pub mod history;
-mod load;
-mod local;
 mod net;
 mod plan;
 mod pool;
-mod process;
 pub mod result;
 mod run;
 mod runner;
-mod sampler;
 mod saturation;
-mod scratch;
-mod series;
 pub mod show;
 
-pub use control::{Control, Progress};
-pub use device::{Device, is_device};
-pub use error::BenchError;
 pub use far::FarEnd;
-pub use net::{PORT, listen, samples_port};
+pub use net::{listen, samples_port};
 pub use plan::{Changes, Preset};
 pub use result::BenchResult;
 pub use run::{DiskTarget, Finished, Host, PoolTarget, Request, ShareTarget, Subjects, run};
 pub use runner::{Watch, title};
-pub use sampler::Meter;
-pub use scratch::sweep;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::client::RunLimits;
 use super::result::{Caches, Kind, Note, Workload};
+use larder_load::client::RunLimits;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -202,6 +202,21 @@ impl Plan {
         Self { preset, shapes, repeats, warm_up_s, measure_s, data_bytes, compressible: false }.changed(changes)
     }
 
+    /// For a copy: a large file, then a tree. Neither can be warmed up; both go to their end.
+    pub fn copies(preset: Preset, changes: &Changes) -> Self {
+        let copy = |count| Shape { files: count, ..shape(Kind::Copy, MIB, 1, 1) };
+        let (files, repeats, data_bytes) = match preset {
+            Preset::Quick => (500, 3, GIB),
+            Preset::Thorough => (10_000, 5, 16 * GIB),
+            _ => (2000, 3, 4 * GIB),
+        };
+        // One size fits no one: what a gigabit's wire takes for the data.
+        let measure_s = data_bytes as f64 / 100e6;
+        let shapes = vec![copy(1), copy(files)];
+        let plain = Changes { block_bytes: Vec::new(), depths: Vec::new(), seconds: None, ..changes.clone() };
+        Self { preset, shapes, repeats, warm_up_s: 0.0, measure_s, data_bytes, compressible: false }.changed(&plain)
+    }
+
     /// For the wire: both directions, one stream and several, then both at once.
     pub fn wire(preset: Preset, changes: &Changes) -> Self {
         use Kind::*;
@@ -316,6 +331,7 @@ impl Plan {
                 shape.files * shape.block_bytes
             }
             Kind::CopyTreeIn | Kind::CopyTreeOut => TREE_BYTES.min(self.data_bytes),
+            Kind::Copy if shape.files > 1 => TREE_BYTES.min(self.data_bytes),
             _ => self.data_bytes,
         };
         Workload {
@@ -330,13 +346,6 @@ impl Plan {
             synced: writes,
         }
     }
-}
-
-/// A workload on the wire, which has no data of its own.
-#[cfg(test)]
-pub(super) fn wire(kind: Kind, jobs: u32) -> Workload {
-    let plan = Plan::wire(Preset::Quick, &Changes::default());
-    plan.workload(&Shape { kind, jobs, ..plan.shapes[0] })
 }
 
 #[cfg(test)]

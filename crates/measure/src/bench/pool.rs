@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use super::control::Control;
-use super::error::BenchError;
-use super::process::{self, Running};
-use super::scratch::Scratch;
 use crate::Machine;
+use larder_load::BenchError;
+use larder_load::Control;
+use larder_load::Scratch;
+use larder_load::process::{self, Running};
 
 /// For making a pool: directories and journals on every disk.
 const START_TIME_MAX: Duration = Duration::from_secs(120);
@@ -20,6 +20,7 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(120);
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
 const READY_BYTES_MAX: u64 = 64 << 10;
 const VOLUME: &str = "files";
+const POOL: &str = "bench";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PoolSpec {
@@ -33,6 +34,7 @@ pub(super) struct PoolSpec {
 pub(super) struct TemporaryPool {
     server: Option<Running>,
     mount: PathBuf,
+    data: PathBuf,
     /// Gone after the server, since they hold its disks.
     _disks: Vec<Scratch>,
 }
@@ -54,13 +56,13 @@ impl TemporaryPool {
         }
         let password = secret(machine, &data)?;
         let args = arguments(&disks, &data, &mount, &password, spec);
-        let mut pool =
-            Self { server: Some(Running::start(machine, &program.to_string_lossy(), &args)?), mount, _disks: disks };
+        let server = Some(Running::start(machine, &program.to_string_lossy(), &args)?);
+        let mut pool = Self { server, mount, data, _disks: disks };
         pool.wait(control)?;
         if let Some(kind) = &spec.compression {
             let words = [
                 "--data".into(),
-                data.into(),
+                pool.data.clone().into(),
                 "volume".into(),
                 "set".into(),
                 VOLUME.into(),
@@ -78,6 +80,15 @@ impl TemporaryPool {
 
     pub(super) fn mount(&self) -> &Path {
         &self.mount
+    }
+
+    /// The data folder of its daemon.
+    pub(super) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    pub(super) fn name(&self) -> &str {
+        POOL
     }
 
     /// Until it says that it is ready, or why it is not.
@@ -131,7 +142,7 @@ impl Drop for TemporaryPool {
 fn arguments(disks: &[Scratch], data: &Path, mount: &Path, password: &Path, spec: &PoolSpec) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["--json".into(), "--data".into(), data.into(), "up".into()];
     args.extend(disks.iter().map(|disk| disk.path().join("disk").into()));
-    for (key, value) in [("--nfs", "off"), ("--smb", "off"), ("--user", "bench"), ("--name", "bench")] {
+    for (key, value) in [("--nfs", "off"), ("--smb", "off"), ("--user", "bench"), ("--name", POOL)] {
         args.extend([key.into(), value.into()]);
     }
     args.extend(["--memory".into(), spec.memory_bytes.to_string().into()]);
@@ -152,7 +163,7 @@ fn secret(machine: &Machine, data: &Path) -> Result<PathBuf, BenchError> {
 }
 
 /// `{"error": {"message": ...}}` on the last line, or whatever it is.
-fn told(stderr: &str) -> String {
+pub(super) fn told(stderr: &str) -> String {
     let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
     let json: serde_json::Value = serde_json::from_str(last).unwrap_or_default();
     json["error"]["message"].as_str().unwrap_or(last).to_owned()

@@ -7,8 +7,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use larder_facts::samples::{CoreSeries, DiskSeries, MachineFacts, NetSeries, Samples, Series};
+pub use larder_load::workload::{Caches, Kind, Knee, Latency, Moment, Note, Repeat, Side, Workload};
+
 /// The key of a variant that says what encrypts.
 pub(crate) const ENCRYPTION: &str = "encryption";
+/// That of one that says whether a scrub ran meanwhile.
+pub(crate) const SCRUB: &str = "scrub";
 
 pub const SCHEMA: &str = "larder-bench";
 pub const VERSION: u32 = 1;
@@ -59,17 +64,6 @@ pub struct FarMachine {
     pub machine: MachineFacts,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct MachineFacts {
-    pub host: String,
-    /// Such as `Raspberry Pi 4 Model B Rev 1.4`, or a processor's name.
-    pub model: String,
-    pub processor: String,
-    pub cores: u32,
-    pub memory_bytes: u64,
-    pub kernel: String,
-}
-
 /// Where a byte was measured, from the bottom to the top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -86,6 +80,8 @@ pub enum Layer {
     Share,
     /// Disks and wire at the same time, not through one another.
     Both,
+    /// From one place to another.
+    Copy,
 }
 
 /// One workload on one subject, repeated.
@@ -119,290 +115,6 @@ pub struct Run {
     pub notes: Vec<Note>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    Read,
-    Write,
-    RandomRead,
-    RandomWrite,
-    /// Three quarters read.
-    RandomMixed,
-    /// One large file from beginning to end, one request at a time, as `cat` does.
-    Cat,
-    /// Many small files, each made, written and closed.
-    CreateFiles,
-    /// Many small files, each opened and read whole.
-    ReadFiles,
-    StatFiles,
-    DeleteFiles,
-    /// A tree of files of many sizes, copied to the subject.
-    CopyTreeIn,
-    /// ... and back.
-    CopyTreeOut,
-    /// The wire towards the other end, and back.
-    Send,
-    Receive,
-    SendReceive,
-}
-
-impl Kind {
-    pub const ALL: [Self; 15] = [
-        Self::Read,
-        Self::Write,
-        Self::RandomRead,
-        Self::RandomWrite,
-        Self::RandomMixed,
-        Self::Cat,
-        Self::CreateFiles,
-        Self::ReadFiles,
-        Self::StatFiles,
-        Self::DeleteFiles,
-        Self::CopyTreeIn,
-        Self::CopyTreeOut,
-        Self::Send,
-        Self::Receive,
-        Self::SendReceive,
-    ];
-
-    /// Whether people count its operations rather than its bytes.
-    pub fn counts_operations(self) -> bool {
-        use Kind::*;
-        matches!(self, RandomRead | RandomWrite | RandomMixed) || self.counts_files()
-    }
-
-    /// Small ones, made, read, looked at and deleted one after the other.
-    pub fn counts_files(self) -> bool {
-        matches!(self, Self::CreateFiles | Self::ReadFiles | Self::StatFiles | Self::DeleteFiles)
-    }
-}
-
-/// What was known about caches when a run began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Caches {
-    /// Passed by: O_DIRECT.
-    Bypassed,
-    /// Dropped on this machine before each repeat.
-    Dropped,
-    /// The data is at least twice the memory.
-    TooSmall,
-    /// Neither: memory was measured, wholly or in part.
-    Warm,
-    /// Of another machine: not known.
-    Unknown,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Workload {
-    pub kind: Kind,
-    pub block_bytes: u64,
-    /// Requests in flight, of each job.
-    pub depth: u32,
-    /// Processes, threads or streams.
-    pub jobs: u32,
-    /// Of all files together.
-    pub data_bytes: u64,
-    pub files: u64,
-    pub caches: Caches,
-    /// Whether the data can be compressed.
-    pub compressible: bool,
-    /// Whether writing ended with a flush that was waited for.
-    pub synced: bool,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Repeat {
-    /// Since the beginning of the bench.
-    pub start_ms: u64,
-    /// Of the part that counts, without warming up.
-    pub seconds: f64,
-    pub bytes: u64,
-    pub operations: u64,
-    /// The steady state where there is one: after the knee of a disk that writes to its cache first.
-    pub bytes_per_s: f64,
-    pub operations_per_s: f64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency: Option<Latency>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub knee: Option<Knee>,
-    /// Throughput as time goes by.
-    #[serde(default)]
-    pub over_time: Vec<Moment>,
-    /// Processor time that the load itself took, where it is known: seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load_cpu_s: Option<f64>,
-    /// Of the wire: TCP segments that its senders sent again, where both ends say so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retransmits: Option<u64>,
-    /// Of a workload that reads and writes: what of it was read...
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read: Option<Side>,
-    /// ... and what was written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub write: Option<Side>,
-}
-
-/// One direction of a mixed workload.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Side {
-    pub bytes: u64,
-    pub operations: u64,
-    pub bytes_per_s: f64,
-    pub operations_per_s: f64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency: Option<Latency>,
-}
-
-impl Side {
-    pub(super) fn new(bytes: u64, operations: u64, seconds: f64, latency: Option<Latency>) -> Self {
-        let per_s = |count: u64| count as f64 / seconds.max(1e-9);
-        Self { bytes, operations, bytes_per_s: per_s(bytes), operations_per_s: per_s(operations), latency }
-    }
-}
-
-impl Repeat {
-    /// As somebody measured it: nobody moves less than nothing in less than no time.
-    pub(super) fn is_sound(&self) -> bool {
-        let sides = self.read.iter().chain(&self.write).flat_map(|side| [side.bytes_per_s, side.operations_per_s]);
-        let own = [self.seconds, self.bytes_per_s, self.operations_per_s];
-        self.is_finite() && own.into_iter().chain(sides).all(|value| value >= 0.0)
-    }
-
-    /// JSON has no word for what is not a number: a result that held one could not be read again.
-    pub(super) fn is_finite(&self) -> bool {
-        let moments = self.over_time.iter().flat_map(|m| [m.bytes_per_s, m.operations_per_s]);
-        let sides = || self.read.iter().chain(&self.write);
-        let rates = sides().flat_map(|side| [side.bytes_per_s, side.operations_per_s]);
-        let latencies = self.latency.iter().chain(sides().filter_map(|side| side.latency.as_ref()));
-        let latency = latencies.flat_map(|l| [l.mean_us, l.p50_us, l.p95_us, l.p99_us, l.p999_us, l.max_us]);
-        let knee = self.knee.iter().flat_map(|k| [k.at_s, k.before_bytes_per_s, k.after_bytes_per_s]);
-        let own = [self.seconds, self.bytes_per_s, self.operations_per_s];
-        own.into_iter()
-            .chain(rates)
-            .chain(self.load_cpu_s)
-            .chain(moments)
-            .chain(latency)
-            .chain(knee)
-            .all(f64::is_finite)
-    }
-}
-
-/// Of single requests, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Latency {
-    pub mean_us: f64,
-    pub p50_us: f64,
-    pub p95_us: f64,
-    pub p99_us: f64,
-    pub p999_us: f64,
-    pub max_us: f64,
-}
-
-/// Where a disk's fast cache was full.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Knee {
-    /// Since the repeat's beginning.
-    pub at_s: f64,
-    /// Written until then.
-    pub bytes: u64,
-    pub before_bytes_per_s: f64,
-    pub after_bytes_per_s: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Moment {
-    /// Since the repeat's beginning: the end of the interval.
-    pub at_ms: u64,
-    pub bytes_per_s: f64,
-    pub operations_per_s: f64,
-}
-
-/// What the machine did during a run. All series have as many values as `at_ms`; an unknown value is NaN in memory
-/// and `null` in JSON.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Samples {
-    /// Since the beginning of the bench: the end of each interval.
-    pub at_ms: Vec<u64>,
-    /// Percent of one core each.
-    #[serde(default)]
-    pub cores: Vec<CoreSeries>,
-    #[serde(default)]
-    pub disks: Vec<DiskSeries>,
-    #[serde(default)]
-    pub nets: Vec<NetSeries>,
-    /// Degrees Celsius, by sensor.
-    #[serde(default)]
-    pub temperatures: Vec<Series>,
-    /// MHz, by core.
-    #[serde(default)]
-    pub clocks: Vec<Series>,
-    /// How often the processor was throttled because of heat or power, since the run began.
-    #[serde(default)]
-    pub throttled: u64,
-    /// With the source's name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub watts: Option<Series>,
-    /// Percent of the periods in which a control group's quota held a server back, by the server.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub quotas: Vec<Series>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Series {
-    pub name: String,
-    #[serde(with = "holes")]
-    pub values: Vec<f64>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CoreSeries {
-    pub core: u32,
-    #[serde(with = "holes")]
-    pub user: Vec<f64>,
-    #[serde(with = "holes")]
-    pub nice: Vec<f64>,
-    #[serde(with = "holes")]
-    pub system: Vec<f64>,
-    #[serde(with = "holes")]
-    pub iowait: Vec<f64>,
-    /// Hard and soft.
-    #[serde(with = "holes")]
-    pub irq: Vec<f64>,
-    #[serde(with = "holes")]
-    pub steal: Vec<f64>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct DiskSeries {
-    pub disk: String,
-    /// Percent of the time in which it had something to do.
-    #[serde(with = "holes")]
-    pub busy: Vec<f64>,
-    #[serde(with = "holes")]
-    pub read_bytes_per_s: Vec<f64>,
-    #[serde(with = "holes")]
-    pub write_bytes_per_s: Vec<f64>,
-    /// Mean milliseconds of a request.
-    #[serde(with = "holes")]
-    pub latency_ms: Vec<f64>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct NetSeries {
-    pub interface: String,
-    #[serde(with = "holes")]
-    pub receive_bytes_per_s: Vec<f64>,
-    #[serde(with = "holes")]
-    pub send_bytes_per_s: Vec<f64>,
-    /// TCP segments sent again, of the whole machine, in the interval.
-    #[serde(with = "holes")]
-    pub retransmits: Vec<f64>,
-    /// What its link carries in one direction, where it has a speed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes_per_s_max: Option<f64>,
-}
-
 /// Something that had no more to give, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saturation {
@@ -413,32 +125,6 @@ pub struct Saturation {
     /// Since the beginning of the bench.
     pub from_ms: u64,
     pub to_ms: u64,
-}
-
-/// Something a reader has to know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
-    /// Stable, for programs: `memory-measured`, `caches-warm`, `no-fio`, ...
-    pub code: String,
-    /// A sentence: what, why, and what to do about it.
-    pub text: String,
-    /// Numbers that it concerns prove nothing.
-    pub misleading: bool,
-}
-
-/// NaN in memory is `null` in JSON.
-mod holes {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(values: &[f64], to: S) -> Result<S::Ok, S::Error> {
-        let values: Vec<Option<f64>> = values.iter().map(|v| v.is_finite().then_some(*v)).collect();
-        values.serialize(to)
-    }
-
-    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<f64>, D::Error> {
-        let values = Vec::<Option<f64>>::deserialize(from)?;
-        Ok(values.into_iter().map(|v| v.unwrap_or(f64::NAN)).collect())
-    }
 }
 
 impl Run {
@@ -489,19 +175,5 @@ impl Run {
             false => r.bytes_per_s,
         };
         self.repeats.iter().map(of).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unknown_values_survive_json() {
-        let series = Series { name: "x".into(), values: vec![1.5, f64::NAN] };
-        let text = serde_json::to_string(&series).unwrap();
-        assert_eq!(text, r#"{"name":"x","values":[1.5,null]}"#);
-        let back: Series = serde_json::from_str(&text).unwrap();
-        assert!(back.values[0] == 1.5 && back.values[1].is_nan());
     }
 }

@@ -4,20 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::client::{self, ClientOptions};
-use super::control::Control;
-use super::device::Device;
-use super::error::BenchError;
 use super::far::FarEnd;
 use super::plan::{Changes, Plan, Preset};
 use super::result::{BenchResult, ENCRYPTION, Note, Run, SCHEMA, VERSION};
 use super::runner::{Runner, Watch};
-use super::sampler::Meter;
-use super::{before, ciphers, facts, history, net};
+use super::{before, ciphers, history};
 use crate::Machine;
+use larder_facts::about;
+use larder_facts::sampler::Meter;
+use larder_load::BenchError;
+use larder_load::Control;
+use larder_load::Device;
+use larder_load::client::{self, ClientOptions};
 
+mod copies;
 mod disks;
 mod pools;
+mod scrubs;
 mod shares;
 mod together;
 mod wire;
@@ -81,6 +84,9 @@ pub struct Subjects {
     pub shares: Vec<ShareTarget>,
     /// Disks and the wire at the same time, at last.
     pub both: bool,
+    /// From, and to.
+    pub copy: Option<[ShareTarget; 2]>,
+    pub scrub: Option<PoolTarget>,
 }
 
 pub struct Request {
@@ -98,6 +104,8 @@ pub struct Request {
     pub history: PathBuf,
     /// This program, to make a pool with.
     pub program: PathBuf,
+    /// The data folder of its daemon, where one was named.
+    pub data: Option<PathBuf>,
     pub meter: Option<Meter>,
 }
 
@@ -116,7 +124,7 @@ fn now_ms() -> u64 {
 /// Measures, keeps the result, and takes away all that was written. `Err`: nothing was measured, nothing is kept.
 pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn Watch) -> Result<Finished, BenchError> {
     let started_ms = now_ms();
-    let machine_facts = facts::facts(machine);
+    let machine_facts = about::facts(machine);
     let title = request.title();
     let bench = Bench {
         machine,
@@ -126,7 +134,7 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
         subjects: request.subjects.count(),
     };
     if let Some(far) = &request.subjects.far {
-        net::checked_host(&far.name)?;
+        larder_load::checked_host(&far.name)?;
     }
     let (id, folder) = history::make(&request.history, &history::id(started_ms, &title))?;
     control.leftovers().result(&folder);
@@ -182,6 +190,8 @@ impl Request {
         words.extend(subjects.pool.iter().flat_map(|p| &p.folders).map(|f| f.display().to_string()));
         words.extend(subjects.host.iter().map(|host| host.name.clone()));
         words.extend(subjects.shares.iter().map(ShareTarget::show));
+        words.extend(subjects.copy.iter().map(|[from, to]| format!("{} to {}", from.show(), to.show())));
+        words.extend(subjects.scrub.iter().flat_map(|p| &p.folders).map(|f| f.display().to_string()));
         let mut seen: Vec<String> = Vec::new();
         words.retain(|word| {
             let new = !seen.contains(word);
@@ -203,7 +213,8 @@ impl Subjects {
         let disks = self.disks.len() + usize::from(self.disks.len() > 1);
         let variants = |pool: &PoolTarget| pool.layouts.len().max(1) * pool.compressions.len().max(1);
         let pool = self.pool.as_ref().map_or(0, variants);
-        disks + pool + usize::from(self.host.is_some()) + self.shares.len() + usize::from(self.both)
+        let one = usize::from(self.both) + usize::from(self.copy.is_some()) + usize::from(self.scrub.is_some());
+        disks + pool + usize::from(self.host.is_some()) + self.shares.len() + one
     }
 }
 
@@ -241,6 +252,12 @@ impl Bench<'_> {
             }
             None => false,
         };
+        if let Some([from, to]) = &subjects.copy {
+            self.copy(runner, from, to)?;
+        }
+        if let Some(pool) = &subjects.scrub {
+            self.scrub(runner, pool)?;
+        }
         for share in shares {
             let ended = self.share(runner, share);
             noted(runner, &share.show(), ended)?;
@@ -269,6 +286,10 @@ impl Bench<'_> {
             .fitted(self.subjects, request.changes.seconds.is_some())
     }
 
+    fn copy_plan(&self) -> Plan {
+        Plan::copies(self.request.preset, &self.request.changes)
+    }
+
     fn wire_plan(&self) -> Plan {
         Plan::wire(self.request.preset, &self.request.changes)
             .fitted(self.subjects, self.request.changes.seconds.is_some())
@@ -277,9 +298,11 @@ impl Bench<'_> {
     fn seconds(&self) -> f64 {
         let subjects = &self.request.subjects;
         let wires = usize::from(subjects.host.is_some());
+        let copies = usize::from(subjects.copy.is_some());
         let both = if subjects.both { 2.0 * self.storage_plan().run_seconds() } else { 0.0 };
-        let stores = self.subjects - wires - usize::from(subjects.both);
-        self.storage_plan().seconds(stores) + self.wire_plan().seconds(wires) + both
+        let stores = self.subjects - wires - copies - usize::from(subjects.both);
+        let copied = self.copy_plan().seconds(copies);
+        self.storage_plan().seconds(stores) + self.wire_plan().seconds(wires) + copied + both
     }
 
     fn labelled(&self, key: &str, value: &str) -> BTreeMap<String, String> {
@@ -320,7 +343,7 @@ fn one_kind(runs: &[Run]) -> Option<Note> {
 }
 
 fn is_root() -> bool {
-    super::local::may_drop_caches()
+    larder_load::may_drop_caches()
 }
 
 #[cfg(test)]

@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use larder_base::units::ByteSize;
 
-use super::client::RunLimits;
-use super::control::Control;
 use super::ends::{Ends, Seen};
-use super::error::BenchError;
 use super::far::{FarEnd, FarError, Visit};
-use super::load::{Load, Scene};
-use super::local;
 use super::plan::MEASURE_S_MIN;
 use super::result::{Caches, FarMachine, Kind, Layer, Note, Repeat, Run, Samples, Workload};
-use super::sampler::{Meter, Sampler};
 use super::saturation::at_both_ends;
 use super::show::size;
 use crate::Machine;
+use larder_facts::sampler::{Meter, Sampler};
+use larder_load::BenchError;
+use larder_load::Control;
+use larder_load::client::RunLimits;
+use larder_load::{Load, Scene};
+use larder_load::{SETTLE, drop_caches};
 
 /// (Largest - smallest) / median beyond which a median is a matter of luck.
 const SPREAD_MAX: f64 = 0.25;
@@ -253,9 +253,9 @@ impl<'a> Runner<'a> {
         for n in 0..spec.repeats {
             self.go_on()?;
             if self.machine.is_live() && spec.needs_dropping() {
-                local::drop_caches(self.machine, self.control)?;
+                drop_caches(self.machine, self.control)?;
             }
-            std::thread::sleep(local::SETTLE);
+            std::thread::sleep(SETTLE);
             self.watch.began(&what, n + 1, spec.repeats, seconds);
             ends.look();
             let start_ms = self.now_ms();
@@ -314,6 +314,8 @@ pub fn title(workload: &Workload) -> String {
         Kind::DeleteFiles => "delete files",
         Kind::CopyTreeIn => "copy a tree in",
         Kind::CopyTreeOut => "copy a tree out",
+        Kind::Copy => "copy",
+        Kind::Scrub => "scrub",
         Kind::Send => "send",
         Kind::Receive => "receive",
         Kind::SendReceive => "send and receive",
@@ -325,7 +327,8 @@ pub fn title(workload: &Workload) -> String {
             let parallel = if workload.jobs > 1 { format!(", {}", jobs(workload.jobs, "job")) } else { String::new() };
             format!("{words} {} x{}{parallel}", size(workload.block_bytes as f64), workload.depth)
         }
-        Kind::Cat => words.to_owned(),
+        Kind::Cat | Kind::Scrub => words.to_owned(),
+        Kind::Copy if workload.files <= 1 => format!("{words} a large file"),
         _ => format!("{words} ({} files)", workload.files),
     }
 }
@@ -351,6 +354,8 @@ fn short(run: &Run, planned: Duration) -> Option<Note> {
             | Kind::DeleteFiles
             | Kind::CopyTreeIn
             | Kind::CopyTreeOut
+            | Kind::Copy
+            | Kind::Scrub
     );
     let (brief, hurried) = (shortest < COUNTED_S_MIN, planned.as_secs_f64() < MEASURE_S_MIN);
     let least_s = if brief { COUNTED_S_MIN } else { MEASURE_S_MIN };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::describe::{Described, Disk, Link, Network, Shape};
 use super::limits::{DiskKind, Duplex, Wire};
-use super::reading::{Drive, Hop, HopKind, Nic, Reading, gigabits};
-use crate::machine::{Bus, Medium, UsbDriver};
+use larder_facts::machine::{Bus, Medium, UsbDriver};
+use larder_facts::reading::{Drive, Hop, HopKind, Nic, Reading, gigabits};
 
 /// What is in the machine, without any measurement.
 pub(super) fn chain(reading: &Reading) -> Described {

@@ -7,11 +7,11 @@ use super::chain::chain;
 use super::describe::{BadDescription, Described, Path};
 use super::findings::{FAILING, Notice, notices};
 use super::from_bench;
-use super::reading::Reading;
 use crate::Machine;
 use crate::bench::BenchResult;
-use crate::disk::Level;
 use crate::reason::{Cost, End, FIXES_MAX, ResourceId, ResourceKind, order};
+use larder_facts::disk::Level;
+use larder_facts::reading::Reading;
 
 /// What `larder doctor` answers about a machine.
 #[derive(Clone, Debug, Serialize)]

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::findings::Change;
-use super::reading::bracketed;
 use crate::Machine;
+use larder_facts::reading::bracketed;
 
 /// A state file is a page.
 const STATE_BYTES_MAX: u64 = 1 << 20;

@@ -10,12 +10,12 @@ use larder_base::units::ByteSize;
 use super::chain::chain;
 use super::describe::{Caching, Described, Disk, Ends, How, Layout, Measured, Network, Path, Shape, What};
 use super::limits::Wire;
-use super::reading::Reading;
 use super::words::bytes_words;
 use crate::Machine;
 use crate::bench::BenchResult;
-use crate::bench::result::{CoreSeries, ENCRYPTION, Kind, Layer, Repeat, Run, Samples};
-use crate::machine::{Below, BlockDevice};
+use crate::bench::result::{CoreSeries, ENCRYPTION, Kind, Layer, Repeat, Run, SCRUB, Samples};
+use larder_facts::machine::{Below, BlockDevice};
+use larder_facts::reading::Reading;
 
 /// A bench with more runs than this was not made by us.
 const RUNS_MAX: usize = 10_000;
@@ -54,7 +54,9 @@ pub(crate) fn described(result: &BenchResult, reading: Option<&Reading>, machine
     }
     described.ciphers = result.ciphers.iter().map(|one| (one.name.clone(), one.bytes_per_s)).collect();
     let runs = best_runs(&result.runs);
-    for run in runs.iter().filter(|run| same_disk(run).is_none()) {
+    // A scrub beside it is somebody else's work, and the bench says itself what that costs.
+    let beside_scrub = |run: &Run| run.variant.get(SCRUB).is_some_and(|scrub| scrub != "none");
+    for run in runs.iter().filter(|run| same_disk(run).is_none() && !beside_scrub(run)) {
         let found = measured(run, machine, &sides, &mut described);
         described.measured.extend(found);
     }
@@ -234,7 +236,7 @@ fn way(run: &Run, sides: &Sides) -> Option<(Path, What)> {
         Layer::Pool => Path::Local,
         Layer::Net => Path::Net,
         Layer::Share => Path::Share,
-        Layer::Both => return None,
+        Layer::Both | Layer::Copy => return None,
     };
     let what = match run.workload.kind {
         Kind::Read | Kind::Cat | Kind::CopyTreeOut => What::Read,
@@ -252,6 +254,8 @@ fn way(run: &Run, sides: &Sides) -> Option<(Path, What)> {
         | Kind::ReadFiles
         | Kind::StatFiles
         | Kind::DeleteFiles
+        | Kind::Copy
+        | Kind::Scrub
         | Kind::SendReceive => {
             return None;
         }
@@ -481,7 +485,14 @@ fn disks_of(run: &Run, machine: &Machine, described: &mut Described) -> Vec<(Str
         return Vec::new();
     }
     for subject in run.subject.split(", ").take(64) {
-        let mut disks = below(machine, subject).devices;
+        let below = below(machine, subject);
+        // Each loop device has its own file, and is measured as a disk of its own.
+        let loops: Vec<String> = below.passed.into_iter().filter(|name| name.starts_with("loop")).collect();
+        if !loops.is_empty() {
+            names.extend(loops);
+            continue;
+        }
+        let mut disks = below.devices;
         disks.retain(|name| BlockDevice::read(machine, name).is_some());
         match disks.is_empty() {
             false => names.extend(disks),

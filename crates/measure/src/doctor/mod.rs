@@ -3,7 +3,7 @@
 //! The reasoning is in `reason/`: it works on a description and on ids. Here are its two sources, and its answer.
 //!
 //! `describe/`      A box as a person describes it. `chain.rs` and `from_bench.rs` make the same of a machine and a bench.
-//! `reading/`       What a machine says of itself; `findings/` has what stands out there, and `fix.rs` changes it.
+//! `findings/`      What stands out in what a machine says of itself; `fix.rs` changes it.
 //! `questions.rs`   What a description says that cannot be true: then nothing is concluded.
 //! `assume.rs`      What a box would give with other parts.
 //! `answer.rs`      The verdict, the findings and the fixes; `sentences.rs` puts them into words, which nothing reads back.
@@ -18,7 +18,6 @@ mod fix;
 pub(crate) mod from_bench;
 pub(crate) mod limits;
 mod questions;
-mod reading;
 mod sentences;
 pub mod text;
 mod words;
@@ -37,5 +36,4 @@ pub use examine::{Examination, Sources, described, examine};
 pub use findings::{Change, Gain, Notice, notices};
 pub use fix::{Done, FixError, Fixer, Undone};
 pub use questions::Question;
-pub use reading::{Busy, Drive, Hog, Hop, HopKind, Host, Nic, Processor, Quota, ReadOptions, Reading, Store, Tcp};
 pub use words::{bytes_words, rate_words};

@@ -4,14 +4,15 @@ use larder_base::units::ByteSize;
 
 use super::sentences::what_words;
 use super::{
-    Advice, Assumed, Confidence, Diagnosis, Drive, Examination, Finding, Gain, NamedStage, Notice, Plan, Reading,
-    bytes_words, rate_words,
+    Advice, Assumed, Confidence, Diagnosis, Examination, Finding, Gain, NamedStage, Notice, Plan, bytes_words,
+    rate_words,
 };
 use crate::bench::show::Style;
 use crate::bench::show::text::{Align, Cell, Paint, Table, finished};
 use crate::bench::show::words::{clean, folded, width};
-use crate::disk::Level;
-use crate::machine::ZfsPool;
+use larder_facts::disk::Level;
+use larder_facts::machine::ZfsPool;
+use larder_facts::reading::{Drive, Reading};
 
 /// A terminal narrower than this breaks lines by itself.
 const COLUMNS_MIN: usize = 40;

@@ -8,8 +8,9 @@ use super::remedies::REMEDIES;
 use super::*;
 use crate::boxes;
 use crate::doctor::describe::Described;
-use crate::doctor::{ReadOptions, Reading, from_bench};
-use crate::machine::fixture::Fixture;
+use crate::doctor::from_bench;
+use crate::fixture::Fixture;
+use larder_facts::reading::{ReadOptions, Reading};
 
 mod contrasts;
 mod properties;
@@ -76,7 +77,7 @@ impl Boxed {
 /// Every box, and every result of a bench.
 fn all() -> Vec<Boxed> {
     let described = boxes::all().into_iter().map(|(name, text)| Boxed::new(name, Described::parse(&text).unwrap()));
-    let fixture = Fixture::new(include_str!("../../fixtures/virtual-machine.txt"));
+    let fixture = Fixture::new(include_str!("../../../facts/fixtures/virtual-machine.txt"));
     let reading = Reading::of(&fixture.machine, ReadOptions { smart: false, watch: Duration::ZERO });
     let result = |(name, result): (String, crate::bench::BenchResult)| {
         let host = &result.machine.host;

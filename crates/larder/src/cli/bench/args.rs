@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use larder_base::units::ByteSize;
-use larder_measure::bench::result::Kind;
-use larder_measure::bench::{Changes, PORT, Preset, samples_port};
+use larder_load::{Kind, PORT};
+use larder_measure::bench::{Changes, Preset, samples_port};
 
 /// No bench takes longer, and no clock counts further.
 const SECONDS_MAX: f64 = 86_400.0;
@@ -23,6 +23,10 @@ pub(crate) enum BenchCommand {
     Share(ShareArgs),
     /// From the bottom to the top: disks, pool, wire, shares, then disks and wire at the same time
     All(AllArgs),
+    /// A copy from one place to another, as people copy, flushed at the end
+    Copy(CopyArgs),
+    /// A scrub of a pool: its rate, and what is left for others while it runs
+    Scrub(ScrubArgs),
     /// Results that were kept
     History {
         #[command(flatten)]
@@ -78,7 +82,7 @@ pub(crate) struct How {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=REPEATS_MAX))]
     repeats: Option<u32>,
     /// Only these: read, write, random-read, random-write, random-mixed, cat, create-files, read-files, stat-files,
-    /// delete-files, copy-tree-in, copy-tree-out, send, receive, send-receive
+    /// delete-files, copy-tree-in, copy-tree-out, copy, scrub, send, receive, send-receive
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kind)]
     only: Vec<Kind>,
     /// Block sizes in the place of the preset's
@@ -204,6 +208,33 @@ pub(crate) struct ShareArgs {
     pub(crate) samples: SamplesPort,
     #[command(flatten)]
     pub(crate) login: Login,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CopyArgs {
+    /// Where the bench makes files and reads them: a folder, or a URL as for `bench share`
+    #[arg(value_name = "FROM")]
+    pub(crate) from: String,
+    /// Where it copies them to: a folder or a URL
+    #[arg(value_name = "TO")]
+    pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) login: Login,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScrubArgs {
+    /// The folder where a pool is mounted, or a folder on each disk for a pool that is made for this
+    /// [default: the only pool that is mounted]
+    #[arg(value_name = "DIR")]
+    pub(crate) folders: Vec<PathBuf>,
+    /// The layout of a pool that is made for this
+    #[arg(long, value_name = "LAYOUT")]
+    pub(crate) layout: Option<larder_pool::Layout>,
     #[command(flatten)]
     pub(crate) how: How,
 }

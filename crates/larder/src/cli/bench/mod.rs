@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use larder_api::{Failure, FailureKind};
-use larder_measure::Machine;
-use larder_measure::bench::client::{ClientOptions, password_in};
+use larder_facts::Machine;
+use larder_load::client::{ClientOptions, password_in};
+use larder_load::{BenchError, Control, Device};
 use larder_measure::bench::{
-    self, BenchError, Control, Device, DiskTarget, FarEnd, Finished, Host, PoolTarget, Request, ShareTarget, Subjects,
-    history,
+    self, DiskTarget, FarEnd, Finished, Host, PoolTarget, Request, ShareTarget, Subjects, history,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -41,6 +41,17 @@ pub(super) async fn run(global: &Global, command: BenchCommand) -> Result<(), Fa
         BenchCommand::Net(args) => net(global, args).await,
         BenchCommand::Share(args) => share(global, args).await,
         BenchCommand::All(args) => all(global, args).await,
+        BenchCommand::Copy(args) => {
+            let copy = Some([share_target(&args.from)?, share_target(&args.to)?]);
+            measure(global, "copy", Subjects { copy, ..Subjects::default() }, &args.how, login(&args.login)?).await
+        }
+        BenchCommand::Scrub(args) => {
+            let folders = args.folders.iter().map(|f| absolute(f)).collect::<Result<_, _>>()?;
+            let layouts = args.layout.iter().map(ToString::to_string).collect();
+            let scrub = Some(PoolTarget { folders, layouts, ..PoolTarget::default() });
+            let subjects = Subjects { scrub, ..Subjects::default() };
+            measure(global, "scrub", subjects, &args.how, ClientOptions::default()).await
+        }
         BenchCommand::History { kept } => list(global, &kept),
         BenchCommand::Show { id, html, kept } => show::one(global, &folder(global, &kept)?, &id, html.as_deref()),
         BenchCommand::Compare { a, b, html, kept } => {
@@ -78,7 +89,7 @@ async fn listen(args: &NetArgs) -> Result<(), Failure> {
 async fn share(global: &Global, args: ShareArgs) -> Result<(), Failure> {
     let shares = args.targets.iter().map(|t| share_target(t)).collect::<Result<_, _>>()?;
     let client = login(&args.login)?;
-    let far = args.host.map(|name| FarEnd { name, port: args.samples.beside(bench::PORT) });
+    let far = args.host.map(|name| FarEnd { name, port: args.samples.beside(larder_load::PORT) });
     measure(global, "share", Subjects { shares, far, ..Subjects::default() }, &args.how, client).await
 }
 
@@ -103,6 +114,7 @@ async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
         far: args.host.clone().map(|name| FarEnd { name, port: args.samples.beside(args.port) }),
         host: args.host.map(|name| Host { name, port: args.port }),
         shares: args.shares.iter().map(|t| share_target(t)).collect::<Result<_, _>>()?,
+        ..Subjects::default()
     };
     let client = login(&args.login)?;
     measure(global, "all", subjects, &args.how, client).await
@@ -110,7 +122,7 @@ async fn all(global: &Global, args: AllArgs) -> Result<(), Failure> {
 
 fn disk_target(path: &Path) -> Result<DiskTarget, Failure> {
     let path = absolute(path)?;
-    match bench::is_device(&path) {
+    match larder_load::is_device(&path) {
         true => Device::look(&Machine::this(), &path).map(DiskTarget::Device).map_err(|e| failure(&e)),
         false => Ok(DiskTarget::Folder(path)),
     }
@@ -201,6 +213,7 @@ async fn measure(
         client,
         history: folder(global, &how.kept)?,
         program: std::env::current_exe().map_err(|e| Failure::io("cannot find this program", &e))?,
+        data: global.data_named().map(|data| absolute(&data)).transpose()?,
         meter: Some(Arc::new(Mutex::new(meter))),
     };
     let shown = Shown::new(global.json);

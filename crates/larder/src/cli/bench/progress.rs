@@ -7,8 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use larder_base::units::Elapsed;
-use larder_measure::bench::result::{Note, Run};
-use larder_measure::bench::{Progress, Watch, title};
+use larder_load::{Note, Progress};
+use larder_measure::bench::result::Run;
+use larder_measure::bench::{Watch, title};
+
 const REDRAW: Duration = Duration::from_millis(200);
 const BAR_CHARS: usize = 20;
 /// Of a plan, as if so much of it had gone as it says.

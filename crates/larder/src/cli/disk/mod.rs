@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use larder_api::{Failure, FailureKind};
-use larder_measure::Machine;
-use larder_measure::disk::{CheckOptions, Level, Listed, Prepare, PrepareError, PrepareOptions, check, list};
+use larder_facts::Machine;
+use larder_facts::disk::{CheckOptions, Level, Listed, Prepare, PrepareError, PrepareOptions, check, list};
 use larder_pool::Pool;
 use serde::Serialize;
 
@@ -207,7 +207,7 @@ fn failure(error: &PrepareError) -> Failure {
         PrepareError::WrongSerial { .. } => {
             Failure::invalid(message).action("nothing was changed; serial numbers are in: larder disk list")
         }
-        PrepareError::Tool(larder_measure::machine::ToolError::Missing { program }) => {
+        PrepareError::Tool(larder_facts::machine::ToolError::Missing { program }) => {
             let package = if program == "mkfs.xfs" { "xfsprogs" } else { "util-linux" };
             Failure::new(FailureKind::Unavailable, message).action(format!("apt install {package}"))
         }

@@ -1,7 +1,7 @@
 //! Disks for people to read. Pure: values in, text out.
 
 use larder_base::units::ByteSize;
-use larder_measure::disk::{CheckReport, DiskReport, Finding, Level, Listed, Prepare, Prepared};
+use larder_facts::disk::{CheckReport, DiskReport, Finding, Level, Listed, Prepare, Prepared};
 
 use crate::render::table;
 

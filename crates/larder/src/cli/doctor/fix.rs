@@ -3,7 +3,8 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use larder_api::{Failure, FailureKind};
-use larder_measure::doctor::{Change, Done, FixError, Fixer, Notice, Reading, Undone, notices};
+use larder_facts::reading::Reading;
+use larder_measure::doctor::{Change, Done, FixError, Fixer, Notice, Undone, notices};
 use serde::Serialize;
 
 use super::super::Outcome;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use larder_api::Failure;
-use larder_measure::Machine;
+use larder_facts::Machine;
+use larder_facts::reading::{ReadOptions, Reading};
 use larder_measure::bench::BenchResult;
 use larder_measure::doctor::{
-    self, BadDescription, Described, Diagnosis, Examination, Fixer, ReadOptions, Reading, Sources, assume, diagnose,
-    examine, plan, text,
+    self, BadDescription, Described, Diagnosis, Examination, Fixer, Sources, assume, diagnose, examine, plan, text,
 };
 
 use super::args::Global;

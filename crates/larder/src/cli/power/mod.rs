@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use larder_api::{DaemonInfo, Failure, FailureKind};
 use larder_base::units::ByteSize;
-use larder_measure::Machine;
-use larder_measure::power::{
+use larder_facts::Machine;
+use larder_facts::power::{
     self, Activity, AwakeReport, PowerReport, Profile, Readout, ReportInput, Setting, Snapshot, Sources, Summary,
     Tariff,
 };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use larder_base::units::ByteSize;
-use larder_measure::machine::Medium;
-use larder_measure::power::{AwakeReport, Basis, Comparison, PowerReport, Readout, WakeUp, WhatIf};
+use larder_facts::machine::Medium;
+use larder_facts::power::{AwakeReport, Basis, Comparison, PowerReport, Readout, WakeUp, WhatIf};
 
 use super::{Answer, Watched};
 use crate::render::table;

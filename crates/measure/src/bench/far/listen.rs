@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::error::BenchError;
-use super::super::facts;
-use super::super::sampler::Sampler;
 use super::lines::{LineError, Lines};
 use super::sound::thinned;
 use super::{AT_MS_MAX, Answer, Ask, Hello, MAGIC, POLL, REQUEST_BYTES_MAX, Request, VERSION};
 use crate::Machine;
+use larder_facts::about;
+use larder_facts::sampler::Sampler;
+use larder_load::BenchError;
 
 /// Several benches may watch at once; each costs a look twice a second.
 const CONNECTIONS_MAX: usize = 16;
@@ -91,7 +91,7 @@ fn converse(machine: &Machine, stream: TcpStream, over: &(dyn Fn() -> bool + Syn
         magic: MAGIC.to_owned(),
         version: Some(VERSION),
         larder: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: Some(facts::facts(machine)),
+        machine: Some(about::facts(machine)),
         ..Answer::default()
     };
     lines.write(&welcome, SEND_TIME_MAX)?;

@@ -1,8 +1,8 @@
 //! What may be believed of samples from elsewhere (N2).
 
 use super::super::result::{MachineFacts, Samples, Series};
-use super::super::sampler::{CORES_MAX, DISKS_MAX, LOOKS_MAX, NETS_MAX, SENSORS_MAX, lists};
 use super::{NAME_CHARS_MAX, VALUES_MAX};
+use larder_facts::sampler::{CORES_MAX, DISKS_MAX, LOOKS_MAX, NETS_MAX, SENSORS_MAX, lists};
 
 /// Between the clocks of two machines, over the hours of a bench.
 const DRIFT_MS_MAX: u64 = 2000;

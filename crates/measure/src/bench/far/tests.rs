@@ -61,7 +61,7 @@ fn a_machine_is_watched_while_it_is_asked_to() {
     with_listener(|port| {
         let mut visit = Visit::begin(&end(port), 100_000).unwrap();
         assert_eq!((visit.machine.name.as_str(), visit.machine.version), ("127.0.0.1", VERSION));
-        assert_eq!(visit.machine.machine, super::super::facts::facts(&Machine::this()));
+        assert_eq!(visit.machine.machine, larder_facts::about::facts(&Machine::this()));
         let started = Instant::now();
         visit.look().unwrap();
         std::thread::sleep(Duration::from_millis(1200));

@@ -3,14 +3,14 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::super::error::BenchError;
 use super::super::ground::{Ground, buffered};
-use super::super::local::{LocalLoad, Place};
 use super::super::plan::Plan;
 use super::super::result::{Caches, ENCRYPTION, Kind, Layer, Note, Run};
 use super::super::runner::{Runner, Spec, title};
-use super::super::scratch::Scratch;
 use super::{Bench, DiskTarget, is_root};
+use larder_load::BenchError;
+use larder_load::Scratch;
+use larder_load::{LocalLoad, Place};
 
 /// All at once give at least this part of what they give one after the other, or something that they share is full.
 const SUM_HOLDS: f64 = 0.9;

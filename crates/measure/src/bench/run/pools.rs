@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use larder_base::units::ByteSize;
 
-use super::super::error::BenchError;
 use super::super::ground::{Ground, is_larder};
-use super::super::local::{LocalLoad, Place};
 use super::super::plan::{Plan, Preset};
 use super::super::pool::{PoolSpec, TemporaryPool};
 use super::super::result::{Caches, Kind, Layer, Note, Workload};
 use super::super::runner::{Runner, Spec};
-use super::super::scratch::Scratch;
 use super::disks::{only_writes, same_filesystem};
 use super::{Bench, PoolTarget, is_root};
+use larder_load::BenchError;
+use larder_load::Scratch;
+use larder_load::{LocalLoad, Place};
 
 /// A daemon needs no more to be fast, and less data then shows its disks.
 const MEMORY_BYTES: u64 = 1 << 30;
@@ -30,7 +30,7 @@ impl Bench<'_> {
     }
 
     /// Given, or the only one there is; `None`: one is to be made.
-    fn mounted(&self, target: &PoolTarget) -> Result<Option<PathBuf>, BenchError> {
+    pub(super) fn mounted(&self, target: &PoolTarget) -> Result<Option<PathBuf>, BenchError> {
         if let [folder] = target.folders.as_slice() {
             return Ok(Ground::of(self.machine, folder)?.is_larder().then(|| folder.clone()));
         }
@@ -75,7 +75,7 @@ impl Bench<'_> {
             list => list.iter().cloned().map(Some).collect(),
         };
         let plan = self.fitting(runner, &target.folders)?;
-        let memory_bytes = (plan.data_bytes / 2).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES);
+        let memory_bytes = memory_for(&plan);
         let names: Vec<String> = target.folders.iter().map(|f| f.display().to_string()).collect();
         for layout in of(&target.layouts) {
             for compression in of(&target.compressions) {
@@ -92,7 +92,7 @@ impl Bench<'_> {
     }
 
     /// A layout may put all of the data on each of its disks. Refuses what is memory, as for a single disk.
-    fn fitting(&self, runner: &mut Runner, folders: &[PathBuf]) -> Result<Plan, BenchError> {
+    pub(super) fn fitting(&self, runner: &mut Runner, folders: &[PathBuf]) -> Result<Plan, BenchError> {
         let mut plan = self.storage_plan();
         for folder in folders {
             let sharers = same_filesystem(folder, folders.iter().map(PathBuf::as_path));
@@ -142,13 +142,18 @@ impl Bench<'_> {
     }
 }
 
+/// Of a pool that is made for a bench.
+pub(super) fn memory_for(plan: &Plan) -> u64 {
+    (plan.data_bytes / 2).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES)
+}
+
 /// Twice that, in whole GiB, so that all block sizes divide it.
 fn beyond_memory(memory_bytes: u64) -> u64 {
     memory_bytes.saturating_mul(2).next_multiple_of(1 << 30)
 }
 
 /// Dropping the kernel's caches leaves the daemon's own.
-fn caches(workload: &Workload, memory_bytes: u64, root: bool) -> (Caches, Option<Note>) {
+pub(super) fn caches(workload: &Workload, memory_bytes: u64, root: bool) -> (Caches, Option<Note>) {
     let (kept, data) = (ByteSize(memory_bytes), ByteSize(workload.data_bytes));
     let note = |code: &str, text: String, misleading| Some(Note { code: code.to_owned(), text, misleading });
     let few = workload.data_bytes < memory_bytes.saturating_mul(2);

@@ -6,16 +6,16 @@ use std::path::Path;
 
 use larder_base::units::ByteSize;
 
-use super::super::error::BenchError;
 use super::super::far::is_same_host;
 use super::super::ground::Ground;
-use super::super::load::{ClientLoad, Load};
-use super::super::local::{LocalLoad, Place};
 use super::super::plan::{Plan, Preset};
 use super::super::result::{Caches, ENCRYPTION, Layer, Note};
 use super::super::runner::{Runner, Spec};
-use super::super::scratch::Scratch;
 use super::{Bench, ShareTarget, client, is_root};
+use larder_load::BenchError;
+use larder_load::Scratch;
+use larder_load::{ClientLoad, Load};
+use larder_load::{LocalLoad, Place};
 
 /// With less there is nothing to measure.
 const ROOM_BYTES_MIN: u64 = 16 << 20;
@@ -23,7 +23,7 @@ const ROOM_BYTES_MIN: u64 = 16 << 20;
 const BLIND_BYTES: u64 = 4 << 30;
 
 /// Nobody's NAS is filled by a bench. What a person asks for, the client refuses where there is no room for it.
-fn room(wanted: u64, free_bytes: Option<u64>, asked_for: bool) -> Result<(u64, Option<Note>), BenchError> {
+pub(super) fn room(wanted: u64, free_bytes: Option<u64>, asked_for: bool) -> Result<(u64, Option<Note>), BenchError> {
     // Whole MiB, so that block sizes divide it.
     let most = free_bytes.map_or(BLIND_BYTES, |free| free / 2) >> 20 << 20;
     if asked_for || wanted <= most {

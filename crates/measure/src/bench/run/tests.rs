@@ -8,9 +8,9 @@ fn a_title_names_each_subject_once() {
             disks: vec![DiskTarget::Folder("/mnt/a".into()), DiskTarget::Folder("/mnt/b".into())],
             pool: Some(PoolTarget { folders: vec!["/mnt/a".into()], ..PoolTarget::default() }),
             host: Some(Host { name: "nas".to_owned(), port: 1 }),
-            far: None,
             shares: vec![ShareTarget::Url("smb://me:secret@nas/x".to_owned())],
             both: true,
+            ..Subjects::default()
         },
         preset: Preset::Quick,
         changes: Changes::default(),
@@ -19,6 +19,7 @@ fn a_title_names_each_subject_once() {
         client: ClientOptions::default(),
         history: PathBuf::new(),
         program: PathBuf::new(),
+        data: None,
         meter: None,
     };
     assert_eq!(request.title(), "all /mnt/a, /mnt/b, nas, smb://me@nas/x");

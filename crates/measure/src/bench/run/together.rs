@@ -1,14 +1,14 @@
 //! Disks and the wire at the same time: a machine whose disks and network share a bus or a core shows it here.
 
-use super::super::both::BothLoad;
-use super::super::error::BenchError;
-use super::super::local::{LocalLoad, Place};
-use super::super::net::NetLoad;
 use super::super::plan::{Plan, Shape};
 use super::super::result::{Kind, Layer, Run};
 use super::super::runner::{Runner, Spec};
 use super::disks::{emptied, sharers};
 use super::{Bench, DiskTarget, Host};
+use larder_load::BenchError;
+use larder_load::BothLoad;
+use larder_load::NetLoad;
+use larder_load::{LocalLoad, Place};
 
 /// As when a file is served, and as when one is taken in.
 const PAIRS: [(Kind, Kind); 2] = [(Kind::Read, Kind::Send), (Kind::Write, Kind::Receive)];
@@ -63,7 +63,7 @@ impl Bench<'_> {
         for (repeat, beside) in repeats.iter_mut().zip(&disks.repeats) {
             repeat.start_ms = beside.start_ms;
         }
-        let with = super::super::load::Load::with(&load.net, load.wire.kind);
+        let with = larder_load::Load::with(&load.net, load.wire.kind);
         let run = Run {
             subject: host.name.clone(),
             access: "tcp".to_owned(),

@@ -1,10 +1,10 @@
 //! The wire alone, in both directions.
 
-use super::super::error::BenchError;
-use super::super::net::NetLoad;
 use super::super::result::Layer;
 use super::super::runner::{Runner, Spec};
 use super::{Bench, Host};
+use larder_load::BenchError;
+use larder_load::NetLoad;
 
 impl Bench<'_> {
     pub(super) fn wire(&self, runner: &mut Runner, host: &Host) -> Result<(), BenchError> {

@@ -1,4 +1,4 @@
-//! From values to places on an axis, and the round numbers beside it. For terminal and SVG alike.
+//! From values to places on an axis, and the round numbers beside it.
 
 /// Where an axis begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq)]

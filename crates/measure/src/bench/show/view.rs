@@ -424,6 +424,10 @@ fn place<'a>(found: &mut Vec<Compared<'a>>, key: &str, fixed: String, value: Str
 
 /// What somebody may quote: what the top reaches, and what the doctor concludes.
 pub(crate) fn headline(result: &BenchResult) -> String {
+    let copies = alone(result, Kind::Copy);
+    if let Some(run) = runs(result).iter().find(|run| run.layer == Layer::Copy).filter(|_| !copies.is_empty()) {
+        return format!("{}: {}.", words::clean(&run.subject), copies.join(", "));
+    }
     let (read, write) = (chain(result, Way::Read), chain(result, Way::Write));
     let top = |steps: &[Step<'_>]| steps.iter().map(|s| rank(s.run.layer)).filter(|rank| *rank > 0).max();
     let best = top(&read).max(top(&write));
@@ -438,6 +442,7 @@ pub(crate) fn headline(result: &BenchResult) -> String {
         }
     }
     parts.extend(best.and_then(|rank| random(result, rank, top_name.as_deref())));
+    parts.extend(alone(result, Kind::Scrub));
     let Some(name) = top_name.or_else(|| only(result)) else {
         return "Nothing was measured that could be trusted: the notes say why.".to_owned();
     };
@@ -456,8 +461,14 @@ fn rank(layer: Layer) -> u8 {
         Layer::Disks => 4,
         Layer::Disk => 3,
         Layer::Net => 2,
-        Layer::Both => 1,
+        Layer::Both | Layer::Copy => 1,
     }
+}
+
+/// Copies and scrubs, which have no way of their own in the chain.
+fn alone(result: &BenchResult, kind: Kind) -> Vec<String> {
+    let of = runs(result).iter().filter(|run| run.workload.kind == kind && misleading(run).is_none());
+    of.filter_map(|run| Some(format!("{} {}", words::workload(&run.workload), unit(run).show(run.median()?)))).collect()
 }
 
 fn fastest<'a, 'b>(steps: &'b [Step<'a>], top: Option<u8>, name: Option<&str>) -> Option<&'b Step<'a>> {

@@ -9,7 +9,8 @@ use super::units;
 use crate::bench::result::{Caches, Kind, Layer, Run, Workload};
 
 /// From the bottom to the top.
-pub(crate) const LAYERS: [Layer; 6] = [Layer::Disk, Layer::Disks, Layer::Pool, Layer::Net, Layer::Share, Layer::Both];
+pub(crate) const LAYERS: [Layer; 7] =
+    [Layer::Disk, Layer::Disks, Layer::Pool, Layer::Net, Layer::Share, Layer::Both, Layer::Copy];
 
 pub(crate) fn layer(layer: Layer) -> &'static str {
     match layer {
@@ -19,6 +20,7 @@ pub(crate) fn layer(layer: Layer) -> &'static str {
         Layer::Net => "net",
         Layer::Share => "share",
         Layer::Both => "both",
+        Layer::Copy => "copy",
     }
 }
 
@@ -30,6 +32,7 @@ pub(crate) fn layer_meaning(layer: Layer) -> &'static str {
         Layer::Net => "the wire, without storage",
         Layer::Share => "over the wire, through a protocol",
         Layer::Both => "disks and wire at the same time",
+        Layer::Copy => "read at one end, written at the other, flushed at last",
     }
 }
 
@@ -47,6 +50,8 @@ pub(crate) fn kind(kind: Kind) -> &'static str {
         Kind::DeleteFiles => "delete files",
         Kind::CopyTreeIn => "copy tree in",
         Kind::CopyTreeOut => "copy tree out",
+        Kind::Copy => "copy",
+        Kind::Scrub => "scrub",
         Kind::Send => "send",
         Kind::Receive => "receive",
         Kind::SendReceive => "send and receive",
@@ -59,6 +64,9 @@ pub(crate) fn workload(work: &Workload) -> String {
     if matches!(work.kind, Kind::Send | Kind::Receive | Kind::SendReceive) {
         let plural = if work.jobs == 1 { "" } else { "s" };
         return format!("{text}, {} stream{plural}", work.jobs);
+    }
+    if work.kind == Kind::Copy {
+        return if work.files > 1 { format!("copy {} files", work.files) } else { "copy a large file".to_owned() };
     }
     if work.block_bytes > 0 {
         text.push_str(&format!(" {}", units::size(work.block_bytes as f64)));

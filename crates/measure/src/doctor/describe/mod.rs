@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::limits::{DiskKind, Duplex, Wire};
-use crate::machine::Arrangement;
+use larder_facts::machine::Arrangement;
 
 mod check;
 mod raw;

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::reading::Reading;
-use crate::disk::{DiskReport, Level};
+use larder_facts::disk::{DiskReport, Level};
+use larder_facts::reading::Reading;
 
 mod network;
 mod processor;

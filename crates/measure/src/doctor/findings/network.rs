@@ -1,8 +1,8 @@
 //! Cards, queues, buffers.
 
 use super::{Gain, Noticed, Rule, noticed};
-use crate::disk::Level;
-use crate::doctor::reading::{Nic, Reading};
+use larder_facts::disk::Level;
+use larder_facts::reading::{Nic, Reading};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

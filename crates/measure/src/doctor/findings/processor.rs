@@ -1,8 +1,8 @@
 //! Governor, heat, instructions, and who else works.
 
 use super::{Gain, Noticed, Rule, noticed};
-use crate::disk::Level;
-use crate::doctor::reading::{Hog, Reading};
+use larder_facts::disk::Level;
+use larder_facts::reading::{Hog, Reading};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

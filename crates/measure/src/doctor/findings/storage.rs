@@ -1,9 +1,9 @@
 //! Queues, mounts and power states of disks.
 
 use super::{Gain, Noticed, Rule, noticed};
-use crate::disk::Level;
-use crate::doctor::reading::{Drive, Reading};
-use crate::machine::{Bus, Medium, UsbDriver};
+use larder_facts::disk::Level;
+use larder_facts::machine::{Bus, Medium, UsbDriver};
+use larder_facts::reading::{Drive, Reading};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

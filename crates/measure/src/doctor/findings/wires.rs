@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Gain, Noticed, Rule, noticed};
-use crate::disk::Level;
 use crate::doctor::limits::Wire;
-use crate::doctor::reading::{Drive, Hop, HopKind, Reading, gigabits};
 use crate::doctor::words::bytes_words;
+use larder_facts::disk::Level;
+use larder_facts::reading::{Drive, Hop, HopKind, Reading, gigabits};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -91,7 +91,7 @@ fn least_name(hop: &Hop) -> Option<String> {
 fn pcie_slot(reading: &Reading) -> Vec<Noticed> {
     // What hangs on a controller is not what its slot holds.
     let title = |drive: &Drive, hop: &Hop| match drive.bus {
-        crate::machine::Bus::Nvme => drive.title.clone(),
+        larder_facts::machine::Bus::Nvme => drive.title.clone(),
         _ => format!("the controller at {} (of {})", hop.address, on_it(reading, hop)),
     };
     let drives = reading.drives.iter().flat_map(|d| d.hops.iter().map(move |h| (title(d, h), d.name.as_str(), h)));
@@ -194,7 +194,7 @@ fn shared(reading: &Reading) -> Vec<Noticed> {
 
 /// What an ordinary disk of its kind reads.
 pub(in crate::doctor) fn usual_bytes_per_s(drive: &Drive) -> f64 {
-    use crate::machine::{Bus, Medium};
+    use larder_facts::machine::{Bus, Medium};
     let own = drive.hops.first().filter(|h| h.role.is_empty()).map_or(f64::INFINITY, |h| h.bytes_per_s);
     let kind: f64 = match (drive.bus, drive.medium) {
         (_, Medium::HardDisk) => 200e6,

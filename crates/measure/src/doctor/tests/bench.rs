@@ -1,11 +1,12 @@
 //! Results of a bench: which layer was the limit.
 
+use larder_facts::reading::{ReadOptions, Reading};
 use std::time::Duration;
 
 use super::super::*;
 use crate::bench::BenchResult;
 use crate::bench::result::*;
-use crate::machine::fixture::Fixture;
+use crate::fixture::Fixture;
 
 fn run(layer: Layer, subject: &str, kind: Kind, rate: f64) -> Run {
     let operations = if kind.counts_operations() { rate } else { rate / 1048576.0 };
@@ -90,7 +91,7 @@ fn watched(runs: Vec<Run>) -> Diagnosis {
 }
 
 fn examined(result: BenchResult) -> Diagnosis {
-    let fixture = Fixture::new(include_str!("../../../fixtures/virtual-machine.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/virtual-machine.txt"));
     let reading = Reading::of(&fixture.machine, ReadOptions { smart: false, watch: Duration::ZERO });
     // Through JSON, as a file would come.
     let bench = serde_json::from_str(&serde_json::to_string(&result).unwrap()).unwrap();
@@ -462,7 +463,7 @@ fn each_machine_has_its_own_memory() {
 #[test]
 fn notices_are_of_the_end_that_they_were_made_at() {
     let fixes = |runs: Vec<Run>| {
-        let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+        let fixture = Fixture::new(include_str!("../../../../facts/fixtures/pi-usb.txt"));
         let reading = Reading::of(&fixture.machine, ReadOptions { smart: false, watch: Duration::ZERO });
         let machine = MachineFacts { host: "pi".to_owned(), memory_bytes: 4 << 30, ..MachineFacts::default() };
         let bench = BenchResult { machine, ..result(runs) };

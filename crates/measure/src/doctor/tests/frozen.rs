@@ -1,18 +1,19 @@
 //! Answers that were frozen and are no verdict on a measurement: notices of machines, and questions about figures.
 //! `reason/tests.rs` has the verdicts and the fixes.
 
+use larder_facts::reading::{ReadOptions, Reading};
 use std::time::Duration;
 
 use super::super::*;
 use crate::boxes;
-use crate::machine::fixture::Fixture;
+use crate::fixture::Fixture;
 
 const MACHINES: &[(&str, &str)] = &[
-    ("nvme-desktop", include_str!("../../../fixtures/nvme-desktop.txt")),
-    ("pi-usb", include_str!("../../../fixtures/pi-usb.txt")),
-    ("smr-disks", include_str!("../../../fixtures/smr-disks.txt")),
-    ("virtual-machine", include_str!("../../../fixtures/virtual-machine.txt")),
-    ("zfs-box", include_str!("../../../fixtures/zfs-box.txt")),
+    ("nvme-desktop", include_str!("../../../../facts/fixtures/nvme-desktop.txt")),
+    ("pi-usb", include_str!("../../../../facts/fixtures/pi-usb.txt")),
+    ("smr-disks", include_str!("../../../../facts/fixtures/smr-disks.txt")),
+    ("virtual-machine", include_str!("../../../../facts/fixtures/virtual-machine.txt")),
+    ("zfs-box", include_str!("../../../../facts/fixtures/zfs-box.txt")),
 ];
 const FROZEN: &str = include_str!("../../../fixtures/boxes/frozen.tsv");
 

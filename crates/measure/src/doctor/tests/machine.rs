@@ -1,11 +1,12 @@
 //! Recorded machines: what is read of them, what follows, and what can be changed and taken back.
 
+use larder_facts::reading::{Busy, Hog, ReadOptions, Reading};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::describe::Layout;
 use super::super::*;
-use crate::machine::fixture::Fixture;
+use crate::fixture::Fixture;
 
 fn read(fixture: &Fixture) -> Reading {
     Reading::of(&fixture.machine, ReadOptions { smart: true, watch: Duration::ZERO })
@@ -28,7 +29,7 @@ fn a_folder_without_a_machine_is_no_healthy_machine() {
 
 #[test]
 fn a_pi_with_everything_wrong_is_told_so() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/pi-usb.txt"));
     let reading = read(&fixture);
     assert_eq!((reading.host.name.as_str(), reading.processor.cores, reading.processor.aes), ("pi", 4, Some(false)));
     let sdb = reading.drives.iter().find(|d| d.name == "sdb").unwrap();
@@ -73,7 +74,7 @@ fn a_pi_with_everything_wrong_is_told_so() {
 /// Nobody is told to stop the server that all of this is for.
 #[test]
 fn who_serves_files_is_no_thief() {
-    let mut reading = read(&Fixture::new(include_str!("../../../fixtures/pi-usb.txt")));
+    let mut reading = read(&Fixture::new(include_str!("../../../../facts/fixtures/pi-usb.txt")));
     let hog = |(pid, name): (u32, &str)| Hog { pid, name: name.to_owned(), percent: 60.0 };
     let hogs = [(1, "larder"), (2, "smbd"), (3, "ganesha.nfsd"), (4, "updatedb"), (5, "larderd")].map(hog).to_vec();
     reading.busy = Some(Busy { seconds: 1.0, hogs, iowait_percent: 0.0, steal_percent: 0.0 });
@@ -83,7 +84,7 @@ fn who_serves_files_is_no_thief() {
 
 #[test]
 fn slots_and_cables_of_a_desktop_are_seen() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/nvme-desktop.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/nvme-desktop.txt"));
     let reading = read(&fixture);
     let found = notices(&reading);
     let slot = of(&found, "pcie-slot");
@@ -110,7 +111,7 @@ fn slots_and_cables_of_a_desktop_are_seen() {
 /// md RAID 1 of partitions of two SATA SSDs, and LVM on it, are two disks and not four.
 #[test]
 fn what_is_made_of_disks_is_not_a_disk_beside_them() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/nvme-desktop.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/nvme-desktop.txt"));
     let reading = read(&fixture);
     let names: Vec<&str> = reading.drives.iter().map(|d| d.name.as_str()).collect();
     assert_eq!(names, ["nvme0n1", "nvme1n1", "nvme2n1", "sda", "sdb", "sdc", "sdd"]);
@@ -131,7 +132,7 @@ fn what_is_made_of_disks_is_not_a_disk_beside_them() {
 
 #[test]
 fn a_bind_mount_is_not_named_beside_its_filesystem() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/nvme-desktop.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/nvme-desktop.txt"));
     fixture.write(
         "/proc/self/mountinfo",
         "40 25 259:5 / /mnt/fast rw - xfs /dev/nvme1n1 rw,discard\n46 25 259:5 /ns /run/netns rw - xfs /dev/nvme1n1 rw,discard\n",
@@ -143,7 +144,7 @@ fn a_bind_mount_is_not_named_beside_its_filesystem() {
 
 #[test]
 fn two_paths_that_multipathd_put_together_are_one_disk() {
-    let text = include_str!("../../../fixtures/smr-disks.txt");
+    let text = include_str!("../../../../facts/fixtures/smr-disks.txt");
     let said = |fixture: &Fixture| {
         let reading = read(fixture);
         let paths = reading.drives.iter().filter(|d| ["sde", "sdf"].contains(&d.name.as_str())).count();
@@ -159,7 +160,7 @@ fn two_paths_that_multipathd_put_together_are_one_disk() {
 
 #[test]
 fn a_disk_that_fails_comes_before_one_that_is_warm() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/smr-disks.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/smr-disks.txt"));
     let examined = examine(&fixture.machine, read(&fixture), &Sources::default()).unwrap();
     let verdict = &examined.diagnosis.verdict;
     assert!(verdict.contains("(sdd) says that it is failing (SMART): see to that before anything else"), "{verdict}");
@@ -168,7 +169,7 @@ fn a_disk_that_fails_comes_before_one_that_is_warm() {
 
 #[test]
 fn a_machine_in_a_cloud_has_little_to_say() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/virtual-machine.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/virtual-machine.txt"));
     let reading = read(&fixture);
     assert!(reading.drives.iter().all(|d| d.hidden && d.hops.is_empty()), "{:?}", reading.drives);
     let found = notices(&reading);
@@ -181,7 +182,7 @@ fn value(fixture: &Fixture, file: &str) -> String {
 
 #[test]
 fn fixes_are_taken_back() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/pi-usb.txt"));
     let folder = tempfile::tempdir().unwrap();
     let fixer = Fixer::new(&fixture.machine, &folder.path().join("lib/changes.json"));
     let found = notices(&read(&fixture));
@@ -218,7 +219,7 @@ fn fixes_are_taken_back() {
 /// Whoever only asks leaves nothing behind, and neither does a fix that was taken back.
 #[test]
 fn undoing_nothing_writes_nothing() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/pi-usb.txt"));
     let folder = tempfile::tempdir().unwrap();
     let lib = folder.path().join("lib");
     let state = lib.join("changes.json");
@@ -247,7 +248,7 @@ fn recorded(fixture: &Fixture, boot_id: Option<&str>, changes: serde_json::Value
 
 #[test]
 fn what_a_restart_took_back_is_forgotten() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/pi-usb.txt"));
     let governor = "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
     let changes = serde_json::json!([{"file": governor, "before": "ondemand", "after": "powersave"}]);
     let (_folder, state) = recorded(&fixture, Some("before"), changes.clone());
@@ -264,7 +265,7 @@ fn what_a_restart_took_back_is_forgotten() {
 
 #[test]
 fn a_state_file_cannot_write_what_is_no_value() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/pi-usb.txt"));
     let governor = "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
     for before in ["", "ondemand\nx", &"x".repeat(1000)] {
         let changes = serde_json::json!([{"file": governor, "before": before, "after": "powersave"}]);
@@ -278,7 +279,7 @@ fn a_state_file_cannot_write_what_is_no_value() {
 /// A file that takes a value and has another one afterwards, as the kernel's limits do: here its `[marked]` part.
 #[test]
 fn what_the_kernel_made_of_a_value_is_recorded() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/pi-usb.txt"));
     let folder = tempfile::tempdir().unwrap();
     let fixer = Fixer::new(&fixture.machine, &folder.path().join("changes.json"));
     let governor = "/sys/devices/system/cpu/cpufreq/policy0/scaling_governor";
@@ -298,7 +299,7 @@ fn what_the_kernel_made_of_a_value_is_recorded() {
 
 #[test]
 fn only_known_files_are_written() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/pi-usb.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/pi-usb.txt"));
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("changes.json");
     let fixer = Fixer::new(&fixture.machine, &state);
@@ -323,7 +324,7 @@ fn only_known_files_are_written() {
 
 #[test]
 fn a_zfs_pool_is_followed_to_its_disks() {
-    let fixture = Fixture::new(include_str!("../../../fixtures/zfs-box.txt"));
+    let fixture = Fixture::new(include_str!("../../../../facts/fixtures/zfs-box.txt"));
     let reading = read(&fixture);
     let names: Vec<_> = reading.stores.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["tank (ZFS 2 x raidz2 of 4)", "fast (ZFS mirror of 2)"]);

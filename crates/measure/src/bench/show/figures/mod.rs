@@ -62,7 +62,19 @@ pub(crate) fn all(result: &BenchResult) -> Vec<Figure> {
     found.extend(repeats(result));
     found.extend(latency(result));
     found.extend(details(result));
+    found.retain(compares);
     found
+}
+
+/// One bar or one dot has nothing beside it, and a line needs two points.
+fn compares(figure: &Figure) -> bool {
+    match &figure.plot {
+        Plot::Rows(rows) => rows.rows.iter().map(|r| usize::from(r.bar.is_some()) + r.dots.len()).sum::<usize>() > 1,
+        Plot::Panels(panels) => {
+            let mut series = panels.panels.iter().flat_map(|panel| &panel.series);
+            series.any(|s| s.y.iter().filter(|y| y.is_finite()).count() > 1)
+        }
+    }
 }
 
 /// The runs of which [`details`] tells, by their number.
@@ -142,6 +154,9 @@ fn repeats(result: &BenchResult) -> Option<Figure> {
     for run in view::main_runs(result).into_iter().take(ROWS_MAX) {
         let Some(median) = run.median().filter(|m| m.is_finite() && *m > 0.0) else { continue };
         let values: Vec<f64> = run.values().into_iter().filter(|v| v.is_finite()).collect();
+        if values.len() < 2 {
+            continue;
+        }
         let unit = view::unit(run);
         let parts: Vec<f64> = values.iter().map(|v| v / median * 100.0).collect();
         let range = parts.iter().copied().reduce(f64::min).zip(parts.iter().copied().reduce(f64::max));

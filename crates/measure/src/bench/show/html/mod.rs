@@ -4,8 +4,8 @@
 //!     element ([`json`]).
 //! H2. The page forbids itself everything but its own style sheet and script, by their hashes (CSP level 2); there is
 //!     neither an inline style nor a handler in an attribute.
-//! H3. Without scripts every plot and every figure is there. Scripts add: values under the pointer or the arrow keys,
-//!     hiding series, zooming, saving.
+//! H3. Without scripts every plot and every figure is there. The script adds values under the pointer or the arrow keys,
+//!     hidden series and saved files; it draws no data.
 
 mod page;
 mod sections;
@@ -13,6 +13,7 @@ mod sections;
 use super::figures::{self, Figure, Grid};
 use super::plot::svg::escape;
 use super::plot::{Head, Plot, Size};
+use super::units::Unit;
 use super::view::thinned;
 use crate::bench::result::BenchResult;
 pub(crate) use page::Page;
@@ -118,53 +119,40 @@ pub(crate) fn grid(grid: &Grid) -> String {
     text
 }
 
-/// What scripts need to draw a part of a plot again and to name its values. Rows carry theirs in themselves.
+/// Places and words for the script, which shows them under the pointer. Rows carry theirs in themselves.
 fn data(plot: &Plot, small: bool) -> Option<String> {
     let Plot::Panels(p) = plot else { return None };
     let points_max = if small || p.panels.len() > 1 { Size::Narrow } else { Size::Wide }.points_max();
-    let numbers =
-        |values: &[f64]| -> Vec<serde_json::Value> { thinned(values, points_max).into_iter().map(short).collect() };
-    let axis = |a: &super::plot::Axis| {
-        serde_json::json!({
-            "low": a.scale.low, "high": a.scale.high, "kind": format!("{:?}", a.scale.kind), "unit": format!("{:?}", a.unit),
-        })
+    let places = |xs: &[f64]| -> Vec<Option<f64>> {
+        let place = |x| p.x.scale.place(x).map(|part| (part * 1e4).round() / 1e4);
+        thinned(xs, points_max).into_iter().map(place).collect()
     };
-    let panels: Vec<serde_json::Value> = p
-        .panels
-        .iter()
-        .map(|panel| {
-            // Mostly all series of a panel share their moments.
-            let first = panel.series.first().map(|s| s.x.clone()).unwrap_or_default();
-            let series: Vec<serde_json::Value> = panel
-                .series
-                .iter()
-                .map(|s| match s.x == first {
-                    true => serde_json::json!({ "n": s.n, "y": numbers(&s.y) }),
-                    false => serde_json::json!({ "n": s.n, "x": numbers(&s.x), "y": numbers(&s.y) }),
-                })
-                .collect();
-            serde_json::json!({ "name": super::words::clean(&panel.name), "x": numbers(&first), "series": series })
-        })
-        .collect();
+    // Percent of many cores: numbers are shorter, and all have the same unit.
+    let suffix = if p.y.unit == Unit::Percent { " %" } else { "" };
+    let words = |ys: &[f64]| -> Vec<serde_json::Value> {
+        let word = |y: f64| match (y.is_finite(), suffix.is_empty()) {
+            (false, _) => serde_json::Value::Null,
+            (true, true) => p.y.unit.show(y).into(),
+            (true, false) => (y.round() as i64).into(),
+        };
+        thinned(ys, points_max).into_iter().map(word).collect()
+    };
+    let panel = |panel: &super::plot::Panel| {
+        // Mostly all series of a panel share their moments.
+        let first = panel.series.first().map(|s| s.x.clone()).unwrap_or_default();
+        let series = |s: &super::plot::Series| match s.x == first {
+            true => serde_json::json!({ "n": s.n, "y": words(&s.y) }),
+            false => serde_json::json!({ "n": s.n, "x": places(&s.x), "y": words(&s.y) }),
+        };
+        let at: Vec<String> = thinned(&first, points_max).into_iter().map(|x| p.x.unit.show(x)).collect();
+        let series: Vec<serde_json::Value> = panel.series.iter().map(series).collect();
+        let name = super::words::clean(&panel.name);
+        serde_json::json!({ "name": name, "x": places(&first), "at": at, "series": series })
+    };
     let names: Vec<String> = p.names.iter().map(|n| super::words::clean(n)).collect();
-    let all = serde_json::json!({
-        "x": axis(&p.x), "y": axis(&p.y), "names": names, "stacked": p.stacked, "palette": p.palette, "panels": panels,
-    });
+    let panels: Vec<serde_json::Value> = p.panels.iter().map(panel).collect();
+    let all = serde_json::json!({ "names": names, "suffix": suffix, "palette": p.palette, "panels": panels });
     serde_json::to_string(&all).ok()
-}
-
-/// Four digits say all that a pixel can; a hole is `null`.
-fn short(value: f64) -> serde_json::Value {
-    if !value.is_finite() {
-        return serde_json::Value::Null;
-    }
-    let power = if value == 0.0 { 0.0 } else { 3.0 - value.abs().log10().floor() };
-    if !(-300.0..=300.0).contains(&power) {
-        return value.into();
-    }
-    let scale = 10f64.powf(power.abs());
-    let rounded = if power >= 0.0 { (value * scale).round() / scale } else { (value / scale).round() * scale };
-    if rounded.fract() == 0.0 && rounded.abs() < 1e15 { (rounded as i64).into() } else { rounded.into() }
 }
 
 #[cfg(test)]

@@ -12,13 +12,15 @@ pub(super) fn all(result: &BenchResult, page: &mut Page) {
     contents(result, &figures, page);
     page.push("<main id=\"main\">");
     notes(result, page, "notes", "What to know first", |urgency| urgency < 2);
-    section(page, "overview", "Bottom to top", |page| {
-        if let Some(why) = view::no_chain(result) {
-            page.push(&format!("<p class=\"none\">{}</p>", escape(&why)));
-        }
-        plots(&figures, Chapter::Overview, page);
-        sums(result, page);
-    });
+    if has_overview(result, &figures) {
+        section(page, "overview", "Bottom to top", |page| {
+            if let Some(why) = view::no_chain(result) {
+                page.push(&format!("<p class=\"none\">{}</p>", escape(&why)));
+            }
+            plots(&figures, Chapter::Overview, page);
+            sums(result, page);
+        });
+    }
     section(page, "layers", "Layer by layer", |page| layers(result, page));
     for (chapter, id, title) in CHAPTERS {
         if figures.iter().any(|f| f.chapter == chapter) {
@@ -29,6 +31,12 @@ pub(super) fn all(result: &BenchResult, page: &mut Page) {
     notes(result, page, "remarks", "Notes", |urgency| urgency == 2);
     page.push("</main>");
     footer(result, page);
+}
+
+fn has_overview(result: &BenchResult, figures: &[Figure]) -> bool {
+    figures.iter().any(|f| f.chapter == Chapter::Overview)
+        || view::no_chain(result).is_some()
+        || !view::sums(result).is_empty()
 }
 
 const CHAPTERS: [(Chapter, &str, &str); 5] = [
@@ -65,7 +73,11 @@ fn header(result: &BenchResult, page: &mut Page) {
 }
 
 fn contents(result: &BenchResult, figures: &[Figure], page: &mut Page) {
-    page.push("<nav aria-label=\"Contents\"><a href=\"#overview-part\">Bottom to top</a><a href=\"#layers-part\">Layer by layer</a>");
+    page.push("<nav aria-label=\"Contents\">");
+    if has_overview(result, figures) {
+        page.push("<a href=\"#overview-part\">Bottom to top</a>");
+    }
+    page.push("<a href=\"#layers-part\">Layer by layer</a>");
     for (chapter, id, title) in CHAPTERS {
         if figures.iter().any(|f| f.chapter == chapter) {
             page.push(&format!("<a href=\"#{id}-part\">{title}</a>"));

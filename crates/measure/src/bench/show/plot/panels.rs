@@ -102,11 +102,7 @@ impl Panels {
         let mut body = format!("<g class=\"panel\" data-panel=\"{n}\" data-rect=\"{rect}\">");
         body.push_str(&svg::rect(f.left, f.top, f.right - f.left, f.bottom - f.top, "back"));
         body.push_str(&self.y_ticks(f, edge.0));
-        body.push_str(&format!(
-            "<g class=\"x-ticks\" data-labels=\"{}\">{}</g>",
-            u8::from(edge.1),
-            self.x_ticks(f, edge.1)
-        ));
+        body.push_str(&format!("<g class=\"x-ticks\">{}</g>", self.x_ticks(f, edge.1, size)));
         if self.panels.len() > 1 {
             body.push_str(&svg::text(f.left, f.top - 5.0, "panel-name", &svg::fitted(&panel.name, f.right - f.left)));
         }
@@ -141,7 +137,7 @@ impl Panels {
         text
     }
 
-    fn x_ticks(&self, f: Frame, labels: bool) -> String {
+    fn x_ticks(&self, f: Frame, labels: bool, size: Size) -> String {
         let label = if self.x.unit == Unit::Size { 74.0 } else { 50.0 };
         let most = ((f.right - f.left) / label).max(1.0) as usize;
         let mut text = String::new();
@@ -150,7 +146,7 @@ impl Panels {
             let x = f.left + part * (f.right - f.left);
             text.push_str(&svg::line((x, f.top), (x, f.bottom), "grid"));
             if labels {
-                text.push_str(&svg::text(x, f.bottom + 16.0, "tick middle", &self.x.unit.tick(tick)));
+                text.push_str(&svg::tick(x, f.bottom + 16.0, size.width(), &self.x.unit.tick(tick)));
             }
         }
         text
@@ -229,7 +225,7 @@ impl Panels {
             let left = *part > 0.6;
             let room = if left { x - f.left } else { f.right - x } - 8.0;
             let at = if left { x - 5.0 } else { x + 5.0 };
-            text.push_str(&format!("<g class=\"mark\" data-x=\"{}\">", panel.marks[n].0));
+            text.push_str(&format!("<g class=\"mark\">"));
             text.push_str(&svg::line((x, f.top), (x, f.bottom), "mark-line"));
             let class = if left { "mark-label end" } else { "mark-label" };
             text.push_str(&svg::text(at, f.top + 14.0 + 15.0 * n as f64, class, &svg::fitted(label, room)));

@@ -69,7 +69,7 @@ impl Rows {
         let layout = self.layout(size);
         let height = |row: &Row| if row.heading { 26.0 } else { layout.row };
         let bottom = TOP + self.rows.iter().map(height).sum::<f64>();
-        let mut body = self.ticks(&layout, bottom);
+        let mut body = self.ticks(&layout, bottom, size);
         let mut y = TOP;
         for row in &self.rows {
             if row.heading {
@@ -94,15 +94,14 @@ impl Rows {
         self.x.scale.place(value).map(|part| layout.left + part * (layout.right - layout.left))
     }
 
-    fn ticks(&self, layout: &Layout, bottom: f64) -> String {
+    fn ticks(&self, layout: &Layout, bottom: f64, size: Size) -> String {
         let room = if matches!(self.x.unit, Unit::Latency | Unit::Ratio) { 60.0 } else { 74.0 };
         let most = ((layout.right - layout.left) / room).max(2.0) as usize;
         let mut text = String::new();
         for tick in self.x.scale.ticks(most) {
             let Some(x) = self.at(tick, layout) else { continue };
             text.push_str(&svg::line((x, TOP), (x, bottom), "grid"));
-            let class = if x < 30.0 { "tick" } else { "tick middle" };
-            text.push_str(&svg::text(x, bottom + 16.0, class, &self.x.unit.tick(tick)));
+            text.push_str(&svg::tick(x, bottom + 16.0, size.width(), &self.x.unit.tick(tick)));
         }
         if let Some(x) = self.line_at.and_then(|v| self.at(v, layout)) {
             text.push_str(&svg::line((x, TOP), (x, bottom), "mark-line"));

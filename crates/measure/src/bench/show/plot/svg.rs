@@ -41,6 +41,16 @@ pub(crate) fn text(x: f64, y: f64, class: &str, text: &str) -> String {
     format!("<text x=\"{}\" y=\"{}\" class=\"{class}\">{}</text>", px(x), px(y), escape(text))
 }
 
+/// The label of a place on the x axis: in its middle, unless the picture ends there.
+pub(crate) fn tick(x: f64, y: f64, right: f64, label: &str) -> String {
+    let half = text_px(label) / 2.0;
+    match x {
+        x if x + half > right => text(right, y, "tick end", label),
+        x if x < half => text(0.0, y, "tick", label),
+        x => text(x, y, "tick middle", label),
+    }
+}
+
 pub(crate) fn line(from: (f64, f64), to: (f64, f64), class: &str) -> String {
     let (x1, y1, x2, y2) = (px(from.0), px(from.1), px(to.0), px(to.1));
     format!("<line x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\" class=\"{class}\"/>")

@@ -54,7 +54,7 @@ fn the_sweep_has_a_point_for_each_block_size() {
     assert!(xs.windows(2).all(|w| (w[1] - w[0] - 652.0 / 13.0).abs() < 0.11), "{xs:?}");
     // Up is more: the y axis ends at 400 MB/s and is 250 pixels high.
     let last = result.runs[13].repeats.iter().map(|r| r.bytes_per_s);
-    let median = super::super::facts::median(last).unwrap();
+    let median = crate::bench::show::facts::median(last).unwrap();
     assert!((paths[0][13].1 - (276.0 - 250.0 * median / 400e6)).abs() < 0.11);
 }
 

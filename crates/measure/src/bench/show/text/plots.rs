@@ -1,64 +1,54 @@
-//! Plots of a result: block sizes, comparisons, write rate with its knee.
+//! Bars of a result: block sizes, comparisons, write rate with its knee.
 
-use super::chart::{Line, Plot, bar};
+use super::chart::{bar, level};
 use super::heading;
 use super::paint::Paint;
 use super::table::{Align, Cell, Table};
 use super::{Style, words};
 use crate::bench::result::{BenchResult, Repeat, Run};
-use crate::bench::show::scale::{Scale, ScaleKind};
-use crate::bench::show::units::{self, Unit};
+use crate::bench::show::units;
 use crate::bench::show::view::{self, Compared, Sweep};
 
-const ROWS: usize = 14;
+/// Of a figure with its unit, and the gaps beside it and its bar.
+const NUMBER_COLUMNS: usize = 14;
+/// A shorter bar shows nothing.
+const BAR_MIN: usize = 5;
+const BAR_MAX: usize = 24;
 /// As many plots of writing as say something in a terminal.
 const KNEES_MAX: usize = 4;
 /// More lines than colours cannot be told apart.
 const LINES_MAX: usize = 6;
-/// Twice the columns: what braille can show.
-const POINTS_MAX: usize = 200;
+/// A wider strip shows no more of a knee.
+const STRIP_COLUMNS: usize = 72;
 
 pub(super) fn sweeps(result: &BenchResult, style: &Style) -> String {
     view::sweeps(result).iter().map(|s| sweep(s, style)).collect()
 }
 
+/// Block sizes down, ways of access across; each figure has its bar where there is room for one.
 fn sweep(sweep: &Sweep<'_>, style: &Style) -> String {
-    let lines: Vec<Line> = sweep.lines.iter().map(|l| Line { name: l.name.clone(), points: l.points() }).collect();
-    let points = || lines.iter().flat_map(|l| &l.points);
-    let plot = Plot {
-        x: Scale::log(points().map(|p| p.0), ScaleKind::Log2),
-        x_unit: Unit::Size,
-        y: Scale::from_zero(points().map(|p| p.1), 5),
-        y_unit: Unit::Rate,
-        marks: Vec::new(),
-        rows: ROWS,
-        lines,
-    };
-    let title = format!("block size: {}", words::kind(sweep.kind));
-    let mut text = heading(&title, "throughput against block size", style);
-    text.push_str(&plot.render(style, 2));
-    text.push('\n');
-    text.push_str(&sweep_table(sweep, style));
-    text
-}
-
-fn sweep_table(sweep: &Sweep<'_>, style: &Style) -> String {
+    let bars = (style.width.saturating_sub(12) / sweep.lines.len().max(1)).saturating_sub(NUMBER_COLUMNS);
+    let bars = if bars < BAR_MIN { 0 } else { bars.min(BAR_MAX) };
     let names: Vec<String> = sweep.lines.iter().map(|l| words::shortened(&l.name, 16)).collect();
     let mut columns = vec![("BLOCK", Align::Right)];
-    columns.extend(names.iter().map(|n| (n.as_str(), Align::Right)));
+    columns.extend(names.iter().flat_map(|n| [(n.as_str(), Align::Right), ("", Align::Left)]));
     let mut table = Table::new(&columns);
+    let most = sweep.lines.iter().flat_map(|l| l.points()).map(|p| p.1).filter(|v| v.is_finite()).fold(0.0, f64::max);
     let mut blocks: Vec<u64> = sweep.lines.iter().flat_map(|l| &l.runs).map(|r| r.workload.block_bytes).collect();
     blocks.sort_unstable();
     blocks.dedup();
     for block in blocks {
         let mut cells: Vec<Cell> = vec![units::size(block as f64).into()];
-        for line in &sweep.lines {
+        for (n, line) in sweep.lines.iter().enumerate() {
             let run = line.runs.iter().find(|r| r.workload.block_bytes == block);
-            cells.push(run.and_then(|r| view::bytes_per_s(r)).map_or(String::new(), units::rate).into());
+            let rate = run.and_then(|r| view::bytes_per_s(r));
+            cells.push(rate.map_or(String::new(), units::rate).into());
+            cells.push(Cell::painted(rate.map_or(String::new(), |r| bar(r / most, bars, style)), Paint::Line(n)));
         }
         table.row(cells);
     }
-    table.render(style, 2)
+    let title = format!("block size: {}", words::kind(sweep.kind));
+    format!("{}{}", heading(&title, "throughput by the size of a request", style), table.render(style, 2))
 }
 
 pub(super) fn comparisons(result: &BenchResult, style: &Style) -> String {
@@ -139,27 +129,21 @@ pub(crate) fn knee_words(repeat: &Repeat) -> Option<String> {
     })
 }
 
+/// For each run the rate as a strip of heights, and where it fell.
 fn over_time(group: &[&Run], style: &Style) -> String {
-    let mut lines = Vec::new();
-    let mut marks = Vec::new();
-    for run in group.iter().take(LINES_MAX) {
-        let Some(repeat) = run.repeats.iter().find(|r| r.knee.is_some()) else { continue };
-        let rates: Vec<f64> = repeat.over_time.iter().map(|m| m.bytes_per_s).collect();
-        let times: Vec<f64> = repeat.over_time.iter().map(|m| m.at_ms as f64 / 1e3).collect();
-        let name = words::subject(run);
-        marks.extend(repeat.knee.map(|k| k.at_s).zip(knee_words(repeat).map(|w| format!("{name}: {w}"))));
-        let points = view::thinned(&times, POINTS_MAX).into_iter().zip(view::thinned(&rates, POINTS_MAX)).collect();
-        lines.push(Line { name, points });
+    let found = group.iter().take(LINES_MAX);
+    let found: Vec<(&Run, &Repeat)> =
+        found.filter_map(|run| Some((*run, run.repeats.iter().find(|r| r.knee.is_some())?))).collect();
+    let rates = |repeat: &Repeat| -> Vec<f64> { repeat.over_time.iter().map(|m| m.bytes_per_s).collect() };
+    let known = found.iter().flat_map(|(_, repeat)| rates(repeat)).filter(|rate| rate.is_finite());
+    let most = known.fold(f64::MIN_POSITIVE, f64::max);
+    let columns = style.width.saturating_sub(4).clamp(20, STRIP_COLUMNS);
+    let mut text = String::new();
+    for (n, (run, repeat)) in found.into_iter().enumerate() {
+        let heights = view::thinned(&rates(repeat), columns).into_iter().map(|rate| level(rate / most * 100.0, style));
+        let line = format!("{}: {}", words::subject(run), knee_words(repeat).unwrap_or_default());
+        text.push_str(&format!("  {}\n", words::folded(&line, style.width.saturating_sub(4)).join("\n  ")));
+        text.push_str(&format!("  {}\n", Paint::Line(n).over(&heights.collect::<String>(), style)));
     }
-    let points = || lines.iter().flat_map(|l: &Line| &l.points);
-    let plot = Plot {
-        x: Scale::exact([0.0].into_iter().chain(points().map(|p| p.0))),
-        x_unit: Unit::Seconds,
-        y: Scale::from_zero(points().map(|p| p.1), 5),
-        y_unit: Unit::Rate,
-        marks,
-        rows: ROWS - 4,
-        lines,
-    };
-    plot.render(style, 2)
+    text
 }

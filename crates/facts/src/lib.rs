@@ -1,0 +1,23 @@
+//! Facts about the machine: what its disks really are, what it does just now, and what it costs to run.
+//!
+//! Nothing here stores, serves or concludes. Facts come in through [`Machine`] alone, which can be pointed at a
+//! recorded copy of another machine's `/sys` and `/proc`; what follows from facts is pure.
+//!
+//! E1. What cannot be known is said. A missing tool, a missing right or a virtual disk takes a fact away; it never
+//!     turns into "all is well".
+//! E2. Looking changes nothing. What writes (the flush test, `disk prepare`) is a function of its own with a name
+//!     that says so.
+//! E3. Whatever is read is bounded: files, directories, the output and the running time of other programs.
+#![forbid(unsafe_code)]
+
+pub mod about;
+pub mod base64;
+pub mod disk;
+pub mod machine;
+pub mod power;
+pub mod reading;
+pub mod sampler;
+pub mod samples;
+pub mod wires;
+
+pub use machine::Machine;
