@@ -19,6 +19,7 @@ pub mod inspect;
 mod io;
 mod keys;
 mod known;
+mod marks;
 mod meta;
 mod metrics;
 mod named;

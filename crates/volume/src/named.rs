@@ -12,6 +12,7 @@ use crate::access::touch_ctime;
 use crate::attr::current;
 use crate::inode::Inode;
 use crate::keys;
+use crate::marks;
 use crate::meta::Batch;
 use crate::namespace::{Making, newborn};
 use crate::state::{Cores, State};
@@ -78,6 +79,7 @@ impl Volume {
         if found.is_some() || !make {
             return Ok(found);
         }
+        state.marks.set(marks::NAMED_ATTRIBUTES).await?;
         state.admit_entry().await?;
         state.meta.admit().await?;
         let guard = owner.namespace.lock().await;

@@ -21,6 +21,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersi
 use uuid::Uuid;
 
 use crate::data::{Memory, margin};
+use crate::marks::{self, Marks};
 use crate::meta::slate::{Engine, SlateMeta, SlateParts};
 use crate::state::{State, StateParts};
 use crate::table::{EntryCache, InodeBudget, VolumeTag};
@@ -31,9 +32,7 @@ const REGISTRY: &str = "registry.json";
 const VOLUMES: &str = "volumes";
 const FORMAT: u32 = 1;
 /// The features of registries and volumes that this program knows.
-const KNOWN: Known = Known { read_only_compatible: &[RESERVED_RANGES], incompatible: &[] };
-/// Files have room reserved (`data::reserved`). A program that does not know would write over it, and never give it back.
-const RESERVED_RANGES: &str = "reserved-ranges";
+const KNOWN: Known = Known { read_only_compatible: &marks::KNOWN, incompatible: &[] };
 /// A registry larger than this is not ours.
 const REGISTRY_BYTES_MAX: u64 = 16 << 20;
 const UPDATE_TRIES_MAX: usize = 64;
@@ -51,6 +50,12 @@ struct Entry {
     /// What a program must know to read or write this volume.
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     features: Features,
+}
+
+impl Entry {
+    fn has(&self, mark: &str) -> bool {
+        self.features.read_only_compatible.iter().any(|name| name == mark)
+    }
 }
 
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -185,9 +190,7 @@ impl Registry {
     /// What a volume has reserved is kept free while it is open. So those that reserve are opened before any other is written to.
     async fn open_reserving(&self, open: &mut HashMap<Uuid, Volume>, document: &Document, but: Uuid) {
         let living = document.volumes.iter().filter(|entry| !entry.doomed && entry.formatted && entry.info.id != but);
-        for entry in
-            living.filter(|entry| entry.features.read_only_compatible.iter().any(|name| name == RESERVED_RANGES))
-        {
+        for entry in living.filter(|entry| entry.has(marks::RESERVED_RANGES)) {
             if open.contains_key(&entry.info.id) {
                 continue;
             }
@@ -271,13 +274,8 @@ impl Registry {
             cache_id: u64::from(tag.0),
         })
         .await?;
-        let store = Arc::clone(&self.backing.store);
-        let is_marked = Arc::new(tokio::sync::Mutex::new(false));
         State::open(StateParts {
-            before_reserving: Arc::new(move || {
-                let (store, is_marked) = (Arc::clone(&store), Arc::clone(&is_marked));
-                Box::pin(async move { mark_reserving(&*store, id, &mut *is_marked.lock().await).await })
-            }),
+            marks: Marks::of(Arc::clone(&self.backing.store), id),
             id,
             name: entry.info.name.clone(),
             tag,
@@ -360,27 +358,20 @@ async fn update(store: &dyn ObjectStore, mut change: impl FnMut(&mut Document) -
     Err(FsError::Busy("others keep changing the registry"))
 }
 
-/// The entry of the volume says that it reserves, durably, before the first range is reserved.
-async fn mark_reserving(store: &dyn ObjectStore, id: Uuid, is_marked: &mut bool) -> FsResult<()> {
-    if *is_marked {
+/// The entry of the volume has the mark, durably.
+pub(crate) async fn mark(store: &dyn ObjectStore, id: Uuid, mark: &str) -> FsResult<()> {
+    let (document, _) = read(store).await?;
+    if document.volumes.iter().any(|entry| entry.info.id == id && entry.has(mark)) {
         return Ok(());
     }
-    let names = |document: &Document| -> bool {
-        let entry = document.volumes.iter().find(|entry| entry.info.id == id);
-        entry.is_some_and(|entry| entry.features.read_only_compatible.iter().any(|name| name == RESERVED_RANGES))
-    };
-    if !names(&read(store).await?.0) {
-        update(store, |document| {
-            let entry = document.volumes.iter_mut().find(|entry| entry.info.id == id).ok_or(FsError::NotFound)?;
-            if !entry.features.read_only_compatible.iter().any(|name| name == RESERVED_RANGES) {
-                entry.features.read_only_compatible.push(RESERVED_RANGES.to_owned());
-            }
-            Ok(())
-        })
-        .await?;
-    }
-    *is_marked = true;
-    Ok(())
+    update(store, |document| {
+        let entry = document.volumes.iter_mut().find(|entry| entry.info.id == id).ok_or(FsError::NotFound)?;
+        if !entry.has(mark) {
+            entry.features.read_only_compatible.push(mark.to_owned());
+        }
+        Ok(())
+    })
+    .await
 }
 
 async fn read_document(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {

@@ -18,9 +18,10 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::data::{BeforeReserving, Data, DataParts, DataSettings, InodeSource, Memory};
+use crate::data::{Data, DataParts, DataSettings, InodeSource, Memory};
 use crate::inode::{Inode, InodeCore};
 use crate::keys::{self, Superblock};
+use crate::marks::Marks;
 use crate::meta::{Batch, Meta, Ticket, Usage};
 use crate::reap::Reaps;
 use crate::table::{EntryCache, InodeBudget, InodeTable, VolumeTag};
@@ -43,6 +44,7 @@ pub(crate) struct State {
     pub(crate) inodes: Arc<InodeTable>,
     pub(crate) entries: Arc<EntryCache>,
     pub(crate) events: Events,
+    pub(crate) marks: Arc<Marks>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) verifier: WriteVerifier,
     /// Directories move between directories one at a time, so that no two moves make a loop.
@@ -83,7 +85,7 @@ pub(crate) struct StateParts {
     pub(crate) properties: Properties,
     /// It was never opened before; otherwise a missing superblock is damage.
     pub(crate) may_format: bool,
-    pub(crate) before_reserving: BeforeReserving,
+    pub(crate) marks: Arc<Marks>,
     /// The log has lost what was acknowledged: files and segments without a name or a reference may be all that is left of it.
     pub(crate) keeps_orphans: bool,
 }
@@ -128,12 +130,13 @@ impl State {
                 space: Arc::clone(&parts.space),
                 inodes: Arc::new(Source(Arc::clone(&inodes))),
                 keeps_orphans: parts.keeps_orphans,
-                before_reserving: parts.before_reserving,
+                marks: Arc::clone(&parts.marks),
             })
             .await?;
             let state = Arc::new(State {
                 id: parts.id,
                 name: parts.name,
+                marks: parts.marks,
                 tag: parts.tag,
                 meta,
                 data,

@@ -12,6 +12,7 @@ use super::space::{Ask, set_aside};
 use super::write::pre_attr;
 use super::{Data, Inner, intents};
 use crate::inode::Inode;
+use crate::marks;
 use crate::meta::{Batch, Ticket};
 use crate::types::*;
 
@@ -81,7 +82,7 @@ impl Data {
                 Ok(reshaped) => return Ok(reshaped),
                 Err(needed) => {
                     inner.find_room(needed).await?;
-                    (inner.parts.before_reserving)().await?;
+                    inner.parts.marks.set(marks::RESERVED_RANGES).await?;
                     granted = needed;
                 }
             }

@@ -45,7 +45,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use futures::future::BoxFuture;
 use larder_base::Clock;
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -54,6 +53,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::inode::Inode;
+use crate::marks::Marks;
 use crate::meta::Meta;
 use crate::metrics::VolumeCounts;
 use crate::types::*;
@@ -138,11 +138,9 @@ pub(crate) struct DataParts {
     pub(crate) inodes: Arc<dyn InodeSource>,
     /// Segments that nothing refers to may be all that is left of what the log has lost.
     pub(crate) keeps_orphans: bool,
-    /// To be awaited before the first range is reserved: programs that do not know of reserved ranges are kept out.
-    pub(crate) before_reserving: BeforeReserving,
+    /// Set before the first range is reserved: programs that do not know of reserved ranges are kept out.
+    pub(crate) marks: Arc<Marks>,
 }
-
-pub(crate) type BeforeReserving = Arc<dyn Fn() -> BoxFuture<'static, FsResult<()>> + Send + Sync>;
 
 /// What is in memory beyond the engine's `Usage`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

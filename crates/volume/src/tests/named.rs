@@ -1,5 +1,7 @@
 //! Named attributes (A1 to A3 of [`crate::named`]).
 
+use object_store::ObjectStoreExt;
+
 use super::*;
 
 async fn attribute(volume: &Volume, owner: Ino, name: &str, data: &str) -> Ino {
@@ -44,6 +46,8 @@ async fn they_come_with_the_first_and_go_with_their_owner() {
     check_clean(&registry).await;
     drop((registry, volume));
 
+    let entry = place.store.get(&object_store::path::Path::from("registry.json")).await.unwrap().bytes().await.unwrap();
+    assert!(String::from_utf8_lossy(&entry).contains("named-attributes"), "older programs are kept out");
     let (registry, volume) = place.open().await;
     let named = volume.named_dir(owners[0], false).await.unwrap().unwrap();
     let two = volume.lookup(&root(), named, b"tWO", NameMatch::Folded).await.unwrap().id.ino;

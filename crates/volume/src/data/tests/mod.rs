@@ -355,7 +355,7 @@ impl World {
             space: Arc::new(TestSpace(Arc::clone(&store))),
             inodes: Arc::clone(&inodes) as Arc<dyn InodeSource>,
             keeps_orphans: false,
-            before_reserving: Arc::new(|| Box::pin(async { Ok(()) })),
+            marks: crate::marks::Marks::without_registry(),
         };
         let data = Data::open(parts).await?;
         Ok(World { store, meta, inodes, data, settings, memory_bytes })
