@@ -9,6 +9,10 @@ use crate::file_model::FileModel;
 
 /// The directory that a client works in.
 pub const TOP: u64 = 0;
+/// What named attributes are called among the extended ones of a node.
+pub const NAMED_PREFIX: &str = "named attribute ";
+/// More than any client makes of one owner.
+const NAMED_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
 pub enum Body {
@@ -223,6 +227,11 @@ pub fn explore(volume: &Volume, ino: Ino) -> BoxFuture<'_, Result<Found, FsError
         for name in volume.listxattr(&cred, ino).await? {
             let value = volume.getxattr(&cred, ino, &name).await?;
             xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value.to_vec());
+        }
+        if let Some(dir) = volume.named_dir(ino, false).await? {
+            for entry in volume.readdir(&cred, dir, 0, NAMED_MAX, false).await?.entries {
+                xattrs.insert(format!("{NAMED_PREFIX}{}", String::from_utf8_lossy(&entry.name)), Vec::new());
+            }
         }
         Ok(Found { id: attr.id, mode: attr.mode, nlink: attr.nlink, xattrs, body })
     })
