@@ -217,7 +217,7 @@ impl State {
         taken.extend(self.reserved.ranges().into_iter().flat_map(|ranges| ranges.view(range.clone())));
         taken.sort_by_key(|r| r.start);
         let (mut holes, mut at) = (Vec::new(), range.start);
-        for next in taken.into_iter().chain([range.end..range.end]) {
+        for next in taken.into_iter().chain(std::iter::once(range.end..range.end)) {
             if at < next.start {
                 holes.push(at..next.start);
             }
@@ -279,7 +279,7 @@ impl Inner {
     /// again, and what was reserved since stays.
     pub(super) fn use_reserved(&self, state: &mut State, range: Range<u64>, ops: &mut RangeOps) {
         let zeros = state.dirty.view(range.clone()).filter(|(.., piece)| !piece.is_data());
-        let zeros: Vec<_> = zeros.map(|(lo, hi, _)| lo..hi).chain([range.end..range.end]).collect();
+        let zeros: Vec<_> = zeros.map(|(lo, hi, _)| lo..hi).chain(std::iter::once(range.end..range.end)).collect();
         let mut at = range.start;
         for zero in zeros {
             let used = at..zero.start;
