@@ -159,7 +159,7 @@ def test_a_scrub_and_what_it_costs(folder, output):
         disk.mkdir()
     found = result("scrub", *disks, "--layout", "mirror", *SMALL, "--only", "read", *output)
     check_form(found)
-    assert [r["variant"].get("scrub") for r in found["runs"]] == ["none", "running", None]
+    assert [r.get("variant", {}).get("scrub") for r in found["runs"]] == ["none", "running", None]
     found = result("scrub", *disks, "--layout", "mirror", *SMALL, *output)
     check_form(found)
     scrub = found["runs"][-1]

@@ -20,6 +20,8 @@ use crate::Machine;
 
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(250);
+/// A scrub that has checked nothing by then is no scrub.
+const FIRST_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The pool that is scrubbed, through the program's own commands.
 struct Scrubber<'a> {
@@ -113,12 +115,14 @@ impl Load for ScrubLoad<'_> {
             let done = Some(status.bytes_done as f64 / status.bytes_total.max(1) as f64);
             let bytes_per_s = status.bytes_done as f64 / (status.elapsed_ms as f64 / 1e3).max(1e-3);
             scene.control.tell(Progress { done, bytes_per_s, operations_per_s: 0.0 });
-            began.elapsed() >= limits.measure_max || scene.control.is_stopped()
+            // The first bytes are checked behind what others ask for.
+            let time_max = if status.bytes_done > 0 { limits.measure_max } else { FIRST_TIME_MAX };
+            began.elapsed() >= time_max || scene.control.is_stopped()
         })?;
         scene.go_on()?;
         let seconds = (status.elapsed_ms as f64 / 1e3).max(1e-3);
         if status.bytes_done == 0 {
-            return Err(BenchError::tool("larder pool scrub", "it checked nothing within the time: give --seconds"));
+            return Err(BenchError::tool("larder pool scrub", "it checked nothing within a minute"));
         }
         Ok(Repeat {
             seconds,

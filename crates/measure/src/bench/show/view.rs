@@ -442,7 +442,7 @@ pub(crate) fn headline(result: &BenchResult) -> String {
         }
     }
     parts.extend(best.and_then(|rank| random(result, rank, top_name.as_deref())));
-    parts.extend(alone(result, Kind::Scrub));
+    parts.extend(alone(result, Kind::Scrub).into_iter().filter(|_| top_name.is_some()));
     let Some(name) = top_name.or_else(|| only(result)) else {
         return "Nothing was measured that could be trusted: the notes say why.".to_owned();
     };

@@ -546,3 +546,30 @@ fn a_cipher_that_fills_a_core_is_named() {
         found.findings.iter().all(|f| f.resource != Some(ResourceId::Cipher) || f.measured.how.encryption.is_some())
     );
 }
+
+/// Folders on loop devices of one disk: each is measured as a disk, and none contradicts another.
+#[test]
+fn loop_devices_are_disks_of_their_own() {
+    let mut text = "/sys/class/block/vda -> /sys/devices/pci0000:00/block/vda\n\
+        /sys/block/vda -> /sys/devices/pci0000:00/block/vda\n\
+        /sys/dev/block/8:0 -> /sys/devices/pci0000:00/block/vda\n\
+        /sys/devices/pci0000:00/block/vda/size = 2048\n/sys/devices/pci0000:00/block/vda/dev = 8:0\n\
+        /proc/self/mountinfo = 30 1 8:0 / /srv rw - ext4 /dev/vda rw\n"
+        .to_owned();
+    for n in 0..4 {
+        let at = format!("/sys/devices/virtual/block/loop{n}");
+        text.push_str(&format!(
+            "/sys/class/block/loop{n} -> {at}\n/sys/block/loop{n} -> {at}\n{at}/size = 2048\n{at}/dev = 7:{n}\n\
+             {at}/loop/backing_file = /srv/{n}.img\n{at}/loop/dio = 1\n"
+        ));
+    }
+    let fixture = Fixture::new(&text);
+    let rates = [400e6, 410e6, 120e6, 405e6];
+    let runs =
+        (0..4).zip(rates).map(|(n, rate)| run(Layer::Disk, &format!("/dev/loop{n}"), Kind::Read, rate)).collect();
+    let found = crate::doctor::from_bench::described(&result(runs), None, &fixture.machine);
+    let names: Vec<&str> = found.disks.iter().map(|disk| disk.name.as_str()).collect();
+    assert_eq!(names, ["loop0", "loop1", "loop2", "loop3"]);
+    let of_each = |m: &crate::doctor::Measured| m.disks.len() == 1;
+    assert!(found.measured.len() == 4 && found.measured.iter().all(of_each), "{:?}", found.measured);
+}
