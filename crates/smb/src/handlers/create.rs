@@ -422,9 +422,7 @@ impl CreateArgs {
             // There are no snapshots, so none matches the token.
             return Err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
         }
-        if let Err(status) = queries.extended {
-            return Err(status);
-        }
+        queries.extended.as_ref().map_err(|status| *status)?;
         // Directories get no lease or oplock, and neither do shares that turn
         // leases off.
         let lease = if !share.leases {
