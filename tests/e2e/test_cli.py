@@ -353,6 +353,9 @@ def test_layouts_under_the_names_of_others(folder, theirs, ours):
 
 def test_what_is_typed_first_gets_a_way_out(folder):
     fails("pool", "create", "t", "/dev/no-such-disk", "--layout", "stripe", contains=["there is no disk", "disk list"])
+    # zpool asks for no layout.
+    fails("pool", "create", "t", "/dev/no-such-disk", contains=["there is no disk", "disk list"])
+    fails("pool", "create", "t", folder / "d1", folder / "d2", contains=["pool 't' has no layout", "--layout: mirror"])
     if os.path.ismount("/mnt") or os.stat("/mnt").st_dev != os.stat("/").st_dev:
         return
     for words in (("pool", "create", "t", "/mnt/no-disk-here", "--layout", "stripe", "--dry-run"),

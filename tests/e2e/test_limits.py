@@ -150,6 +150,52 @@ def test_disk_full(loop_disks, folder):
         daemon.end()
 
 
+def test_a_full_pool_takes_what_room_was_reserved_for(loop_disks, folder):
+    """Others fill the pool to the brim; what fallocate asked for can be written all the same, after kill -9 too."""
+    disks, mib = loop_disks(320, 320, 320), 1 << 20
+    mnt = folder / "mnt"
+    mnt.mkdir()
+    options = ["--mount", str(mnt), "--squash", "none"]
+    daemon = Larder([d.folder for d in disks], folder / "data", extra=options).start()
+    kept = {}
+    try:
+        fd = os.open(mnt / "reserved", os.O_RDWR | os.O_CREAT)
+        os.posix_fallocate(fd, 0, 100 * mib)
+        assert os.fstat(fd).st_blocks * 512 == 100 * mib
+        with client(daemon, timeout_s=120) as nfs:
+            home = nfs.mkdir(nfs.root, "d").handle
+            assert fill(nfs, home, 1, kept) == NOSPC
+        # In any order and in odd pieces.
+        data, rng = random.Random(3).randbytes(100 * mib), random.Random(4)
+        cuts = sorted({0, 100 * mib, *(rng.randrange(100 * mib) for _ in range(300))})
+        pieces = list(zip(cuts, cuts[1:]))
+        rng.shuffle(pieces)
+        for start, end in pieces[:100]:
+            os.pwrite(fd, data[start:end], start)
+        os.fsync(fd)
+        daemon.kill()
+        with pytest.raises(OSError):
+            os.close(fd)
+        daemon.start()
+        with client(daemon, timeout_s=120) as nfs:
+            assert fill(nfs, home, 2, kept) == NOSPC
+        fd = os.open(mnt / "reserved", os.O_RDWR)
+        assert os.fstat(fd).st_blocks * 512 >= 100 * mib
+        for start, end in pieces[100:]:
+            os.pwrite(fd, data[start:end], start)
+        os.fsync(fd)
+        assert os.pread(fd, 50 * mib, 0) + os.pread(fd, 50 * mib, 50 * mib) == data
+        os.close(fd)
+        with client(daemon, timeout_s=120) as nfs:
+            assert_kept(nfs, home, kept)
+        assert daemon.stop() == 0
+        checked = daemon.check()
+        assert checked.returncode == 0, checked.stdout
+    finally:
+        daemon.end()
+        subprocess.run(["umount", "-l", str(mnt)], stderr=subprocess.DEVNULL, check=False)
+
+
 @pytest.mark.timeout(1200)
 def test_four_fifths_full_and_overwritten_ten_times(loop_disks, folder):
     """At random, in pieces down to 4 KiB: nobody is refused, nobody waits long, and it reads back."""

@@ -3,15 +3,24 @@
 The SMB client here keeps what it writes to itself, as its oplock allows, and sends it when it is asked to.
 """
 
+import contextlib
+import errno
+import fcntl
 import os
+import signal
 import struct
+import subprocess
+import sys
 import threading
 
 import pytest
 from impacket import smb3structs as smb2
+from impacket.smb3 import SessionError
 from impacket.smbconnection import SMBConnection
 
+import nfs3
 from conftest import client, make
+from waiting import wait_for
 
 READ, WRITE, DELETE = 0x0012_0089, 0x0012_0116, 0x0001_0000
 SHARE_ALL = 7
@@ -286,3 +295,348 @@ def test_an_acl_changed_over_smb_is_seen_by_mounts(doors, name):
     assert one.low.setInfo(one.tree, one.file, everybody_may_everything, smb2.SMB2_0_INFO_SECURITY, 0, 4)
     assert [mnt.joinpath(name).stat().st_mode & 0o777 for mnt in doors.mounts] == [0o666] * 2
     one.end()
+
+
+# ---- share modes ----
+
+SHARE_READ, SHARE_WRITE, SHARE_DELETE = 1, 2, 4
+LOCK_NOT_GRANTED = 0xC0000055
+
+
+class Smb:
+    """An SMB client without oplocks, and one file that it has open."""
+
+    def __init__(self, doors, share, name, access=READ | WRITE | DELETE, sharing=SHARE_ALL, options=NON_DIRECTORY):
+        self.connection = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=doors.smb_port, preferredDialect=smb2.SMB2_DIALECT_21)
+        self.connection.login(doors.user, doors.password)
+        self.low = self.connection.getSMBServer()
+        self.tree = self.low.connectTree(share)
+        try:
+            self.file = self.low.create(self.tree, name, access, sharing, options, smb2.FILE_OPEN_IF, 0x80)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+        self.connection.close()
+
+    def close(self):
+        if self.file is not None:
+            self.low.close(self.tree, self.file)
+            self.file = None
+
+    def ask_for_locks(self, *ranges):
+        """Sends a LOCK request; ranges are (offset, length, flags)."""
+        packet = self.low.SMB_PACKET()
+        packet["Command"], packet["TreeID"] = smb2.SMB2_LOCK, self.tree
+        body = struct.pack("<HHI", 48, len(ranges), 0) + bytes(self.file)
+        packet["Data"] = body + b"".join(struct.pack("<QQII", offset, length, flags, 0) for offset, length, flags in ranges)
+        return self.low.sendSMB(packet)
+
+    def lock(self, offset, length, exclusive=True):
+        """The status of a lock that does not wait."""
+        kind = smb2.SMB2_LOCKFLAG_EXCLUSIVE_LOCK if exclusive else smb2.SMB2_LOCKFLAG_SHARED_LOCK
+        return self.low.recvSMB(self.ask_for_locks((offset, length, kind | smb2.SMB2_LOCKFLAG_FAIL_IMMEDIATELY)))["Status"]
+
+    def unlock(self, offset, length):
+        return self.low.recvSMB(self.ask_for_locks((offset, length, smb2.SMB2_LOCKFLAG_UNLOCK)))["Status"]
+
+
+def refused_by_smb(status):
+    return pytest.raises(SessionError, match=status)
+
+
+@pytest.fixture
+def file(doors, name):
+    path = doors.mounts[0] / name
+    path.write_bytes(b"x" * 100)
+    path.chmod(0o666)
+    return path
+
+
+def test_a_file_that_is_not_shared_for_deleting_stays(doors, file, name):
+    """Against every door; and goes when it is closed."""
+    with Smb(doors, doors.share, name, READ, SHARE_READ | SHARE_WRITE):
+        with pytest.raises(OSError) as refused:
+            file.unlink()
+        assert refused.value.errno == errno.EBUSY
+        with pytest.raises(OSError) as refused:
+            file.rename(file.with_suffix(".new"))
+        assert refused.value.errno == errno.EBUSY
+        other = file.with_suffix(".other")
+        other.write_bytes(b"y")
+        with pytest.raises(OSError) as refused:
+            other.rename(file)
+        assert refused.value.errno == errno.EBUSY
+        with pytest.raises(nfs3.NfsError) as refused:
+            doors.nfs.remove(doors.nfs.root, name.encode())
+        assert refused.value.status == nfs3.ACCES
+        with pytest.raises(nfs3.NfsError) as refused:
+            doors.nfs.rename(doors.nfs.root, name.encode(), doors.nfs.root, b"elsewhere")
+        assert refused.value.status == nfs3.ACCES
+        with refused_by_smb("STATUS_SHARING_VIOLATION"):
+            Smb(doors, "second", name, DELETE)
+        assert file.read_bytes() == b"x" * 100
+    doors.nfs.remove(doors.nfs.root, name.encode())
+    assert not file.exists()
+
+
+def test_a_file_that_is_not_shared_for_writing_is_not_opened_for_it(doors, file, name):
+    with Smb(doors, doors.share, name, READ, SHARE_READ | SHARE_DELETE) as smb:
+        for mode in ("r+b", "ab"):
+            with pytest.raises(OSError) as refused:
+                open(file, mode)
+            assert refused.value.errno == errno.EBUSY
+        with refused_by_smb("STATUS_SHARING_VIOLATION"):
+            Smb(doors, "second", name, WRITE)
+        assert file.read_bytes() == b"x" * 100, "reading is shared"
+        handle = doors.nfs.lookup(doors.nfs.root, name.encode()).handle
+        doors.nfs.write(handle, 0, b"nfs")
+        assert smb.low.read(smb.tree, smb.file, 0, 3) == b"nfs", "NFS v3 has no opens: its writes go on"
+    with open(file, "r+b") as f:
+        f.write(b"mount")
+
+
+@pytest.mark.parametrize("holder", ["mount", "other share"])
+def test_what_others_have_open_is_not_denied_to_them(doors, file, name, holder):
+    held = open(file, "r+b") if holder == "mount" else Smb(doors, "second", name, READ | WRITE)
+    with held:
+        with refused_by_smb("STATUS_SHARING_VIOLATION"):
+            Smb(doors, doors.share, name, READ, SHARE_READ)
+        with Smb(doors, doors.share, name, READ, SHARE_READ | SHARE_WRITE):
+            pass
+    with Smb(doors, doors.share, name, READ, SHARE_READ):
+        pass
+
+
+def test_a_client_that_keeps_a_file_open_for_later_closes_it_for_others(doors, name):
+    """Its share mode is that of an open which its program has closed: the server asks for it first."""
+    keeper = Keeper(doors, doors.share, name)
+    while_asked(keeper, lambda: os.rename(doors.mounts[0] / name, doors.mounts[0] / "kept-and-renamed"))
+    keeper.end()
+
+
+def test_a_file_that_is_to_be_deleted_opens_for_no_share(doors, file, name):
+    with Smb(doors, doors.share, name, READ | DELETE, options=NON_DIRECTORY | 0x1000) as first, Smb(doors, "second", name, READ):
+        first.close()
+        with refused_by_smb("STATUS_DELETE_PENDING"):
+            Smb(doors, "second", name, READ)
+        assert file.exists(), "the other share has it open still"
+    wait_for(lambda: not file.exists(), 10, lambda: "the file goes with its last open")
+
+
+# ---- locks ----
+
+
+def posix(f, kind, start=0, length=0, waits=False):
+    fcntl.lockf(f, kind if waits or kind == fcntl.LOCK_UN else kind | fcntl.LOCK_NB, length, start)
+
+
+def is_locked(f, kind, start=0, length=0):
+    try:
+        posix(f, kind, start, length)
+    except BlockingIOError:
+        return True
+    posix(f, fcntl.LOCK_UN, start, length)
+    return False
+
+
+def holder_of(f, start, length):
+    """(kind, start, length, pid) as F_GETLK tells it."""
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, start, length, 0)
+    kind, _, start, length, pid = struct.unpack("hhqqi4x", fcntl.fcntl(f, fcntl.F_GETLK, asked))
+    return kind, start, length, pid
+
+
+def test_a_range_of_an_smb_client_refuses_the_locks_of_others(doors, file, name):
+    with Smb(doors, doors.share, name) as smb, Smb(doors, "second", name) as second, open(file, "r+b", buffering=0) as f:
+        assert smb.lock(10, 10) == 0
+        assert is_locked(f, fcntl.LOCK_SH, 19, 1) and is_locked(f, fcntl.LOCK_EX)
+        assert not is_locked(f, fcntl.LOCK_EX, 0, 10) and not is_locked(f, fcntl.LOCK_EX, 20, 10)
+        assert holder_of(f, 0, 100)[:3] == (fcntl.F_WRLCK, 10, 10)
+        assert second.lock(15, 1) == LOCK_NOT_GRANTED
+        with refused_by_smb("STATUS_FILE_LOCK_CONFLICT"):
+            second.low.write(second.tree, second.file, b"no", 12, 2)
+        os.pwrite(f.fileno(), b"posix", 12)
+        assert smb.low.read(smb.tree, smb.file, 12, 5) == b"posix", "reads and writes of a mount are not blocked"
+
+        assert smb.lock(40, 10, exclusive=False) == 0
+        assert not is_locked(f, fcntl.LOCK_SH, 40, 10) and is_locked(f, fcntl.LOCK_EX, 40, 10)
+        assert smb.unlock(10, 10) == 0 and smb.unlock(40, 10) == 0
+        assert not is_locked(f, fcntl.LOCK_EX)
+        assert smb.lock(0, 1) == 0
+        smb.close()
+        assert not is_locked(f, fcntl.LOCK_EX), "they end with the open"
+
+
+def test_a_lock_of_a_mount_refuses_the_ranges_of_smb_clients(doors, file, name):
+    with Smb(doors, doors.share, name) as smb, open(file, "r+b") as f:
+        posix(f, fcntl.LOCK_EX, 10, 10)
+        assert smb.lock(19, 1) == LOCK_NOT_GRANTED and smb.lock(15, 1, exclusive=False) == LOCK_NOT_GRANTED
+        assert smb.lock(20, 5) == 0 and smb.unlock(20, 5) == 0
+        posix(f, fcntl.LOCK_SH, 10, 10)
+        assert smb.lock(15, 1, exclusive=False) == 0 and smb.lock(16, 1) == LOCK_NOT_GRANTED
+        waiting = smb.ask_for_locks((12, 2, smb2.SMB2_LOCKFLAG_EXCLUSIVE_LOCK))
+        with Smb(doors, "second", name) as second:
+            assert second.lock(12, 2) == LOCK_NOT_GRANTED
+        posix(f, fcntl.LOCK_UN, 10, 10)
+        assert smb.low.recvSMB(waiting)["Status"] == 0
+        assert is_locked(f, fcntl.LOCK_EX, 12, 1)
+
+
+WAITER = """
+import fcntl, sys
+f = open(sys.argv[1], "r+b")
+print("waits", flush=True)
+fcntl.lockf(f, fcntl.LOCK_EX)
+print("has it", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def waiter(path):
+    """Another program that waits for the whole file."""
+    program = subprocess.Popen([sys.executable, "-c", WAITER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout.readline() == "waits\n"
+        wait_for(lambda: "locks_lock_inode_wait" in stack(program.pid) or "fuse" in stack(program.pid), 10, lambda: "it waits in the kernel")
+        yield program
+    finally:
+        program.kill()
+        program.wait(10)
+        program.stdin.close()
+        program.stdout.close()
+
+
+def stack(pid):
+    with open(f"/proc/{pid}/stack") as f:
+        return f.read()
+
+
+@pytest.mark.parametrize("holder", ["other mount", "smb"])
+def test_who_waits_for_a_lock_gets_it_when_it_is_free(doors, file, name, holder):
+    with contextlib.ExitStack() as held:
+        if holder == "smb":
+            smb = held.enter_context(Smb(doors, doors.share, name))
+            assert smb.lock(5, 5) == 0
+        else:
+            other = held.enter_context(open(doors.mounts[1] / name, "r+b"))
+            posix(other, fcntl.LOCK_SH, 50, 1)
+        program = held.enter_context(waiter(file))
+        if holder == "smb":
+            assert smb.unlock(5, 5) == 0
+        else:
+            posix(other, fcntl.LOCK_UN, 50, 1)
+        assert program.stdout.readline() == "has it\n"
+        with open(doors.mounts[1] / name, "r+b") as f:
+            assert is_locked(f, fcntl.LOCK_SH, 99, 1)
+            assert holder_of(f, 0, 0) == (fcntl.F_WRLCK, 0, 0, program.pid)
+            program.kill()
+            program.wait(10)
+            assert not is_locked(f, fcntl.LOCK_EX), "the locks of a program end with it"
+
+
+def test_who_waits_for_a_lock_can_be_killed(doors, file, name):
+    with open(doors.mounts[1] / name, "r+b") as other:
+        posix(other, fcntl.LOCK_EX)
+        with waiter(file) as program:
+            program.kill()
+            assert program.wait(10) == -signal.SIGKILL
+        posix(other, fcntl.LOCK_UN)
+        assert not is_locked(other, fcntl.LOCK_EX), "who was killed has not got it"
+
+
+def test_a_signal_ends_waiting_for_a_lock(doors, file, name):
+    class Rang(Exception):
+        pass
+
+    def ring(*_):
+        raise Rang
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with open(doors.mounts[1] / name, "r+b") as other, open(file, "r+b") as f:
+            child = subprocess.Popen([sys.executable, "-c", WAITER, doors.mounts[1] / name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            assert [child.stdout.readline() for _ in range(2)] == ["waits\n", "has it\n"]
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(Rang):
+                posix(f, fcntl.LOCK_EX, waits=True)
+            child.communicate("", timeout=10)
+            assert not is_locked(other, fcntl.LOCK_EX)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_locks_end_as_posix_has_it(doors, file, name):
+    """With an unlock of a part, with any close of the file by its process, and for those of an open file with its last close."""
+    with open(doors.mounts[1] / name, "r+b") as other:
+        f = open(file, "r+b")
+        posix(f, fcntl.LOCK_EX, 0, 30)
+        posix(f, fcntl.LOCK_UN, 10, 10)
+        assert [is_locked(other, fcntl.LOCK_EX, at, 10) for at in (0, 10, 20)] == [True, False, True]
+        posix(f, fcntl.LOCK_SH, 20, 10)
+        assert not is_locked(other, fcntl.LOCK_SH, 20, 10) and is_locked(other, fcntl.LOCK_EX, 20, 10)
+        open(file, "rb").close()
+        assert not is_locked(other, fcntl.LOCK_EX), "another descriptor of the same process was closed"
+
+        open_file_lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+        fcntl.fcntl(f, fcntl.F_OFD_SETLK, open_file_lock)
+        open(file, "rb").close()
+        assert is_locked(other, fcntl.LOCK_EX), "it belongs to the open file"
+        f.close()
+        wait_for(lambda: not is_locked(other, fcntl.LOCK_EX), 10, lambda: "it goes with the open file")
+
+
+def test_who_would_wait_for_each_other_for_ever_is_told(doors, file, name):
+    with waiter_that_has(doors.mounts[1] / name, 0) as child, open(file, "r+b") as f:
+        posix(f, fcntl.LOCK_EX, 50, 1)
+        child.stdin.write("50\n")
+        child.stdin.flush()
+        wait_for(lambda: "fuse" in stack(child.pid), 10, lambda: "the other waits")
+        with pytest.raises(OSError) as refused:
+            posix(f, fcntl.LOCK_EX, 0, 1, waits=True)
+        assert refused.value.errno == errno.EDEADLK
+
+
+STEPS = """
+import fcntl, sys
+f = open(sys.argv[1], "r+b")
+fcntl.lockf(f, fcntl.LOCK_EX, 1, int(sys.argv[2]))
+print("has it", flush=True)
+fcntl.lockf(f, fcntl.LOCK_EX, 1, int(sys.stdin.readline()))
+"""
+
+
+@contextlib.contextmanager
+def waiter_that_has(path, start):
+    child = subprocess.Popen([sys.executable, "-c", STEPS, path, str(start)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "has it\n"
+        yield child
+    finally:
+        child.kill()
+        child.wait(10)
+        child.stdin.close()
+        child.stdout.close()
+
+
+def test_programs_that_rely_on_locks_do_on_a_mount(doors, name):
+    """Two programs add up in one SQLite file, each by its own mount."""
+    import sqlite3
+
+    path = doors.mounts[0] / (name + ".db")
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("create table t (n integer)")
+        db.execute("insert into t values (0)")
+    adds = ("import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)\n"
+            "for _ in range(40): db.execute('begin immediate'); db.execute('update t set n = n + 1'); db.execute('commit')\n")
+    programs = [subprocess.Popen([sys.executable, "-c", adds, mnt / path.name]) for mnt in doors.mounts]
+    assert [program.wait(100) for program in programs] == [0, 0]
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("select n from t").fetchone() == (80,)
+        assert db.execute("pragma integrity_check").fetchone() == ("ok",)

@@ -1,13 +1,17 @@
 """SMB as smbclient sees it: trees, encryption, passwords, names, and that NFS sees the same files."""
 
+import contextlib
 import os
 import random
 import shutil
 import socket
+import struct
 import subprocess
 import threading
 
 import pytest
+from impacket import smb3structs as smb2
+from impacket.smbconnection import SMBConnection
 
 from conftest import client, make, payload
 from test_cli import restart_with, share_option
@@ -315,3 +319,113 @@ def test_garbage_on_the_port(larder, session_seed):
         for s in idle:
             s.close()
     assert larder.alive() and "panicked" not in larder.log(), larder.log()[-3000:]
+
+
+@contextlib.contextmanager
+def logged_in(daemon):
+    connection = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=daemon.smb_port)
+    connection.login(daemon.user, daemon.password)
+    yield connection
+    connection.close()
+
+
+def streams(daemon, path):
+    """Name and size of each stream, as `allinfo` lists them."""
+    lines = smb(daemon, f"allinfo {path}").splitlines()
+    listed = [line.removeprefix("stream: [").split("], ") for line in lines if line.startswith("stream: [")]
+    return {name: int(size.split()[0]) for name, size in listed}
+
+
+def test_streams_of_a_file_and_of_a_folder(larder, here, folder):
+    """Kept beside the data, through renames by others, as large as files; gone with the file and when it is overwritten."""
+    big = payload(20 << 20)
+    (folder / "data").write_bytes(b"the file itself")
+    (folder / "zone").write_bytes(b"[ZoneTransfer]\r\nZoneId=3\r\n")
+    (folder / "big").write_bytes(big)
+    smb(larder, f"cd {here}; put data f; put zone f:Zone.Identifier; put big f:AFP_Resource; mkdir d; put zone d:icon", cwd=folder)
+    expected = {"::$DATA": 15, ":Zone.Identifier:$DATA": 26, ":AFP_Resource:$DATA": len(big)}
+    assert streams(larder, f"{here}\\f") == expected
+    assert streams(larder, f"{here}\\d") == {":icon:$DATA": 26}
+    assert "Zone" not in smb(larder, f"ls {here}\\*"), "a stream is no entry of its folder"
+
+    nfs = client(larder)
+    top = nfs.lookup(nfs.root, here.encode()).handle
+    nfs.rename(top, b"f", top, b"g")
+    nfs.close()
+    smb(larder, f"get {here}/g:afp_resource back; get {here}/g plain", cwd=folder)
+    assert (folder / "back").read_bytes() == big and (folder / "plain").read_bytes() == b"the file itself"
+    with logged_in(larder) as connection:
+        connection.deleteFile(larder.share, f"{here}\\g:Zone.Identifier")
+    assert streams(larder, f"{here}\\g") == {"::$DATA": 15, ":AFP_Resource:$DATA": len(big)}
+    smb(larder, f"put data {here}/g", cwd=folder)
+    assert streams(larder, f"{here}\\g") == {"::$DATA": 15}, "who overwrites a file begins anew"
+
+    smb(larder, f"cd {here}; put zone new:only", cwd=folder)
+    assert streams(larder, f"{here}\\new") == {"::$DATA": 0, ":only:$DATA": 26}, "a stream makes its file"
+    assert "OBJECT_NAME_NOT_FOUND" in smb(larder, f"get {here}/new:other x", cwd=folder, check=False)
+    assert "OBJECT_NAME_INVALID" in smb(larder, f"get {here}/new:a:b x", cwd=folder, check=False)
+
+
+def test_streams_outlive_a_kill_and_go_with_their_file(folder):
+    daemon = make(folder / "own").start()
+    try:
+        with logged_in(daemon) as connection:
+            tree = connection.connectTree(daemon.share)
+            for path in (f"f{n}:{stream}" for n in range(20) for stream in "ab"):
+                file = connection.createFile(tree, path)
+                connection.writeFile(tree, file, path.encode() * 1000)
+                connection.getSMBServer().flush(tree, file)
+                connection.closeFile(tree, file)
+        daemon.kill()
+        daemon.start()
+        for n in range(20):
+            size = 1000 * len(f"f{n}:a")
+            assert streams(daemon, f"f{n}") == {"::$DATA": 0, ":a:$DATA": size, ":b:$DATA": size}
+            if n % 2:
+                smb(daemon, f"del f{n}")
+    finally:
+        assert daemon.stop() == 0, daemon.log()[-4000:]
+    checked = daemon.check("--read-data")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_extended_attributes(larder, here):
+    """Those of users, as a mount's programs know them; a client reads, sets and removes them in any case of the name."""
+    smb(larder, f"mkdir {here}\\d; setea {here}\\d comment red; setea {here}\\d other blue")
+    listed = smb(larder, f"geteas {here}\\d")
+    assert "comment" in listed and "other" in listed, listed
+    smb(larder, f'setea {here}\\d COMMENT ""')
+    listed = smb(larder, f"geteas {here}\\d").lower()
+    assert "comment" not in listed and "other" in listed, listed
+
+
+class Raw:
+    """A create context as it is."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def getData(self):
+        return self.data
+
+
+def test_a_mac_is_told_that_a_flush_reaches_the_disk(larder, here):
+    with logged_in(larder) as connection:
+        low = connection.getSMBServer()
+        tree = low.connectTree(larder.share)
+        asked = struct.pack("<IIQQ", 1, 0, 7, 0)
+        context = struct.pack("<IHHHHI", 0, 16, 4, 0, 24, len(asked)) + b"AAPL" + bytes(4) + asked
+        answers = []
+        original = low.recvSMB
+        low.recvSMB = lambda packet=None: answers.append(original(packet)) or answers[-1]
+        opened = low.create(tree, here, 0x80, 7, 1, smb2.FILE_OPEN, 0x10, createContexts=[Raw(context)])
+        low.recvSMB = original
+        body = answers[-1]["Data"]
+        at, length = struct.unpack_from("<II", body, 80)
+        answer = body[at - 64:at - 64 + length]
+        assert answer[16:20] == b"AAPL"
+        (at,), (length,) = struct.unpack_from("<H", answer, 10), struct.unpack_from("<I", answer, 12)
+        command, _, wanted, _, volume = struct.unpack_from("<IIQQQ", answer[at:at + length])
+        assert (command, wanted) == (1, 7) and volume & 4, "F_FULLFSYNC"
+        assert not volume & 2, "names match in any case"
+        low.close(tree, opened)

@@ -208,6 +208,59 @@ def test_fallocate(here):
     os.close(fd)
 
 
+def test_what_is_reserved_is_counted_and_given_back(here):
+    mib = 1 << 20
+    fd = os.open("f", os.O_RDWR | os.O_CREAT)
+    blocks = lambda: os.fstat(fd).st_blocks * 512
+    free = lambda: os.statvfs(".").f_bfree * os.statvfs(".").f_frsize
+    before = free()
+    fallocate(fd, 0, 0, 64 * mib)
+    assert blocks() == os.fstat(fd).st_size == 64 * mib
+    assert before - free() > 50 * mib
+    fallocate(fd, KEEP_SIZE, 64 * mib, mib)
+    assert blocks() == 65 * mib and os.fstat(fd).st_size == 64 * mib
+    # It reads as a hole, and is one to whoever looks for data.
+    assert os.pread(fd, 4096, 5 * mib) == bytes(4096)
+    assert outcome(lambda: os.lseek(fd, 0, os.SEEK_DATA)) == "ENXIO"
+    assert os.lseek(fd, 0, os.SEEK_HOLE) == 0
+    # Written, it is counted once.
+    os.pwrite(fd, random.Random(1).randbytes(mib), 8 * mib)
+    os.fsync(fd)
+    assert 65 * mib <= blocks() <= 65 * mib + 65536
+    assert os.lseek(fd, 0, os.SEEK_DATA) == 8 * mib
+    fallocate(fd, PUNCH_HOLE | KEEP_SIZE, 20 * mib, 10 * mib)
+    assert 55 * mib <= blocks() <= 55 * mib + 65536
+    # Zeros keep the room.
+    fallocate(fd, ZERO_RANGE, 8 * mib, mib)
+    os.fsync(fd)
+    assert os.pread(fd, mib, 8 * mib) == bytes(mib)
+    until = time.monotonic() + 15
+    while blocks() != 55 * mib and time.monotonic() < until:
+        time.sleep(0.1)
+    assert blocks() == 55 * mib
+    os.ftruncate(fd, 4 * mib)
+    assert blocks() == 4 * mib, "what lies behind the end went with it"
+    os.close(fd)
+    os.unlink("f")
+    until = time.monotonic() + 15
+    while before - free() > 2 * mib and time.monotonic() < until:
+        time.sleep(0.1)
+    assert before - free() <= 2 * mib, "the room is back"
+
+
+def test_what_cannot_be_reserved_is_refused_at_once(here):
+    fd = os.open("f", os.O_RDWR | os.O_CREAT)
+    for mode in (0, KEEP_SIZE, ZERO_RANGE, ZERO_RANGE | KEEP_SIZE):
+        started = time.monotonic()
+        assert outcome(lambda: fallocate(fd, mode, 4096, 1 << 50)) == "ENOSPC"
+        assert time.monotonic() - started < 5
+    st = os.fstat(fd)
+    assert (st.st_size, st.st_blocks) == (0, 0), "nothing of it was done"
+    for mode in (8, 0x20):  # collapse, insert
+        assert outcome(lambda: fallocate(fd, mode, 0, 4096)) == errno.errorcode[errno.EOPNOTSUPP]
+    os.close(fd)
+
+
 def test_shared_mappings_and_files_agree(here):
     size = 1 << 20
     write("f", bytes(size))
@@ -489,7 +542,7 @@ def test_handles_outlive_the_kernels_memory(here):
     os.close(root)
 
 
-@pytest.mark.parametrize("change", ["write", "append", "direct", "truncate", "allocate", "punch", "copy"])
+@pytest.mark.parametrize("change", ["write", "append", "direct", "truncate", "allocate", "keep", "zero", "punch", "copy"])
 def test_bits_that_a_change_clears_are_not_seen_any_more(here, change):
     """setuid and setgid, cleared when an ordinary user changes the file."""
     Path("other").write_bytes(b"y" * 8192)
@@ -513,6 +566,10 @@ def test_bits_that_a_change_clears_are_not_seen_any_more(here, change):
                 os.ftruncate(fd, 10)
             case "allocate":
                 fallocate(fd, 0, 0, 16384)
+            case "keep":
+                fallocate(fd, KEEP_SIZE, 0, 16384)
+            case "zero":
+                fallocate(fd, ZERO_RANGE, 0, 4096)
             case "punch":
                 fallocate(fd, 3, 0, 4096)
             case "copy":

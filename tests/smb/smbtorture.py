@@ -6,7 +6,7 @@ and against an smbd that this starts on a temporary folder, and prints the table
 
     tests/smb/smbtorture.py [--server HOST:PORT/SHARE --user USER%PASSWORD] [--larder PATH] [--only GLOB] [--json FILE]
 
-Needs root (smbd does), samba, samba-testsuite. Nothing leaves the loopback.
+Needs root (smbd does), samba, samba-testsuite; samba-vfs-modules for smbd's streams. Nothing leaves the loopback.
 """
 
 import argparse
@@ -101,6 +101,7 @@ def start_smbd(folder):
         read only = no
         force user = root
         store dos attributes = yes
+        {"vfs objects = streams_xattr" if any(pathlib.Path("/usr/lib").glob("*/samba/vfs/streams_xattr.so")) else ""}
 """)
     subprocess.run(["smbpasswd", "-c", conf, "-a", "-s", "root"], input="pass\npass\n", text=True, check=True,
                    stdout=subprocess.DEVNULL)

@@ -3,12 +3,12 @@
 
 use bytes::Bytes;
 use larder_volume::{
-    AllocateMode, Attr, Changed, CreateMode, Cred, FileKind, FsResult, Ino, NameMatch, RenameMode, SetAttr, Stability,
-    WriteVerifier, Written, XattrMode,
+    AllocateMode, Attr, Changed, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
+    Stability, WriteVerifier, Written, XattrMode,
 };
 
 use crate::leases::Recall;
-use crate::{Files, Open};
+use crate::{Files, Open, Uses};
 
 impl Files {
     pub async fn write(
@@ -93,7 +93,8 @@ impl Files {
     /// A file that has no name until it is linked.
     pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, Open)> {
         let (attr, file) = self.volume.create_unnamed(cred, dir, set).await?;
-        Ok((attr, Open::new(file, self.shared.clone(), self.origin())))
+        let open = Open::new(file, &self.shared, self.door, Uses::READ.and(Uses::WRITE));
+        Ok((attr, open.map_err(|_| FsError::Shared)?))
     }
 
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
@@ -138,21 +139,21 @@ impl Files {
 
     /// Gives a file a name that another file has, in one step: that one loses it. Returns the inode after.
     pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
-        self.recall_named(cred, dir, name, Recall::Handles).await;
+        self.before_removal(cred, dir, name).await?;
         let done = self.volume.relink(cred, ino, dir, name).await;
         self.told().await;
         done
     }
 
     pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
-        self.recall_named(cred, dir, name, Recall::Handles).await;
+        self.before_removal(cred, dir, name).await?;
         let done = self.volume.unlink(cred, dir, name).await;
         self.told().await;
         done
     }
 
     pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
-        self.recall_named(cred, dir, name, Recall::Handles).await;
+        self.before_removal(cred, dir, name).await?;
         let done = self.volume.rmdir(cred, dir, name).await;
         self.told().await;
         done
@@ -168,8 +169,8 @@ impl Files {
         to_name: &[u8],
         mode: RenameMode,
     ) -> FsResult<(Changed, Changed)> {
-        self.recall_named(cred, from, from_name, Recall::Handles).await;
-        self.recall_named(cred, to, to_name, Recall::Handles).await;
+        self.before_removal(cred, from, from_name).await?;
+        self.before_removal(cred, to, to_name).await?;
         let done = self.volume.rename(cred, from, from_name, to, to_name, mode).await;
         self.told().await;
         done
@@ -185,6 +186,31 @@ impl Files {
         let done = self.volume.removexattr(cred, ino, name).await;
         self.told().await;
         done
+    }
+
+    /// The directory of the named attributes of `ino`: its entries are made, read and removed as any others. `None` if it
+    /// has none and none is to be made.
+    pub async fn named_dir(&self, ino: Ino, make: bool) -> FsResult<Option<Ino>> {
+        self.volume.named_dir(ino, make).await
+    }
+
+    /// Removes all named attributes.
+    pub async fn remove_named(&self, ino: Ino) -> FsResult<()> {
+        self.volume.remove_named(ino).await
+    }
+
+    /// Before a name is taken from what has it now: clients that keep it open for later close it, and none may have it open in
+    /// a way that denies this (S3).
+    async fn before_removal(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<()> {
+        if self.shared.leases.has_holders()
+            && let Ok(attr) = self.volume.lookup(cred, dir, name, NameMatch::Exact).await
+        {
+            self.recall(attr.id.ino, Recall::Handles).await;
+            if self.shared.opens.denied(attr.id.ino, self.door, Uses::DELETE) {
+                return Err(FsError::Shared);
+            }
+        }
+        Ok(())
     }
 
     /// Of the file that has a name now, if any has.

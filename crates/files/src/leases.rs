@@ -44,10 +44,10 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    pub(crate) fn add(&self, origin: u32, holder: Weak<dyn Holder>) {
+    pub(crate) fn add(&self, door: u32, holder: Weak<dyn Holder>) {
         let mut holders = self.holders.write();
         holders.retain(|(_, holder)| holder.strong_count() > 0);
-        holders.push((origin, holder));
+        holders.push((door, holder));
         self.count.store(holders.len(), Ordering::Release);
     }
 
@@ -55,18 +55,18 @@ impl Leases {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Those who have what an access by `origin` needs back.
-    fn asked(&self, origin: u32, ino: Ino, what: Recall) -> Vec<Arc<dyn Holder>> {
+    /// Those who have what an access by `door` needs back.
+    fn asked(&self, door: u32, ino: Ino, what: Recall) -> Vec<Arc<dyn Holder>> {
         let holders = self.holders.read();
-        let others = holders.iter().filter(|(by, _)| *by != origin).filter_map(|(_, holder)| holder.upgrade());
+        let others = holders.iter().filter(|(by, _)| *by != door).filter_map(|(_, holder)| holder.upgrade());
         others.filter(|holder| holder.holds(ino, what)).collect()
     }
 
-    pub(crate) async fn recall(&self, origin: u32, ino: Ino, what: Recall) {
+    pub(crate) async fn recall(&self, door: u32, ino: Ino, what: Recall) {
         if !self.has_holders() {
             return;
         }
-        for holder in self.asked(origin, ino, what) {
+        for holder in self.asked(door, ino, what) {
             if tokio::time::timeout(PATIENCE, holder.recall(ino, what)).await.is_err() {
                 tracing::warn!(
                     ?ino,

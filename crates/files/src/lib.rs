@@ -7,12 +7,15 @@
 //!     that would miss it or be lost under it ([`leases`]).
 //! S2. **Told before answered.** A change is answered when the kernels that have the volume mounted no longer believe what it made
 //!     stale. A door's own caches are its own affair.
-//! S3. **An open is known to all doors** ([`opens`]): no client may cache writes of a file that another door has open.
+//! S3. **An open is known to all doors** ([`opens`]): no client may cache writes of a file that another door has open, and what it
+//!     denies to others no door does.
+//! S4. **Locks stand in one table** ([`locks`]): those of one door and those of another refuse each other.
 //!
 //! What each door's open, lock, share mode or lease means to each other door is in `docs/sharing.md`.
 
 mod change;
 pub mod leases;
+pub mod locks;
 mod opens;
 mod read;
 
@@ -25,8 +28,9 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use leases::{Holder, Leases, Recall};
-pub use opens::Open;
+use locks::Locks;
 use opens::Opens;
+pub use opens::{Open, Uses};
 
 /// A mount that is alive needs microseconds, and on a busy machine as long as its thread waits for a core. One that has not
 /// answered after this time hangs.
@@ -40,6 +44,8 @@ const TOLD_PATIENCE_OF_MOUNTS: Duration = Duration::from_millis(50);
 pub struct Files {
     volume: Volume,
     shared: Arc<Shared>,
+    /// Who is not asked about its own accesses: the shares of one SMB server are one door, though each has its origin.
+    door: u32,
     patience: Duration,
 }
 
@@ -48,6 +54,7 @@ pub struct Files {
 struct Shared {
     leases: Leases,
     opens: Opens,
+    locks: Locks,
 }
 
 /// The file services of open volumes.
@@ -61,7 +68,7 @@ impl Services {
         let shared = all.get(&volume.id()).and_then(Weak::upgrade).unwrap_or_default();
         all.retain(|_, known| known.strong_count() > 0);
         all.insert(volume.id(), Arc::downgrade(&shared));
-        Files { volume, shared, patience: TOLD_PATIENCE }
+        Files { door: volume.origin(), volume, shared, patience: TOLD_PATIENCE }
     }
 }
 
@@ -73,13 +80,18 @@ impl Files {
 
     /// For a door whose changes carry `origin` in their events.
     pub fn for_door(&self, origin: u32) -> Files {
+        Files { volume: self.volume.with_origin(origin), door: origin, ..self.clone() }
+    }
+
+    /// The same door with an origin of its own for one of its parts.
+    pub fn for_part(&self, origin: u32) -> Files {
         Files { volume: self.volume.with_origin(origin), ..self.clone() }
     }
 
     /// For a local mount: with its kernel waiting, and the answers and access times that were asked for.
     pub fn for_mount(&self, origin: u32, answers: Answers, access_times: bool) -> Files {
         let volume = self.volume.with_origin(origin).with_answers(answers).with_access_times(access_times);
-        Files { volume, shared: self.shared.clone(), patience: TOLD_PATIENCE_OF_MOUNTS }
+        Files { volume, shared: self.shared.clone(), door: origin, patience: TOLD_PATIENCE_OF_MOUNTS }
     }
 
     /// For what is no door's business: properties, checks, statistics.
@@ -115,16 +127,16 @@ impl Files {
 
     /// Asks `holder` before other doors' accesses (S1), as long as somebody keeps it.
     pub fn add_holder(&self, holder: Weak<dyn Holder>) {
-        self.shared.leases.add(self.origin(), holder);
+        self.shared.leases.add(self.door, holder);
     }
 
     /// Whether another door has it open: what is cached of it then is not safe from others (S3).
     pub fn is_open_elsewhere(&self, ino: Ino) -> bool {
-        self.shared.opens.by_others(ino, self.origin())
+        self.shared.opens.by_others(ino, self.door)
     }
 
     async fn recall(&self, ino: Ino, what: Recall) {
-        self.shared.leases.recall(self.origin(), ino, what).await;
+        self.shared.leases.recall(self.door, ino, what).await;
     }
 
     async fn told(&self) {

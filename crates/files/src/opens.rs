@@ -1,52 +1,113 @@
 //! Opens, of all doors that have such a thing. NFS v3 has not.
+//!
+//! O1. An open says what it does and what it denies to others. Of two opens of different doors neither may do what the other denies.
+//! O2. Within a door its own rules decide: SMB has more of them, a mount denies nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use larder_volume::{Ino, OpenFile};
 use parking_lot::Mutex;
 
 use crate::Shared;
+use crate::locks::{Owner, Range};
 
 const SHARDS: usize = 32;
 
-/// By inode: the doors that have it open, and how often.
-type Shard = HashMap<Ino, Vec<(u32, usize)>>;
+/// What an open does, or keeps others from doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uses(u8);
 
-pub(crate) struct Opens([Mutex<Shard>; SHARDS]);
+impl Uses {
+    pub const NOTHING: Uses = Uses(0);
+    pub const READ: Uses = Uses(1);
+    pub const WRITE: Uses = Uses(2);
+    /// Removing and renaming.
+    pub const DELETE: Uses = Uses(4);
+
+    #[must_use]
+    pub const fn and(self, other: Uses) -> Uses {
+        Uses(self.0 | other.0)
+    }
+
+    #[must_use]
+    pub const fn and_if(self, also: bool, other: Uses) -> Uses {
+        if also { self.and(other) } else { self }
+    }
+
+    const fn meets(self, other: Uses) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    id: u64,
+    door: u32,
+    does: Uses,
+    denies: Uses,
+}
+
+type Shard = HashMap<Ino, Vec<Entry>>;
+
+pub(crate) struct Opens {
+    shards: [Mutex<Shard>; SHARDS],
+    next_id: AtomicU64,
+}
 
 impl Default for Opens {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| Mutex::default()))
+        Self { shards: std::array::from_fn(|_| Mutex::default()), next_id: AtomicU64::new(1) }
     }
 }
 
 impl Opens {
     fn shard(&self, ino: Ino) -> &Mutex<Shard> {
-        &self.0[ino.0 as usize % SHARDS]
+        &self.shards[ino.0 as usize % SHARDS]
     }
 
-    pub(crate) fn by_others(&self, ino: Ino, origin: u32) -> bool {
-        self.shard(ino).lock().get(&ino).is_some_and(|doors| doors.iter().any(|(by, _)| *by != origin))
+    pub(crate) fn by_others(&self, ino: Ino, door: u32) -> bool {
+        self.shard(ino).lock().get(&ino).is_some_and(|opens| opens.iter().any(|open| open.door != door))
     }
 
-    fn add(&self, ino: Ino, origin: u32) {
+    /// Whether another door's open denies what `door` is about to do.
+    pub(crate) fn denied(&self, ino: Ino, door: u32, does: Uses) -> bool {
+        let shard = self.shard(ino).lock();
+        shard.get(&ino).is_some_and(|opens| opens.iter().any(|open| open.door != door && open.denies.meets(does)))
+    }
+
+    /// `None` if another door's open denies it (O1).
+    fn add(&self, ino: Ino, door: u32, does: Uses) -> Option<u64> {
         let mut shard = self.shard(ino).lock();
-        let doors = shard.entry(ino).or_default();
-        match doors.iter_mut().find(|(by, _)| *by == origin) {
-            Some((_, count)) => *count += 1,
-            None => doors.push((origin, 1)),
+        let opens = shard.entry(ino).or_default();
+        if opens.iter().any(|open| open.door != door && open.denies.meets(does)) {
+            return None;
         }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        opens.push(Entry { id, door, does, denies: Uses::NOTHING });
+        Some(id)
     }
 
-    fn remove(&self, ino: Ino, origin: u32) {
+    /// Whether the open may do and deny this, which it then does (O1).
+    fn claim(&self, ino: Ino, id: u64, does: Uses, denies: Uses) -> bool {
         let mut shard = self.shard(ino).lock();
-        let Some(doors) = shard.get_mut(&ino) else { return };
-        if let Some((_, count)) = doors.iter_mut().find(|(by, _)| *by == origin) {
-            *count -= 1;
+        let Some(opens) = shard.get_mut(&ino) else { return false };
+        let Some(at) = opens.iter().position(|open| open.id == id) else { return false };
+        let door = opens[at].door;
+        let is_refused =
+            opens.iter().any(|other| other.door != door && (other.denies.meets(does) || denies.meets(other.does)));
+        if !is_refused {
+            (opens[at].does, opens[at].denies) = (does, denies);
         }
-        doors.retain(|(_, count)| *count > 0);
-        if doors.is_empty() {
+        !is_refused
+    }
+
+    fn remove(&self, ino: Ino, id: u64) {
+        let mut shard = self.shard(ino).lock();
+        let Some(opens) = shard.get_mut(&ino) else { return };
+        opens.retain(|open| open.id != id);
+        if opens.is_empty() {
             shard.remove(&ino);
         }
     }
@@ -56,19 +117,52 @@ impl Opens {
 pub struct Open {
     file: OpenFile,
     shared: Arc<Shared>,
-    origin: u32,
+    door: u32,
+    id: u64,
 }
 
 impl Open {
-    pub(crate) fn new(file: OpenFile, shared: Arc<Shared>, origin: u32) -> Self {
-        shared.opens.add(file.id().ino, origin);
-        Self { file, shared, origin }
+    /// Gives the file back if another door's open denies it (O1).
+    pub(crate) fn new(file: OpenFile, shared: &Arc<Shared>, door: u32, does: Uses) -> Result<Self, OpenFile> {
+        match shared.opens.add(file.id().ino, door, does) {
+            Some(id) => Ok(Self { file, shared: shared.clone(), door, id }),
+            None => Err(file),
+        }
+    }
+
+    fn ino(&self) -> Ino {
+        self.file.id().ino
+    }
+
+    /// From now on the open does and denies this, unless another door has it open in a way that forbids it (O1).
+    pub fn claim(&self, does: Uses, denies: Uses) -> bool {
+        self.shared.opens.claim(self.ino(), self.id, does, denies)
+    }
+
+    fn owner(&self) -> Owner {
+        Owner { door: self.door, id: self.id }
+    }
+
+    /// A range of an SMB client, against the locks of other doors. Ends with the open.
+    pub fn lock_range(&self, range: Range, exclusive: bool) -> bool {
+        self.shared.locks.lock_smb(self.ino(), self.owner(), range, exclusive)
+    }
+
+    /// Gives up one lock of exactly this range.
+    pub fn unlock_range(&self, range: Range, exclusive: bool) {
+        self.shared.locks.unlock_smb(self.ino(), self.owner(), range, exclusive);
+    }
+
+    /// Until the locks of the file change.
+    pub fn lock_changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.shared.locks.changes(self.ino())
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.shared.opens.remove(self.file.id().ino, self.origin);
+        self.shared.opens.remove(self.ino(), self.id);
+        self.shared.locks.end(self.ino(), self.owner());
     }
 }
 
@@ -76,16 +170,48 @@ impl Drop for Open {
 mod tests {
     use super::*;
 
+    const FILE: Ino = Ino(5);
+    const BOTH: Uses = Uses::READ.and(Uses::WRITE);
+
     #[test]
     fn a_door_sees_the_opens_of_the_others() {
         let opens = Opens::default();
-        opens.add(Ino(5), 1);
-        opens.add(Ino(5), 1);
-        assert!(!opens.by_others(Ino(5), 1) && opens.by_others(Ino(5), 2) && !opens.by_others(Ino(6), 2));
-        opens.remove(Ino(5), 1);
-        assert!(opens.by_others(Ino(5), 2));
-        opens.remove(Ino(5), 1);
-        assert!(!opens.by_others(Ino(5), 2));
-        assert!(opens.shard(Ino(5)).lock().is_empty(), "nothing is left of what is closed");
+        let first = opens.add(FILE, 1, Uses::READ).unwrap();
+        let second = opens.add(FILE, 1, Uses::READ).unwrap();
+        assert!(!opens.by_others(FILE, 1) && opens.by_others(FILE, 2) && !opens.by_others(Ino(6), 2));
+        opens.remove(FILE, first);
+        assert!(opens.by_others(FILE, 2));
+        opens.remove(FILE, second);
+        assert!(!opens.by_others(FILE, 2));
+        assert!(opens.shard(FILE).lock().is_empty(), "nothing is left of what is closed");
+    }
+
+    #[test]
+    fn what_one_door_denies_no_other_does() {
+        let opens = Opens::default();
+        let smb = opens.add(FILE, 1, Uses::NOTHING).unwrap();
+        assert!(opens.claim(FILE, smb, Uses::READ, Uses::WRITE.and(Uses::DELETE)));
+        assert!(opens.add(FILE, 2, BOTH).is_none(), "it may not be written");
+        let mount = opens.add(FILE, 2, Uses::READ).unwrap();
+        assert!(opens.denied(FILE, 2, Uses::DELETE) && !opens.denied(FILE, 1, Uses::DELETE));
+        assert!(!opens.claim(FILE, smb, Uses::READ, Uses::READ), "the mount reads it already");
+        assert!(opens.denied(FILE, 2, Uses::WRITE), "and what was claimed before stands");
+        assert!(opens.claim(FILE, smb, Uses::NOTHING, Uses::NOTHING));
+        opens.remove(FILE, mount);
+        let mount = opens.add(FILE, 2, BOTH).unwrap();
+        assert!(!opens.claim(FILE, smb, Uses::READ, Uses::WRITE));
+        assert!(!opens.claim(FILE, 999, Uses::READ, Uses::NOTHING), "no such open");
+        opens.remove(FILE, mount);
+        opens.remove(FILE, smb);
+        assert!(opens.shard(FILE).lock().is_empty());
+    }
+
+    #[test]
+    fn within_a_door_nothing_is_decided() {
+        let opens = Opens::default();
+        let first = opens.add(FILE, 1, Uses::NOTHING).unwrap();
+        assert!(opens.claim(FILE, first, BOTH, BOTH));
+        let second = opens.add(FILE, 1, BOTH).unwrap();
+        assert!(opens.claim(FILE, second, BOTH, BOTH));
     }
 }

@@ -1,10 +1,10 @@
 //! What changes nothing.
 
 use bytes::Bytes;
-use larder_volume::{AccessMask, Attr, Cred, FileId, FsResult, Ino, Listing, NameMatch, ReadData, SeekTo};
+use larder_volume::{AccessMask, Attr, Cred, FileId, FsError, FsResult, Ino, Listing, NameMatch, ReadData, SeekTo};
 
 use crate::leases::Recall;
-use crate::{Files, Open};
+use crate::{Files, Open, Uses};
 
 impl Files {
     /// At most [`larder_volume::IO_BYTES_MAX`] bytes, with what others have written and not yet sent (S1). The caller's rights were checked.
@@ -24,10 +24,18 @@ impl Files {
         self.volume.seek(ino, offset, to).await
     }
 
-    pub async fn open(&self, ino: Ino) -> FsResult<Open> {
+    /// [`FsError::Shared`] if another door has it open and denies what this open does.
+    pub async fn open(&self, ino: Ino, does: Uses) -> FsResult<Open> {
         let file = self.volume.open(ino).await?;
         // Known as open before others are asked: what they are granted from then on takes it into account.
-        let open = Open::new(file, self.shared.clone(), self.origin());
+        let open = match Open::new(file, &self.shared, self.door, does) {
+            Ok(open) => open,
+            // A client may only keep it open for later.
+            Err(file) => {
+                self.recall(ino, Recall::Handles).await;
+                Open::new(file, &self.shared, self.door, does).map_err(|_| FsError::Shared)?
+            }
+        };
         self.recall(ino, Recall::Writes).await;
         Ok(open)
     }

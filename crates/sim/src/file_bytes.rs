@@ -108,12 +108,14 @@ impl Client {
         let Some((number, ino)) = self.file() else { return Ok(()) };
         let most = bytes_max(number);
         let (start, length, mode) = self.run.draw(|random| {
-            let modes = [AllocateMode::PunchHole, AllocateMode::Zero, AllocateMode::Zero, AllocateMode::Extend];
-            (random.random_range(0..most), random.random_range(1..most.min(100_000)), modes[random.random_range(0..4)])
+            use AllocateMode::{Extend, KeepSize, PunchHole, Zero, ZeroKeepSize};
+            let modes = [PunchHole, Zero, ZeroKeepSize, Extend, KeepSize];
+            (random.random_range(0..most), random.random_range(1..most.min(100_000)), modes[random.random_range(0..5)])
         });
         let now = self.model.lock().file(number).bytes().len();
         let change = match mode {
             AllocateMode::Extend => Change::Resize(now.max(start + length)),
+            AllocateMode::KeepSize => Change::Resize(now),
             _ => Change::Zero(start..start + length, mode == AllocateMode::Zero),
         };
         self.begin(number, change);
@@ -121,6 +123,10 @@ impl Client {
         let done = self.bytes(format!("allocate {number} {start}+{length} {mode:?}"), allocate).await?;
         if done.is_some() {
             self.answered(number, !self.is_relaxed);
+            if mode.reserves() && !self.is_relaxed {
+                let zeroed = matches!(mode, AllocateMode::Zero | AllocateMode::ZeroKeepSize);
+                self.model.lock().file(number).reserved(start..start + length, zeroed);
+            }
             self.run.done("allocate");
         }
         Ok(())

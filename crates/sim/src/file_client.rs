@@ -13,11 +13,12 @@ use crate::front::Front;
 use crate::history::Model;
 use crate::objects::Content;
 use crate::session::{Outcome, Run, Stop};
-use crate::tree_model::{Body, TOP, Tree};
+use crate::tree_model::{Body, NAMED_PREFIX, TOP, Tree};
 use crate::turns::elapsed;
 
 const NAMES: [&str; 7] = ["a", "b", "B", "c", "d", "\u{e9}", "e"];
 const PLACES_TRIED: u32 = 8;
+const NAMED: [&str; 2] = ["one", "two"];
 const XATTRS: [&str; 3] = ["user.one", "user.two", "user.three"];
 /// What is dirty is flushed when it is so old: whoever waits a little less meets the flush under way.
 const FLUSH_AGE_MS: u64 = 3000;
@@ -104,7 +105,7 @@ impl Client {
     }
 
     async fn operate(&self) -> Outcome<()> {
-        match self.run.draw(|random| random.random_range(0..52)) {
+        match self.run.draw(|random| random.random_range(0..54)) {
             0..5 => self.create().await,
             5..12 => self.write().await,
             12..15 => self.append().await,
@@ -125,6 +126,7 @@ impl Client {
             46 => self.sync().await,
             47 | 48 => self.commit_directory().await,
             49 => self.open_or_close().await,
+            50 | 51 => self.named().await,
             _ => self.look().await,
         }
     }
@@ -467,6 +469,32 @@ impl Client {
         let operation = self.front.set_xattr(&self.cred, ino, name.as_bytes(), &value);
         let what = format!("setxattr {number} {name}");
         self.names(what, None, (change, vec![number]), operation).await.map(drop)
+    }
+
+    /// Makes or removes a named attribute: to the model one more attribute, of which it knows the name alone.
+    async fn named(&self) -> Outcome<()> {
+        let owner = if self.run.one_in(4) { Some(self.directory()) } else { self.named_file() };
+        let Some((number, ino)) = owner else { return Ok(()) };
+        let name = self.choose(&NAMED).unwrap_or("one");
+        let key = format!("{NAMED_PREFIX}{name}");
+        let has = self.model.lock().tree().nodes.get(&number).is_some_and(|node| node.xattrs.contains_key(&key));
+        // Nobody waits for them by waiting for their owner.
+        let touched = Vec::new();
+        if has {
+            let change = |tree: &mut Tree| {
+                tree.nodes.get_mut(&number).into_iter().for_each(|node| drop(node.xattrs.remove(&key)));
+            };
+            let operation = self.front.remove_named(&self.cred, ino, name.as_bytes());
+            return self
+                .names(format!("removenamed {number} {name}"), None, (change, touched), operation)
+                .await
+                .map(drop);
+        }
+        let change = |tree: &mut Tree| {
+            tree.nodes.get_mut(&number).into_iter().for_each(|node| drop(node.xattrs.insert(key.clone(), Vec::new())));
+        };
+        let operation = self.front.make_named(&self.cred, ino, name.as_bytes());
+        self.names(format!("makenamed {number} {name}"), None, (change, touched), operation).await.map(drop)
     }
 
     // ---- the rest ---------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 //! B2. What was made durable over a range hides all that was written to it before.
 //! B3. The length is the durable one or one that later writes may have made of it.
 //! B4. A commit makes durable what was answered before it began. What was answered while it was under way stays uncertain.
+//! B5. Room that was reserved durably for bytes that nobody has begun to write since, or to give back, is still reserved.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -66,6 +67,32 @@ pub struct FileModel {
     first: u64,
     /// What follows from both.
     image: Image,
+    /// See B5.
+    reserved: Spans,
+    /// All that was ever written to.
+    written: Spans,
+}
+
+/// Ranges of bytes, in order, apart from each other.
+#[derive(Clone, Debug, Default)]
+struct Spans(Vec<Range<usize>>);
+
+impl Spans {
+    fn remove(&mut self, range: &Range<usize>) {
+        let cut = std::mem::take(&mut self.0)
+            .into_iter()
+            .flat_map(|span| [span.start..span.end.min(range.start), span.start.max(range.end)..span.end]);
+        self.0 = cut.filter(|span| span.start < span.end).collect();
+    }
+
+    fn insert(&mut self, range: Range<usize>) {
+        self.remove(&range);
+        self.0.push(range);
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(Range::len).sum()
+    }
 }
 
 impl FileModel {
@@ -76,6 +103,16 @@ impl FileModel {
     /// A change is under way: from now on it may be there. The one before it was answered or refused.
     pub fn begin(&mut self, change: Change) {
         self.image.begin(&change);
+        match &change {
+            Change::Write(offset, bytes) => {
+                let range = *offset..offset + bytes.len();
+                self.reserved.remove(&range);
+                self.written.insert(range);
+            }
+            Change::Resize(length) if *length <= self.now.len() => self.reserved.remove(&(*length..usize::MAX)),
+            Change::Resize(_) => {}
+            Change::Zero(range, _) => self.reserved.remove(range),
+        }
         self.steps.push(Step { change, stage: Stage::Begun, at: Duration::ZERO });
     }
 
@@ -88,6 +125,15 @@ impl FileModel {
         if is_durable {
             self.image.make_durable(&step.change);
         }
+    }
+
+    /// What was answered last reserves a range, durably; where it was `zeroed` no data is in its place.
+    pub fn reserved(&mut self, range: Range<usize>, zeroed: bool) {
+        let mut holes = Spans(std::iter::once(range).collect());
+        if !zeroed {
+            self.written.0.iter().for_each(|written| holes.remove(written));
+        }
+        holes.0.into_iter().for_each(|hole| self.reserved.insert(hole));
     }
 
     /// After all that was answered so far.
@@ -123,6 +169,15 @@ impl FileModel {
 
     pub fn judge(&self, found: &[u8]) -> Result<(), String> {
         self.image.judge(found)
+    }
+
+    /// B5.
+    pub fn judge_allocated(&self, allocated: u64) -> Result<(), String> {
+        let reserved = self.reserved.bytes() as u64;
+        if allocated >= reserved {
+            return Ok(());
+        }
+        Err(format!("it takes up {allocated} bytes, and {reserved} are reserved"))
     }
 
     /// What was found is what it is.
@@ -300,6 +355,25 @@ mod tests {
         check(&file, &[b"uus\0\0", b"\0us\0\0"], &[]);
         file.answered(true, Duration::ZERO);
         check(&file, &[b"\0us\0\0", b"\0\0s\0\0"], &[b"uus\0\0"]);
+    }
+
+    #[test]
+    fn what_is_reserved_stays_until_it_is_written_or_given_back() {
+        let mut file = FileModel::default();
+        write(&mut file, 0, b"aaaa", true);
+        file.reserved(0..100, false);
+        assert_eq!(file.reserved.bytes(), 96);
+        assert!(file.judge_allocated(96).is_ok() && file.judge_allocated(95).is_err());
+        file.begin(Change::Write(10, b"bbbb"[..].into()));
+        file.settle(b"aaaa".to_vec());
+        assert_eq!(file.reserved.bytes(), 92);
+        file.reserved(0..100, true);
+        change(&mut file, Change::Resize(50), true);
+        assert_eq!(file.reserved.bytes(), 100, "the file grew");
+        change(&mut file, Change::Resize(40), true);
+        change(&mut file, Change::Zero(0..10, false), true);
+        assert_eq!(file.reserved.0.first(), Some(&(10..40)));
+        assert_eq!(file.reserved.bytes(), 30);
     }
 
     #[test]

@@ -184,6 +184,19 @@ impl Front {
         self.settle(Answer::RemoveXattr, ino).await
     }
 
+    /// An empty named attribute.
+    pub async fn make_named(&self, cred: &Cred, ino: Ino, name: &[u8]) -> Fs<()> {
+        let dir = self.volume.named_dir(ino, true).await?.ok_or(FsError::NotFound)?;
+        self.volume.create(cred, dir, name, CreateMode::Guarded, SetAttr::default()).await?;
+        Ok(())
+    }
+
+    pub async fn remove_named(&self, cred: &Cred, ino: Ino, name: &[u8]) -> Fs<()> {
+        let dir = self.volume.named_dir(ino, false).await?.ok_or(FsError::NotFound)?;
+        self.volume.unlink(cred, dir, name).await?;
+        Ok(())
+    }
+
     // ---- bytes ------------------------------------------------------------------------------
 
     pub async fn write(&self, cred: &Cred, ino: Ino, at: u64, data: Vec<Bytes>, stability: Stability) -> Fs<Written> {

@@ -65,7 +65,7 @@ enum End<'a> {
 }
 
 /// What clients of a volume do: the first words of what they note.
-const KINDS: [&str; 19] = [
+const KINDS: [&str; 21] = [
     "create",
     "mkdir",
     "symlink",
@@ -81,6 +81,8 @@ const KINDS: [&str; 19] = [
     "allocate",
     "setxattr",
     "removexattr",
+    "makenamed",
+    "removenamed",
     "write",
     "append",
     "commit",

@@ -9,6 +9,10 @@ use crate::file_model::FileModel;
 
 /// The directory that a client works in.
 pub const TOP: u64 = 0;
+/// What named attributes are called among the extended ones of a node.
+pub const NAMED_PREFIX: &str = "named attribute ";
+/// More than any client makes of one owner.
+const NAMED_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
 pub enum Body {
@@ -166,7 +170,8 @@ pub struct Found {
 }
 
 enum FoundBody {
-    File(Vec<u8>),
+    /// Its bytes, and how many it takes up.
+    File(Vec<u8>, u64),
     Directory(BTreeMap<String, Found>),
     Symlink(String),
     Other,
@@ -179,7 +184,7 @@ impl Found {
     /// Names and lengths of the files, for a trace.
     pub fn outline(&self) -> String {
         match &self.body {
-            FoundBody::File(bytes) => bytes.len().to_string(),
+            FoundBody::File(bytes, _) => bytes.len().to_string(),
             FoundBody::Directory(names) => {
                 let part = |(name, child): (&String, &Self)| format!("{name}: {}", child.outline());
                 format!("{{{}}}", names.iter().map(part).collect::<Vec<_>>().join(", "))
@@ -198,7 +203,7 @@ pub fn explore(volume: &Volume, ino: Ino) -> BoxFuture<'_, Result<Found, FsError
         let cred = Cred::root();
         let attr = volume.getattr(ino).await?;
         let body = match attr.kind {
-            FileKind::File => FoundBody::File(read_all(volume, ino).await?),
+            FileKind::File => FoundBody::File(read_all(volume, ino).await?, attr.allocated),
             FileKind::Symlink => FoundBody::Symlink(String::from_utf8_lossy(&volume.readlink(ino).await?).into_owned()),
             FileKind::Directory => {
                 let mut names = BTreeMap::new();
@@ -222,6 +227,11 @@ pub fn explore(volume: &Volume, ino: Ino) -> BoxFuture<'_, Result<Found, FsError
         for name in volume.listxattr(&cred, ino).await? {
             let value = volume.getxattr(&cred, ino, &name).await?;
             xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value.to_vec());
+        }
+        if let Some(dir) = volume.named_dir(ino, false).await? {
+            for entry in volume.readdir(&cred, dir, 0, NAMED_MAX, false).await?.entries {
+                xattrs.insert(format!("{NAMED_PREFIX}{}", String::from_utf8_lossy(&entry.name)), Vec::new());
+            }
         }
         Ok(Found { id: attr.id, mode: attr.mode, nlink: attr.nlink, xattrs, body })
     })
@@ -264,13 +274,13 @@ fn compare_node(
         return Err(format!("{path} has attributes {}, it should have {}", names(&found.xattrs), names(&node.xattrs)));
     }
     match (&node.body, &found.body) {
-        (Body::File, FoundBody::File(bytes)) => {
+        (Body::File, FoundBody::File(bytes, allocated)) => {
             let links = tree.links(number);
             if found.nlink as usize != links {
                 return Err(format!("{path} has {} links, it should have {links}", found.nlink));
             }
             let Some(file) = files.get(&number) else { return Err(format!("{path}: the model has lost its bytes")) };
-            file.judge(bytes).map_err(|why| format!("{path}: {why}"))
+            file.judge(bytes).and_then(|()| file.judge_allocated(*allocated)).map_err(|why| format!("{path}: {why}"))
         }
         (Body::Symlink(target), FoundBody::Symlink(found)) if target == found => Ok(()),
         (Body::Special, FoundBody::Other) => Ok(()),
@@ -293,7 +303,7 @@ pub fn settle(tree: &mut Tree, files: &mut Files, number: u64, found: Found) {
     let Some(node) = tree.nodes.get_mut(&number) else { return };
     node.id = Some(found.id);
     match (&mut node.body, found.body) {
-        (Body::File, FoundBody::File(bytes)) => files.entry(number).or_default().settle(bytes),
+        (Body::File, FoundBody::File(bytes, _)) => files.entry(number).or_default().settle(bytes),
         (Body::Directory(names), FoundBody::Directory(children)) => {
             let names = names.clone();
             for (name, child) in children {

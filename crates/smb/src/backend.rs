@@ -127,6 +127,9 @@ pub struct FileInfo {
     /// not see opens through the other, and clients on the two names can
     /// both cache writes to it.
     pub file_index: u64,
+    /// Of a named stream: an id of its own, which no file has. `file_index`
+    /// is that of the file or directory it belongs to. `0` otherwise.
+    pub stream_index: u64,
 }
 
 // File attributes (MS-FSCC 2.6).
@@ -166,6 +169,7 @@ impl FileInfo {
             read_only: false,
             stored_attributes: 0,
             file_index: 0,
+            stream_index: 0,
         }
     }
 
@@ -191,6 +195,21 @@ impl FileInfo {
 #[derive(Debug, Clone)]
 pub struct DirEntry {
     pub info: FileInfo,
+}
+
+/// A stream of a file or directory; the data of a file itself has no name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamInfo {
+    pub name: String,
+    pub size: u64,
+    pub allocation_size: u64,
+}
+
+/// A small value that a file carries beside its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtendedAttribute {
+    pub name: Vec<u8>,
+    pub value: Vec<u8>,
 }
 
 /// Part of a directory listing; see [`Handle::list_dir_page`].
@@ -237,6 +256,9 @@ pub struct BackendCapabilities {
     /// True iff files can be sparse: [`Handle::set_sparse`],
     /// [`Handle::zero_range`] and [`Handle::allocated_ranges`] work.
     pub sparse_files: bool,
+    /// True iff files and directories can have named streams: paths with
+    /// [`SmbPath::stream`] open them, and [`Handle::streams`] lists them.
+    pub named_streams: bool,
 }
 
 // ---------------------------------------------------------------------------
@@ -323,6 +345,30 @@ pub trait Handle: Send + Sync {
     /// then get no leave to cache writes. Asked under a lock; must not wait.
     fn is_open_elsewhere(&self) -> bool {
         false
+    }
+
+    /// From now on the open was granted `access` and shares the file for
+    /// `share` (MS-SMB2 2.2.13): `false` if somebody outside the server has
+    /// it open in a way that forbids this. The server itself sees to its own
+    /// opens. Must not wait.
+    fn claim(&self, _access: u32, _share: u32) -> bool {
+        true
+    }
+
+    /// Takes a byte-range lock against those outside the server: `false` if
+    /// one of theirs is in the way. The server itself sees to the locks of
+    /// its own opens. `range` is not empty. Must not wait.
+    fn lock_range(&self, _range: std::ops::RangeInclusive<u64>, _exclusive: bool) -> bool {
+        true
+    }
+
+    /// Gives up one such lock of exactly this range. All of them end with
+    /// the handle.
+    fn unlock_range(&self, _range: std::ops::RangeInclusive<u64>, _exclusive: bool) {}
+
+    /// Changes whenever a lock outside the server may have gone.
+    fn lock_changes(&self) -> Option<tokio::sync::watch::Receiver<()>> {
+        None
     }
 
     /// Read up to `len` bytes at `offset`. May return fewer.
@@ -427,6 +473,25 @@ pub trait Handle: Send + Sync {
         _range: std::ops::Range<u64>,
         _max: usize,
     ) -> SmbResult<Vec<std::ops::Range<u64>>> {
+        Err(SmbError::NotSupported)
+    }
+
+    /// The streams of the file or directory (of a stream: of what it belongs
+    /// to), the data of a file itself first. The default returns
+    /// [`SmbError::NotSupported`](crate::SmbError::NotSupported).
+    async fn streams(&self) -> SmbResult<Vec<StreamInfo>> {
+        Err(SmbError::NotSupported)
+    }
+
+    /// The extended attributes of the file or directory. The default returns
+    /// [`SmbError::NotSupported`](crate::SmbError::NotSupported).
+    async fn extended_attributes(&self) -> SmbResult<Vec<ExtendedAttribute>> {
+        Err(SmbError::NotSupported)
+    }
+
+    /// Sets one, or removes it if its value is empty. The open was granted
+    /// FILE_WRITE_EA, or made the file.
+    async fn set_extended_attribute(&self, _attribute: ExtendedAttribute) -> SmbResult<()> {
         Err(SmbError::NotSupported)
     }
 
@@ -561,7 +626,7 @@ impl ShareBackend for NotSupportedBackend {
         Err(SmbError::NotSupported)
     }
     fn capabilities(&self) -> BackendCapabilities {
-        BackendCapabilities { is_read_only: true, case_sensitive: false, sparse_files: false }
+        BackendCapabilities { is_read_only: true, case_sensitive: false, sparse_files: false, named_streams: false }
     }
 }
 

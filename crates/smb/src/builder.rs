@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::backend::ShareBackend;
 use crate::conn::limits::Limits;
+use crate::files::OpenFiles;
 use crate::proto::auth::ntlm::UserCreds;
 use crate::server::{ServerConfig, ServerState, ServerUsers, ShareBindings, ShareMode, SmbServer};
 
@@ -55,6 +56,7 @@ pub struct Share {
     pub(crate) change_notify: bool,
     pub(crate) listed: bool,
     pub(crate) remark: String,
+    pub(crate) open_files: OpenFiles,
 }
 
 impl Share {
@@ -71,7 +73,15 @@ impl Share {
             change_notify: true,
             listed: true,
             remark: String::new(),
+            open_files: OpenFiles::default(),
         }
+    }
+
+    /// The open files of the store behind the share, for a store that has
+    /// several shares.
+    pub fn open_files(mut self, files: OpenFiles) -> Self {
+        self.open_files = files;
+        self
     }
 
     /// Anonymous + authenticated read+write. A logon as `guest` with an

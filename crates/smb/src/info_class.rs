@@ -4,7 +4,7 @@
 //! Wire encodings per MS-FSCC 2.4 (file info) and MS-FSCC 2.5 (filesystem
 //! info).
 
-use crate::backend::{DirEntry, FileInfo};
+use crate::backend::{DirEntry, FileInfo, StreamInfo};
 use crate::utils::utf16le;
 
 // ---------------------------------------------------------------------------
@@ -84,8 +84,8 @@ pub fn encode_file_internal_information(file_index: u64) -> Vec<u8> {
 // FileEaInformation (MS-FSCC §2.4.12) - 4 bytes
 // ---------------------------------------------------------------------------
 
-pub fn encode_file_ea_information() -> Vec<u8> {
-    0u32.to_le_bytes().to_vec()
+pub fn encode_file_ea_information(size: u32) -> Vec<u8> {
+    size.to_le_bytes().to_vec()
 }
 
 // ---------------------------------------------------------------------------
@@ -134,13 +134,14 @@ pub fn encode_file_all_information(
     links: u32,
     delete_pending: bool,
     position: u64,
+    extended: u32,
     name: &str,
 ) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&encode_file_basic_information(info));
     out.extend_from_slice(&encode_file_standard_information(info, links, delete_pending));
     out.extend_from_slice(&encode_file_internal_information(info.file_index));
-    out.extend_from_slice(&encode_file_ea_information());
+    out.extend_from_slice(&encode_file_ea_information(extended));
     out.extend_from_slice(&encode_file_access_information(access_mask));
     out.extend_from_slice(&encode_file_position_information(position));
     out.extend_from_slice(&encode_file_mode_information(0));
@@ -193,23 +194,49 @@ pub fn encode_file_attribute_tag_information(info: &FileInfo) -> Vec<u8> {
 }
 
 // ---------------------------------------------------------------------------
-// FileStreamInformation (MS-FSCC §2.4.43) - for non-directories, one default
-// stream entry (`::$DATA`); for directories, empty buffer.
+// FileStreamInformation (MS-FSCC §2.4.43): the data of a file is `::$DATA`.
 // ---------------------------------------------------------------------------
 
-pub fn encode_file_stream_information(info: &FileInfo) -> Vec<u8> {
-    if info.is_directory {
-        return Vec::new();
-    }
-    let stream_name = utf16le("::$DATA");
-    let stream_name_len = stream_name.len() as u32;
+pub fn encode_file_stream_information(streams: &[StreamInfo]) -> Vec<u8> {
     let mut out = Vec::new();
-    out.extend_from_slice(&0u32.to_le_bytes()); // NextEntryOffset = 0
-    out.extend_from_slice(&stream_name_len.to_le_bytes()); // StreamNameLength
-    out.extend_from_slice(&info.end_of_file.to_le_bytes()); // StreamSize
-    out.extend_from_slice(&info.allocation_size.to_le_bytes()); // StreamAllocationSize
-    out.extend_from_slice(&stream_name);
+    for (at, stream) in streams.iter().enumerate() {
+        let start = out.len();
+        let name = utf16le(&format!(":{}:$DATA", stream.name));
+        out.extend_from_slice(&0u32.to_le_bytes()); // NextEntryOffset
+        out.extend_from_slice(&(name.len() as u32).to_le_bytes()); // StreamNameLength
+        out.extend_from_slice(&stream.size.to_le_bytes()); // StreamSize
+        out.extend_from_slice(&stream.allocation_size.to_le_bytes()); // StreamAllocationSize
+        out.extend_from_slice(&name);
+        if at + 1 < streams.len() {
+            out.resize(align8(out.len()), 0);
+            let next = (out.len() - start) as u32;
+            out[start..start + 4].copy_from_slice(&next.to_le_bytes());
+        }
+    }
     out
+}
+
+/// Cuts a chain of entries that each begin with NextEntryOffset down to
+/// those that fit into `cap` bytes.
+pub fn keep_whole_entries(buf: &mut Vec<u8>, cap: usize) {
+    let mut last = None;
+    let mut at = 0;
+    while let Some(next) = buf.get(at..at + 4) {
+        let next = u32::from_le_bytes([next[0], next[1], next[2], next[3]]) as usize;
+        let end = if next == 0 { buf.len() } else { at + next };
+        if end > cap || next == 0 {
+            break;
+        }
+        last = Some(at);
+        at = end;
+    }
+    match last {
+        Some(last) => {
+            buf.truncate(at);
+            buf[last..last + 4].copy_from_slice(&[0; 4]);
+        }
+        None => buf.clear(),
+    }
 }
 
 // ---------------------------------------------------------------------------
@@ -448,6 +475,27 @@ mod tests {
             read_only: false,
             stored_attributes: 0,
             file_index: 1,
+            stream_index: 0,
+        }
+    }
+
+    #[test]
+    fn streams_are_a_chain_that_is_cut_between_entries() {
+        let stream = |name: &str, size| StreamInfo { name: name.to_owned(), size, allocation_size: 4096 };
+        let whole = encode_file_stream_information(&[stream("", 5), stream("a", 7), stream("Zone.Identifier", 26)]);
+        assert_eq!(whole[0..4], 40u32.to_le_bytes());
+        assert_eq!(whole[4..8], 14u32.to_le_bytes());
+        assert_eq!(whole[8..16], 5u64.to_le_bytes());
+        assert_eq!(whole[24..38], *utf16le("::$DATA"));
+        assert_eq!(whole[40..44], 40u32.to_le_bytes());
+        assert_eq!(whole[80..84], [0; 4]);
+        for (cap, kept) in [(whole.len() - 1, 80), (80, 80), (79, 40), (40, 40), (39, 0)] {
+            let mut cut = whole.clone();
+            keep_whole_entries(&mut cut, cap);
+            assert_eq!(cut.len(), kept, "{cap}");
+            if kept > 0 {
+                assert_eq!(cut[kept - 40..kept - 36], [0; 4]);
+            }
         }
     }
 
@@ -481,7 +529,7 @@ mod tests {
 
     #[test]
     fn file_all_information_ends_with_the_path() {
-        let bytes = encode_file_all_information(&fake_info(), 0x001F_01FF, 1, false, 0, "\\");
+        let bytes = encode_file_all_information(&fake_info(), 0x001F_01FF, 1, false, 0, 0, "\\");
         assert_eq!(bytes.len(), 102);
         // FileNameLength
         assert_eq!(bytes[96..100], 2u32.to_le_bytes());

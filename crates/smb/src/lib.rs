@@ -314,20 +314,20 @@ mod wildcard;
 
 pub use admission::{Admission, AdmissionObserver};
 pub use backend::{
-    BackendCapabilities, DirChange, DirChangeKind, DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle,
-    OpenAction, OpenIntent, OpenOptions, ShareBackend, VolumeInfo,
+    BackendCapabilities, DirChange, DirChangeKind, DirEntry, DirPage, DirWatch, ExtendedAttribute, FileInfo, FileTimes,
+    Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, StreamInfo, VolumeInfo,
 };
 pub use builder::{Access, BuildError, Share, SmbServerBuilder};
 pub use bytes::Bytes;
 pub use error::{SmbError, SmbResult};
 pub use files::{
     DEFAULT_DURABLE_HANDLE_TIMEOUT, DEFAULT_MAX_DISCONNECTED_OPENS, DEFAULT_MAX_LOCKS_PER_OPEN,
-    DEFAULT_MAX_OPENS_PER_CONNECTION,
+    DEFAULT_MAX_OPENS_PER_CONNECTION, OpenFiles, OutsideAccess,
 };
 pub use path::SmbPath;
 pub use proto::auth::ntlm::Identity;
 pub use security::{Ace, Dacl, SecurityDescriptor, Sid};
-pub use server::{ConfigError, ConfigHandle, OutsideAccess, ShareLeases, ShareMode, ShutdownHandle, SmbServer};
+pub use server::{ConfigError, ConfigHandle, ShareMode, ShutdownHandle, SmbServer};
 
 pub use wildcard::Pattern;
 

@@ -9,9 +9,12 @@ use std::str::FromStr;
 use crate::error::{SmbError, SmbResult};
 use crate::ntstatus;
 
-/// A validated, component-list path. No `..`, no Windows-forbidden chars, no
-/// alternate streams. Always relative to the share root; the empty path is
-/// the root.
+/// A validated, component-list path. No `..`, no Windows-forbidden chars.
+/// Always relative to the share root; the empty path is the root.
+///
+/// The last component may name a stream of the file or directory,
+/// `name:stream` or `name:stream:$DATA` (MS-FSCC 2.1.5); `name::$DATA` is the
+/// file itself.
 ///
 /// Each component is a filename as MS-FSCC 2.1.5.2 defines it: 1 to 255
 /// UTF-16 code units, with no control characters and none of
@@ -22,6 +25,7 @@ use crate::ntstatus;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SmbPath {
     components: Vec<String>,
+    stream: Option<String>,
 }
 
 impl SmbPath {
@@ -47,6 +51,11 @@ impl SmbPath {
             return Err(SmbError::NameInvalid);
         }
 
+        let (trimmed, stream) = split_stream(trimmed)?;
+        if trimmed.is_empty() {
+            return Ok(Self { components: Vec::new(), stream });
+        }
+
         // 2. Reject forbidden characters anywhere in the path. `\` and `/`
         //    are separators here.
         if trimmed.chars().any(|c| is_control(c) || is_forbidden(c)) {
@@ -69,7 +78,22 @@ impl SmbPath {
             }
             components.push(raw.to_string());
         }
-        Ok(Self { components })
+        Ok(Self { components, stream })
+    }
+
+    /// The named stream that the path leads to, if it leads to one.
+    pub fn stream(&self) -> Option<&str> {
+        self.stream.as_deref()
+    }
+
+    /// The file or directory itself.
+    pub fn without_stream(&self) -> SmbPath {
+        SmbPath { components: self.components.clone(), stream: None }
+    }
+
+    /// A named stream of the same file or directory.
+    pub(crate) fn with_stream(&self, stream: &str) -> SmbPath {
+        SmbPath { components: self.components.clone(), stream: Some(stream.to_owned()) }
     }
 
     /// Path components in order. Empty for the root.
@@ -79,17 +103,14 @@ impl SmbPath {
 
     /// Is this the share root?
     pub fn is_root(&self) -> bool {
-        self.components.is_empty()
+        self.components.is_empty() && self.stream.is_none()
     }
 
     /// Return the parent path, or `None` if this is the root.
     pub fn parent(&self) -> Option<SmbPath> {
-        if self.is_root() {
-            return None;
-        }
-        let mut parent = self.components.clone();
-        parent.pop();
-        Some(SmbPath { components: parent })
+        let mut components = self.components.clone();
+        components.pop()?;
+        Some(SmbPath { components, stream: None })
     }
 
     /// Return the last component, if any.
@@ -109,26 +130,62 @@ impl SmbPath {
 
     /// Render as a backslash-separated string. Empty for root.
     pub fn display_backslash(&self) -> String {
-        self.components.join("\\")
+        let mut shown = self.components.join("\\");
+        if let Some(stream) = &self.stream {
+            shown.push(':');
+            shown.push_str(stream);
+        }
+        shown
     }
 }
 
 /// True if `a` and `b` name the same entry, comparing names
 /// case-insensitively unless `case_sensitive`.
 pub(crate) fn same_path(a: &SmbPath, b: &SmbPath, case_sensitive: bool) -> bool {
-    a.components().len() == b.components().len() && starts_with(a, b, case_sensitive)
+    a.components().len() == b.components().len()
+        && starts_with(a, &b.without_stream(), case_sensitive)
+        && same_stream(a, b, case_sensitive)
 }
 
 /// `path` with its leading `from` replaced by `to`, if `path` is `from` or
 /// lies below it, comparing names case-insensitively unless
 /// `case_sensitive`.
 pub(crate) fn rebase(path: &SmbPath, from: &SmbPath, to: &SmbPath, case_sensitive: bool) -> Option<SmbPath> {
+    if from.stream.is_some() {
+        return same_path(path, from, case_sensitive).then(|| to.clone());
+    }
     if !starts_with(path, from, case_sensitive) {
         return None;
     }
     let mut components = to.components.clone();
     components.extend_from_slice(&path.components[from.components.len()..]);
-    Some(SmbPath { components })
+    Some(SmbPath { components, stream: path.stream.clone() })
+}
+
+fn same_stream(a: &SmbPath, b: &SmbPath, case_sensitive: bool) -> bool {
+    match (&a.stream, &b.stream) {
+        (Some(a), Some(b)) if !case_sensitive => a.to_lowercase() == b.to_lowercase(),
+        (a, b) => a == b,
+    }
+}
+
+/// Takes the stream off the last component.
+fn split_stream(path: &str) -> SmbResult<(&str, Option<String>)> {
+    let last = path.rfind(['\\', '/']).map_or(0, |at| at + 1);
+    let Some(colon) = path[last..].find(':') else { return Ok((path, None)) };
+    let (file, stream) = (&path[..last + colon], &path[last + colon + 1..]);
+    let (stream, kind) = match stream.split_once(':') {
+        Some((stream, kind)) => (stream, Some(kind)),
+        None => (stream, None),
+    };
+    let is_valid = match kind {
+        Some(kind) => kind.eq_ignore_ascii_case("$DATA"),
+        None => !stream.is_empty(),
+    };
+    if !is_valid || stream.contains('\0') || stream.encode_utf16().count() > MAX_COMPONENT_UNITS {
+        return Err(SmbError::NameInvalid);
+    }
+    Ok((file, (!stream.is_empty()).then(|| stream.to_owned())))
 }
 
 fn starts_with(path: &SmbPath, prefix: &SmbPath, case_sensitive: bool) -> bool {
@@ -297,7 +354,7 @@ mod tests {
 
     #[test]
     fn rejects_forbidden_chars() {
-        for bad in ["a<b", "a>b", "a:b", "a\"b", "a|b", "a?b", "a*b"] {
+        for bad in ["a<b", "a>b", "a:b\\c", "a\"b", "a|b", "a?b", "a*b"] {
             assert!(bad.parse::<SmbPath>().is_err(), "{bad}");
         }
     }
@@ -393,6 +450,32 @@ mod tests {
         assert_eq!(rebase(&p("dir\\f.txt"), &from, &to, false), Some(p("new\\place\\f.txt")));
         assert_eq!(rebase(&p("Dirt"), &from, &to, false), None);
         assert_eq!(rebase(&p("other\\Dir"), &from, &to, false), None);
+    }
+
+    #[test]
+    fn a_path_may_lead_to_a_stream() {
+        for (text, components, stream) in [
+            ("d\\f:s", &["d", "f"][..], Some("s")),
+            ("f:s:$DATA", &["f"], Some("s")),
+            ("f:?Stream*\u{5}:$data", &["f"], Some("?Stream*\u{5}")),
+            ("f::$DATA", &["f"], None),
+            (":s", &[], Some("s")),
+        ] {
+            let path = p(text);
+            assert_eq!(
+                (path.components(), path.stream()),
+                (&components.iter().map(|c| c.to_string()).collect::<Vec<_>>()[..], stream)
+            );
+        }
+        for bad in ["f:", "f::", "f:s:", "f:s:$INDEX", "f:s:$DATA:x", "d:s\\f", "f:a\u{0}b", "d\\:s"] {
+            assert!(bad.parse::<SmbPath>().is_err(), "{bad:?}");
+        }
+        assert!(!p(":s").is_root() && p("::$DATA").is_root());
+        assert!(same_path(&p("F:S"), &p("f:s"), false) && !same_path(&p("f:s"), &p("f"), false));
+        assert_eq!(rebase(&p("d\\f:s"), &p("D"), &p("e"), false), Some(p("e\\f:s")));
+        assert_eq!(rebase(&p("f:S"), &p("f:s"), &p("f:t"), false), Some(p("f:t")));
+        assert_eq!(rebase(&p("f"), &p("f:s"), &p("f:t"), false), None);
+        assert_eq!(p("d\\f:s").to_string(), "d\\f:s");
     }
 
     #[test]

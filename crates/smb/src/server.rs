@@ -88,8 +88,9 @@ pub struct ShareBindings {
     pub(crate) listed: bool,
     /// The comment shown next to the share in share lists.
     pub(crate) remark: String,
-    /// Every file on the share that has an open, on any connection.
-    pub(crate) files: crate::files::FileTable,
+    /// Every file of the share's store that has an open, on any connection.
+    pub(crate) files: Arc<crate::files::FileTable>,
+    renames: tokio::sync::RwLock<()>,
     /// CHANGE_NOTIFY is answered on the share.
     pub(crate) change_notify: bool,
     /// The directories clients watch for changes, on any connection.
@@ -117,7 +118,8 @@ impl ShareBindings {
             durable_handles,
             listed: true,
             remark: String::new(),
-            files: crate::files::FileTable::default(),
+            files: Arc::default(),
+            renames: tokio::sync::RwLock::default(),
             change_notify: !is_ipc,
             watches,
         })
@@ -135,10 +137,26 @@ impl ShareBindings {
             durable_handles: share.durable_handles,
             listed: share.listed,
             remark: share.remark,
-            files: crate::files::FileTable::default(),
+            files: share.open_files.0,
+            renames: tokio::sync::RwLock::default(),
             change_notify: share.change_notify,
             watches,
         })
+    }
+
+    /// Serializes renames on the share: a rename holds this while it checks
+    /// the target, renames in the backend, moves the open names and the
+    /// change notification watches, and reports the rename.
+    pub(crate) async fn rename_lock(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
+        self.renames.write().await
+    }
+
+    /// Keeps renames out while a CREATE runs from its first backend call
+    /// until its open is in the table, while a delete calls the backend and
+    /// reports the removal, and while a CHANGE_NOTIFY arms a watch. Each
+    /// then uses, and reports, the path the entry has on the share.
+    pub(crate) async fn names_lock(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
+        self.renames.read().await
     }
 
     /// Synthetic IPC$ share, whose opens are named pipes.
@@ -386,48 +404,6 @@ pub enum ConfigError {
     InvalidShareRemark(String),
 }
 
-/// An access outside the server that leases stand against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutsideAccess {
-    /// Reading the data or its size.
-    Read,
-    /// Changing the data or its size.
-    Write,
-    /// Removing, replacing or renaming a name of the file.
-    Rename,
-}
-
-impl From<OutsideAccess> for crate::files::Trigger {
-    fn from(access: OutsideAccess) -> Self {
-        match access {
-            OutsideAccess::Read => Self::Open { overwrite: false },
-            OutsideAccess::Write => Self::Write,
-            OutsideAccess::Rename => Self::Handle,
-        }
-    }
-}
-
-/// The leases on one share.
-#[derive(Clone)]
-pub struct ShareLeases(Weak<ShareBindings>);
-
-impl ShareLeases {
-    /// Whether a client caches of the file with the backend's id
-    /// `file_index` what it must give up before `access`.
-    pub fn hold(&self, file_index: u64, access: OutsideAccess) -> bool {
-        let share = self.0.upgrade();
-        share.is_some_and(|share| share.files.holds_against(file_index, access.into()))
-    }
-
-    /// Breaks those leases and waits until the clients have given up what
-    /// `access` needs gone, or have lost it for want of an answer.
-    pub async fn recall(&self, file_index: u64, access: OutsideAccess) {
-        if let Some(share) = self.0.upgrade() {
-            share.files.break_against(file_index, access.into()).await;
-        }
-    }
-}
-
 #[derive(Clone)]
 pub struct ConfigHandle {
     state: Arc<ServerState>,
@@ -554,23 +530,6 @@ impl ConfigHandle {
 
         self.close_share_trees(&share, None).await;
         Ok(())
-    }
-
-    /// Tells the server that the file with the backend's id `file_index` on
-    /// `share` was changed outside the server, or that any file may have
-    /// been (`None`): leases on it break, as by a write through an open
-    /// that holds none, so that clients drop what they cache.
-    pub async fn changed_outside(&self, share: &str, file_index: Option<u64>) {
-        if let Some(share) = self.state.find_share(share).await {
-            share.files.break_for_outside_change(file_index);
-        }
-    }
-
-    /// The leases on `share`, for a backend whose files are used outside the
-    /// server as well.
-    pub async fn share_leases(&self, share: &str) -> Option<ShareLeases> {
-        let share = self.state.find_share(share).await?;
-        Some(ShareLeases(Arc::downgrade(&share)))
     }
 
     /// Set how many files and named pipes one connection may hold open at

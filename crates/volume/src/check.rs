@@ -3,7 +3,7 @@
 //! Memory is bounded by the number of inodes, not of entries: of a directory's entries only sums of hashes are kept
 //! per table; where the sums of two tables differ the directory is compared name by name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use larder_base::checksum::checksum;
 
 use crate::keys::{self, Entry, tag};
 use crate::meta::Meta;
+use crate::named;
 use crate::state::State;
 use crate::types::*;
 use crate::volume::CheckReport;
@@ -57,10 +58,14 @@ pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResu
         let mut runs = 0;
         loop {
             runs += 1;
+            // What is dirty would change records while they are compared.
+            state.data.sync_all().await?;
             let before = state.meta.newest();
-            let mut run = Run { state, seen: HashMap::new(), report: CheckReport::default() };
+            let mut run =
+                Run { state, seen: HashMap::new(), allocated: HashSet::new(), report: CheckReport::default() };
             run.all().await?;
-            state.data.check(read_data, &mut run.report).await?;
+            let allocated = std::mem::take(&mut run.allocated);
+            state.data.check(read_data, allocated, &mut run.report).await?;
             run.name_inodes().await?;
             // What others changed meanwhile looks like a contradiction.
             if run.report.problems.is_empty() || state.meta.newest() == before || runs == RUNS_MAX {
@@ -73,6 +78,8 @@ pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResu
 struct Run<'a> {
     state: &'a Arc<State>,
     seen: HashMap<u64, Seen>,
+    /// Inodes whose records say that they take up room.
+    allocated: HashSet<u64>,
     report: CheckReport,
 }
 
@@ -117,6 +124,9 @@ impl Run<'_> {
                 let decoded = keys::ino_of(&key).and_then(|ino| Ok((ino, keys::decode_inode(ino, &value)?)));
                 let Some((ino, core)) = self.decoded(decoded)? else { continue };
                 self.report.inodes += 1;
+                if core.stored_bytes > 0 {
+                    self.allocated.insert(ino.0);
+                }
                 let seen = Seen {
                     kind: core.attr.kind,
                     nlink: core.attr.nlink,
@@ -228,8 +238,11 @@ impl Run<'_> {
         let mut pages = Pages::of(tag::XATTR);
         while let Some(page) = pages.next(self.meta()).await? {
             for (key, value) in page {
-                let decoded = keys::ino_of(&key).and_then(|ino| keys::decode_xattr(&key, &value).map(|_| ino));
-                let Some(ino) = self.decoded(decoded)? else { continue };
+                let decoded = keys::ino_of(&key).and_then(|ino| Ok((ino, keys::decode_xattr(&key, &value)?)));
+                let Some((ino, value)) = self.decoded(decoded)? else { continue };
+                if let Some(dir) = named::directory_in(&keys::rest_of(&key), &value) {
+                    self.named_dir(ino, dir);
+                }
                 match self.seen.get_mut(&ino.0) {
                     Some(seen) => seen.found.xattrs += 1,
                     None => {
@@ -239,6 +252,20 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A directory of named attributes lies in its owner as others lie in their parent.
+    fn named_dir(&mut self, owner: Ino, dir: Ino) {
+        match self.seen.get_mut(&dir.0).filter(|seen| seen.kind == FileKind::Directory) {
+            Some(seen) => {
+                seen.found.names += 1;
+                seen.found.holder = Ino0(owner.0);
+            }
+            None => self.problem(format!(
+                "the named attributes of inode {} should lie in directory {}, which does not exist",
+                owner.0, dir.0
+            )),
+        }
     }
 
     async fn orphans(&mut self) -> FsResult<()> {
@@ -304,6 +331,8 @@ impl Run<'_> {
                 return true;
             }
             match self.seen.get(&ino) {
+                // Named attributes of a file that is open without a name.
+                Some(seen) if seen.found.orphan => return true,
                 Some(seen) if seen.found.holder != Ino0(0) => ino = seen.found.holder.0,
                 _ => return false,
             }

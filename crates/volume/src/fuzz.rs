@@ -9,8 +9,9 @@ use larder_base::checksum::checksum;
 use larder_base::log::LogEntry;
 
 use crate::data::{
-    Codec, EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, SEGMENT_TAG, SegmentId, decode_extent, decode_intent,
-    decode_mask, decode_segment, decompress, encode_segment, place_seed, put_extent,
+    Codec, EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, RESERVED_TAG, SEGMENT_TAG, SegmentId, decode_extent,
+    decode_intent, decode_mask, decode_reserved, decode_segment, decompress, encode_reserved, encode_segment,
+    place_seed, put_extent, reserved_key,
 };
 use crate::keys::{self, tag};
 use crate::meta::wal;
@@ -72,6 +73,12 @@ fn again(key: &Bytes, value: &Bytes) {
                 let mut out = BytesMut::new();
                 put_extent(&mut out, &extent);
                 assert_eq!(out, value);
+            }
+        }
+        Some(&RESERVED_TAG) => {
+            if let Ok((ino, range)) = decode_reserved(key, value) {
+                assert_eq!(reserved_key(ino, range.start), key);
+                assert_eq!(encode_reserved(range.end - range.start), value);
             }
         }
         Some(&INTENT_TAG) => {
@@ -212,6 +219,7 @@ mod tests {
             pair(keys::SUPERBLOCK_KEY, &keys::encode_superblock(superblock)),
             pair(&numbers(EXTENT_TAG, &[7, 0]), &extent),
             pair(&numbers(EXTENT_TAG, &[7, 4096]), &inline),
+            pair(&numbers(RESERVED_TAG, &[7, 4096]), &encode_reserved(1 << 40)),
             pair(&numbers(INTENT_TAG, &[7, 1, 0]), b"\x01\x00hello"),
             pair(&numbers(INTENT_TAG, &[7, 1, 0]), b"\x01\x01\0\0\0\0\0\0\0\x09"),
             pair(

@@ -43,8 +43,11 @@ pub(crate) struct InodeCore {
     /// What the record says about the size when it is less than `attr.size`: unstable data beyond it is not
     /// in the engine yet, and a crash must not leave a file of zeros. `None`: the record says `attr.size`.
     pub(crate) size_stored: Option<u64>,
-    /// Bytes that the extents in the engine take up: the record's `allocated`. `attr.allocated` adds what is dirty.
+    /// Bytes that the extents in the engine take up, and reserved bytes: the record's `allocated`. `attr.allocated` adds what is
+    /// dirty and not reserved.
     pub(crate) stored_bytes: u64,
+    /// There are reserved ranges.
+    pub(crate) has_reserved: bool,
     /// The newest batch that carries the record.
     pub(crate) ticket: Ticket,
     /// Last link and last open are gone (I4).

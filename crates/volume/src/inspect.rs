@@ -7,8 +7,9 @@ use larder_base::log::LogEntry;
 use slatedb::ValueDeletable;
 
 use crate::data::{
-    EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, IntentPayload, Place, SEGMENT_TAG, SegmentId, decode_extent,
-    decode_intent, decode_mask, decode_segment, decompress, parse_footer, parse_index, place_seed, verify_header,
+    EXTENT_TAG, FOOTER_BYTES, HEADER_BYTES, INTENT_TAG, IntentPayload, Place, RESERVED_TAG, SEGMENT_TAG, SegmentId,
+    decode_extent, decode_intent, decode_mask, decode_reserved, decode_segment, decompress, parse_footer, parse_index,
+    place_seed, verify_header,
 };
 use crate::keys::{self, tag};
 use crate::meta::wal;
@@ -44,6 +45,7 @@ fn key_text(key: &[u8]) -> String {
         Some(&tag::ORPHAN) => of("orphan"),
         Some(&tag::NOTHING) => Some("nothing".to_owned()),
         Some(&EXTENT_TAG) => of("extent").and_then(|text| Some(format!("{text} @{}", number(key, 9)?))),
+        Some(&RESERVED_TAG) => of("reserved").and_then(|text| Some(format!("{text} @{}", number(key, 9)?))),
         Some(&INTENT_TAG) => of("intent").and_then(|text| {
             let mask = if key.len() == 26 { " mask" } else { "" };
             Some(format!("{text} #{} @{}{mask}", number(key, 9)?, number(key, 17)?))
@@ -63,7 +65,11 @@ fn value_text(key: &Bytes, value: &Bytes) -> FsResult<String> {
         Some(&tag::NEXT_INO) => keys::decode_next_ino(value)?.to_string(),
         Some(&tag::USAGE) => {
             let usage = keys::decode_usage(value)?;
-            format!("inodes {} logical {} stored {}", usage.inodes, usage.logical_bytes, usage.stored_bytes)
+            let reserved = match usage.reserved_bytes {
+                0 => String::new(),
+                bytes => format!(" reserved {bytes}"),
+            };
+            format!("inodes {} logical {} stored {}{reserved}", usage.inodes, usage.logical_bytes, usage.stored_bytes)
         }
         Some(&tag::INODE) => inode_text(keys::ino_of(key)?, value)?,
         Some(&tag::ENTRY) => {
@@ -77,6 +83,10 @@ fn value_text(key: &Bytes, value: &Bytes) -> FsResult<String> {
         Some(&tag::XATTR) => show(&keys::decode_xattr(key, value)?),
         Some(&tag::FOLDED | &tag::ORPHAN) => "mark".to_owned(),
         Some(&EXTENT_TAG) => extent_text(key, value)?,
+        Some(&RESERVED_TAG) => {
+            let (_, range) = decode_reserved(key, value)?;
+            format!("{} bytes", range.end - range.start)
+        }
         Some(&INTENT_TAG) => match decode_mask(key, value)? {
             Some(ranges) => ranges.iter().map(|r| format!("{}-{}", r.start, r.end)).collect::<Vec<_>>().join(" "),
             None => {
@@ -111,6 +121,9 @@ fn inode_text(ino: Ino, value: &[u8]) -> FsResult<String> {
         a.id.generation,
         a.change
     );
+    if core.has_reserved {
+        text.push_str(" has-reserved");
+    }
     match a.kind {
         FileKind::Directory => text.push_str(&format!(" parent {} entries {}", core.parent.0, core.entries)),
         FileKind::Symlink => text.push_str(&format!(" to {}", show(&core.target))),

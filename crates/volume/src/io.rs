@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::access::{clear_suid, touch_mtime};
 use crate::attr::current;
 use crate::data::WriteAt;
-use crate::state::{State, pre};
+use crate::state::pre;
 use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
@@ -130,17 +130,10 @@ impl Volume {
             return Err(FsError::Invalid("an empty range"));
         }
         check_extent(WriteAt::Offset(offset), len)?;
-        if matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
-            // Nothing is reserved beyond this moment: data is always written elsewhere, so room for a range means nothing.
-            let range = offset..offset + len;
-            state.admit_data(&inode, range.clone()).await?;
-            let (_, available) = state.space_left();
-            if len > available {
-                let missing = len - state.data.held_bytes(&inode, range).await?.min(len);
-                if missing > available {
-                    return Err(FsError::NoSpace(format!("{missing} bytes asked for, {available} available")));
-                }
-            }
+        let mut _turn = None;
+        if mode.reserves() {
+            _turn = Some(state.data.reserving().await);
+            state.admit_data(&inode, offset..offset + len).await?;
         }
         state.meta.admit().await?;
         let now = state.now();
@@ -174,13 +167,6 @@ impl Volume {
             inode.opens.fetch_add(1, Ordering::AcqRel);
         }
         Ok(OpenFile { inode, state: std::sync::Arc::clone(&self.state) })
-    }
-}
-
-impl State {
-    fn space_left(&self) -> (u64, u64) {
-        let stat = self.statfs();
-        (stat.total_bytes, stat.available_bytes)
     }
 }
 

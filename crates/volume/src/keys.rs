@@ -14,7 +14,7 @@ use crate::inode::InodeCore;
 use crate::meta::Usage;
 use crate::types::*;
 
-/// The tables. E, W, G and T belong to file data, H and P are kept for the change index and snapshots.
+/// The tables. E, R, W, G and T belong to file data, H and P are kept for the change index and snapshots.
 pub(crate) mod tag {
     pub(crate) const SUPERBLOCK: u8 = b'S';
     pub(crate) const NEXT_INO: u8 = b'N';
@@ -182,6 +182,10 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.rest)
     }
 
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     pub(crate) fn finish(self) -> FsResult<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(damaged(self.key, "there are bytes behind its end")) }
     }
@@ -199,6 +203,7 @@ fn put_time(out: &mut BytesMut, time: Timestamp) {
 
 const INODE_FIXED_BYTES: usize = 192;
 const FLAG_VERIFIER: u8 = 1;
+const FLAG_RESERVED: u8 = 2;
 
 /// The inode's key and its record.
 pub(crate) fn encode_inode(ino: Ino, core: &InodeCore) -> (Bytes, Bytes) {
@@ -206,7 +211,8 @@ pub(crate) fn encode_inode(ino: Ino, core: &InodeCore) -> (Bytes, Bytes) {
     let mut out = BytesMut::with_capacity(INODE_FIXED_BYTES + core.target.len());
     out.put_u8(VERSION);
     out.put_u8(attr.kind as u8);
-    out.put_u8(if core.verifier.is_some() { FLAG_VERIFIER } else { 0 });
+    let verifier = if core.verifier.is_some() { FLAG_VERIFIER } else { 0 };
+    out.put_u8(verifier | if core.has_reserved { FLAG_RESERVED } else { 0 });
     out.put_u16((attr.mode & 0o7777) as u16);
     out.put_u64(attr.id.generation);
     out.put_u32(attr.nlink);
@@ -262,6 +268,7 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
         attr_dirty: false,
         size_stored: None,
         stored_bytes: allocated,
+        has_reserved: flags & FLAG_RESERVED != 0,
         ticket: crate::meta::Ticket(0),
         gone: false,
         parent,
@@ -352,17 +359,26 @@ pub(crate) fn decode_next_ino(value: &[u8]) -> FsResult<u64> {
 }
 
 pub(crate) fn encode_usage(usage: Usage) -> Bytes {
-    let mut out = BytesMut::with_capacity(25);
+    let mut out = BytesMut::with_capacity(33);
     out.put_u8(VERSION);
     out.put_i64(usage.inodes);
     out.put_i64(usage.logical_bytes);
     out.put_i64(usage.stored_bytes);
+    // As it was before there were reserved ranges, where there are none.
+    if usage.reserved_bytes != 0 {
+        out.put_i64(usage.reserved_bytes);
+    }
     out.freeze()
 }
 
 pub(crate) fn decode_usage(value: &[u8]) -> FsResult<Usage> {
     let mut r = Reader::new(USAGE_KEY, value)?;
-    let usage = Usage { inodes: r.i64()?, logical_bytes: r.i64()?, stored_bytes: r.i64()? };
+    let (inodes, logical_bytes, stored_bytes) = (r.i64()?, r.i64()?, r.i64()?);
+    let reserved_bytes = match r.is_at_end() {
+        true => 0,
+        false => Some(r.i64()?).filter(|&bytes| bytes != 0).ok_or_else(|| damaged(USAGE_KEY, "it counts nothing"))?,
+    };
+    let usage = Usage { inodes, logical_bytes, stored_bytes, reserved_bytes };
     r.finish()?;
     Ok(usage)
 }

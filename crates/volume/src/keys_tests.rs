@@ -30,6 +30,7 @@ pub(crate) fn sample() -> InodeCore {
         attr_dirty: false,
         size_stored: None,
         stored_bytes: 0,
+        has_reserved: false,
         ticket: Ticket(0),
         gone: false,
         parent: Ino(1),
@@ -61,8 +62,10 @@ fn golden_values() {
     check(encode_cookie(Ino(7), FileKind::Directory, b"d"), "0102000000000000000764");
     check(encode_xattr(b"v"), "0176");
     check(encode_next_ino(256), "010000000000000100");
-    let usage = Usage { inodes: 1, logical_bytes: 2, stored_bytes: -1 };
+    let usage = Usage { inodes: 1, logical_bytes: 2, stored_bytes: -1, reserved_bytes: 0 };
     check(encode_usage(usage), "0100000000000000010000000000000002ffffffffffffffff");
+    let usage = Usage { reserved_bytes: 0x30, ..usage };
+    check(encode_usage(usage), "0100000000000000010000000000000002ffffffffffffffff0000000000000030");
     let superblock = Superblock { id: uuid::Uuid::from_u128(1), created: Timestamp::new(1, 2) };
     check(encode_superblock(superblock), "014c4152444552564f00000000000000000000000000000001000000000000000100000002");
 }
@@ -108,8 +111,10 @@ fn records_round_trip_and_damage_is_named() {
     assert!(decode_entry(b"D", &[2; 18]).is_err());
     assert!(decode_cookie(&cookie_key(Ino(1), 4), &encode_cookie(Ino(1), FileKind::File, b"")).is_err());
     assert_eq!(decode_xattr(b"X", &encode_xattr(b"")).unwrap(), Bytes::new());
-    let usage = Usage { inodes: 5, logical_bytes: 1, stored_bytes: 0 };
-    assert_eq!(decode_usage(&encode_usage(usage)).unwrap(), usage);
+    for reserved_bytes in [0, 7, -7] {
+        let usage = Usage { inodes: 5, logical_bytes: 1, stored_bytes: 0, reserved_bytes };
+        assert_eq!(decode_usage(&encode_usage(usage)).unwrap(), usage);
+    }
 }
 
 #[test]

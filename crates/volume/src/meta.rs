@@ -21,6 +21,7 @@ mod patience;
 pub(crate) mod slate;
 pub(crate) mod wal;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -54,6 +55,8 @@ pub(crate) struct Batch {
     pub(crate) ops: Vec<(Bytes, Option<Bytes>)>,
     /// Whose records are encoded and added by [`Meta::write`] (M5).
     pub(crate) records: Vec<Arc<Inode>>,
+    /// What becomes true of their records together with this batch.
+    pub(crate) changes: BTreeMap<Ino, RecordChange>,
     /// What this batch adds to the volume's counters, durable together with it.
     pub(crate) usage: Usage,
 }
@@ -67,12 +70,43 @@ impl Batch {
         self.ops.push((key.into(), None));
     }
 
+    /// Adds the record of `inode`, as `change` makes it: a record that another batch takes along before shows none of it.
+    pub(crate) fn change(&mut self, inode: &Arc<Inode>, change: RecordChange) {
+        debug_assert!(!self.changes.contains_key(&inode.id.ino), "one change per batch");
+        self.changes.insert(inode.id.ino, change);
+        self.records.push(Arc::clone(inode));
+    }
+
     /// Adds the record of `inode` as it is at the moment of submission, and clears its `attr_dirty`.
     /// The caller must not hold its `core`.
     pub(crate) fn record(&mut self, inode: &Arc<Inode>) {
         if !self.records.iter().any(|other| other.id.ino == inode.id.ino) {
             self.records.push(Arc::clone(inode));
         }
+    }
+}
+
+/// How a batch changes what a record says about stored data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordChange {
+    /// By how much extents and reserved ranges grow.
+    pub(crate) stored_bytes: i64,
+    /// What is in memory beyond them, afterwards.
+    pub(crate) unstored_bytes: u64,
+    /// `None`: as it was.
+    pub(crate) has_reserved: Option<bool>,
+}
+
+impl RecordChange {
+    /// What `attr.allocated` will be.
+    pub(crate) fn allocated(&self, core: &InodeCore) -> u64 {
+        core.stored_bytes.saturating_add_signed(self.stored_bytes).saturating_add(self.unstored_bytes)
+    }
+
+    fn apply(&self, core: &mut InodeCore) {
+        core.attr.allocated = self.allocated(core);
+        core.stored_bytes = core.stored_bytes.saturating_add_signed(self.stored_bytes);
+        core.has_reserved = self.has_reserved.unwrap_or(core.has_reserved);
     }
 }
 
@@ -85,6 +119,8 @@ pub(crate) struct Usage {
     pub(crate) logical_bytes: i64,
     /// Bytes of live records in segments, as stored.
     pub(crate) stored_bytes: i64,
+    /// Bytes of files that are reserved and not written.
+    pub(crate) reserved_bytes: i64,
 }
 
 impl Usage {
@@ -97,6 +133,7 @@ impl Usage {
             inodes: self.inodes.saturating_add(other.inodes),
             logical_bytes: self.logical_bytes.saturating_add(other.logical_bytes),
             stored_bytes: self.stored_bytes.saturating_add(other.stored_bytes),
+            reserved_bytes: self.reserved_bytes.saturating_add(other.reserved_bytes),
         }
     }
 }
@@ -141,11 +178,15 @@ pub(crate) trait Meta: Send + Sync + 'static {
     /// [`Meta::write`] without the wait.
     fn submit_with_records(&self, mut batch: Batch) -> FsResult<Ticket> {
         let mut records = std::mem::take(&mut batch.records);
+        let changes = std::mem::take(&mut batch.changes);
         // Ascending order: whoever locks several cores does so in this order (I2).
         records.sort_by_key(|inode| inode.id.ino);
         let mut cores: Vec<(Ino, parking_lot::MutexGuard<'_, InodeCore>)> =
             records.iter().map(|inode| (inode.id.ino, inode.core.lock())).collect();
-        for (ino, core) in &cores {
+        for (ino, core) in &mut cores {
+            if let Some(change) = changes.get(ino) {
+                change.apply(core);
+            }
             let (key, value) = crate::keys::encode_inode(*ino, core);
             batch.put(key, value);
         }

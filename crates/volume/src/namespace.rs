@@ -19,7 +19,7 @@ use crate::volume::{OpenFile, Volume};
 
 /// What a new inode is, beyond its name and owner.
 #[derive(Default)]
-struct Making {
+pub(crate) struct Making {
     rdev: (u32, u32),
     target: Bytes,
     verifier: Option<[u8; 8]>,
@@ -332,13 +332,25 @@ impl Volume {
         if is_dots(name) {
             return Err(FsError::IsDirectory);
         }
+        let dir = self.state.directory(dir).await?;
+        self.state.admit_removal().await?;
+        let (attr, changed, ticket) = self.remove_name(cred, &dir, name).await?;
+        self.settle(ticket).await?;
+        Ok((attr, changed))
+    }
+
+    /// [`Volume::unlink`], admitted; the ticket is still to be waited for.
+    pub(crate) async fn remove_name(
+        &self,
+        cred: &Cred,
+        dir: &Arc<Inode>,
+        name: &[u8],
+    ) -> FsResult<(Attr, Changed, Ticket)> {
         let state = &self.state;
-        let dir = state.directory(dir).await?;
-        state.admit_removal().await?;
         let namespace = dir.namespace.lock().await;
         let parent = dir.core.lock().attr;
         access::require(&parent, cred, ACCESS_EXECUTE)?;
-        let entry = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
+        let entry = state.entry(dir, name).await?.ok_or(FsError::NotFound)?;
         let inode = state.inode(entry.ino).await?;
         access::may_remove(&parent, &inode.core.lock().attr, cred)?;
         if entry.kind == FileKind::Directory {
@@ -346,25 +358,24 @@ impl Volume {
         }
         let now = state.now();
         let (attr, changed, ticket, fate) = {
-            let mut cores = Cores::lock(&[&dir, &inode]);
+            let mut cores = Cores::lock(&[dir, &inode]);
             let mut batch = Batch::default();
             let fate = unlinked(state, &inode, cores.of(&inode), &mut batch, now);
             let attr = cores.of(&inode).attr;
-            let parent = cores.of(&dir);
+            let parent = cores.of(dir);
             let before = pre(&parent.attr);
             drop_entry(&mut batch, dir.id.ino, parent, name, entry);
             touch_mtime(&mut parent.attr, now);
             let after = parent.attr;
             let ticket = cores.submit(&*state.meta, batch)?;
-            state.note_entry(&dir, name, None);
+            state.note_entry(dir, name, None);
             fate.seal(cores.of(&inode));
             (attr, Changed { before, after }, ticket, fate)
         };
         state.bury(&inode, fate);
         drop(namespace);
         self.send_removed(dir.id.ino, name, &attr);
-        self.settle(ticket).await?;
-        Ok((attr, changed))
+        Ok((attr, changed, ticket))
     }
 
     pub(crate) fn send_removed(&self, dir: Ino, name: &[u8], attr: &Attr) {
@@ -470,7 +481,7 @@ pub(crate) async fn lock_namespaces<'a>(mut dirs: Vec<&'a Arc<Inode>>) -> Vec<to
     guards
 }
 
-fn newborn(
+pub(crate) fn newborn(
     parent: &Attr,
     cred: &Cred,
     id: FileId,

@@ -1,4 +1,4 @@
-//! The end of inodes that outlived their last name: attributes, then data, then the record, in bounded batches.
+//! The end of inodes that outlived their last name: named and extended attributes, then data, then the record, in bounded batches.
 //!
 //! The orphan mark is the last to go, so that a crash at any point leaves a mark that the next opening finds (N3).
 
@@ -82,8 +82,9 @@ impl State {
         }
     }
 
-    async fn reap(&self, inode: &Arc<Inode>) -> FsResult<()> {
+    async fn reap(self: &Arc<Self>, inode: &Arc<Inode>) -> FsResult<()> {
         let ino = inode.id.ino;
+        self.reap_named(inode).await?;
         let (from, to) = keys::range_of(keys::tag::XATTR, ino);
         while inode.core.lock().xattrs > 0 {
             let pairs = self.meta.scan(&from, &to, XATTR_PAGE).await?;

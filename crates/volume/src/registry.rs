@@ -21,6 +21,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersi
 use uuid::Uuid;
 
 use crate::data::{Memory, margin};
+use crate::marks::{self, Marks};
 use crate::meta::slate::{Engine, SlateMeta, SlateParts};
 use crate::state::{State, StateParts};
 use crate::table::{EntryCache, InodeBudget, VolumeTag};
@@ -31,7 +32,7 @@ const REGISTRY: &str = "registry.json";
 const VOLUMES: &str = "volumes";
 const FORMAT: u32 = 1;
 /// The features of registries and volumes that this program knows.
-const KNOWN: Known = Known { read_only_compatible: &[], incompatible: &[] };
+const KNOWN: Known = Known { read_only_compatible: &marks::KNOWN, incompatible: &[] };
 /// A registry larger than this is not ours.
 const REGISTRY_BYTES_MAX: u64 = 16 << 20;
 const UPDATE_TRIES_MAX: usize = 64;
@@ -49,6 +50,12 @@ struct Entry {
     /// What a program must know to read or write this volume.
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     features: Features,
+}
+
+impl Entry {
+    fn has(&self, mark: &str) -> bool {
+        self.features.read_only_compatible.iter().any(|name| name == mark)
+    }
 }
 
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -166,6 +173,7 @@ impl Registry {
         if let Some(volume) = open.get(&entry.info.id) {
             return Ok(volume.clone());
         }
+        self.open_reserving(&mut open, &document, entry.info.id).await;
         let state = self.open_state(&entry).await?;
         if !entry.formatted {
             self.update(|document| {
@@ -174,9 +182,26 @@ impl Registry {
             })
             .await?;
         }
-        let volume = Volume { state, origin: 0, answers: crate::volume::Answers::Durable, access_times: true };
+        let volume = handle(state);
         open.insert(entry.info.id, volume.clone());
         Ok(volume)
+    }
+
+    /// What a volume has reserved is kept free while it is open. So those that reserve are opened before any other is written to.
+    async fn open_reserving(&self, open: &mut HashMap<Uuid, Volume>, document: &Document, but: Uuid) {
+        let living = document.volumes.iter().filter(|entry| !entry.doomed && entry.formatted && entry.info.id != but);
+        for entry in living.filter(|entry| entry.has(marks::RESERVED_RANGES)) {
+            if open.contains_key(&entry.info.id) {
+                continue;
+            }
+            match self.open_state(entry).await {
+                Ok(state) => drop(open.insert(entry.info.id, handle(state))),
+                Err(error) => {
+                    let volume = &entry.info.name;
+                    tracing::warn!(volume, %error, "the room that this volume has reserved is not kept free: it cannot be opened");
+                }
+            }
+        }
     }
 
     /// What files can still take, of all volumes together: less than the store has room for, since metadata and garbage
@@ -250,6 +275,7 @@ impl Registry {
         })
         .await?;
         State::open(StateParts {
+            marks: Marks::of(Arc::clone(&self.backing.store), id),
             id,
             name: entry.info.name.clone(),
             tag,
@@ -292,32 +318,60 @@ impl Registry {
     // -------------------------------------------------------------------------------------- document
 
     async fn read(&self) -> FsResult<(Document, Option<UpdateVersion>)> {
-        let (document, version) = read_document(&*self.backing.store).await?;
-        // Every volume was entered before its first object was written.
-        if version.is_none() && !is_empty(&*self.backing.store, &Path::from(VOLUMES)).await? {
-            let why = format!("{REGISTRY} is gone: there are volumes here, and nothing says which");
-            return Err(FsError::Io(why.into()));
-        }
-        Ok((document, version))
+        read(&*self.backing.store).await
     }
 
-    /// Reads, changes and writes until nobody else wrote in between.
-    async fn update(&self, mut change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
-        for _ in 0..UPDATE_TRIES_MAX {
-            let (mut document, version) = self.read().await?;
-            check_features(REGISTRY, &document.features, true)?;
-            change(&mut document)?;
-            let text = serde_json::to_vec_pretty(&document).map_err(|error| FsError::Io(error.to_string().into()))?;
-            let mode = version.map_or(PutMode::Create, PutMode::Update);
-            let payload = PutPayload::from_bytes(Bytes::from(text));
-            match self.backing.store.put_opts(&Path::from(REGISTRY), payload, mode.into()).await {
-                Ok(_) => return Ok(()),
-                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
-                Err(error) => return Err(store_error(&error)),
-            }
-        }
-        Err(FsError::Busy("others keep changing the registry"))
+    async fn update(&self, change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
+        update(&*self.backing.store, change).await
     }
+}
+
+fn handle(state: Arc<State>) -> Volume {
+    Volume { state, origin: 0, answers: crate::volume::Answers::Durable, access_times: true }
+}
+
+async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
+    let (document, version) = read_document(store).await?;
+    // Every volume was entered before its first object was written.
+    if version.is_none() && !is_empty(store, &Path::from(VOLUMES)).await? {
+        let why = format!("{REGISTRY} is gone: there are volumes here, and nothing says which");
+        return Err(FsError::Io(why.into()));
+    }
+    Ok((document, version))
+}
+
+/// Reads, changes and writes until nobody else wrote in between.
+async fn update(store: &dyn ObjectStore, mut change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
+    for _ in 0..UPDATE_TRIES_MAX {
+        let (mut document, version) = read(store).await?;
+        check_features(REGISTRY, &document.features, true)?;
+        change(&mut document)?;
+        let text = serde_json::to_vec_pretty(&document).map_err(|error| FsError::Io(error.to_string().into()))?;
+        let mode = version.map_or(PutMode::Create, PutMode::Update);
+        let payload = PutPayload::from_bytes(Bytes::from(text));
+        match store.put_opts(&Path::from(REGISTRY), payload, mode.into()).await {
+            Ok(_) => return Ok(()),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
+            Err(error) => return Err(store_error(&error)),
+        }
+    }
+    Err(FsError::Busy("others keep changing the registry"))
+}
+
+/// The entry of the volume has the mark, durably.
+pub(crate) async fn mark(store: &dyn ObjectStore, id: Uuid, mark: &str) -> FsResult<()> {
+    let (document, _) = read(store).await?;
+    if document.volumes.iter().any(|entry| entry.info.id == id && entry.has(mark)) {
+        return Ok(());
+    }
+    update(store, |document| {
+        let entry = document.volumes.iter_mut().find(|entry| entry.info.id == id).ok_or(FsError::NotFound)?;
+        if !entry.has(mark) {
+            entry.features.read_only_compatible.push(mark.to_owned());
+        }
+        Ok(())
+    })
+    .await
 }
 
 async fn read_document(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {

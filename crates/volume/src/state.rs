@@ -21,6 +21,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::data::{Data, DataParts, DataSettings, InodeSource, Memory};
 use crate::inode::{Inode, InodeCore};
 use crate::keys::{self, Superblock};
+use crate::marks::Marks;
 use crate::meta::{Batch, Meta, Ticket, Usage};
 use crate::reap::Reaps;
 use crate::table::{EntryCache, InodeBudget, InodeTable, VolumeTag};
@@ -43,6 +44,7 @@ pub(crate) struct State {
     pub(crate) inodes: Arc<InodeTable>,
     pub(crate) entries: Arc<EntryCache>,
     pub(crate) events: Events,
+    pub(crate) marks: Arc<Marks>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) verifier: WriteVerifier,
     /// Directories move between directories one at a time, so that no two moves make a loop.
@@ -83,6 +85,7 @@ pub(crate) struct StateParts {
     pub(crate) properties: Properties,
     /// It was never opened before; otherwise a missing superblock is damage.
     pub(crate) may_format: bool,
+    pub(crate) marks: Arc<Marks>,
     /// The log has lost what was acknowledged: files and segments without a name or a reference may be all that is left of it.
     pub(crate) keeps_orphans: bool,
 }
@@ -127,11 +130,13 @@ impl State {
                 space: Arc::clone(&parts.space),
                 inodes: Arc::new(Source(Arc::clone(&inodes))),
                 keeps_orphans: parts.keeps_orphans,
+                marks: Arc::clone(&parts.marks),
             })
             .await?;
             let state = Arc::new(State {
                 id: parts.id,
                 name: parts.name,
+                marks: parts.marks,
                 tag: parts.tag,
                 meta,
                 data,
@@ -250,7 +255,7 @@ impl State {
 
     fn stored_bytes(&self) -> u64 {
         let Usage { logical_bytes, .. } = self.meta.usage();
-        logical_bytes.max(0) as u64
+        (logical_bytes.max(0) as u64).saturating_add(self.data.usage().reserved_bytes)
     }
 
     /// Before names or attributes are added: metadata needs room as well, and what frees room must never lack it.
@@ -261,6 +266,7 @@ impl State {
     /// As [`State::admit_entry`]; `false` instead of waiting until something on its way is stored.
     pub(crate) fn admits_entry(&self) -> FsResult<bool> {
         let (total, available) = self.space.space();
+        let available = available.saturating_sub(self.data.set_aside());
         if available < (total / 64).min(METADATA_RESERVE_BYTES) {
             return Err(FsError::NoSpace("the store is full; delete files or add disks".into()));
         }
@@ -305,7 +311,10 @@ impl State {
     /// What files can still take, whatever the quota says, of a store with this room (total, available).
     pub(crate) fn writable(&self, (total, available): (u64, u64)) -> u64 {
         let data = self.data.usage();
-        let later = available.saturating_sub(data.dirty_bytes).saturating_add(data.dead_bytes);
+        let later = available
+            .saturating_sub(data.dirty_bytes)
+            .saturating_sub(self.data.set_aside())
+            .saturating_add(data.dead_bytes);
         self.data.writable((total, available)).min(later)
     }
 
@@ -321,7 +330,7 @@ impl State {
         let usage = self.meta.usage();
         let reclaimable = data.dead_bytes;
         // Dirty data will take up room that the store does not know of yet.
-        let available = available.saturating_sub(data.dirty_bytes);
+        let available = available.saturating_sub(data.dirty_bytes).saturating_sub(self.data.set_aside());
         let mut stat = StatFs {
             total_bytes: total,
             free_bytes: available.saturating_add(reclaimable).min(total),
@@ -396,6 +405,7 @@ pub(crate) fn new_core(id: FileId, kind: FileKind, parent: Ino, now: Timestamp) 
         attr_dirty: false,
         size_stored: None,
         stored_bytes: 0,
+        has_reserved: false,
         ticket: Ticket(0),
         gone: false,
         parent,

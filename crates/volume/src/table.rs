@@ -115,7 +115,8 @@ impl InodeTable {
                 return Ok(Arc::clone(inode));
             }
             if shard.removals == removals {
-                return Ok(self.insert_locked(&mut shard, core, FileState::new(), |_| ()));
+                let file = FileState::new(core.has_reserved);
+                return Ok(self.insert_locked(&mut shard, core, file, |_| ()));
             }
         }
     }
@@ -136,7 +137,8 @@ impl InodeTable {
                 if shard.map.contains_key(&ino.0) || shard.removals != *seen || evicted.contains(&ino.0) {
                     continue;
                 }
-                self.insert_locked(&mut shard, core, FileState::new(), |ino| {
+                let file = FileState::new(core.has_reserved);
+                self.insert_locked(&mut shard, core, file, |ino| {
                     evicted.insert(ino);
                 });
                 *seen = shard.removals;

@@ -256,14 +256,23 @@ pub enum RenameMode {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocateMode {
-    /// Make sure the range reads as zeros where nothing was written, extending the size.
+    /// Reserve room for what is not written of the range, which reads as zeros there; the size grows if need be.
     Extend,
     /// As `Extend`, but the size stays.
     KeepSize,
     /// Drop the data: the range becomes a hole. The size stays.
     PunchHole,
-    /// Zeros; the size grows if need be.
+    /// Zeros, and room is reserved for the range; the size grows if need be.
     Zero,
+    /// As `Zero`, but the size stays.
+    ZeroKeepSize,
+}
+
+impl AllocateMode {
+    /// Room for the range is set aside.
+    pub fn reserves(self) -> bool {
+        self != Self::PunchHole
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,6 +378,9 @@ pub enum FsError {
     NotSupported,
     #[error("busy: {0}")]
     Busy(&'static str),
+    /// A client of another protocol has it open and does not share it.
+    #[error("open elsewhere, and not shared for this")]
+    Shared,
     /// The store below failed or returned what must not be trusted. Never a wrong answer instead.
     #[error("I/O error: {0}")]
     Io(Arc<str>),

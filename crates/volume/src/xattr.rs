@@ -9,6 +9,7 @@ use crate::attr::current;
 use crate::inode::Inode;
 use crate::keys;
 use crate::meta::Batch;
+use crate::named;
 use crate::state::Cores;
 use crate::types::*;
 use crate::volume::Volume;
@@ -176,7 +177,7 @@ impl Volume {
             let Some((last, _)) = page.last() else { return Ok(names) };
             // The least key after this one.
             from = [&last[..], &[0]].concat().into();
-            names.extend(page.iter().map(|(key, _)| keys::rest_of(key)));
+            names.extend(page.iter().map(|(key, _)| keys::rest_of(key)).filter(|name| !named::is_own(name)));
         }
     }
 }

@@ -883,6 +883,12 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::ENOSYS);
     }
 
+    /// The caller of the request `unique` got a signal: it may be answered with EINTR. ENOSYS, the default, makes the
+    /// kernel send no more of these.
+    fn interrupt(&self, _req: &Request, _unique: u64) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+
     /// Test for a POSIX file lock.
     fn getlk(
         &self,

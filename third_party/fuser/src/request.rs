@@ -115,9 +115,9 @@ impl<'a> RequestWithSender<'a> {
                 return Err(Errno::EIO);
             }
 
-            ll::Operation::Interrupt(_) => {
-                // TODO: handle FUSE_INTERRUPT
-                return Err(Errno::ENOSYS);
+            ll::Operation::Interrupt(x) => {
+                // Without an answer the kernel goes on waiting for the request itself.
+                return filesystem.interrupt(self.request_header(), x.unique().0).map(|()| None);
             }
 
             ll::Operation::Lookup(x) => {

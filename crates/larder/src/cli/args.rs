@@ -154,7 +154,7 @@ pub(crate) enum PoolCommand {
         words: Vec<String>,
         /// stripe, mirror, mirror3, raidz1, raidz2 or raidz3
         #[arg(long)]
-        layout: larder_pool::Layout,
+        layout: Option<larder_pool::Layout>,
         /// How many disks one object lies on [default: chosen from the number of disks]
         #[arg(long)]
         width: Option<u8>,

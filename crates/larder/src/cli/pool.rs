@@ -62,13 +62,19 @@ fn absolute_all<P: AsRef<Path>>(dirs: &[P]) -> Result<Vec<PathBuf>, Failure> {
 async fn create(
     global: &Global,
     words: &[String],
-    layout: Layout,
+    layout: Option<Layout>,
     width: Option<u8>,
     dry_run: bool,
     force: bool,
 ) -> Result<(), Failure> {
     let (name, disks) = name_and_dirs(words)?;
+    // Before the layout: who comes from zpool names devices, and no layout.
     super::place::no_devices(&disks)?;
+    let layout = layout.ok_or_else(|| {
+        Failure::invalid(format!("pool '{name}' has no layout")).action(
+            "choose one with --layout: mirror (2 copies), mirror3, raidz1, raidz2, raidz3 (1 to 3 disks may fail) or stripe (none may)",
+        )
+    })?;
     let options = CreateOptions { width, ..CreateOptions::new(name, layout, disks.clone()) };
     let plan = Pool::plan(&options).map_err(|e| translate::pool_failure(&e))?;
     super::place::fit(&disks, force)?;

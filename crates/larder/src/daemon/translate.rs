@@ -21,6 +21,7 @@ pub(crate) fn pool_failure(error: &PoolError) -> Failure {
         | PoolError::BadWidth { .. }
         | PoolError::SameDisk(..)
         | PoolError::SeveralPools(_) => FailureKind::Invalid,
+        PoolError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => FailureKind::Denied,
         _ => FailureKind::Unavailable,
     };
     let failure = Failure::new(kind, chain(error));
@@ -323,5 +324,18 @@ pub(crate) fn found_pool(found: larder_pool::FoundPool) -> PoolListed {
         used_bytes: 0,
         available_bytes: 0,
         disks: found.disks.into_iter().map(|disk| disk.path).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_is_told_so() {
+        let error =
+            |kind: std::io::ErrorKind| PoolError::Io { what: "open", path: "/mnt/a".into(), source: kind.into() };
+        assert_eq!(pool_failure(&error(std::io::ErrorKind::PermissionDenied)).kind, FailureKind::Denied);
+        assert_eq!(pool_failure(&error(std::io::ErrorKind::NotFound)).kind, FailureKind::Unavailable);
     }
 }

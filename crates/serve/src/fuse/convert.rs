@@ -112,17 +112,16 @@ pub(super) fn set_time(time: Option<TimeOrNow>) -> Option<SetTime> {
     })
 }
 
-/// What fallocate(2) asks for; `None` for what no volume does (collapse, insert, unshare). The flag says that
-/// the range must first be cut at the end of the file.
-pub(super) fn allocate_mode(mode: i32) -> Option<(AllocateMode, bool)> {
+/// What fallocate(2) asks for; `None` for what no volume does (collapse, insert, unshare).
+pub(super) fn allocate_mode(mode: i32) -> Option<AllocateMode> {
     const PUNCH: i32 = FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE;
     const ZERO_KEEP: i32 = FALLOC_ZERO_RANGE | FALLOC_KEEP_SIZE;
     match mode {
-        0 => Some((AllocateMode::Extend, false)),
-        FALLOC_KEEP_SIZE => Some((AllocateMode::KeepSize, false)),
-        PUNCH => Some((AllocateMode::PunchHole, false)),
-        FALLOC_ZERO_RANGE => Some((AllocateMode::Zero, false)),
-        ZERO_KEEP => Some((AllocateMode::Zero, true)),
+        0 => Some(AllocateMode::Extend),
+        FALLOC_KEEP_SIZE => Some(AllocateMode::KeepSize),
+        PUNCH => Some(AllocateMode::PunchHole),
+        FALLOC_ZERO_RANGE => Some(AllocateMode::Zero),
+        ZERO_KEEP => Some(AllocateMode::ZeroKeepSize),
         _ => None,
     }
 }
@@ -152,7 +151,7 @@ pub(super) fn errno(error: &FsError) -> Errno {
         FsError::TooBig => Errno::E2BIG,
         FsError::NotSync => Errno::EAGAIN,
         FsError::NotSupported => Errno::EOPNOTSUPP,
-        FsError::Busy(_) => Errno::EBUSY,
+        FsError::Busy(_) | FsError::Shared => Errno::EBUSY,
         FsError::Io(why) | FsError::Poisoned(why) | FsError::Unsupported(why) => {
             tracing::warn!(%why, "the mount answers EIO");
             Errno::EIO
@@ -190,11 +189,11 @@ mod tests {
     #[test]
     fn every_fallocate_mode_is_named_or_refused() {
         let check = |mode, expected| assert_eq!(allocate_mode(mode), expected, "{mode:#x}");
-        check(0, Some((AllocateMode::Extend, false)));
-        check(1, Some((AllocateMode::KeepSize, false)));
-        check(3, Some((AllocateMode::PunchHole, false)));
-        check(0x10, Some((AllocateMode::Zero, false)));
-        check(0x11, Some((AllocateMode::Zero, true)));
+        check(0, Some(AllocateMode::Extend));
+        check(1, Some(AllocateMode::KeepSize));
+        check(3, Some(AllocateMode::PunchHole));
+        check(0x10, Some(AllocateMode::Zero));
+        check(0x11, Some(AllocateMode::ZeroKeepSize));
         for refused in [2, 4, 8, 0x20, 0x40, -1] {
             check(refused, None);
         }

@@ -20,6 +20,7 @@ mod dir;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod invalidate;
+mod locks;
 mod ops;
 mod own;
 mod session;
@@ -223,11 +224,11 @@ impl FuseMount {
         // number may be another mount's by now.
         let is_over = self.ended.wait(Some(MOMENT));
         if !is_over && (self.place.is_connected() || !self.ended.wait(Some(PATIENCE))) {
-            self.session.closing.store(true, Ordering::Relaxed);
+            self.session.closing.cancel();
             self.place.abort();
             self.ended.wait(Some(PATIENCE));
         }
-        self.session.closing.store(true, Ordering::Relaxed);
+        self.session.closing.cancel();
         self.stop.cancel();
         self.session.tasks.close();
         let until = Instant::now() + PATIENCE;

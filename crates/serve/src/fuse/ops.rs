@@ -1,7 +1,7 @@
 //! The requests of the kernel, one method each, translated to the volume's operations.
 //!
-//! The kernel checks permissions (`default_permissions`) and calls with credentials marked as checked. POSIX and
-//! flock locks stay in the kernel. What is not implemented here is refused with ENOSYS by the crate, which the
+//! The kernel checks permissions (`default_permissions`) and calls with credentials marked as checked. flock locks
+//! stay in the kernel; POSIX locks stand in the table of all doors. What is not implemented here is refused with ENOSYS by the crate, which the
 //! kernel remembers and does itself or reports as unsupported.
 
 use std::ffi::OsStr;
@@ -17,10 +17,12 @@ use bytes::Bytes;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, Version, WriteFlags,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, Version, WriteFlags,
 };
 use larder_base::Clock as _;
+use larder_files::Uses;
+use larder_files::locks::Range;
 use larder_volume::{
     Attr, CreateMode, Cred, FileKind, FsError, FsResult, IO_BYTES_MAX, Ino, NAME_BYTES_MAX, NameMatch, RenameMode,
     SYMLINK_BYTES_MAX, SeekTo, SetAttr, SetTime, Stability,
@@ -30,7 +32,7 @@ use rustix::fs::OFlags;
 use super::convert::{allocate_mode, decode_dev, errno, file_attr, kind_of_mode, set_time};
 use super::session::{Op, Session, send_data, send_done};
 use super::state::{NO_HANDLE, Remains};
-use super::{BACKGROUND_REQUESTS_MAX, REQUEST_BYTES_MAX, dir, xattr};
+use super::{BACKGROUND_REQUESTS_MAX, REQUEST_BYTES_MAX, dir, locks, xattr};
 
 pub(super) struct Operations {
     pub(super) session: Arc<Session>,
@@ -55,6 +57,15 @@ fn has(flags: i32, flag: OFlags) -> bool {
     OFlags::from_bits_retain(flags as u32).contains(flag)
 }
 
+/// What an open with these flags does.
+fn uses(flags: i32) -> Uses {
+    match OFlags::from_bits_retain(flags as u32) & OFlags::RWMODE {
+        OFlags::WRONLY => Uses::WRITE,
+        OFlags::RDWR => Uses::READ.and(Uses::WRITE),
+        _ => Uses::READ,
+    }
+}
+
 fn with_mode(mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() }
 }
@@ -66,9 +77,10 @@ fn with_mode(mode: u32) -> SetAttr {
 ///   are told explicitly;
 /// - truncation as part of open: the kernel truncates by itself once it knows that the file may be opened for writing,
 ///   so a running program is refused (ETXTBSY) before it is damaged;
-/// - remote locks: the kernel's own are complete for its processes.
-fn wanted_capabilities() -> [InitFlags; 8] {
+/// - flock locks: they are a matter among the programs of this machine, which is the kernel's.
+fn wanted_capabilities() -> [InitFlags; 9] {
     [
+        InitFlags::FUSE_POSIX_LOCKS,
         InitFlags::FUSE_ASYNC_DIO,
         InitFlags::FUSE_PARALLEL_DIROPS,
         InitFlags::FUSE_DO_READDIRPLUS,
@@ -326,7 +338,7 @@ impl Filesystem for Operations {
                 Err(FsError::Exists) if !has(flags, OFlags::EXCL) => return reply.error(errno(&FsError::Stale)),
                 Err(error) => return reply.error(errno(&error)),
             };
-            match session.files.open(attr.id.ino).await {
+            match session.files.open(attr.id.ino, uses(flags)).await {
                 Ok(file) => {
                     let handle = FileHandle(session.handles.insert(file));
                     session.known.learn(attr.id.ino);
@@ -419,15 +431,75 @@ impl Filesystem for Operations {
         });
     }
 
-    /// Closing promises nothing. Refused as unknown once, it costs no round trip from then on.
-    fn flush(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    /// A process closes the file, by whichever of its descriptors: its POSIX locks on it end. Nothing else is promised.
+    fn flush(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        self.session.files.end_locks(Ino(ino.0), owner.0);
+        reply.ok();
+    }
+
+    fn getlk(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        _pid: u32,
+        reply: ReplyLock,
+    ) {
+        let range = Range { start, last: end };
+        match self.session.files.test_lock(Ino(ino.0), owner.0, range, kind == locks::EXCLUSIVE) {
+            Some(held) => {
+                let kind = if held.exclusive { locks::EXCLUSIVE } else { locks::SHARED };
+                // The kernel has offsets with a sign.
+                let last = held.range.last.min(i64::MAX as u64);
+                reply.locked(held.range.start, last, kind, held.pid);
+            }
+            None => reply.locked(0, 0, locks::UNLOCK, 0),
+        }
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        waits: bool,
+        reply: ReplyEmpty,
+    ) {
+        let wanted = locks::Wanted { ino: Ino(ino.0), owner: owner.0, range: Range { start, last: end }, kind, pid };
+        let wait = waits.then(|| self.session.lock_waits.begin(request.unique().0));
+        let session = self.session.clone();
+        self.session.serve(Op::Lock, async move {
+            match locks::set(&session, &wanted, wait).await {
+                Ok(()) => {
+                    if kind != locks::UNLOCK {
+                        session.handles.locked(handle.0, owner.0);
+                    }
+                    reply.ok();
+                }
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    /// The caller of a request got a signal. Only waiting for a lock can take long enough to be given up.
+    fn interrupt(&self, _request: &Request, unique: u64) -> Result<(), Errno> {
+        self.session.lock_waits.interrupt(unique);
+        Ok(())
     }
 
     fn release(
         &self,
         _request: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
@@ -435,7 +507,10 @@ impl Filesystem for Operations {
         reply: ReplyEmpty,
     ) {
         let _context = self.session.runtime.enter();
-        drop(self.session.handles.remove(handle.0));
+        if let Some(open) = self.session.handles.remove(handle.0) {
+            // Locks of the open file itself (F_OFD_SETLK) end with it.
+            open.lock_owners.iter().for_each(|owner| self.session.files.end_locks(Ino(ino.0), *owner));
+        }
         reply.ok();
     }
 
@@ -447,7 +522,7 @@ impl Filesystem for Operations {
     fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let session = self.session.clone();
         self.session.serve(Op::Open, async move {
-            match session.files.open(Ino(ino.0)).await {
+            match session.files.open(Ino(ino.0), Uses::NOTHING).await {
                 Ok(file) => reply.opened(FileHandle(session.handles.insert(file)), FopenFlags::empty()),
                 // The kernel lists nothing of a directory that it has removed.
                 Err(FsError::Stale) if session.known.remains(Ino(ino.0), |_| ()).is_some() => {
@@ -576,20 +651,10 @@ impl Filesystem for Operations {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let Some((mode, within_size)) = allocate_mode(mode) else { return reply.error(Errno::EOPNOTSUPP) };
+        let Some(mode) = allocate_mode(mode) else { return reply.error(Errno::EOPNOTSUPP) };
         let (session, cred, caller) = (self.session.clone(), self.session.cred(request), request.pid());
         self.session.serve(Op::Other, async move {
             let (cred, clears_bits) = session.with_groups(cred, caller, Ino(ino.0)).await;
-            let mut length = length;
-            if within_size {
-                match session.files.getattr(Ino(ino.0)).await {
-                    Ok(attr) => length = length.min(attr.size.saturating_sub(offset)),
-                    Err(error) => return reply.error(errno(&error)),
-                }
-                if length == 0 {
-                    return reply.ok();
-                }
-            }
             let done = session.files.allocate(&cred, Ino(ino.0), offset, length, mode).await;
             let stale = clears_bits.then(|| session.own_stale.add(Ino(ino.0), None));
             session.answer_when_told(stale, move || send_done(reply, done));
@@ -700,7 +765,7 @@ impl Session {
     }
 
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<(FileHandle, FopenFlags)> {
-        let file = self.files.open(ino).await?;
+        let file = self.files.open(ino, uses(flags.0)).await?;
         let attr = self.files.getattr(ino).await?;
         let keep = self.may_keep_cache(&attr) || has(flags.0, OFlags::WRONLY);
         self.opened(ino, flags.0);

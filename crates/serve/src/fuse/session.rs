@@ -20,11 +20,13 @@ use fuser::{Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use larder_base::{Clock, SystemClock};
 use larder_files::Files;
 use larder_volume::{Attr, Cred, FileKind, FsError, FsResult, Ino, ReadData};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::counted::{Counted, Names};
 
 use super::convert::{age, errno, file_attr, negative_attr};
+use super::locks::LockWaits;
 use super::own::{Asked, OwnStale};
 use super::state::{Handles, Known};
 use super::{ATTR_TTL, ENTRY_TTL, ENTRY_TTL_UNTRACKED};
@@ -52,6 +54,7 @@ pub(super) enum Op {
     Read,
     Write,
     Sync,
+    Lock,
     ExtendedAttributes,
     Other,
 }
@@ -70,6 +73,7 @@ pub(super) static COUNTED: Counted<{ Op::Other as usize + 1 }> = Counted::new(Na
         "read",
         "write",
         "sync",
+        "lock",
         "extended-attributes",
         "other",
     ],
@@ -87,7 +91,8 @@ pub(super) struct Session {
     pub(super) own_stale: Arc<OwnStale>,
     /// Reading moves no access time: a mount that is read-only or `noatime`.
     pub(super) leaves_times: bool,
-    pub(super) closing: AtomicBool,
+    pub(super) closing: CancellationToken,
+    pub(super) lock_waits: LockWaits,
     /// The kernel can be told to look all names up again (protocol 7.44).
     pub(super) has_epochs: AtomicBool,
     in_flight_bytes: AtomicUsize,
@@ -105,7 +110,8 @@ impl Session {
             known: Arc::new(Known::new()),
             own_stale: Arc::new(OwnStale::new()),
             leaves_times,
-            closing: AtomicBool::new(false),
+            closing: CancellationToken::new(),
+            lock_waits: LockWaits::default(),
             has_epochs: AtomicBool::new(false),
             in_flight_bytes: AtomicUsize::new(0),
             no_groups: Arc::from([]),
@@ -152,7 +158,7 @@ impl Session {
 
     /// Carries a request out (S1).
     pub(super) fn serve(&self, kind: Op, operation: impl Future<Output = ()> + Send + 'static) {
-        if self.closing.load(Ordering::Relaxed) {
+        if self.closing.is_cancelled() {
             return;
         }
         let since = Instant::now();

@@ -121,10 +121,12 @@ struct Table {
     free: Vec<usize>,
 }
 
-struct Open {
-    file: OpenFile,
+pub(super) struct Open {
+    _file: OpenFile,
     /// Where a listing under way ends.
     list_end: u64,
+    /// Who has locked something by it.
+    pub(super) lock_owners: Vec<u64>,
 }
 
 impl Handles {
@@ -138,13 +140,22 @@ impl Handles {
         self.with(handle, |open| open.list_end = end);
     }
 
+    /// `owner` has taken a lock by this handle.
+    pub(super) fn locked(&self, handle: u64, owner: u64) {
+        self.with(handle, |open| {
+            if !open.lock_owners.contains(&owner) {
+                open.lock_owners.push(owner);
+            }
+        });
+    }
+
     fn with<T>(&self, handle: u64, act: impl FnOnce(&mut Open) -> T) -> Option<T> {
         let slot = usize::try_from(handle.checked_sub(1)?).ok()?;
         self.table.lock().slots.get_mut(slot)?.as_mut().map(act)
     }
 
     pub(super) fn insert(&self, file: OpenFile) -> u64 {
-        let file = Open { file, list_end: u64::MAX };
+        let file = Open { _file: file, list_end: u64::MAX, lock_owners: Vec::new() };
         let mut table = self.table.lock();
         let slot = match table.free.pop() {
             Some(slot) => {
@@ -160,19 +171,19 @@ impl Handles {
     }
 
     /// Gives the guard back, to be dropped outside of the lock.
-    pub(super) fn remove(&self, handle: u64) -> Option<OpenFile> {
+    pub(super) fn remove(&self, handle: u64) -> Option<Open> {
         let slot = usize::try_from(handle.checked_sub(1)?).ok()?;
         let mut table = self.table.lock();
-        let file = table.slots.get_mut(slot)?.take()?;
+        let open = table.slots.get_mut(slot)?.take()?;
         table.free.push(slot);
-        Some(file.file)
+        Some(open)
     }
 
     /// When the mount ends the kernel sends no more releases.
-    pub(super) fn clear(&self) -> Vec<OpenFile> {
+    pub(super) fn clear(&self) -> Vec<Open> {
         let mut table = self.table.lock();
         table.free.clear();
-        std::mem::take(&mut table.slots).into_iter().flatten().map(|open| open.file).collect()
+        std::mem::take(&mut table.slots).into_iter().flatten().collect()
     }
 }
 

@@ -188,6 +188,8 @@ impl From<&FsError> for Status {
             FsError::NotSync => Status::NotSync,
             FsError::NotSupported => Status::NotSupp,
             FsError::Busy(_) => Status::Jukebox,
+            // Not for later: it may be open for days.
+            FsError::Shared => Status::Acces,
             // Extended attributes do not occur in NFS v3.
             FsError::NoAttribute => Status::ServerFault,
             FsError::Io(_) | FsError::Poisoned(_) | FsError::Unsupported(_) => Status::Io,

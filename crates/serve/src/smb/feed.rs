@@ -4,7 +4,8 @@
 //! volume does arrives here as events of the volume, and becomes two things: entries of change
 //! notifications, and broken leases, so that clients drop what they cache of a file.
 //!
-//! F1: events with the share's own origin are left out; the library has reported them already.
+//! F1: events with the share's own origin are left out; the library has reported them already. Those of another share of
+//! the volume break no leases: the shares have one table of them.
 //! F2: the feed listens only while the share has opens or watches. A lease lives no longer than an open
 //! and an open takes its [`FeedHold`] before it is answered, so no change is missed; and a share that
 //! nobody uses costs the other protocols nothing.
@@ -17,19 +18,20 @@
 //! the directories that it is in. They do break leases.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_files::Files;
-use larder_smb::{ConfigHandle, DirChange, DirChangeKind, DirWatch};
+use larder_smb::{DirChange, DirChangeKind, DirWatch};
 use larder_volume::{Event, FileKind, Ino};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::names;
+use super::volume_door::VolumeDoor;
 
 /// Changes that one watch may have waiting; a client takes at most 64 KiB of them at once.
 const QUEUED_MAX: usize = 4096;
@@ -41,9 +43,8 @@ const LINGER: Duration = Duration::from_secs(5);
 
 pub struct Feed {
     files: Files,
-    share: String,
+    door: Arc<VolumeDoor>,
     state: Mutex<State>,
-    server: OnceLock<ConfigHandle>,
 }
 
 #[derive(Default)]
@@ -94,13 +95,8 @@ impl Drop for FeedHold {
 }
 
 impl Feed {
-    pub fn new(files: Files, share: String) -> Arc<Self> {
-        Arc::new(Self { files, share, state: Mutex::default(), server: OnceLock::new() })
-    }
-
-    /// From now on, leases of this server are broken too.
-    pub fn attach(&self, server: ConfigHandle) {
-        let _ = self.server.set(server);
+    pub fn new(files: Files, door: Arc<VolumeDoor>) -> Arc<Self> {
+        Arc::new(Self { files, door, state: Mutex::default() })
     }
 
     pub fn hold(self: &Arc<Self>) -> FeedHold {
@@ -111,11 +107,6 @@ impl Feed {
             tokio::spawn(Self::run(Arc::downgrade(self), self.files.events(), self.files.origin()));
         }
         FeedHold(Arc::clone(self))
-    }
-
-    /// Somebody has something open or watches.
-    pub fn is_held(&self) -> bool {
-        self.state.lock().holds > 0
     }
 
     pub fn watch(self: &Arc<Self>, dir: Ino) -> impl DirWatch + use<> {
@@ -137,8 +128,8 @@ impl Feed {
             }
             match event {
                 Ok(event) if origin(&event) == own => {}
-                Ok(event) => feed.tell(event).await,
-                Err(RecvError::Lagged(_)) => feed.lost().await,
+                Ok(event) => feed.tell(event),
+                Err(RecvError::Lagged(_)) => feed.lost(),
                 Err(RecvError::Closed) => return feed.closed(),
             }
         }
@@ -192,25 +183,26 @@ impl Feed {
         }
     }
 
-    async fn lost(&self) {
+    fn lost(&self) {
         let watchers: Vec<_> = self.state.lock().watchers.values().flatten().filter_map(Weak::upgrade).collect();
         for watcher in watchers {
             watcher.push(DirChange::new("", DirChangeKind::Lost, false));
         }
-        self.break_leases(None).await;
+        self.door.changed_outside(None);
     }
 
-    async fn tell(&self, event: Event) {
+    fn tell(&self, event: Event) {
         self.remember(&event);
+        let origin = origin(&event);
         match event {
-            Event::Attr { ino, .. } | Event::Data { ino, .. } => self.break_leases(Some(ino)).await,
+            Event::Attr { ino, .. } | Event::Data { ino, .. } => self.break_leases(ino, origin),
             Event::Added { dir, name, kind, .. } => self.push(dir, &name, DirChangeKind::Added, kind),
             Event::Removed { dir, name, ino, kind, .. } => {
                 self.push(dir, &name, DirChangeKind::Removed, kind);
                 if kind == FileKind::Directory {
                     self.push(ino, b"", DirChangeKind::Deleted, kind);
                 }
-                self.break_leases(Some(ino)).await;
+                self.break_leases(ino, origin);
             }
             Event::Renamed { from, from_name, to, to_name, kind, .. } if from == to => {
                 let old = DirChangeKind::Renamed { from: names::shown(&from_name) };
@@ -234,9 +226,9 @@ impl Feed {
         }
     }
 
-    async fn break_leases(&self, ino: Option<Ino>) {
-        if let Some(server) = self.server.get() {
-            server.changed_outside(&self.share, ino.map(|i| i.0)).await;
+    fn break_leases(&self, ino: Ino, origin: u32) {
+        if !self.door.made(origin) {
+            self.door.changed_outside(Some(ino));
         }
     }
 }

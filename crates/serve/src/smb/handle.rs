@@ -5,19 +5,20 @@
 //! H2: the inode is held open, so it can be read and written after its last name is gone.
 //! H3: data moves as `Bytes`: a read hands out the volume's own chunks, a write hands over the frame.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use larder_files::Open;
+use larder_files::{Open, Uses};
 use larder_smb::{
-    DirEntry, DirPage, DirWatch, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError, SmbResult,
+    DirEntry, DirPage, DirWatch, ExtendedAttribute, FileInfo, FileTimes, Handle, Pattern, SecurityDescriptor, SmbError,
+    SmbResult, StreamInfo,
 };
 use larder_volume::{
     AllocateMode, Attr, Cred, FileKind, FsError, IO_BYTES_MAX, Ino, NameMatch, ReadData, SeekTo, SetAttr, SetTime,
-    Stability,
+    Stability, XattrMode,
 };
 
 use super::feed::FeedHold;
@@ -28,18 +29,23 @@ use super::{names, rights, security, times};
 
 /// Entries that one page of a listing asks the volume for: about as many as fit one answer.
 const PAGE_ENTRIES: usize = 1024;
+/// Where users' extended attributes are.
+const USER_SPACE: &[u8] = b"user.";
 /// Allocation sizes are told in these units, as `volume_info` says.
 pub const ALLOCATION_BYTES: u64 = 4096;
 
 pub struct FileHandle {
     pub core: Arc<Core>,
     pub who: Cred,
+    /// Where the data is.
     pub ino: Ino,
+    /// Of a stream: what it belongs to (N2).
+    pub base: Option<(Ino, Open)>,
     pub name: String,
     pub rights: u32,
     /// Where a listing under way ends; set by its first page.
     pub list_end: AtomicU64,
-    pub _open: Open,
+    pub open: Open,
     pub _hold: FeedHold,
 }
 
@@ -47,6 +53,24 @@ pub struct FileHandle {
 impl Handle for FileHandle {
     fn is_open_elsewhere(&self) -> bool {
         self.core.files.is_open_elsewhere(self.ino)
+    }
+
+    fn claim(&self, access: u32, share: u32) -> bool {
+        let does = rights::uses(access);
+        let denies = if does == Uses::NOTHING { Uses::NOTHING } else { rights::denied(share) };
+        self.open.claim(does, denies)
+    }
+
+    fn lock_range(&self, range: RangeInclusive<u64>, exclusive: bool) -> bool {
+        self.open.lock_range(bytes_of(range), exclusive)
+    }
+
+    fn unlock_range(&self, range: RangeInclusive<u64>, exclusive: bool) {
+        self.open.unlock_range(bytes_of(range), exclusive);
+    }
+
+    fn lock_changes(&self) -> Option<tokio::sync::watch::Receiver<()>> {
+        Some(self.open.lock_changes())
     }
 
     async fn read(&self, offset: u64, len: u32) -> SmbResult<Bytes> {
@@ -83,8 +107,15 @@ impl Handle for FileHandle {
 
     async fn stat(&self) -> SmbResult<FileInfo> {
         let _op = self.core.stats.begin(Op::GetAttributes);
-        let attr = self.core.files.getattr(self.ino).await.or_status()?;
-        Ok(info(self.name.clone(), &attr))
+        let mut info = info(self.name.clone(), &self.attr().await?);
+        if self.base.is_some() {
+            let data = self.core.files.getattr(self.ino).await.or_status()?;
+            info.is_directory = false;
+            info.end_of_file = data.size;
+            info.allocation_size = data.allocated.next_multiple_of(ALLOCATION_BYTES);
+            info.stream_index = self.ino.0;
+        }
+        Ok(info)
     }
 
     async fn set_times(&self, times: FileTimes) -> SmbResult<()> {
@@ -118,7 +149,7 @@ impl Handle for FileHandle {
             return Ok(());
         }
         let who = Cred { checked: false, ..self.who.clone() };
-        self.core.files.setattr(&who, self.ino, set).await.or_status()?;
+        self.core.files.setattr(&who, self.owner(), set).await.or_status()?;
         Ok(())
     }
 
@@ -132,7 +163,7 @@ impl Handle for FileHandle {
     }
 
     async fn zero_range(&self, range: Range<u64>) -> SmbResult<()> {
-        let end = range.end.min(self.attr().await?.size);
+        let end = range.end.min(self.core.files.getattr(self.ino).await.or_status()?.size);
         if range.start >= end {
             return Ok(());
         }
@@ -158,7 +189,42 @@ impl Handle for FileHandle {
     }
 
     async fn truncate(&self, len: u64) -> SmbResult<()> {
-        self.set(SetAttr { size: Some(len), ..SetAttr::default() }).await
+        let _op = self.core.stats.begin(Op::SetAttributes);
+        let set = SetAttr { size: Some(len), ..SetAttr::default() };
+        self.core.files.setattr(&self.who, self.ino, set).await.or_status()?;
+        Ok(())
+    }
+
+    async fn extended_attributes(&self) -> SmbResult<Vec<ExtendedAttribute>> {
+        let files = &self.core.files;
+        let mut found = Vec::new();
+        for name in files.listxattr(&self.who, self.owner()).await.or_status()? {
+            let Some(shown) = name.strip_prefix(USER_SPACE) else { continue };
+            match files.getxattr(&self.who, self.owner(), &name).await {
+                Ok(value) => found.push(ExtendedAttribute { name: shown.to_vec(), value: value.to_vec() }),
+                Err(FsError::NoAttribute) => {}
+                Err(error) => return Err(super::status::status(error)),
+            }
+        }
+        Ok(found)
+    }
+
+    async fn set_extended_attribute(&self, attribute: ExtendedAttribute) -> SmbResult<()> {
+        let _op = self.core.stats.begin(Op::SetAttributes);
+        let (files, owner) = (&self.core.files, self.owner());
+        let name = self.stored_attribute(&attribute.name).await?;
+        if !attribute.value.is_empty() {
+            return files.setxattr(&self.who, owner, &name, &attribute.value, XattrMode::Set).await.or_status();
+        }
+        match files.removexattr(&self.who, owner, &name).await {
+            Err(FsError::NoAttribute) => Ok(()),
+            done => done.or_status(),
+        }
+    }
+
+    async fn streams(&self) -> SmbResult<Vec<StreamInfo>> {
+        let _op = self.core.stats.begin(Op::List);
+        self.list_streams().await
     }
 
     /// Whole listings are for patterns without wildcards, which name at most one entry, and for callers
@@ -195,7 +261,7 @@ impl Handle for FileHandle {
 
     /// Windows counts names; a directory has one, whatever POSIX counts.
     async fn link_count(&self) -> SmbResult<u32> {
-        let attr = self.core.files.getattr(self.ino).await.or_status()?;
+        let attr = self.attr().await?;
         Ok(if attr.kind == FileKind::Directory { attr.nlink.min(1) } else { attr.nlink })
     }
 
@@ -209,6 +275,11 @@ impl Handle for FileHandle {
     }
 }
 
+fn bytes_of(range: RangeInclusive<u64>) -> larder_files::locks::Range {
+    let (start, last) = range.into_inner();
+    larder_files::locks::Range { start, last }
+}
+
 impl FileHandle {
     async fn read_data(&self, offset: u64, len: u32) -> SmbResult<ReadData> {
         let _op = self.core.stats.begin(Op::Read);
@@ -217,8 +288,22 @@ impl FileHandle {
         Ok(data)
     }
 
+    /// What the handle is one of: the file, or of a stream the file it belongs to (N2).
+    pub(super) fn owner(&self) -> Ino {
+        self.base.as_ref().map_or(self.ino, |(base, _)| *base)
+    }
+
+    /// The name that an extended attribute has or gets, as Samba has it: `user.` and what the client calls it, in any case.
+    async fn stored_attribute(&self, name: &[u8]) -> SmbResult<Vec<u8>> {
+        let wanted = [USER_SPACE, name].concat();
+        let names = self.core.files.listxattr(&self.who, self.owner()).await.or_status()?;
+        let stored = names.into_iter().find(|stored| stored.eq_ignore_ascii_case(&wanted));
+        Ok(stored.map_or(wanted, |stored| stored.to_vec()))
+    }
+
+    /// Of the owner.
     async fn attr(&self) -> SmbResult<Attr> {
-        self.core.files.getattr(self.ino).await.or_status()
+        self.core.files.getattr(self.owner()).await.or_status()
     }
 
     /// `None` past the last data, or the end of the file.
@@ -232,7 +317,7 @@ impl FileHandle {
 
     async fn set(&self, set: SetAttr) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::SetAttributes);
-        self.core.files.setattr(&self.who, self.ino, set).await.or_status()?;
+        self.core.files.setattr(&self.who, self.owner(), set).await.or_status()?;
         Ok(())
     }
 

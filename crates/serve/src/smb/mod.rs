@@ -28,19 +28,19 @@ pub mod secret;
 mod security;
 mod stats;
 mod status;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod times;
 mod tree;
+mod volume_door;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use larder_files::Files;
-use larder_files::leases::Holder;
 use larder_smb::{Admission, AdmissionObserver, ConfigError, ConfigHandle, Share};
 use larder_volume::{Cred, Ino};
 use tokio::sync::Mutex;
@@ -50,14 +50,11 @@ use crate::door::{Door, STRANGERS_MAX, shown};
 use feed::Feed;
 use people::{Directory, People};
 use tree::{Core, Tree};
+use volume_door::VolumeDoors;
 
 /// Requests may carry this much data; clients ask for less where they like.
 const IO_BYTES: u32 = 4 << 20;
 const CONNECTIONS_MAX: usize = 4096;
-
-/// Events of the volume carry who caused them: each share is somebody else, so that two shares over one
-/// volume hear of each other.
-static NEXT_ORIGIN: AtomicU32 = AtomicU32::new(u32::from_be_bytes(*b"SMB\0"));
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct SmbUser {
@@ -146,6 +143,7 @@ pub struct SmbServer {
     addr: SocketAddr,
     config: ConfigHandle,
     directory: Directory,
+    doors: VolumeDoors,
     stats: Arc<stats::Stats>,
     server: Mutex<Option<larder_smb::SmbServer>>,
     applied: Mutex<Applied>,
@@ -183,6 +181,7 @@ impl SmbServer {
                 addr,
                 config: server.config_handle(),
                 directory: Directory::default(),
+                doors: VolumeDoors::default(),
                 stats: Arc::default(),
                 server: Mutex::new(Some(server)),
                 applied: Mutex::default(),
@@ -276,9 +275,8 @@ impl SmbServer {
     }
 
     async fn add_share(&self, share: &SmbShare, users: &HashMap<String, SmbUser>) -> Result<(), SmbError> {
-        let files = share.files.for_door(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
-        let feed = Feed::new(files.clone(), share.name.clone());
-        feed.attach(self.config.clone());
+        let (door, files) = self.doors.of(&share.files);
+        let feed = Feed::new(files.clone(), door.clone());
         let people = People {
             directory: self.directory.clone(),
             access: share.users.iter().cloned().collect(),
@@ -291,12 +289,11 @@ impl SmbServer {
             read_only: share.read_only,
             people,
             feed,
-            leases: OnceLock::new(),
+            door: door.clone(),
             stats: self.stats.clone(),
         });
-        let holder: Weak<dyn Holder> = Arc::downgrade(&core) as _;
-        core.files.add_holder(holder);
-        let mut public = Share::new(&share.name, Tree::new(core.clone(), Cred::root(), !share.read_only));
+        let mut public = Share::new(&share.name, Tree::new(core, Cred::root(), !share.read_only));
+        public = public.open_files(door.open_files.clone());
         public = match (share.guest, share.read_only) {
             (true, false) => public.public(),
             (true, true) => public.public_read_only(),
@@ -311,9 +308,6 @@ impl SmbServer {
             public = public.encrypt_data();
         }
         self.config.add_share(public).await?;
-        if let Some(leases) = self.config.share_leases(&share.name).await {
-            let _ = core.leases.set(leases);
-        }
         Ok(())
     }
 }

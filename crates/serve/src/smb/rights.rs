@@ -4,6 +4,7 @@
 //! file's. Mode bits are the truth, as they are for every other protocol: there are no ACLs, and the
 //! security descriptor is a view of them (`security.rs`). READONLY, kept for Windows, takes writing away as well.
 
+use larder_files::Uses;
 use larder_volume::{Attr, Cred, FileKind};
 
 pub const READ_DATA: u32 = 0x0000_0001;
@@ -40,6 +41,25 @@ pub const DOS_SPARSE: u32 = 0x200;
 pub const DOS_SETTABLE: u32 = 0x1 | 0x2 | 0x4 | 0x20 | 0x100 | 0x1000 | 0x2000;
 
 const STICKY: u32 = 0o1000;
+
+/// What an open with `access` does to the file, as other protocols know it.
+pub fn uses(access: u32) -> Uses {
+    Uses::NOTHING
+        .and_if(access & (READ_DATA | EXECUTE) != 0, Uses::READ)
+        .and_if(access & (WRITE_DATA | APPEND_DATA) != 0, Uses::WRITE)
+        .and_if(access & DELETE != 0, Uses::DELETE)
+}
+
+/// What an open that shares the file for `share` (MS-SMB2 2.2.13, ShareAccess) denies to others.
+pub fn denied(share: u32) -> Uses {
+    const SHARE_READ: u32 = 1;
+    const SHARE_WRITE: u32 = 2;
+    const SHARE_DELETE: u32 = 4;
+    Uses::NOTHING
+        .and_if(share & SHARE_READ == 0, Uses::READ)
+        .and_if(share & SHARE_WRITE == 0, Uses::WRITE)
+        .and_if(share & SHARE_DELETE == 0, Uses::DELETE)
+}
 
 /// The rights of `who` on a file in `parent`. The root has none; its owner is granted DELETE as part of
 /// "full access", and the delete itself is refused.

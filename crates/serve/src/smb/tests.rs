@@ -41,8 +41,8 @@ impl Fixture {
         let directory = Directory::default();
         directory.set(&[user("ann", 1000), user("bob", 1001)]);
         let access = [("ann".to_owned(), Access::ReadWrite), ("bob".to_owned(), Access::ReadWrite)].into();
-        let own = Files::alone(volume.clone()).for_door(NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed));
-        let feed = Feed::new(own.clone(), "s".to_owned());
+        let (door, own) = VolumeDoors::default().of(&Files::alone(volume.clone()));
+        let feed = Feed::new(own.clone(), door.clone());
         let people = People { directory, access, guest: false, act_as: None };
         let core = Arc::new(Core {
             files: own,
@@ -50,7 +50,7 @@ impl Fixture {
             read_only: false,
             people,
             feed,
-            leases: OnceLock::new(),
+            door,
             stats: Arc::default(),
         });
         Self { volume, share: Tree::new(core, Cred::root(), true), _registry: registry }

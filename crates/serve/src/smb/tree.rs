@@ -10,16 +10,14 @@
 //! T4: deletes run as root: they were allowed when the open was granted DELETE (the share's own tree is
 //! used for nothing else).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use larder_files::Files;
-use larder_files::leases::{Holder, Recall};
+use larder_files::{Files, Uses};
 use larder_smb::{
-    BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, OutsideAccess, ShareBackend, ShareLeases,
-    SmbError, SmbPath, SmbResult, VolumeInfo,
+    BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
+    VolumeInfo,
 };
 use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
 
@@ -28,6 +26,7 @@ use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
 use super::people::People;
 use super::stats::{Op, Stats};
 use super::status::{OrStatus, path_status, status};
+use super::volume_door::VolumeDoor;
 use super::{names, rights};
 
 const FILE_MODE: u32 = 0o644;
@@ -48,39 +47,21 @@ pub struct Core {
     pub read_only: bool,
     pub people: People,
     pub feed: Arc<Feed>,
-    /// Known when the share is served.
-    pub leases: OnceLock<ShareLeases>,
+    pub door: Arc<VolumeDoor>,
     pub stats: Arc<Stats>,
 }
 
 /// The share as one user sees it.
 #[derive(Clone)]
 pub struct Tree {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     who: Cred,
-    writable: bool,
+    pub(super) writable: bool,
 }
 
-/// What the share's clients cache, asked back before others act.
-impl Holder for Core {
-    fn holds(&self, ino: Ino, what: Recall) -> bool {
-        self.feed.is_held() && self.leases.get().is_some_and(|leases| leases.hold(ino.0, outside(what)))
-    }
-
-    fn recall(&self, ino: Ino, what: Recall) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            if let Some(leases) = self.leases.get() {
-                leases.recall(ino.0, outside(what)).await;
-            }
-        })
-    }
-}
-
-fn outside(what: Recall) -> OutsideAccess {
-    match what {
-        Recall::Writes => OutsideAccess::Read,
-        Recall::Data => OutsideAccess::Write,
-        Recall::Handles => OutsideAccess::Rename,
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.door.forget(self.files.origin());
     }
 }
 
@@ -168,7 +149,7 @@ impl Tree {
     }
 
     /// The entry `name` of `dir`, links followed.
-    async fn entry(&self, dir: &Attr, name: &str) -> FsResult<Attr> {
+    pub(super) async fn entry(&self, dir: &Attr, name: &str) -> FsResult<Attr> {
         let attr = self.core.find(&self.who, dir.id.ino, name).await?;
         match attr.kind {
             FileKind::Symlink => self.core.follow(&self.who, dir.id.ino, attr).await,
@@ -177,7 +158,7 @@ impl Tree {
     }
 
     /// The directory of `path` and the last component; `None` for the root itself.
-    async fn parent<'p>(&self, path: &'p SmbPath) -> SmbResult<Option<(Attr, &'p str)>> {
+    pub(super) async fn parent<'p>(&self, path: &'p SmbPath) -> SmbResult<Option<(Attr, &'p str)>> {
         match path.components().split_last() {
             Some((name, parents)) => Ok(Some((self.walk(parents).await.map_err(path_status)?, name))),
             None => Ok(None),
@@ -185,6 +166,9 @@ impl Tree {
     }
 
     async fn open_once(&self, path: &SmbPath, opts: &OpenOptions) -> SmbResult<Attempt> {
+        if let Some(stream) = path.stream() {
+            return self.open_stream(path, stream, opts).await;
+        }
         let Some((dir, name)) = self.parent(path).await? else {
             let root = self.core.files.getattr(self.core.root).await.or_status()?;
             return self.open_existing(root, None, "", opts).await;
@@ -229,17 +213,18 @@ impl Tree {
         if truncates && attr.dos & rights::DOS_GUARDED & !opts.attributes != 0 {
             return Err(SmbError::AccessDenied);
         }
-        let Some(handle) = self.handle(attr.id.ino, name, rights).await? else { return Ok(Attempt::Raced) };
+        let Some(handle) = self.handle(attr.id.ino, None, name, rights).await? else { return Ok(Attempt::Raced) };
         if !truncates {
             return Ok(Attempt::Opened(handle, OpenAction::Opened));
         }
+        self.core.files.remove_named(handle.ino).await.or_status()?;
         // MS-FSA 2.1.5.1.2: an overwrite also resets the attributes; the library then sets those asked for.
         let set = SetAttr { size: Some(0), dos: Some(rights::DOS_ARCHIVE), ..SetAttr::default() };
         self.core.files.setattr(&handle.who, handle.ino, set).await.or_status()?;
         Ok(Attempt::Opened(handle, OpenAction::Overwritten))
     }
 
-    async fn create(&self, dir: &Attr, name: &str, opts: &OpenOptions) -> SmbResult<Attempt> {
+    pub(super) async fn create(&self, dir: &Attr, name: &str, opts: &OpenOptions) -> SmbResult<Attempt> {
         if !self.writable {
             return Err(SmbError::AccessDenied);
         }
@@ -260,13 +245,13 @@ impl Tree {
         };
         // Who makes a file may use what it asked for, whatever mode it came to have.
         let rights = self.rights(&attr, Some(dir)) | opts.access;
-        match self.handle(attr.id.ino, name, rights).await? {
+        match self.handle(attr.id.ino, None, name, rights).await? {
             Some(handle) => Ok(Attempt::Opened(handle, OpenAction::Created)),
             None => Ok(Attempt::Raced),
         }
     }
 
-    fn rights(&self, attr: &Attr, dir: Option<&Attr>) -> u32 {
+    pub(super) fn rights(&self, attr: &Attr, dir: Option<&Attr>) -> u32 {
         let rights = rights::granted(&self.who, attr, dir);
         let special = !matches!(attr.kind, FileKind::File | FileKind::Directory);
         let mut denied = 0;
@@ -282,19 +267,36 @@ impl Tree {
         rights & !denied
     }
 
-    /// `None` when the inode went away since it was looked up.
-    async fn handle(&self, ino: Ino, name: &str, rights: u32) -> SmbResult<Option<Box<FileHandle>>> {
+    /// `None` when the inode went away since it was looked up. `base` is what a stream belongs to.
+    pub(super) async fn handle(
+        &self,
+        ino: Ino,
+        base: Option<Ino>,
+        name: &str,
+        rights: u32,
+    ) -> SmbResult<Option<Box<FileHandle>>> {
         let hold = self.core.feed.hold();
-        let open = match self.core.files.open(ino).await {
-            Ok(open) => open,
-            Err(FsError::Stale | FsError::NotFound) => return Ok(None),
-            Err(e) => return Err(status(e)),
+        let base = match base {
+            Some(base) => match self.hold_open(base).await? {
+                Some(open) => Some((base, open)),
+                None => return Ok(None),
+            },
+            None => None,
         };
+        let Some(open) = self.hold_open(ino).await? else { return Ok(None) };
         let who = Cred { checked: true, ..self.who.clone() };
         let core = Arc::clone(&self.core);
         let list_end = std::sync::atomic::AtomicU64::new(u64::MAX);
         let name = name.to_owned();
-        Ok(Some(Box::new(FileHandle { core, who, ino, name, rights, list_end, _open: open, _hold: hold })))
+        Ok(Some(Box::new(FileHandle { core, who, ino, base, name, rights, list_end, open, _hold: hold })))
+    }
+
+    async fn hold_open(&self, ino: Ino) -> SmbResult<Option<larder_files::Open>> {
+        match self.core.files.open(ino, Uses::NOTHING).await {
+            Ok(open) => Ok(Some(open)),
+            Err(FsError::Stale | FsError::NotFound) => Ok(None),
+            Err(error) => Err(status(error)),
+        }
     }
 
     async fn remove(&self, dir: Ino, attr: Attr, stored: &[u8]) -> SmbResult<()> {
@@ -398,7 +400,7 @@ impl Tree {
     }
 }
 
-enum Attempt {
+pub(super) enum Attempt {
     Opened(Box<FileHandle>, OpenAction),
     /// The name came or went between two steps.
     Raced,
@@ -426,6 +428,9 @@ impl ShareBackend for Tree {
 
     async fn unlink_opened(&self, path: &SmbPath, file_index: u64) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Remove);
+        if let Some(stream) = path.stream() {
+            return self.remove_stream(path, stream, Ino(file_index)).await;
+        }
         let (dir, attr, stored) = self.find_opened(path.components(), Ino(file_index)).await.or_status()?;
         self.remove(dir, attr, &stored).await?;
         Ok(())
@@ -433,6 +438,9 @@ impl ShareBackend for Tree {
 
     async fn rename(&self, from: &SmbPath, to: &SmbPath, replace_if_exists: bool) -> SmbResult<()> {
         let _op = self.core.stats.begin(Op::Rename);
+        if let (Some(from_stream), Some(to_stream)) = (from.stream(), to.stream()) {
+            return self.rename_stream(from, from_stream, to_stream, replace_if_exists).await;
+        }
         let (Some((from_dir, from_name)), Some((to_dir, to_name))) = (self.parent(from).await?, self.parent(to).await?)
         else {
             return Err(SmbError::AccessDenied);
@@ -477,6 +485,7 @@ impl ShareBackend for Tree {
         capabilities.is_read_only = self.core.read_only;
         capabilities.case_sensitive = false;
         capabilities.sparse_files = true;
+        capabilities.named_streams = true;
         capabilities
     }
 

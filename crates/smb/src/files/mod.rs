@@ -27,7 +27,9 @@ pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion,
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
 pub(crate) use leases::{AfterSend, BreakWait, LeaseRef, LeaseTable, MAX_BREAK_WAIT, Notices};
 pub(crate) use sequences::LockSequences;
+pub(crate) use table::bytes_of;
 pub(crate) use table::{FileRef, FileTable, OpenRequest, Refused, Sharing};
+pub use table::{OpenFiles, OutsideAccess};
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;
 pub(crate) use watch::{Answer, CONTENT_CHANGED, Change, NotifyBudget, WatchReg, WatchTable};
@@ -152,7 +154,7 @@ pub(crate) async fn finish_close(
     // A directory is checked for entries and marked with no CREATE or
     // rename running, so it is still empty when it becomes delete-pending.
     let exclusive = match &share {
-        Some(share) if delete_on_close && is_directory => Some(share.files.rename_lock().await),
+        Some(share) if delete_on_close && is_directory => Some(share.rename_lock().await),
         _ => None,
     };
     let delete_on_close = delete_on_close && (!is_directory || handle.dir_is_empty().await.unwrap_or(false));
@@ -169,11 +171,8 @@ pub(crate) async fn finish_close(
     let marked = if marks_deleted { file.open_paths() } else { Vec::new() };
     // The name is read and reported with no rename in between, when anyone
     // on the share may hear it.
-    let names = if exclusive.is_none() && wrote && !share.watches.is_empty() {
-        Some(share.files.names_lock().await)
-    } else {
-        None
-    };
+    let names =
+        if exclusive.is_none() && wrote && !share.watches.is_empty() { Some(share.names_lock().await) } else { None };
     let path = file.path();
     match file.release(delete_on_close) {
         Some(pending) => {
@@ -283,7 +282,7 @@ mod tests {
             position: Default::default(),
             lock_sequences: Default::default(),
         });
-        let in_table = || share.files.path_is_open(&path, false) || share.files.delete_pending_at(&path, false);
+        let in_table = || share.files.path_is_open(share, &path) || share.files.delete_pending_at(share, &path);
         for _ in 0..100 {
             if !in_table() {
                 break;

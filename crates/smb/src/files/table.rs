@@ -1,10 +1,11 @@
-//! Opens of each file on a share, across every connection, keyed by file
-//! identity. This holds the state MS-FSA keeps per file rather than per
+//! Opens of each file, across every connection and every share of one store,
+//! keyed by file identity. Names in it are those of one share: each open has
+//! its share beside its path. This holds the state MS-FSA keeps per file rather than per
 //! open: sharing modes (2.1.5.1.2.2), the delete-pending flag (2.1.5.15.3),
 //! byte-range locks (2.1.5.8) and leases (MS-SMB2 3.3.1.4).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tracing::{debug, warn};
@@ -51,8 +52,12 @@ enum FileKey {
 }
 
 impl FileKey {
-    fn new(file_index: u64, path: &SmbPath, case_sensitive: bool) -> Self {
-        if file_index != 0 { Self::Index(file_index) } else { Self::Path(path_key(path, case_sensitive)) }
+    fn new(info: &FileInfo, path: &SmbPath, case_sensitive: bool) -> Self {
+        match (info.stream_index, info.file_index) {
+            (0, 0) => Self::Path(path_key(path, case_sensitive)),
+            (0, file) => Self::Index(file),
+            (stream, _) => Self::Index(stream),
+        }
     }
 
     /// The backend's file id, `0` if it has none.
@@ -98,15 +103,69 @@ static NEXT_LEASE_SERIAL: AtomicU64 = AtomicU64::new(1);
 /// Source of [`Breaking::seq`].
 static NEXT_BREAK_SEQ: AtomicU64 = AtomicU64::new(1);
 
-/// Every file on one share that has an open.
+/// The open files of a store. Shares of one store are given the same, so that
+/// share modes, locks, leases and deletes of one hold on the others; its
+/// backends report file ids. A share that is given none has its own.
+#[derive(Clone, Default)]
+pub struct OpenFiles(pub(crate) Arc<FileTable>);
+
+/// An access outside the server that leases stand against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutsideAccess {
+    /// Reading the data or its size.
+    Read,
+    /// Changing the data or its size.
+    Write,
+    /// Removing, replacing or renaming a name of the file.
+    Rename,
+}
+
+impl From<OutsideAccess> for Trigger {
+    fn from(access: OutsideAccess) -> Self {
+        match access {
+            OutsideAccess::Read => Self::Open { overwrite: false },
+            OutsideAccess::Write => Self::Write,
+            OutsideAccess::Rename => Self::Handle,
+        }
+    }
+}
+
+impl OpenFiles {
+    /// Whether a client caches of the file with the backend's id
+    /// `file_index` what it must give up before `access`.
+    pub fn hold(&self, file_index: u64, access: OutsideAccess) -> bool {
+        self.0.holds_against(file_index, access.into())
+    }
+
+    /// Breaks those leases and waits until the clients have given up what
+    /// `access` needs gone, or have lost it for want of an answer.
+    pub async fn recall(&self, file_index: u64, access: OutsideAccess) {
+        self.0.break_against(file_index, access.into()).await;
+    }
+
+    /// The file with the backend's id `file_index` was changed outside the
+    /// server, or any file may have been (`None`): leases on it break, as by
+    /// a write through an open that holds none, so that clients drop what
+    /// they cache.
+    pub fn changed_outside(&self, file_index: Option<u64>) {
+        self.0.break_for_outside_change(file_index);
+    }
+}
+
+/// Every file of one store that has an open.
 #[derive(Default)]
 pub(crate) struct FileTable {
     files: Mutex<HashMap<FileKey, Arc<FileNode>>>,
+    /// As many as `files`, to be read without its lock.
+    count: AtomicUsize,
+    /// How many of them are named streams.
+    streams: AtomicUsize,
     next_open: AtomicU64,
-    renames: tokio::sync::RwLock<()>,
 }
 
 pub(super) struct FileNode {
+    /// Of a named stream: the backend's id of what it belongs to, else `0`.
+    base: u64,
     state: Mutex<FileState>,
 }
 
@@ -118,7 +177,7 @@ struct FileState {
     opens: Vec<OpenEntry>,
     /// The name to remove once the last open closes, while the file is
     /// delete-pending.
-    delete_pending: Option<SmbPath>,
+    delete_pending: Option<Named>,
     locks: Vec<RangeLock>,
     /// Leases held by the opens, one per LeaseId.
     leases: Vec<FileLease>,
@@ -128,10 +187,44 @@ struct FileState {
     changed: tokio::sync::watch::Sender<u64>,
 }
 
+/// A name of a file, on the share it was opened by.
+#[derive(Clone)]
+struct Named {
+    share: Arc<ShareBindings>,
+    path: SmbPath,
+}
+
+impl Named {
+    /// The path, if it is one of `share`.
+    fn on(&self, share: &ShareBindings) -> Option<&SmbPath> {
+        std::ptr::eq(Arc::as_ptr(&self.share), share).then_some(&self.path)
+    }
+
+    fn is(&self, share: &ShareBindings, path: &SmbPath) -> bool {
+        self.on(share).is_some_and(|own| same_path(own, path, case_sensitive(share)))
+    }
+
+    fn is_below(&self, share: &ShareBindings, dir: &SmbPath) -> bool {
+        self.on(share).is_some_and(|own| {
+            own.components().len() > dir.components().len() && rebase(own, dir, dir, case_sensitive(share)).is_some()
+        })
+    }
+
+    fn rename(&mut self, share: &ShareBindings, from: &SmbPath, to: &SmbPath) {
+        if let Some(path) = self.on(share).and_then(|own| rebase(own, from, to, case_sensitive(share))) {
+            self.path = path;
+        }
+    }
+}
+
+fn case_sensitive(share: &ShareBindings) -> bool {
+    share.backend.capabilities().case_sensitive
+}
+
 struct OpenEntry {
     id: u64,
     sharing: Sharing,
-    path: SmbPath,
+    name: Named,
     /// The lease the open holds.
     lease: Option<LeaseId>,
     /// The connection the open belongs to, where breaks of its lease go.
@@ -227,7 +320,7 @@ impl FileNode {
             .leases
             .iter()
             .any(|l| l.id == id)
-            .then(|| state.opens.iter().filter(|e| e.lease == Some(id)).map(|e| e.path.clone()).collect())
+            .then(|| state.opens.iter().filter(|e| e.lease == Some(id)).map(|e| e.name.path.clone()).collect())
     }
 
     /// MS-SMB2 3.3.5.22.2: completes the break of the lease `id` with the
@@ -505,6 +598,11 @@ impl FileState {
     }
 }
 
+/// The bytes of a range that others than SMB clients can know: it is not empty.
+pub(crate) fn bytes_of(offset: u64, length: u64) -> Option<std::ops::RangeInclusive<u64>> {
+    (length > 0).then(|| offset..=last_byte(offset, length))
+}
+
 /// Offset of the last byte of a range. A zero-length range ends just before
 /// its offset.
 fn last_byte(offset: u64, length: u64) -> u64 {
@@ -523,21 +621,6 @@ impl FileTable {
         lock(&self.files)
     }
 
-    /// Serializes renames on the share: a rename holds this while it checks
-    /// the target, renames in the backend, moves the open names and the
-    /// change notification watches, and reports the rename.
-    pub(crate) async fn rename_lock(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
-        self.renames.write().await
-    }
-
-    /// Keeps renames out while a CREATE runs from its first backend call
-    /// until its open is in the table, while a delete calls the backend and
-    /// reports the removal, and while a CHANGE_NOTIFY arms a watch. Each
-    /// then uses, and reports, the path the entry has on the share.
-    pub(crate) async fn names_lock(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
-        self.renames.read().await
-    }
-
     /// Breaks what clients cache of the file with the backend's id
     /// `file_index`, or of every file, as a write by nobody's open would.
     pub(crate) fn break_for_outside_change(&self, file_index: Option<u64>) {
@@ -554,6 +637,9 @@ impl FileTable {
     /// Whether a lease on the file with the backend's id `file_index` would
     /// break for an access outside the server.
     pub(crate) fn holds_against(&self, file_index: u64, access: Trigger) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
         let node = self.files().get(&FileKey::Index(file_index)).cloned();
         node.is_some_and(|node| {
             let state = node.state();
@@ -588,33 +674,33 @@ impl FileTable {
     }
 
     /// True if an open on the share currently has `path` as its name.
-    pub(crate) fn path_is_open(&self, path: &SmbPath, case_sensitive: bool) -> bool {
-        self.files().values().any(|node| node.state().opens.iter().any(|e| same_path(&e.path, path, case_sensitive)))
+    pub(crate) fn path_is_open(&self, share: &ShareBindings, path: &SmbPath) -> bool {
+        self.files().values().any(|node| node.state().opens.iter().any(|e| e.name.is(share, path)))
     }
 
     /// True if an open on the share that may delete what it opened currently
     /// has `path` as its name.
-    pub(crate) fn open_for_delete(&self, path: &SmbPath, case_sensitive: bool) -> bool {
+    pub(crate) fn open_for_delete(&self, share: &ShareBindings, path: &SmbPath) -> bool {
         self.files().values().any(|node| {
-            node.state()
-                .opens
-                .iter()
-                .any(|e| !e.waiting && e.sharing.access & DELETE != 0 && same_path(&e.path, path, case_sensitive))
+            node.state().opens.iter().any(|e| !e.waiting && e.sharing.access & DELETE != 0 && e.name.is(share, path))
         })
     }
 
     /// For each of `paths`, whether an open on the share that may write
     /// the file's data or attributes currently has it as its name. The
     /// opens are looked at once for all of them.
-    pub(crate) fn open_to_change(&self, paths: &[SmbPath], case_sensitive: bool) -> Vec<bool> {
+    pub(crate) fn open_to_change(&self, share: &ShareBindings, paths: &[SmbPath]) -> Vec<bool> {
         if paths.is_empty() {
             return Vec::new();
         }
+        let case_sensitive = case_sensitive(share);
         let mut open = HashSet::new();
         for node in self.files().values() {
             for entry in &node.state().opens {
-                if entry.sharing.access & (WRITE_ACCESS | FILE_WRITE_ATTRIBUTES) != 0 {
-                    open.insert(path_key(&entry.path, case_sensitive));
+                if entry.sharing.access & (WRITE_ACCESS | FILE_WRITE_ATTRIBUTES) != 0
+                    && let Some(path) = entry.name.on(share)
+                {
+                    open.insert(path_key(path, case_sensitive));
                 }
             }
         }
@@ -622,13 +708,13 @@ impl FileTable {
     }
 
     /// True if the file named `path` is delete-pending.
-    pub(crate) fn delete_pending_at(&self, path: &SmbPath, case_sensitive: bool) -> bool {
+    pub(crate) fn delete_pending_at(&self, share: &ShareBindings, path: &SmbPath) -> bool {
         self.files().values().any(|node| {
             let state = node.state();
-            state.delete_pending.as_ref().is_some_and(|pending| {
-                same_path(pending, path, case_sensitive)
-                    || state.opens.iter().any(|e| same_path(&e.path, path, case_sensitive))
-            })
+            state
+                .delete_pending
+                .as_ref()
+                .is_some_and(|pending| pending.is(share, path) || state.opens.iter().any(|e| e.name.is(share, path)))
         })
     }
 
@@ -638,8 +724,8 @@ impl FileTable {
     /// progress.
     pub(crate) fn break_handles_at(
         &self,
+        share: &ShareBindings,
         path: &SmbPath,
-        case_sensitive: bool,
         exempt: Option<LeaseId>,
         start: bool,
     ) -> Option<BreakWait> {
@@ -648,7 +734,7 @@ impl FileTable {
         let files = self.files();
         for node in files.values() {
             let mut state = node.state();
-            if !state.opens.iter().any(|e| same_path(&e.path, path, case_sensitive)) {
+            if !state.opens.iter().any(|e| e.name.is(share, path)) {
                 continue;
             }
             let waits = if start {
@@ -669,21 +755,21 @@ impl FileTable {
 
     /// True if an open on the share has a name below the directory `dir`
     /// (MS-FSA 2.1.4.2).
-    pub(crate) fn open_below(&self, dir: &SmbPath, case_sensitive: bool) -> bool {
-        self.files().values().any(|node| node.state().opens.iter().any(|e| is_below(&e.path, dir, case_sensitive)))
+    pub(crate) fn open_below(&self, share: &ShareBindings, dir: &SmbPath) -> bool {
+        self.files().values().any(|node| node.state().opens.iter().any(|e| e.name.is_below(share, dir)))
     }
 
     /// Breaks the handle caching of every lease on a file open below the
     /// directory `dir`, which is being renamed, when `start` (MS-FSA 2.1.4.2,
     /// MS-SMB2 3.3.1.4). Returns a wait for a break to complete while one is
     /// in progress.
-    pub(crate) fn break_handles_below(&self, dir: &SmbPath, case_sensitive: bool, start: bool) -> Option<BreakWait> {
+    pub(crate) fn break_handles_below(&self, share: &ShareBindings, dir: &SmbPath, start: bool) -> Option<BreakWait> {
         let mut all = Vec::new();
         let mut wait = None;
         let files = self.files();
         for node in files.values() {
             let mut state = node.state();
-            if !state.opens.iter().any(|e| is_below(&e.path, dir, case_sensitive)) {
+            if !state.opens.iter().any(|e| e.name.is_below(share, dir)) {
                 continue;
             }
             let waits = if start {
@@ -716,23 +802,22 @@ impl FileTable {
 
     /// Moves every open whose name is `from`, or lies below it, to the
     /// matching name under `to`.
-    pub(crate) fn rename_paths(&self, from: &SmbPath, to: &SmbPath, case_sensitive: bool) {
+    pub(crate) fn rename_paths(&self, share: &ShareBindings, from: &SmbPath, to: &SmbPath) {
+        let case_sensitive = case_sensitive(share);
         let mut files = self.files();
         let mut rekeyed = Vec::new();
         for node in files.values() {
             let mut state = node.state();
             for entry in &mut state.opens {
-                if let Some(path) = rebase(&entry.path, from, to, case_sensitive) {
-                    entry.path = path;
-                }
+                entry.name.rename(share, from, to);
             }
-            if let Some(path) = state.delete_pending.as_ref().and_then(|p| rebase(p, from, to, case_sensitive)) {
-                state.delete_pending = Some(path);
+            if let Some(pending) = &mut state.delete_pending {
+                pending.rename(share, from, to);
             }
             if matches!(state.key, FileKey::Path(_))
                 && let Some(entry) = state.opens.first()
             {
-                let key = FileKey::Path(path_key(&entry.path, case_sensitive));
+                let key = FileKey::Path(path_key(&entry.name.path, case_sensitive));
                 if key != state.key {
                     rekeyed.push((state.key.clone(), key));
                 }
@@ -777,14 +862,19 @@ impl FileRef {
         path: &SmbPath,
         req: OpenRequest,
     ) -> Result<(Self, Option<BreakWait>), Refused> {
-        let case_sensitive = share.backend.capabilities().case_sensitive;
-        let key = FileKey::new(info.file_index, path, case_sensitive);
+        let key = FileKey::new(info, path, case_sensitive(share));
         let table = &share.files;
         let mut files = table.files();
+        table.admit_beside(&files, info, req.sharing)?;
+        let base = if info.stream_index != 0 { info.file_index } else { 0 };
         let node = files
             .entry(key.clone())
             .or_insert_with(|| {
+                if base != 0 {
+                    table.streams.fetch_add(1, Ordering::AcqRel);
+                }
                 Arc::new_cyclic(|me| FileNode {
+                    base,
                     state: Mutex::new(FileState {
                         me: me.clone(),
                         key,
@@ -798,6 +888,7 @@ impl FileRef {
                 })
             })
             .clone();
+        table.counted(&files);
         let mut state = node.state();
         if let Err(status) = state.admit(req.sharing, None) {
             let mut wait = None;
@@ -820,7 +911,7 @@ impl FileRef {
         state.opens.push(OpenEntry {
             id,
             sharing: req.sharing,
-            path: path.clone(),
+            name: Named { share: Arc::clone(share), path: path.clone() },
             lease: req.lease,
             owner: req.owner,
             waiting: false,
@@ -1096,17 +1187,17 @@ impl FileRef {
 
     /// The open's current name.
     pub(crate) fn path(&self) -> SmbPath {
-        self.node.state().entry(self.id).map(|e| e.path.clone()).unwrap_or_default()
+        self.node.state().entry(self.id).map(|e| e.name.path.clone()).unwrap_or_default()
     }
 
-    /// The names the opens of this file have, each once: every path a
-    /// watch of it can be armed under.
+    /// The names the opens of this file have on its share, each once: every
+    /// path a watch of it can be armed under.
     pub(crate) fn open_paths(&self) -> Vec<SmbPath> {
         let state = self.node.state();
         let mut paths: Vec<SmbPath> = Vec::new();
-        for entry in &state.opens {
-            if !paths.contains(&entry.path) {
-                paths.push(entry.path.clone());
+        for path in state.opens.iter().filter_map(|e| e.name.on(&self.share)) {
+            if !paths.contains(path) {
+                paths.push(path.clone());
             }
         }
         paths
@@ -1115,8 +1206,7 @@ impl FileRef {
     /// True if this is an entry for the file `info` describes, reached
     /// through `path`.
     pub(crate) fn is_for(&self, info: &FileInfo, path: &SmbPath) -> bool {
-        let case_sensitive = self.share.backend.capabilities().case_sensitive;
-        FileKey::new(info.file_index, path, case_sensitive) == self.node.state().key
+        FileKey::new(info, path, case_sensitive(&self.share)) == self.node.state().key
     }
 
     /// The backend's file id, `0` if it has none.
@@ -1145,7 +1235,7 @@ impl FileRef {
         let notices = {
             let mut state = self.node.state();
             if delete {
-                let entry = state.entry(self.id).map(|e| (e.lease, e.path.clone()));
+                let entry = state.entry(self.id).map(|e| (e.lease, e.name.clone()));
                 let exempt = entry.as_ref().and_then(|e| e.0);
                 state.delete_pending = entry.map(|e| e.1);
                 state.break_for(Trigger::Handle, exempt).0
@@ -1194,9 +1284,9 @@ impl FileRef {
     }
 
     /// Releases a lock this open holds on exactly this range, an exclusive
-    /// one first (MS-FSA 2.1.5.9). Fails with STATUS_RANGE_NOT_LOCKED when it
-    /// holds none.
-    pub(crate) fn unlock_range(&self, offset: u64, length: u64) -> Result<(), u32> {
+    /// one first (MS-FSA 2.1.5.9), and returns whether it was. Fails with
+    /// STATUS_RANGE_NOT_LOCKED when it holds none.
+    pub(crate) fn unlock_range(&self, offset: u64, length: u64) -> Result<bool, u32> {
         let mut state = self.node.state();
         let matches = |l: &RangeLock, exclusive: bool| {
             l.owner == self.id && l.offset == offset && l.length == length && l.exclusive == exclusive
@@ -1207,9 +1297,9 @@ impl FileRef {
             .position(|l| matches(l, true))
             .or_else(|| state.locks.iter().position(|l| matches(l, false)))
             .ok_or(ntstatus::STATUS_RANGE_NOT_LOCKED)?;
-        state.locks.remove(at);
+        let exclusive = state.locks.remove(at).exclusive;
         state.bump();
-        Ok(())
+        Ok(exclusive)
     }
 
     /// Changes whenever something on the file does that may let a lock
@@ -1270,25 +1360,33 @@ impl FileRef {
             state.bump();
         }
         if delete_on_close && let Some(entry) = entry {
-            state.delete_pending = Some(entry.path);
+            state.delete_pending = Some(entry.name);
         }
         if !state.opens.is_empty() {
             return None;
         }
-        if let Some(path) = state.delete_pending.clone() {
+        let (base, index) = (self.node.base, state.key.index());
+        // A file goes after its streams (MS-FSA 2.1.5.5): until then it opens for nobody.
+        if state.delete_pending.is_some() && self.share.files.streams_of(&files, index).next().is_some() {
+            return None;
+        }
+        if base != 0
+            && let Some(pending) = self.share.files.waiting_base(&files, base, &self.node)
+        {
+            let key = state.key.clone();
+            drop(state);
+            self.share.files.remove_node(&mut files, &key, &self.node);
+            return Some(pending);
+        }
+        if let Some(name) = state.delete_pending.clone() {
             let is_directory = state.is_directory;
             drop(state);
             drop(files);
-            return Some(PendingDelete {
-                share: Arc::clone(&self.share),
-                node: Arc::clone(&self.node),
-                path,
-                is_directory,
-            });
+            return Some(PendingDelete { node: Arc::clone(&self.node), name, is_directory });
         }
         let key = state.key.clone();
         drop(state);
-        remove_node(&mut files, &key, &self.node);
+        self.share.files.remove_node(&mut files, &key, &self.node);
         None
     }
 }
@@ -1307,23 +1405,82 @@ impl Drop for FileRef {
     }
 }
 
-/// True if `path` lies below the directory `dir`.
-fn is_below(path: &SmbPath, dir: &SmbPath, case_sensitive: bool) -> bool {
-    path.components().len() > dir.components().len() && rebase(path, dir, dir, case_sensitive).is_some()
-}
+impl FileTable {
+    fn remove_node(&self, files: &mut HashMap<FileKey, Arc<FileNode>>, key: &FileKey, node: &Arc<FileNode>) {
+        if files.get(key).is_some_and(|n| Arc::ptr_eq(n, node)) {
+            files.remove(key);
+            self.counted(files);
+            if node.base != 0 {
+                self.streams.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
 
-fn remove_node(files: &mut HashMap<FileKey, Arc<FileNode>>, key: &FileKey, node: &Arc<FileNode>) {
-    if files.get(key).is_some_and(|n| Arc::ptr_eq(n, node)) {
-        files.remove(key);
+    fn counted(&self, files: &HashMap<FileKey, Arc<FileNode>>) {
+        self.count.store(files.len(), Ordering::Release);
+    }
+
+    /// What opens of a file's other streams mean to this one: a stream of a
+    /// delete-pending file opens for nobody, and a file is not opened for
+    /// deletion while one of its streams is open and not shared for that
+    /// (MS-FSA 2.1.5.1.2.2).
+    fn admit_beside(
+        &self,
+        files: &HashMap<FileKey, Arc<FileNode>>,
+        info: &FileInfo,
+        sharing: Sharing,
+    ) -> Result<(), u32> {
+        if info.stream_index != 0 {
+            let base = files.get(&FileKey::Index(info.file_index));
+            return match base.is_some_and(|base| base.state().delete_pending.is_some()) {
+                true => Err(ntstatus::STATUS_DELETE_PENDING),
+                false => Ok(()),
+            };
+        }
+        let keeps = |e: &OpenEntry| e.sharing.access & SHARED_ACCESS != 0 && e.sharing.share & FILE_SHARE_DELETE == 0;
+        let is_kept = sharing.access & DELETE != 0
+            && self.streams_of(files, info.file_index).any(|stream| stream.state().opens.iter().any(keeps));
+        if is_kept { Err(ntstatus::STATUS_SHARING_VIOLATION) } else { Ok(()) }
+    }
+
+    fn streams_of<'f>(
+        &self,
+        files: &'f HashMap<FileKey, Arc<FileNode>>,
+        base: u64,
+    ) -> impl Iterator<Item = &'f Arc<FileNode>> + use<'f> {
+        let none = base == 0 || self.streams.load(Ordering::Acquire) == 0;
+        files.values().filter(move |node| !none && node.base == base)
+    }
+
+    /// The file `base`, if it is closed and waits to be deleted for nothing
+    /// but its stream `last`.
+    fn waiting_base(
+        &self,
+        files: &HashMap<FileKey, Arc<FileNode>>,
+        base: u64,
+        last: &Arc<FileNode>,
+    ) -> Option<PendingDelete> {
+        if self.streams_of(files, base).any(|stream| !Arc::ptr_eq(stream, last)) {
+            return None;
+        }
+        let node = files.get(&FileKey::Index(base))?;
+        let state = node.state();
+        let name = state.delete_pending.clone().filter(|_| state.opens.is_empty())?;
+        Some(PendingDelete { node: Arc::clone(node), name, is_directory: state.is_directory })
+    }
+
+    /// Whether a named stream of the file with the backend's id `base` is
+    /// open.
+    pub(crate) fn has_open_streams(&self, base: u64) -> bool {
+        self.streams_of(&self.files(), base).next().is_some()
     }
 }
 
 /// A delete-pending file whose last open has closed. Dropping it frees the
 /// name in the table, whether or not the removal ran.
 pub(crate) struct PendingDelete {
-    share: Arc<ShareBindings>,
     node: Arc<FileNode>,
-    path: SmbPath,
+    name: Named,
     is_directory: bool,
 }
 
@@ -1333,15 +1490,22 @@ impl PendingDelete {
     /// failed delete does not fail the close (MS-SMB2 3.3.4.17); a
     /// directory that gained entries stays (MS-FSA 2.1.5.5).
     pub(crate) async fn run(self) {
-        let _names = self.share.files.names_lock().await;
+        let share = &self.name.share;
+        let _names = share.names_lock().await;
         // A rename that ran while this waited moved the name.
-        let path = self.node.state().delete_pending.clone().unwrap_or_else(|| self.path.clone());
+        let path = self.node.state().delete_pending.as_ref().unwrap_or(&self.name).path.clone();
+        let file_index = self.node.state().key.index();
+        if path.stream().is_some() {
+            if let Err(e) = share.backend.unlink_opened(&path, file_index).await {
+                warn!(error = %e, path = %path, "delete-on-close of a stream failed");
+            }
+            return;
+        }
         let filter = if self.is_directory { FILE_NOTIFY_CHANGE_DIR_NAME } else { FILE_NOTIFY_CHANGE_FILE_NAME };
         let removed = [Change { path: &path, action: FILE_ACTION_REMOVED, filter, seen: true }];
-        let expected = self.share.watches.expect(&removed, None);
-        let file_index = self.node.state().key.index();
-        match self.share.backend.unlink_opened(&path, file_index).await {
-            Ok(()) => expected.report(&self.share.watches, &removed),
+        let expected = share.watches.expect(&removed, None);
+        match share.backend.unlink_opened(&path, file_index).await {
+            Ok(()) => expected.report(&share.watches, &removed),
             Err(SmbError::NotEmpty) => {
                 debug!(path = %path, "delete-on-close skipped a non-empty directory");
             }
@@ -1352,9 +1516,15 @@ impl PendingDelete {
 
 impl Drop for PendingDelete {
     fn drop(&mut self) {
-        let mut files = self.share.files.files();
+        let table = &self.name.share.files;
+        let mut files = table.files();
         let key = self.node.state().key.clone();
-        remove_node(&mut files, &key, &self.node);
+        table.remove_node(&mut files, &key, &self.node);
+        let base = table.waiting_base(&files, self.node.base, &self.node);
+        drop(files);
+        if let (Some(base), Ok(runtime)) = (base, tokio::runtime::Handle::try_current()) {
+            runtime.spawn(base.run());
+        }
     }
 }
 
@@ -1428,7 +1598,7 @@ mod tests {
         assert_eq!(open(&s, "f", FILE_READ_DATA, ALL).err(), Some(ntstatus::STATUS_DELETE_PENDING));
         assert!(a.release(false).is_none());
         let pending = b.release(false).expect("last close removes the file");
-        assert_eq!(pending.path, p("f"));
+        assert_eq!(pending.name.path, p("f"));
         assert_eq!(open(&s, "f", FILE_READ_DATA, ALL).err(), Some(ntstatus::STATUS_DELETE_PENDING));
         drop(pending);
         assert!(open(&s, "f", FILE_READ_DATA, ALL).is_ok());
@@ -1555,16 +1725,16 @@ mod tests {
         let a = FileRef::register(&s, &info(0), &p("d\\f"), Sharing { access: FILE_WRITE_DATA, share: 0 }.into())
             .unwrap()
             .0;
-        s.files.rename_paths(&p("d"), &p("e"), false);
-        assert!(s.files.path_is_open(&p("E\\F"), false));
-        assert!(!s.files.path_is_open(&p("d\\f"), false));
+        s.files.rename_paths(&s, &p("d"), &p("e"));
+        assert!(s.files.path_is_open(&s, &p("E\\F")));
+        assert!(!s.files.path_is_open(&s, &p("d\\f")));
         let conflict =
             FileRef::register(&s, &info(0), &p("e\\f"), Sharing { access: FILE_READ_DATA, share: ALL }.into());
         assert_eq!(conflict.err().map(|r| r.status), Some(ntstatus::STATUS_SHARING_VIOLATION));
         a.set_delete_pending(true);
-        assert!(s.files.delete_pending_at(&p("e\\f"), false));
+        assert!(s.files.delete_pending_at(&s, &p("e\\f")));
         let pending = a.release(false).expect("pending removal");
-        assert_eq!(pending.path, p("e\\f"));
+        assert_eq!(pending.name.path, p("e\\f"));
         drop(pending);
         assert!(s.files.files().is_empty());
     }

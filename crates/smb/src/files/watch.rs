@@ -1048,7 +1048,6 @@ impl WatchTable {
         let names = |directory: bool| {
             if directory { FILE_NOTIFY_CHANGE_DIR_NAME } else { FILE_NOTIFY_CHANGE_FILE_NAME }
         };
-        let case_sensitive = share.backend.capabilities().case_sensitive;
         // (action, name, filter) of what the watches hear.
         let mut heard: Vec<(u32, &str, u32)> = Vec::new();
         // Modifications heard, by index in `heard`, unless an open through
@@ -1144,7 +1143,7 @@ impl WatchTable {
             }
         }
         let paths: Vec<SmbPath> = unless_open.iter().map(|(_, path)| path.clone()).collect();
-        let open = share.files.open_to_change(&paths, case_sensitive);
+        let open = share.files.open_to_change(share, &paths);
         let mut dropped = vec![false; heard.len()];
         for ((at, _), open) in unless_open.iter().zip(open) {
             dropped[*at] = open;

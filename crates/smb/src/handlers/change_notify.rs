@@ -67,7 +67,7 @@ pub async fn handle(
     // rename takes them.
     let names = if open.watch.as_ref().is_none_or(WatchReg::ended) {
         drop(open);
-        let names = share.files.names_lock().await;
+        let names = share.names_lock().await;
         open = open_arc.write().await;
         Some(names)
     } else {

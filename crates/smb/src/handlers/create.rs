@@ -20,6 +20,7 @@ use crate::access_mask::{
     DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, MAXIMUM_ALLOWED,
     granted_access, maximal_access,
 };
+use crate::backend::ExtendedAttribute;
 use crate::backend::{
     FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_READONLY, FileInfo, FileTimes, Handle, OpenAction,
     OpenIntent, OpenOptions, ShareBackend, VALID_SET_ATTRIBUTES,
@@ -32,6 +33,8 @@ use crate::files::{
     BreakWait, CONTENT_CHANGED, Change, Durability, FileRef, Granted, LeaseId, LeaseRef, LeaseRequest, LeaseState,
     LeaseVersion, MAX_BREAK_WAIT, OpenRequest, OpenSlot, Refused, Sharing, Trigger, v2_timeout,
 };
+use crate::handlers::apple;
+use crate::handlers::extended;
 use crate::handlers::reconnect::{self, Reconnect};
 use crate::handlers::replay::{self, Replay};
 use crate::handlers::shared::{lookup_session, lookup_session_tree};
@@ -117,13 +120,16 @@ pub(super) struct ContextQueries {
     /// QUERY_MAXIMAL_ACCESS, with its timestamp if it has one.
     maximal_access: Option<Option<u64>>,
     query_on_disk_id: bool,
-    /// An EA buffer, which needs extended attributes (MS-SMB2 3.3.5.9.1).
-    ea_buffer: bool,
+    /// Extended attributes that the file is made with (MS-SMB2 3.3.5.9.1), or
+    /// the status of a chain that is none.
+    extended: Result<Vec<ExtendedAttribute>, u32>,
     /// A timewarp token, which needs snapshots (MS-SMB2 3.3.5.9.4).
     timewarp: bool,
     /// Data of a lease request.
     lease: Option<Vec<u8>>,
     durable: DurableAsk,
+    /// What a Mac asks about the server.
+    apple: Option<u64>,
 }
 
 /// The durable handle a CREATE asks for.
@@ -183,10 +189,11 @@ impl ContextQueries {
         Some(Self {
             maximal_access,
             query_on_disk_id,
-            ea_buffer: find(CreateContext::NAME_EXTA).is_some(),
+            extended: find(CreateContext::NAME_EXTA).map_or(Ok(Vec::new()), |c| extended::parse(&c.data)),
             timewarp: find(CreateContext::NAME_TWRP).is_some(),
             lease: find(CreateContext::NAME_RQLS).map(|c| c.data.clone()),
             durable: durable_ask(&contexts, dialect).ok()?,
+            apple: find(CreateContext::NAME_AAPL).and_then(|c| apple::query(&c.data)),
         })
     }
 
@@ -379,6 +386,9 @@ impl CreateArgs {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
         let path = SmbPath::from_utf16(&units).map_err(|e| e.to_nt_status())?;
+        if path.stream().is_some() && !share.backend.capabilities().named_streams {
+            return Err(ntstatus::STATUS_OBJECT_NAME_INVALID);
+        }
 
         // Translate disposition.
         let intent = match req.create_disposition {
@@ -395,7 +405,12 @@ impl CreateArgs {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
         }
         let directory = options & FILE_DIRECTORY_FILE != 0;
-        let non_directory = options & FILE_NON_DIRECTORY_FILE != 0;
+        // `name::$DATA` is the data of a file, which a directory has none of.
+        let asks_for_data = names_data(&units);
+        if directory && (asks_for_data || path.stream().is_some()) {
+            return Err(ntstatus::STATUS_NOT_A_DIRECTORY);
+        }
+        let non_directory = options & FILE_NON_DIRECTORY_FILE != 0 || asks_for_data;
         if directory
             && (options & !DIRECTORY_OPTIONS != 0
                 || !matches!(intent, OpenIntent::Create | OpenIntent::OpenOrCreate | OpenIntent::Open))
@@ -407,8 +422,8 @@ impl CreateArgs {
             // There are no snapshots, so none matches the token.
             return Err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
         }
-        if queries.ea_buffer {
-            return Err(ntstatus::STATUS_EAS_NOT_SUPPORTED);
+        if let Err(status) = queries.extended {
+            return Err(status);
         }
         // Directories get no lease or oplock, and neither do shares that turn
         // leases off.
@@ -672,7 +687,7 @@ async fn attempt(
     // No rename runs from the first backend call until the open is in the
     // file table under `path`, so the open, and the change it reports,
     // carry the name the file had.
-    let names = share.files.names_lock().await;
+    let names = share.names_lock().await;
 
     let owner = conn.notified(hdr.session_id, &share).await;
     let open_request = |overwrite, break_handles| OpenRequest {
@@ -690,8 +705,7 @@ async fn attempt(
 
     let open_failed = |e: SmbError| {
         debug!(error = %e, path = %path, "backend open failed");
-        let case_sensitive = backend.capabilities().case_sensitive;
-        if matches!(e, SmbError::Exists) && share.files.delete_pending_at(path, case_sensitive) {
+        if matches!(e, SmbError::Exists) && share.files.delete_pending_at(&share, path) {
             return fail(ntstatus::STATUS_DELETE_PENDING);
         }
         fail(e.to_nt_status())
@@ -785,6 +799,10 @@ async fn attempt(
         let _ = handle.close().await;
         return fail(ntstatus::STATUS_CANNOT_DELETE);
     }
+    if !handle.claim(args.sharing.access, args.sharing.share) {
+        let _ = handle.close().await;
+        return fail(ntstatus::STATUS_SHARING_VIOLATION);
+    }
     let mut file = match reserved {
         Some(file) if registered || file.is_for(&info, path) => file,
         // The file was replaced between the two opens, or did not exist.
@@ -864,6 +882,7 @@ async fn attempt(
     // MS-FSA 2.1.5.1.1: what makes or overwrites a file marks it for archiving.
     let new_attributes = match args.new_attributes {
         0 => 0,
+        _ if path.stream().is_some() => 0,
         asked if info.is_directory => asked,
         asked => asked | FILE_ATTRIBUTE_ARCHIVE,
     };
@@ -873,6 +892,13 @@ async fn attempt(
         if let Ok(updated) = handle.stat().await {
             info = updated;
         }
+    }
+
+    if action != OpenAction::Opened
+        && let Ok(attributes) = &args.queries.extended
+        && let Err(status) = extended::set(handle.as_ref(), attributes.clone()).await
+    {
+        debug!(status, path = %path, "extended attributes of a new file not kept");
     }
 
     // The on-disk id carries the serial number FileFsVolumeInformation
@@ -934,6 +960,10 @@ async fn attempt(
     drop(tree);
 
     let mut answers = args.queries.answer(&info, args.maximal & allowed, volume_serial);
+    if let Some(wanted) = args.queries.apple {
+        let data = apple::answer(wanted, share.backend.capabilities());
+        answers.push(CreateContext { name: CreateContext::NAME_AAPL.to_vec(), data });
+    }
     let (oplock_level, lease_context) = caching_response(granted.as_ref());
     answers.extend(lease_context);
     if let Some(durability) = durability {
@@ -979,7 +1009,8 @@ async fn open_reported(
 ) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
     let names = if opts.directory { FILE_NOTIFY_CHANGE_DIR_NAME } else { FILE_NOTIFY_CHANGE_FILE_NAME };
     let added = [Change { path, action: FILE_ACTION_ADDED, filter: names, seen: true }];
-    let may_create = !matches!(opts.intent, OpenIntent::Open | OpenIntent::Truncate);
+    // A stream is not an entry of the directory.
+    let may_create = !matches!(opts.intent, OpenIntent::Open | OpenIntent::Truncate) && path.stream().is_none();
     let expected = may_create.then(|| share.watches.expect(&added, None));
     let opened = backend.open(path, opts).await;
     match (&opened, expected) {
@@ -1026,6 +1057,12 @@ pub(super) fn encode_response(
     buf
 }
 
+fn names_data(name: &[u16]) -> bool {
+    let suffix: Vec<u16> = "::$DATA".encode_utf16().collect();
+    let Some(end) = name.len().checked_sub(suffix.len()).map(|at| &name[at..]) else { return false };
+    String::from_utf16_lossy(end).eq_ignore_ascii_case("::$DATA")
+}
+
 fn is_missing(e: &SmbError) -> bool {
     matches!(e, SmbError::NotFound | SmbError::PathNotFound)
 }
@@ -1065,6 +1102,7 @@ async fn reserve_existing(
     };
     let result = match handle.stat().await {
         Ok(info) if opts.delete_on_close && info.read_only => Err(ntstatus::STATUS_CANNOT_DELETE.into()),
+        Ok(_) if !handle.claim(req.sharing.access, req.sharing.share) => Err(ntstatus::STATUS_SHARING_VIOLATION.into()),
         Ok(info) => FileRef::register(share, &info, path, req).map(|(file, wait)| Probe::Reserved(file, wait)),
         Err(e) => Err(e.to_nt_status().into()),
     };

@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 
 use tracing::warn;
 
+use crate::backend::Handle;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::Connection;
 use crate::dispatch::HandlerResponse;
-use crate::files::{FileRef, LockSequences};
+use crate::files::{FileRef, LockSequences, bytes_of};
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::handlers::{Outcome, Pending};
 use crate::ntstatus;
@@ -59,7 +60,7 @@ pub(super) async fn handle(
                     // As Windows answers when the open goes.
                     Stop::Retry => ntstatus::STATUS_RANGE_NOT_LOCKED,
                 })),
-                _ = wait.changed() => {}
+                () = wait.changed() => {}
             }
             match attempt(&server, &conn, &hdr, &req).await {
                 // The file changed because the open went, and the stop is yet to come.
@@ -91,7 +92,26 @@ fn respond(result: Result<(), u32>) -> HandlerResponse {
 enum Attempt {
     Done(Result<(), u32>),
     /// The range is locked: try again after a change.
-    Wait(tokio::sync::watch::Receiver<u64>),
+    Wait(Changes),
+}
+
+/// What may let a lock through: a change among the server's opens of the
+/// file, or one among the locks of others.
+struct Changes {
+    inside: tokio::sync::watch::Receiver<u64>,
+    outside: Option<tokio::sync::watch::Receiver<()>>,
+}
+
+impl Changes {
+    async fn changed(&mut self) {
+        match &mut self.outside {
+            Some(outside) => tokio::select! {
+                _ = self.inside.changed() => {}
+                _ = outside.changed() => {}
+            },
+            None => drop(self.inside.changed().await),
+        }
+    }
 }
 
 async fn attempt(server: &Arc<ServerState>, conn: &Arc<Connection>, hdr: &Smb2Header, req: &LockRequest) -> Attempt {
@@ -122,38 +142,67 @@ async fn attempt(server: &Arc<ServerState>, conn: &Arc<Connection>, hdr: &Smb2He
     {
         return Attempt::Done(Ok(()));
     }
-    let changes = file.changes();
-    let result = match first.flags & UNLOCK != 0 {
-        true => unlock(file, &req.locks),
-        false => lock(file, &req.locks, server.max_locks_per_open.load(Ordering::Relaxed)),
+    let Some(handle) = open.handle.as_deref() else {
+        return fail(ntstatus::STATUS_FILE_CLOSED);
     };
-    match result {
-        Err(ntstatus::STATUS_LOCK_NOT_GRANTED) if first.flags & FAIL_IMMEDIATELY == 0 => {
-            return Attempt::Wait(changes);
-        }
-        Ok(()) => {
+    let is_unlock = first.flags & UNLOCK != 0;
+    // Before the attempt, so that what changes after it is heard.
+    let may_wait = !is_unlock && first.flags & FAIL_IMMEDIATELY == 0;
+    let changes = may_wait.then(|| Changes { inside: file.changes(), outside: handle.lock_changes() });
+    let result = match is_unlock {
+        true => unlock(file, handle, &req.locks),
+        false => lock(file, handle, &req.locks, server.max_locks_per_open.load(Ordering::Relaxed)),
+    };
+    match (result, changes) {
+        (Err(ntstatus::STATUS_LOCK_NOT_GRANTED), Some(changes)) => return Attempt::Wait(changes),
+        (Ok(()), _) => {
             if let Some((index, number)) = sequence {
                 open.lock_sequences.done(index, number);
             }
         }
-        Err(_) => {}
+        (Err(_), _) => {}
     }
     Attempt::Done(result)
 }
 
 /// MS-SMB2 3.3.5.14.1: unlocks done before a failure stay done.
-fn unlock(file: &FileRef, locks: &[LockElement]) -> Result<(), u32> {
+fn unlock(file: &FileRef, handle: &dyn Handle, locks: &[LockElement]) -> Result<(), u32> {
     locks.iter().try_for_each(|l| {
         if l.flags != UNLOCK {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
-        file.unlock_range(l.offset, l.length)
+        let exclusive = file.unlock_range(l.offset, l.length)?;
+        give_up(handle, l, exclusive);
+        Ok(())
     })
+}
+
+/// Gives up the lock that stands for `l` against those outside the server.
+fn give_up(handle: &dyn Handle, l: &LockElement, exclusive: bool) {
+    if let Some(bytes) = bytes_of(l.offset, l.length) {
+        handle.unlock_range(bytes, exclusive);
+    }
+}
+
+/// Against those outside the server first, then among its own opens.
+fn lock_one(file: &FileRef, handle: &dyn Handle, l: &LockElement, limit: usize) -> Result<(), u32> {
+    let exclusive = l.flags & EXCLUSIVE != 0;
+    if l.length != 0 && l.offset.checked_add(l.length - 1).is_none() {
+        return Err(ntstatus::STATUS_INVALID_LOCK_RANGE);
+    }
+    if bytes_of(l.offset, l.length).is_some_and(|bytes| !handle.lock_range(bytes, exclusive)) {
+        return Err(ntstatus::STATUS_LOCK_NOT_GRANTED);
+    }
+    let locked = file.lock_range(l.offset, l.length, exclusive, limit);
+    if locked.is_err() {
+        give_up(handle, l, exclusive);
+    }
+    locked
 }
 
 /// MS-SMB2 3.3.5.14.2: a failed lock releases the ranges this request locked
 /// before it. Only a request for one range may wait for it.
-fn lock(file: &FileRef, locks: &[LockElement], limit: usize) -> Result<(), u32> {
+fn lock(file: &FileRef, handle: &dyn Handle, locks: &[LockElement], limit: usize) -> Result<(), u32> {
     let valid = |flags: u32| {
         matches!(flags & !FAIL_IMMEDIATELY, SHARED | EXCLUSIVE) && (locks.len() == 1 || flags & FAIL_IMMEDIATELY != 0)
     };
@@ -161,10 +210,11 @@ fn lock(file: &FileRef, locks: &[LockElement], limit: usize) -> Result<(), u32> 
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     for (taken, l) in locks.iter().enumerate() {
-        let result = file.lock_range(l.offset, l.length, l.flags & EXCLUSIVE != 0, limit);
-        if let Err(status) = result {
+        if let Err(status) = lock_one(file, handle, l, limit) {
             for t in &locks[..taken] {
-                file.undo_lock(t.offset, t.length, t.flags & EXCLUSIVE != 0);
+                let exclusive = t.flags & EXCLUSIVE != 0;
+                file.undo_lock(t.offset, t.length, exclusive);
+                give_up(handle, t, exclusive);
             }
             return Err(status);
         }

@@ -18,11 +18,13 @@ use crate::dispatch::HandlerResponse;
 use crate::ntstatus;
 use crate::server::ServerState;
 
+mod apple;
 mod change_notify;
 mod close;
 pub(crate) mod copychunk;
 pub(crate) mod create;
 mod echo;
+mod extended;
 mod flush;
 pub(crate) mod ioctl;
 mod lock;

@@ -7,9 +7,11 @@ use crate::proto::header::Smb2Header;
 use crate::proto::messages::{Dialect, InfoType, QueryInfoRequest, QueryInfoResponse};
 
 use crate::access_mask::READ_CONTROL;
+use crate::backend::StreamInfo;
 use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
 use crate::error::SmbError;
+use crate::handlers::extended;
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::info_class as ic;
 use crate::ntstatus;
@@ -24,6 +26,7 @@ const FILE_CASE_SENSITIVE_SEARCH: u32 = 0x0000_0001;
 const FILE_CASE_PRESERVED_NAMES: u32 = 0x0000_0002;
 const FILE_UNICODE_ON_DISK: u32 = 0x0000_0004;
 const FILE_SUPPORTS_SPARSE_FILES: u32 = 0x0000_0040;
+const FILE_NAMED_STREAMS: u32 = 0x0004_0000;
 
 // Access mask bits (MS-SMB2 2.2.13.1.1)
 const FILE_READ_EA: u32 = 0x0000_0008;
@@ -104,7 +107,7 @@ pub async fn handle(
         match overflow {
             Overflow::Never => return info_length_mismatch(smb311),
             Overflow::Truncate => buf.truncate(cap),
-            Overflow::WholeEntries => buf.clear(),
+            Overflow::WholeEntries => ic::keep_whole_entries(&mut buf, cap),
         }
         status = ntstatus::STATUS_BUFFER_OVERFLOW;
     }
@@ -200,7 +203,7 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         ic::FILE_ALL_INFORMATION => (104, Overflow::Truncate, FILE_READ_ATTRIBUTES),
         ic::FILE_NETWORK_OPEN_INFORMATION => (56, Overflow::Never, FILE_READ_ATTRIBUTES),
         ic::FILE_STREAM_INFORMATION => (24, Overflow::WholeEntries, 0),
-        ic::FILE_FULL_EA_INFORMATION => (0, Overflow::Never, FILE_READ_EA),
+        ic::FILE_FULL_EA_INFORMATION => (0, Overflow::WholeEntries, FILE_READ_EA),
         ic::FILE_ALTERNATE_NAME_INFORMATION => (8, Overflow::Truncate, 0),
         ic::FILE_NORMALIZED_NAME_INFORMATION => (8, Overflow::Truncate, 0),
         ic::FILE_COMPRESSION_INFORMATION => (16, Overflow::Never, 0),
@@ -232,18 +235,30 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
                     links,
                     open.delete_pending(),
                     position,
+                    extended::size(handle.as_ref()).await,
                     &format!("\\{}", open.path().unwrap_or_default()),
                 )
             }
         }
         ic::FILE_INTERNAL_INFORMATION => ic::encode_file_internal_information(info.file_index),
-        ic::FILE_EA_INFORMATION => ic::encode_file_ea_information(),
+        ic::FILE_EA_INFORMATION => ic::encode_file_ea_information(extended::size(handle.as_ref()).await),
         ic::FILE_ACCESS_INFORMATION => ic::encode_file_access_information(open.granted_access),
         ic::FILE_POSITION_INFORMATION => ic::encode_file_position_information(position),
         ic::FILE_MODE_INFORMATION => ic::encode_file_mode_information(0),
         ic::FILE_ALIGNMENT_INFORMATION => ic::encode_file_alignment_information(),
         ic::FILE_NETWORK_OPEN_INFORMATION => ic::encode_file_network_open_information(&info),
-        ic::FILE_STREAM_INFORMATION => ic::encode_file_stream_information(&info),
+        ic::FILE_STREAM_INFORMATION => {
+            let streams = match handle.streams().await {
+                Err(SmbError::NotSupported) if info.is_directory => Vec::new(),
+                Err(SmbError::NotSupported) => vec![StreamInfo {
+                    name: String::new(),
+                    size: info.end_of_file,
+                    allocation_size: info.allocation_size,
+                }],
+                streams => streams.map_err(|e| e.to_nt_status())?,
+            };
+            ic::encode_file_stream_information(&streams)
+        }
         // The name as it is, without a backslash first (MS-FSCC 2.4.36).
         ic::FILE_NORMALIZED_NAME_INFORMATION => {
             let path = open.path().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
@@ -251,7 +266,7 @@ async fn query_file(open: &Open, class: u8, cap: usize) -> Reply {
         }
         ic::FILE_COMPRESSION_INFORMATION => ic::encode_file_compression_information(&info),
         ic::FILE_ATTRIBUTE_TAG_INFORMATION => ic::encode_file_attribute_tag_information(&info),
-        ic::FILE_FULL_EA_INFORMATION => return Err(ntstatus::STATUS_NO_EAS_ON_FILE),
+        ic::FILE_FULL_EA_INFORMATION => extended::query(handle.as_ref()).await?,
         // MS-FSA 2.1.5.12.4. Files here have no 8.3 short name; the name
         // itself is one that opens the file. (`smbclient`'s allinfo gives
         // up on a file without an answer.)
@@ -315,6 +330,9 @@ async fn query_filesystem(open: &Open, share: &ShareBindings, class: u8, cap: us
             }
             if capabilities.sparse_files {
                 attributes |= FILE_SUPPORTS_SPARSE_FILES;
+            }
+            if capabilities.named_streams {
+                attributes |= FILE_NAMED_STREAMS;
             }
             ic::encode_fs_attribute_information(attributes, volume.max_name_length, "NTFS")
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{InfoType, SetInfoRequest, SetInfoResponse};
 
-use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, WRITE_DAC, WRITE_OWNER};
+use crate::access_mask::{DELETE, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, FILE_WRITE_EA, WRITE_DAC, WRITE_OWNER};
 use crate::backend::{
     FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_TEMPORARY, FileInfo, FileTimes, OpenOptions, ShareBackend,
     VALID_SET_ATTRIBUTES,
@@ -15,6 +15,7 @@ use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
 use crate::files::{BreakWait, CONTENT_CHANGED, Change, MAX_BREAK_WAIT, Trigger};
+use crate::handlers::extended;
 use crate::handlers::shared::{lookup_open, lookup_session_tree, restore_fixed_times};
 use crate::handlers::{Outcome, Pending};
 use crate::info_class as ic;
@@ -46,6 +47,7 @@ enum Class {
     Rename,
     Link,
     Allocation,
+    Extended,
 }
 
 pub async fn handle(
@@ -106,6 +108,7 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
         ic::FILE_LINK_INFORMATION => (Class::Link, 0),
         ic::FILE_END_OF_FILE_INFORMATION => (Class::EndOfFile, FILE_WRITE_DATA),
         ic::FILE_ALLOCATION_INFORMATION => (Class::Allocation, FILE_WRITE_DATA),
+        ic::FILE_FULL_EA_INFORMATION => (Class::Extended, FILE_WRITE_EA),
         // MS-FSA 2.1.5.15.10: the position is the client's own; it is kept
         // and told, and moves nothing.
         ic::FILE_POSITION_INFORMATION => {
@@ -178,6 +181,16 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
                 Err(status) => Err(status),
             }
         }
+        Class::Extended => match extended::parse(&buffer) {
+            Ok(attributes) => {
+                let open = open_arc.read().await;
+                match open.handle.as_deref() {
+                    Some(handle) => extended::set(handle, attributes).await,
+                    None => Err(ntstatus::STATUS_FILE_CLOSED),
+                }
+            }
+            Err(status) => Err(status),
+        },
         Class::Disposition => {
             if buffer.is_empty() {
                 return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
@@ -186,7 +199,7 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
             // A directory is marked and its watches ended under one name,
             // with no rename in between.
             let is_directory = open_arc.read().await.is_directory;
-            let names = if delete && is_directory { Some(share.files.names_lock().await) } else { None };
+            let names = if delete && is_directory { Some(share.names_lock().await) } else { None };
             let open = open_arc.read().await;
             let result = set_disposition(&open, delete).await;
             if result.is_ok() && names.is_some() {
@@ -252,7 +265,7 @@ async fn link(
     replace: bool,
 ) -> Result<(), u32> {
     let case_sensitive = share.backend.capabilities().case_sensitive;
-    let _renames = share.files.rename_lock().await;
+    let _renames = share.rename_lock().await;
     let (file_index, from) = {
         let open = open_arc.read().await;
         let file = open.file.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
@@ -262,12 +275,15 @@ async fn link(
         if file.delete_pending() {
             return Err(ntstatus::STATUS_ACCESS_DENIED);
         }
+        if file.path().stream().is_some() || to.stream().is_some() {
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
         (file.index(), file.path())
     };
     if to.is_root() {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    if replace && !same_path(&from, to, case_sensitive) && share.files.path_is_open(to, case_sensitive) {
+    if replace && !same_path(&from, to, case_sensitive) && share.files.path_is_open(share, to) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
     let added = [Change { path: to, action: FILE_ACTION_ADDED, filter: FILE_NOTIFY_CHANGE_FILE_NAME, seen: true }];
@@ -286,7 +302,7 @@ async fn report_modified(share: &ShareBindings, open_arc: &RwLock<Open>, filter:
     if filter == 0 || share.watches.is_empty() {
         return;
     }
-    let _names = share.files.names_lock().await;
+    let _names = share.names_lock().await;
     let path = open_arc.read().await.path();
     if let Some(path) = path {
         share.watches.report(&[Change { path: &path, action: FILE_ACTION_MODIFIED, filter, seen: true }]);
@@ -411,6 +427,9 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     };
     let case_sensitive = share.backend.capabilities().case_sensitive;
     let to = &rename.to;
+    if to.stream().is_some() {
+        return Renamed::Done(rename_stream(&share, backend.as_ref(), &open_arc, rename).await);
+    }
     // An entry already at the new name, the renamed one itself when only
     // the case changes, is reported by its name as stored. It is looked up
     // only when someone watches it, and before the rename lock, so CREATEs
@@ -426,19 +445,22 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
         }
         _ => None,
     };
-    let _renames = share.files.rename_lock().await;
+    let _renames = share.rename_lock().await;
     let open = open_arc.read().await;
     let Some(file) = open.file.as_ref() else {
         return Renamed::Done(Err(ntstatus::STATUS_FILE_CLOSED));
     };
     let from = file.path();
     let is_directory = open.is_directory;
-    if from.is_root() {
+    if from.is_root() || share.files.has_open_streams(file.index()) {
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
     }
-    if is_directory && share.files.open_below(&from, case_sensitive) {
+    if from.stream().is_some() {
+        return Renamed::Done(Err(ntstatus::STATUS_INVALID_PARAMETER));
+    }
+    if is_directory && share.files.open_below(&share, &from) {
         let start = stage == Stage::Start;
-        if let Some(wait) = share.files.break_handles_below(&from, case_sensitive, start) {
+        if let Some(wait) = share.files.break_handles_below(&share, &from, start) {
             return Renamed::Wait(wait);
         }
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
@@ -446,15 +468,15 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     // Windows and Samba open the directory for a rename such that one that
     // is open for DELETE refuses it.
     let parent = from.parent().unwrap_or_default();
-    if share.files.open_for_delete(&parent, case_sensitive) {
+    if share.files.open_for_delete(&share, &parent) {
         return Renamed::Done(Err(ntstatus::STATUS_SHARING_VIOLATION));
     }
     // A target that names the source itself is the same file and skips
     // this.
     let replaces = rename.replace && !same_path(&from, to, case_sensitive);
-    if replaces && share.files.path_is_open(to, case_sensitive) {
+    if replaces && share.files.path_is_open(&share, to) {
         let start = stage == Stage::Start;
-        if let Some(wait) = share.files.break_handles_at(to, case_sensitive, file.lease_id(), start) {
+        if let Some(wait) = share.files.break_handles_at(&share, to, file.lease_id(), start) {
             return Renamed::Wait(wait);
         }
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
@@ -473,7 +495,7 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
     let expected = share.watches.expect(&changes, is_directory.then_some(&from));
     let result = match backend.rename(&from, to, rename.replace).await {
         Ok(()) => {
-            share.files.rename_paths(&from, to, case_sensitive);
+            share.files.rename_paths(&share, &from, to);
             if is_directory {
                 share.watches.rename(&from, to);
             }
@@ -483,6 +505,34 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
         Err(e) => Err(e.to_nt_status()),
     };
     Renamed::Done(result)
+}
+
+/// Renames the open stream within its file: the new name is `:stream` alone
+/// (MS-FSA 2.1.5.15.12).
+async fn rename_stream(
+    share: &ShareBindings,
+    backend: &dyn ShareBackend,
+    open_arc: &RwLock<Open>,
+    rename: &Rename,
+) -> Result<(), u32> {
+    let _renames = share.rename_lock().await;
+    let open = open_arc.read().await;
+    let from = open.file.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?.path();
+    let (Some(_), Some(name)) = (from.stream(), rename.to.stream()) else {
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
+    };
+    // As Windows answers when the name has its file before it.
+    if !rename.to.components().is_empty() {
+        return Err(ntstatus::STATUS_SHARING_VIOLATION);
+    }
+    let to = from.with_stream(name);
+    if !same_path(&from, &to, share.backend.capabilities().case_sensitive) && share.files.path_is_open(share, &to) {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    drop(open);
+    backend.rename(&from, &to, rename.replace).await.map_err(|e| e.to_nt_status())?;
+    share.files.rename_paths(share, &from, &to);
+    Ok(())
 }
 
 /// An entry as its directory lists it: its name as stored, and whether it
@@ -889,8 +939,8 @@ mod tests {
         assert_eq!(file.await.unwrap(), ntstatus::STATUS_SUCCESS);
         assert_eq!(other.await.unwrap(), ntstatus::STATUS_SUCCESS);
         assert_eq!(renames.load(Ordering::SeqCst), 2);
-        assert!(share.files.path_is_open(&"d\\g".parse().unwrap(), false));
-        assert!(share.files.path_is_open(&"i".parse().unwrap(), false));
+        assert!(share.files.path_is_open(&share, &"d\\g".parse().unwrap()));
+        assert!(share.files.path_is_open(&share, &"i".parse().unwrap()));
     }
 
     fn p(s: &str) -> SmbPath {

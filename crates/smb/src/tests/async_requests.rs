@@ -115,7 +115,7 @@ async fn server_with_files() -> (Arc<ServerState>, MemFsBackend) {
 /// Whether an open on `home` has f.txt as its name.
 async fn f_is_open(state: &Arc<ServerState>) -> bool {
     let share = state.find_share("home").await.expect("share");
-    share.files.path_is_open(&"f.txt".parse().unwrap(), false)
+    share.files.path_is_open(&share, &"f.txt".parse().unwrap())
 }
 
 /// A holder with RH on f.txt that shares read and write only, and a waiter
@@ -472,7 +472,7 @@ async fn a_cancelled_open_waiting_in_the_table_leaves_it() {
     assert_eq!(status(&waiter.next().await), ntstatus::STATUS_CANCELLED);
     // Only the holder's open is left on the file.
     holder.conn.close_all(None).await;
-    assert!(!share.files.path_is_open(&"f.txt".parse().unwrap(), false));
+    assert!(!share.files.path_is_open(&share, &"f.txt".parse().unwrap()));
 }
 
 #[tokio::test]

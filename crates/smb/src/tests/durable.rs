@@ -197,7 +197,7 @@ async fn settle() {
 
 async fn f_is_open(state: &Arc<ServerState>) -> bool {
     let share = state.find_share("home").await.expect("share");
-    share.files.path_is_open(&"f.txt".parse().unwrap(), false)
+    share.files.path_is_open(&share, &"f.txt".parse().unwrap())
 }
 
 fn write_body(file_id: FileId) -> Vec<u8> {

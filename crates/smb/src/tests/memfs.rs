@@ -178,7 +178,7 @@ impl ShareBackend for MemFsBackend {
     }
 
     fn capabilities(&self) -> BackendCapabilities {
-        BackendCapabilities { is_read_only: false, case_sensitive: false, sparse_files: false }
+        BackendCapabilities { is_read_only: false, case_sensitive: false, sparse_files: false, named_streams: false }
     }
 }
 
@@ -249,6 +249,7 @@ impl Handle for MemHandle {
             is_directory: self.is_dir,
             read_only: g.read_only.contains(&self.key),
             file_index: 0,
+            stream_index: 0,
             stored_attributes: 0,
         })
     }
@@ -314,6 +315,7 @@ impl Handle for MemHandle {
                         is_directory: false,
                         read_only: false,
                         file_index: 0,
+                        stream_index: 0,
                         stored_attributes: 0,
                     },
                 });
@@ -336,6 +338,7 @@ impl Handle for MemHandle {
                         is_directory: true,
                         read_only: false,
                         file_index: 0,
+                        stream_index: 0,
                         stored_attributes: 0,
                     },
                 });

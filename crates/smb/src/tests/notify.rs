@@ -972,7 +972,7 @@ async fn a_created_file_enters_the_file_table_before_a_rename_runs() {
     assert_eq!(created, 0);
     assert_eq!(renaming.await.expect("rename"), ntstatus::STATUS_ACCESS_DENIED);
     let share = home(&state).await;
-    assert!(share.files.path_is_open(&"d\\x".parse().unwrap(), false));
+    assert!(share.files.path_is_open(&share, &"d\\x".parse().unwrap()));
 }
 
 #[tokio::test]
@@ -1008,12 +1008,12 @@ async fn a_delete_that_waited_for_a_rename_removes_the_file_by_its_new_name() {
     });
     let pending = "d\\f".parse().unwrap();
     for _ in 0..100 {
-        if share.files.delete_pending_at(&pending, false) {
+        if share.files.delete_pending_at(&share, &pending) {
             break;
         }
         tokio::task::yield_now().await;
     }
-    assert!(share.files.delete_pending_at(&pending, false));
+    assert!(share.files.delete_pending_at(&share, &pending));
     settle().await;
     assert_eq!(backend.renames(), 0);
     {

@@ -1,15 +1,19 @@
 //! Verification of everything that file data consists of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use futures::StreamExt;
 
 use super::extents::{EXTENT_TAG, Extent, RecordRef, SegmentId, decode_extent};
+use super::reserved::{RESERVED_TAG, decode_reserved};
 use super::segment::{HEADER_BYTES, segment_of, verify_header};
 use super::segments::Segment;
 use super::{Data, Inner, store_error};
-use crate::keys::{decode_inode, inode_key, table_range};
+use crate::keys::{decode_inode, inode_key, range_of, table_range};
 use crate::types::*;
 use crate::volume::CheckReport;
 
@@ -22,21 +26,31 @@ struct Seen {
     /// Live bytes and extents of each segment, counted.
     segments: BTreeMap<SegmentId, (u64, u64)>,
     last: Option<(Ino, u64)>,
+    /// The owner of the extents that are being read, or of none but reserved ranges.
+    owner: Option<Owner>,
 }
 
-impl Seen {
-    /// Of the last extent.
-    fn end(&self) -> u64 {
-        self.last.map_or(0, |(_, end)| end)
-    }
+/// An inode, and what is found of it.
+struct Owner {
+    ino: Ino,
+    /// As it was before the first extent was read. That it is missing or damaged is found elsewhere.
+    record: Option<Bytes>,
+    size: u64,
+    reserved: Vec<Range<u64>>,
+    allocated: u64,
+    overlaps: Option<u64>,
 }
 
 impl Data {
     /// For `check`: segments against objects, extents against segments, live counts; with `read_data` every record.
-    /// What is dirty is flushed first; nothing may be written meanwhile.
-    pub(crate) async fn check(&self, read_data: bool, report: &mut CheckReport) -> FsResult<()> {
+    /// What is dirty was flushed before; nothing may be written meanwhile. `allocated` are the inodes that say that they take up room.
+    pub(crate) async fn check(
+        &self,
+        read_data: bool,
+        mut allocated: HashSet<u64>,
+        report: &mut CheckReport,
+    ) -> FsResult<()> {
         let inner = &self.0;
-        self.sync_all().await?;
         let _still = inner.gc_running.lock().await;
         let table: BTreeMap<SegmentId, Segment> =
             inner.segments.lock().iter().map(|(id, segment)| (id, segment.clone())).collect();
@@ -46,7 +60,6 @@ impl Data {
             inner.check_frames(&table, report).await;
         }
         let mut seen = Seen::default();
-        let mut owner = None;
         let (mut from, to) = table_range(EXTENT_TAG);
         loop {
             let pairs = inner.parts.meta.scan(&from, &to, SCAN_MAX).await?;
@@ -54,8 +67,8 @@ impl Data {
             for (key, value) in &pairs {
                 match decode_extent(key, value) {
                     Ok((ino, offset, extent)) => {
+                        inner.turn_to(Some(ino), &mut seen, &mut allocated, report).await?;
                         check_extent(ino, offset, &extent, &table, &mut seen, report);
-                        inner.check_end(ino, seen.end(), &mut owner, report).await?;
                         records.extend(extent.record().map(|record| (ino, offset, *record)));
                     }
                     Err(error) => problem(report, error.to_string()),
@@ -67,6 +80,9 @@ impl Data {
             let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= SCAN_MAX) else { break };
             from = [last, &[0][..]].concat().into();
         }
+        inner.turn_to(None, &mut seen, &mut allocated, report).await?;
+        inner.check_reserved(&mut seen, &mut allocated, report).await?;
+        inner.check_allocated_to_nothing(allocated, report).await?;
         compare_counts(&table, &seen, report);
         Ok(())
     }
@@ -99,7 +115,19 @@ fn check_extent(
     if let Some((_, end)) = seen.last.filter(|(last, end)| *last == ino && *end > offset) {
         problem_of(report, ino, &format!("the extents at offset {offset} overlap up to {end}"));
     }
-    seen.last = Some((ino, offset + u64::from(extent.len)));
+    let end = offset + u64::from(extent.len);
+    seen.last = Some((ino, end));
+    if let Some(owner) = &mut seen.owner {
+        owner.allocated += extent.allocated_bytes();
+        let at = owner.reserved.partition_point(|range| range.end <= offset);
+        let reserved = owner.reserved.get(at).filter(|range| range.start < end);
+        owner.overlaps = owner.overlaps.or(reserved.map(|range| range.start.max(offset)));
+        if end > owner.size {
+            problem_of(report, ino, &format!("an extent ends at {end}, the file at {}", owner.size));
+            // Once is enough.
+            owner.size = u64::MAX;
+        }
+    }
     let Some(record) = extent.record() else { return };
     let counts = seen.segments.entry(record.segment).or_default();
     counts.0 += extent.live_bytes();
@@ -137,22 +165,120 @@ fn compare_counts(table: &BTreeMap<SegmentId, Segment>, seen: &Seen, report: &mu
 }
 
 impl Inner {
-    /// No extent reaches beyond the end of its file. `owner`: the inode asked for last, and its size.
-    async fn check_end(
+    /// The extents of `ino` follow, if they do not already: judges the owner of those before.
+    async fn turn_to(
         &self,
-        ino: Ino,
-        end: u64,
-        owner: &mut Option<(Ino, u64)>,
+        ino: Option<Ino>,
+        seen: &mut Seen,
+        allocated: &mut HashSet<u64>,
         report: &mut CheckReport,
     ) -> FsResult<()> {
-        if owner.is_none_or(|(last, _)| last != ino) {
-            // That an inode is missing or damaged is found elsewhere.
-            let record = self.parts.meta.get(&inode_key(ino)).await?;
-            let core = record.and_then(|record| decode_inode(ino, &record).ok());
-            *owner = Some((ino, core.map_or(u64::MAX, |core| core.attr.size)));
+        if seen.owner.as_ref().map(|owner| owner.ino) == ino {
+            return Ok(());
         }
-        if let Some((_, size)) = owner.filter(|(_, size)| end > *size) {
-            problem_of(report, ino, &format!("an extent ends at {end}, the file at {size}"));
+        if let Some(owner) = seen.owner.take() {
+            self.judge(owner, report).await?;
+        }
+        let Some(ino) = ino else { return Ok(()) };
+        allocated.remove(&ino.0);
+        let record = self.parts.meta.get(&inode_key(ino)).await?;
+        let core = record.as_ref().and_then(|record| decode_inode(ino, record).ok());
+        let size = core.as_ref().map_or(u64::MAX, |core| core.attr.size);
+        let reserved = self.reserved_of(ino, report).await?;
+        if core.is_some_and(|core| core.has_reserved == reserved.is_empty()) {
+            problem_of(report, ino, "its record and its reserved ranges contradict each other");
+        }
+        let bytes = reserved.iter().map(|range| range.end - range.start).sum();
+        seen.owner = Some(Owner { ino, record, size, reserved, allocated: bytes, overlaps: None });
+        Ok(())
+    }
+
+    async fn judge(&self, owner: Owner, report: &mut CheckReport) -> FsResult<()> {
+        let Some(record) = owner.record else { return Ok(()) };
+        let Ok(core) = decode_inode(owner.ino, &record) else { return Ok(()) };
+        let is_off = core.stored_bytes != owner.allocated || owner.overlaps.is_some();
+        // What was written meanwhile is no contradiction.
+        if !is_off || self.parts.meta.get(&inode_key(owner.ino)).await?.as_ref() != Some(&record) {
+            return Ok(());
+        }
+        if core.stored_bytes != owner.allocated {
+            let (says, has) = (core.stored_bytes, owner.allocated);
+            problem_of(report, owner.ino, &format!("says that it takes up {says} bytes and takes up {has}"));
+        }
+        if let Some(at) = owner.overlaps {
+            problem_of(report, owner.ino, &format!("room is reserved at offset {at}, where data is"));
+        }
+        Ok(())
+    }
+
+    /// The reserved ranges of an inode.
+    async fn reserved_of(&self, ino: Ino, report: &mut CheckReport) -> FsResult<Vec<Range<u64>>> {
+        let (mut from, to) = range_of(RESERVED_TAG, ino);
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        loop {
+            let pairs = self.parts.meta.scan(&from, &to, SCAN_MAX).await?;
+            for (key, value) in &pairs {
+                match decode_reserved(key, value) {
+                    Ok((_, range)) if ranges.last().is_some_and(|last| last.end >= range.start) => {
+                        problem_of(report, ino, &format!("the reserved ranges at offset {} touch", range.start));
+                    }
+                    Ok((_, range)) => ranges.push(range),
+                    Err(error) => problem(report, error.to_string()),
+                }
+            }
+            let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= SCAN_MAX) else { return Ok(ranges) };
+            from = [last, &[0][..]].concat().into();
+        }
+    }
+
+    /// Those who have reserved ranges and no extents, then the sum.
+    async fn check_reserved(
+        &self,
+        seen: &mut Seen,
+        allocated: &mut HashSet<u64>,
+        report: &mut CheckReport,
+    ) -> FsResult<()> {
+        let counted = self.parts.meta.usage().reserved_bytes;
+        let (mut from, to) = table_range(RESERVED_TAG);
+        let mut sum = 0;
+        let mut last = None;
+        loop {
+            let pairs = self.parts.meta.scan(&from, &to, SCAN_MAX).await?;
+            for (key, value) in &pairs {
+                let Ok((ino, range)) = decode_reserved(key, value) else { continue };
+                sum += range.end - range.start;
+                if last.replace(ino) == Some(ino) {
+                    continue;
+                }
+                let (extents, end) = range_of(EXTENT_TAG, ino);
+                if self.parts.meta.get(&inode_key(ino)).await?.is_none() {
+                    problem(report, format!("a range is reserved for inode {}, which does not exist", ino.0));
+                } else if self.parts.meta.scan(&extents, &end, 1).await?.is_empty() {
+                    self.turn_to(Some(ino), seen, allocated, report).await?;
+                    self.turn_to(None, seen, allocated, report).await?;
+                }
+            }
+            let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= SCAN_MAX) else { break };
+            from = [last, &[0][..]].concat().into();
+        }
+        if sum as i64 != counted && self.parts.meta.usage().reserved_bytes == counted {
+            problem(
+                report,
+                format!("the volume counts {counted} reserved bytes and has {sum}: room is kept for nobody"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Those who say that they take up room, and of whom nothing was found.
+    async fn check_allocated_to_nothing(&self, allocated: HashSet<u64>, report: &mut CheckReport) -> FsResult<()> {
+        for ino in allocated.into_iter().map(Ino) {
+            let (from, to) = range_of(EXTENT_TAG, ino);
+            let Some(record) = self.parts.meta.get(&inode_key(ino)).await? else { continue };
+            let stored = decode_inode(ino, &record).map_or(0, |core| core.stored_bytes);
+            if stored > 0 && self.parts.meta.scan(&from, &to, 1).await?.is_empty() {
+                problem_of(report, ino, &format!("says that it takes up {stored} bytes and takes up none"));
+            }
         }
         Ok(())
     }

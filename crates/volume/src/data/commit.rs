@@ -15,8 +15,8 @@ use super::extents::{
 };
 use super::file::State;
 use super::flush::{Built, Load, LoadInode, Out};
+use super::reserved::{RangeOps, put_ranges};
 use super::segments::{Segments, Tally};
-use super::write::count_allocated;
 use super::{Inner, intents};
 use crate::inode::Inode;
 use crate::meta::{Batch, Ticket};
@@ -116,15 +116,27 @@ impl Inner {
             state.extents.overlay(out.range.clone(), out.extent.clone(), &mut ops, count);
         }
         put_ops(inode.id.ino, ops, batch);
+        let reserved_before = state.reserved.bytes();
+        if !state.reserved.is_empty() {
+            let mut rows = RangeOps::new();
+            for out in step.outs.iter().filter(|out| out.extent.is_some()) {
+                self.use_reserved(state, out.range.clone(), &mut rows);
+            }
+            put_ranges(inode.id.ino, rows, batch);
+        }
         self.count_extents(inode, state);
         let dirty_before = state.dirty.data_bytes() as i64;
         if step.last {
-            step.load.taken.iter().for_each(|taken| state.dirty.remove_flushed(taken));
+            for taken in &step.load.taken {
+                self.promise(state, taken.range(), |state| state.dirty.remove_flushed(taken));
+            }
             let zeros: Vec<_> = step.load.zeros.iter().map(|(key, _)| *key).collect();
             intents::settle(inode.id.ino, state, &step.load.taken, &zeros, batch);
             state.flushed_seq = state.flushed_seq.max(step.load.flushed_seq.unwrap_or(0));
         }
-        batch.records.push(Arc::clone(inode));
+        let reserved = state.reserved.bytes() as i64 - reserved_before as i64;
+        batch.usage.reserved_bytes += reserved;
+        batch.change(inode, state.record_change(allocated + reserved));
         self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - dirty_before, Ordering::Relaxed);
         let mut core = inode.core.lock();
         if let Some(size) = core.size_stored {
@@ -135,8 +147,6 @@ impl Inner {
             let unstable = state.dirty.first_unstable_beyond(size).map(|at| at.max(size));
             core.size_stored = if step.last { unstable } else { Some(size) };
         }
-        core.stored_bytes = core.stored_bytes.saturating_add_signed(allocated);
-        count_allocated(state, &mut core);
     }
 
     /// Stores the data of a tiny file in its extents at once: cheaper than an intent now and a flush later.
@@ -195,12 +205,7 @@ impl Inner {
                     continue;
                 }
                 put_ops(inode.id.ino, ops, &mut batch);
-                {
-                    let mut core = inode.core.lock();
-                    core.stored_bytes = core.stored_bytes.saturating_add_signed(allocated);
-                    count_allocated(&state, &mut core);
-                }
-                batch.records.push(Arc::clone(inode));
+                batch.change(inode, state.record_change(allocated));
                 self.submit_under(&mut table, batch, tally)?;
             }
         }

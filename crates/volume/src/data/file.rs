@@ -20,6 +20,7 @@ use tokio::sync::RwLock;
 use super::dirty::DirtyMap;
 use super::extents::ExtentMap;
 use super::intents::Intents;
+use super::reserved::Reserved;
 use crate::inode::Inode;
 use crate::types::FsError;
 
@@ -29,6 +30,8 @@ pub(crate) struct FileState {
     pub(super) state: Mutex<State>,
     /// The engine may know something of the inode's data, or will (F5). Read without `state`, under `core`.
     pub(super) traces: AtomicBool,
+    /// It has reserved ranges, or had some since it is in memory (Q5). Read without `state`.
+    pub(super) has_reserved: AtomicBool,
 }
 
 #[derive(Default)]
@@ -37,6 +40,7 @@ pub(super) struct State {
     pub(super) extents: ExtentMap,
     /// Intents in the engine by (write, offset). Known completely: they are replayed at open.
     pub(super) intents: Intents,
+    pub(super) reserved: Reserved,
     /// The newest write.
     pub(super) last_seq: u64,
     /// Every write up to this one is in extents, or what was laid over it is.
@@ -94,15 +98,25 @@ impl Drop for Counted {
 }
 
 impl FileState {
-    /// Of an inode that was read from the engine: what it holds is looked up when needed.
-    pub(crate) fn new() -> Self {
-        Self { extents_lock: RwLock::new(()), state: Mutex::default(), traces: AtomicBool::new(true) }
+    /// Of an inode that was read from the engine: what it holds is looked up when needed. `has_reserved`: its record says so.
+    pub(crate) fn new(has_reserved: bool) -> Self {
+        let reserved = if has_reserved { Reserved::default() } else { Reserved::none() };
+        Self::with(State { reserved, ..State::default() }, true, has_reserved)
     }
 
     /// Of an inode that was just made: it has no data, and nothing needs to be looked up.
     pub(crate) fn fresh() -> Self {
-        let state = State { extents: ExtentMap::complete(), ..State::default() };
-        Self { extents_lock: RwLock::new(()), state: Mutex::new(state), traces: AtomicBool::new(false) }
+        let state = State { extents: ExtentMap::complete(), reserved: Reserved::none(), ..State::default() };
+        Self::with(state, false, false)
+    }
+
+    fn with(state: State, traces: bool, has_reserved: bool) -> Self {
+        Self {
+            extents_lock: RwLock::new(()),
+            state: Mutex::new(state),
+            traces: AtomicBool::new(traces),
+            has_reserved: AtomicBool::new(has_reserved),
+        }
     }
 }
 

@@ -440,12 +440,7 @@ impl Inner {
                 self.keep_warm(one);
             }
             put_ops(inode.id.ino, ops, &mut batch);
-            {
-                let mut core = inode.core.lock();
-                core.stored_bytes = core.stored_bytes.saturating_add_signed(allocated);
-                super::write::count_allocated(&state, &mut core);
-            }
-            batch.records.push(Arc::clone(inode));
+            batch.change(inode, state.record_change(allocated));
             ticket = self.submit_under(&mut table, batch, tally)?;
             drop((state, table));
             self.trim_extents();

@@ -8,7 +8,7 @@
 //! B4. What nobody has used for [`ROUNDS_KEPT`] rounds (minutes, see [`Memory::give_back`]) is not kept.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -164,6 +164,10 @@ pub(crate) struct Memory {
     debt_us: AtomicU64,
     /// Some volume's flush fails: who waits for room may have to be told.
     pub(crate) failing: Notify,
+    /// Bytes of room promised to reserved ranges of open volumes (Q3, Q4).
+    pub(crate) reserved: AtomicI64,
+    /// Who reserves finds the room and takes it before the next one looks.
+    pub(crate) reserving: tokio::sync::Mutex<()>,
 }
 
 impl Memory {
@@ -195,6 +199,8 @@ impl Memory {
             volumes: AtomicU32::new(0),
             debt_us: AtomicU64::new(0),
             failing: Notify::new(),
+            reserved: AtomicI64::new(0),
+            reserving: tokio::sync::Mutex::new(()),
         })
     }
 
@@ -209,6 +215,10 @@ impl Memory {
 
     pub(crate) fn dirty_used(&self) -> u64 {
         self.dirty_max.saturating_sub(self.dirty.available_permits() as u64)
+    }
+
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed).max(0) as u64
     }
 
     pub(crate) fn cache_bytes(&self) -> u64 {

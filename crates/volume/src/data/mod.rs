@@ -14,8 +14,10 @@
 //!     store that fails is tried again for as long as the volume is open, and everyone who waits is told.
 //! A5. Every background task sleeps until it is woken; while nothing is dirty there is no timer.
 //!
-//! Modules: `dirty`, `extents`, `segment`, `segments`, `compress` are pure; `write`, `read`, `flush`, `commit`, `gc` move data.
+//! Modules: `dirty`, `extents`, `segment`, `segments`, `compress` are pure; `write`, `read`, `flush`, `commit`, `gc` move data;
+//! `allocate` and `reserved` set room aside for data that is still to come.
 
+mod allocate;
 mod check;
 mod commit;
 mod compress;
@@ -29,6 +31,7 @@ mod intents;
 mod memory;
 mod open;
 mod read;
+mod reserved;
 mod segment;
 mod segments;
 mod space;
@@ -50,6 +53,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::inode::Inode;
+use crate::marks::Marks;
 use crate::meta::Meta;
 use crate::metrics::VolumeCounts;
 use crate::types::*;
@@ -65,6 +69,9 @@ pub(crate) use extents::{EXTENT_TAG, Place, RecordRef, SegmentId, decode_extent}
 pub(crate) use file::FileState;
 pub(crate) use intents::{INTENT_TAG, decode as decode_intent, decode_mask};
 pub(crate) use memory::Memory;
+pub(crate) use reserved::{RESERVED_TAG, decode_reserved};
+#[cfg(any(test, fuzzing))]
+pub(crate) use reserved::{encode_reserved, reserved_key};
 #[cfg(test)]
 pub(crate) use segment::Builder as SegmentBuilder;
 pub(crate) use segment::{
@@ -131,6 +138,8 @@ pub(crate) struct DataParts {
     pub(crate) inodes: Arc<dyn InodeSource>,
     /// Segments that nothing refers to may be all that is left of what the log has lost.
     pub(crate) keeps_orphans: bool,
+    /// Set before the first range is reserved: programs that do not know of reserved ranges are kept out.
+    pub(crate) marks: Arc<Marks>,
 }
 
 /// What is in memory beyond the engine's `Usage`.
@@ -138,6 +147,8 @@ pub(crate) struct DataParts {
 pub(crate) struct DataUsage {
     /// Bytes accepted and not yet in `Usage::logical_bytes` (an upper bound: overwrites count too).
     pub(crate) dirty_bytes: u64,
+    /// Bytes that are reserved and not written, not even in memory.
+    pub(crate) reserved_bytes: u64,
     /// Bytes of segment objects, dead parts included.
     pub(crate) segment_bytes: u64,
     /// Bytes of segments that nothing refers to: GC will give them back.
@@ -165,6 +176,8 @@ struct Inner {
     charged: AtomicI64,
     /// Bytes of data in dirty maps.
     dirty_bytes: AtomicI64,
+    /// This volume's part of the promise to reserved ranges (Q3).
+    reserved: AtomicI64,
     flush_wake: Notify,
     /// After every committed flush and every failed put.
     progress: Notify,
@@ -226,6 +239,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // What was never stored is gone with the volume; other volumes need the room.
         self.parts.memory.release(self.charged.load(Ordering::Relaxed).max(0) as u64);
+        self.parts.memory.reserved.fetch_sub(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -239,6 +253,11 @@ impl Data {
     /// What can still be written into a store of this (total, available) room.
     pub(crate) fn writable(&self, room: (u64, u64)) -> u64 {
         self.0.writable(room)
+    }
+
+    /// Room that reserved ranges of all volumes of the store may still take.
+    pub(crate) fn set_aside(&self) -> u64 {
+        space::set_aside(self.0.parts.memory.reserved())
     }
 
     /// `reap` of some inode will be called.
@@ -272,6 +291,7 @@ impl Data {
         let (segment_bytes, live_bytes) = segments.bytes();
         DataUsage {
             dirty_bytes: self.0.dirty_bytes.load(Ordering::Relaxed).max(0) as u64,
+            reserved_bytes: self.0.reserved.load(Ordering::Relaxed).max(0) as u64,
             segment_bytes,
             dead_bytes: segment_bytes - live_bytes,
             segments: segments.len() as u64,

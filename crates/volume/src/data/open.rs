@@ -32,6 +32,8 @@ impl Data {
         let mut table = Segments::default();
         load_segments(&parts, &mut table).await?;
         let orphans = find_new_orphans(&parts, &mut table).await?;
+        let reserved = parts.meta.usage().reserved_bytes.max(0);
+        parts.memory.reserved.fetch_add(reserved, Ordering::Relaxed);
         let inner = Arc::new(Inner {
             counts: VolumeCounts::default(),
             volume: parts.memory.next_volume(),
@@ -42,6 +44,7 @@ impl Data {
             idle_bytes: AtomicI64::new(0),
             charged: AtomicI64::new(0),
             dirty_bytes: AtomicI64::new(0),
+            reserved: AtomicI64::new(reserved),
             flush_wake: Notify::new(),
             progress: Notify::new(),
             loads: (AtomicU64::new(0), AtomicU64::new(0)),
@@ -144,6 +147,7 @@ impl Inner {
             }
             Err(error) => return Err(error),
         };
+        self.ensure_reserved(&inode).await?;
         let ranges = rest.clone().unwrap_or_else(|| std::iter::once(offset..offset + len).collect());
         for range in ranges {
             let (start, end) = (range.start.max(offset), range.end.min(offset + len));

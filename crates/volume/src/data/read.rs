@@ -119,20 +119,23 @@ impl Data {
         Err(FsError::Io(format!("inode {} offset {offset} cannot be read: {why}", inode.id.ino.0).into()))
     }
 
-    /// Bytes of `range` that are no holes.
+    /// Bytes of `range` that are no holes, and those that are reserved.
     pub(crate) async fn held_bytes(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<u64> {
+        self.0.ensure_reserved(inode).await?;
         let size = inode.core.lock().attr.size;
+        let whole = range.clone();
         let range = range.start.min(size)..range.end.min(size);
         let _loading = inode.file.extents_lock.read().await;
         self.0.ensure_loaded(inode, range.clone()).await?;
         let state = inode.file.state.lock();
+        let reserved = state.unclaimed(whole);
         let stored = |from: u64, to: u64| state.extents.view(from..to).map(|(lo, hi, ..)| hi - lo).sum::<u64>();
         let (mut held, mut at) = (0, range.start);
         for (lo, hi, piece) in state.dirty.view(range.clone()) {
             held += stored(at, lo) + if piece.is_data() { hi - lo } else { 0 };
             at = hi;
         }
-        Ok(held + stored(at, range.end))
+        Ok(held + stored(at, range.end) + reserved)
     }
 
     /// [`FsError::NotFound`] past the end.

@@ -205,8 +205,8 @@ impl Segments {
                 dead.push(id);
             }
         }
-        batch.usage =
-            batch.usage.plus(Usage { inodes: 0, logical_bytes: tally.logical_bytes, stored_bytes: tally.stored_bytes });
+        let (logical_bytes, stored_bytes) = (tally.logical_bytes, tally.stored_bytes);
+        batch.usage = batch.usage.plus(Usage { logical_bytes, stored_bytes, ..Usage::default() });
         dead
     }
 

@@ -3,6 +3,9 @@
 //! What is dirty has not reached the store yet, so it is set aside; so is a margin for metadata and for the segments
 //! that garbage collection writes before it can delete others. While garbage could still be collected, or dirty data is
 //! still on its way (compressed it may need less), or files are being removed, a writer waits instead of failing.
+//!
+//! Room for reserved ranges is set aside as well. What is written into one asks for room that was set aside for it, so others
+//! who fill the store to the brim do not get in its way.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,6 +35,28 @@ impl Gate {
     pub(super) fn total(&self) -> Option<u64> {
         Some(self.total.load(Ordering::Relaxed)).filter(|&total| total > 0)
     }
+}
+
+/// What somebody asks room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ask {
+    /// Bytes for which there is no promise yet.
+    New(u64),
+    /// Bytes that a promise covers: it was kept free for them.
+    Promised(u64),
+}
+
+impl Ask {
+    fn bytes(self) -> u64 {
+        match self {
+            Ask::New(bytes) | Ask::Promised(bytes) => bytes,
+        }
+    }
+}
+
+/// What is kept free for reserved bytes: index entries and metadata come with them.
+pub(super) fn set_aside(reserved_bytes: u64) -> u64 {
+    reserved_bytes.saturating_add(reserved_bytes / 32)
 }
 
 /// See [`Inner::margin`].
@@ -78,25 +103,36 @@ impl Inner {
 
     /// What a writer who waits for room can still write: as [`Inner::wait_for_room`] judges it.
     pub(super) fn writable(&self, (total, available): (u64, u64)) -> u64 {
-        let promised = self.parts.memory.dirty_used() + self.margin(total);
+        let promised = self.promised(Ask::New(0), total);
         self.reachable(available, self.garbage_bytes()).saturating_sub(promised)
     }
 
-    fn missing_room(&self, bytes: u64) -> Option<FsError> {
-        let (total, available) = self.room(bytes);
-        let promised = self.parts.memory.dirty_used() + bytes + self.margin(total);
+    /// Room that must be there for `ask` to be granted.
+    fn promised(&self, ask: Ask, total: u64) -> u64 {
+        let memory = &self.parts.memory;
+        let others = match ask {
+            Ask::New(_) => self.margin(total).saturating_add(set_aside(memory.reserved())),
+            // The rest of the margin is there to be used up by what comes with reserved bytes.
+            Ask::Promised(_) => self.margin(total) / 4,
+        };
+        memory.dirty_used().saturating_add(ask.bytes()).saturating_add(others)
+    }
+
+    fn missing_room(&self, ask: Ask) -> Option<FsError> {
+        let (total, available) = self.room(ask.bytes());
+        let promised = self.promised(ask, total);
         (available < promised).then(|| {
             FsError::NoSpace(format!("{available} bytes are available in the store, {promised} are promised already"))
         })
     }
 
     /// Returns at once while there is plenty.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
-        self.missing_room(bytes).is_none()
+    pub(super) fn has_room(&self, ask: Ask) -> bool {
+        self.missing_room(ask).is_none()
     }
 
     /// Waits for room while there is hope, then fails.
-    pub(super) async fn wait_for_room(&self, bytes: u64) -> FsResult<()> {
+    pub(super) async fn wait_for_room(&self, ask: Ask) -> FsResult<()> {
         let mut futile = 0;
         let mut last = (u64::MAX, u64::MAX);
         loop {
@@ -105,12 +141,12 @@ impl Inner {
             let removing = self.removals.load(Ordering::Acquire) > 0;
             let dirty = self.parts.memory.dirty_used();
             let garbage = self.garbage_bytes();
-            let Some(no_space) = self.missing_room(bytes) else { return Ok(()) };
+            let Some(no_space) = self.missing_room(ask) else { return Ok(()) };
             self.check_poison()?;
             let (total, available) = self.room(0);
             let reachable = self.reachable(available, garbage);
-            let hope = reachable >= dirty + bytes + self.margin(total) && garbage > SEGMENT_MIN_GARBAGE;
-            if dirty == 0 && !hope && !removing {
+            let hope = reachable >= self.promised(ask, total) && garbage > SEGMENT_MIN_GARBAGE;
+            if dirty == 0 && !hope && !removing || ask.bytes() > total {
                 return Err(no_space);
             }
             let now = (self.gc_rounds.load(Ordering::Relaxed), available);

@@ -1,6 +1,5 @@
 //! Accepting changes: writes into dirty ranges, truncation and hole punching as zero ranges.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,11 +10,13 @@ use super::dirty::{Payload, Piece};
 use super::file::State;
 use super::intents;
 use super::memory::{Charge, PIECE_BYTES};
+use super::reserved::{RESERVED_TAG, Reserved, decode_reserved, reserved_key};
 use super::segments::Tally;
+use super::space::Ask;
 use super::{Data, Inner, extents};
 use crate::inode::{Inode, InodeCore};
 use crate::keys::key_after;
-use crate::meta::{Batch, Ticket};
+use crate::meta::{Batch, RecordChange};
 use crate::types::*;
 
 /// Smaller chunks of one write are copied together.
@@ -52,48 +53,13 @@ impl Data {
         if bytes > IO_BYTES_MAX {
             return Err(FsError::TooBig);
         }
-        let charge = self.0.admit(bytes as u64, data.len() as u64).await?;
+        let covered = self.0.covered(inode, at, bytes as u64).await?;
+        let charge = self.0.admit(bytes as u64, covered, data.len() as u64).await?;
         let accepted = self.0.accept(inode, at, data, charge, now, update)?;
         if stability > Stability::Unstable {
             self.commit(inode).await?;
         }
         Ok(accepted)
-    }
-
-    /// Sets the size. `update` runs under `core` after the size is set, before the record is encoded: it sets times,
-    /// change and whatever else SETATTR changes. One batch; durable with the ticket.
-    pub(crate) async fn truncate(
-        &self,
-        inode: &Arc<Inode>,
-        new_size: u64,
-        update: impl FnOnce(&mut Attr) + Send,
-    ) -> FsResult<(Changed, Ticket)> {
-        if new_size > FILE_BYTES_MAX {
-            return Err(FsError::FileTooLarge);
-        }
-        self.0.reshape(inode, |attr| (new_size..attr.size.max(new_size), new_size), update).await
-    }
-
-    /// As `truncate`, for fallocate; `update` sets times and change.
-    pub(crate) async fn allocate(
-        &self,
-        inode: &Arc<Inode>,
-        offset: u64,
-        len: u64,
-        mode: AllocateMode,
-        update: impl FnOnce(&mut Attr) + Send,
-    ) -> FsResult<(Changed, Ticket)> {
-        let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
-        if matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) && !self.0.has_room(len) {
-            self.0.wait_for_room(len).await?;
-        }
-        let shape = |attr: &Attr| match mode {
-            AllocateMode::Extend => (0..0, attr.size.max(end)),
-            AllocateMode::KeepSize => (0..0, attr.size),
-            AllocateMode::PunchHole => (offset.min(attr.size)..end.min(attr.size), attr.size),
-            AllocateMode::Zero => (offset.min(attr.size)..end.min(attr.size), attr.size.max(end)),
-        };
-        self.0.reshape(inode, shape, update).await
     }
 
     /// The record is ahead of the engine (`attr_dirty`, say an atime): it is written within 5 s.
@@ -124,31 +90,54 @@ impl Data {
         let _changing = inode.file.extents_lock.write().await;
         let mut tally = Tally::default();
         // One scan makes a small file known. What cannot be decoded is removed by its key, below.
-        let loaded = inner.ensure_loaded(inode, 0..1).await.is_ok();
-        if !loaded || !remove_known(inode, &mut end, &mut tally) {
+        let loaded = inner.ensure_loaded(inode, 0..1).await.is_ok() && inner.ensure_reserved(inode).await.is_ok();
+        let reserved = if loaded { remove_known(inode, &mut end, &mut tally) } else { None };
+        if let Some(bytes) = reserved {
+            end.usage.reserved_bytes = -(bytes as i64);
+        } else {
             inode.file.state.lock().extents.forget();
             while inner.reap_some(inode).await? {}
         }
         inner.parts.meta.admit().await?;
         inner.submit(end, tally)?;
+        inner.move_promise(reserved.unwrap_or(0), 0);
         let mut state = inode.file.state.lock();
         state.intents.clear();
         state.extents.forget();
+        state.reserved = Reserved::none();
         Ok(())
     }
 }
 
 impl Inner {
-    /// Acquires room in the store and in memory for a write (A3, B1).
-    pub(super) async fn admit(&self, bytes: u64, pieces: u64) -> FsResult<Charge> {
+    /// How many bytes of a write have a promise of room already: it goes to a reserved range, or over what is in memory there.
+    async fn covered(&self, inode: &Arc<Inode>, at: WriteAt, bytes: u64) -> FsResult<u64> {
+        if !inode.file.has_reserved.load(Ordering::Acquire) {
+            return Ok(0);
+        }
+        self.ensure_reserved(inode).await?;
+        let state = inode.file.state.lock();
+        let start = match at {
+            WriteAt::Offset(offset) => offset,
+            WriteAt::Append => inode.core.lock().attr.size,
+        };
+        let range = start..start.saturating_add(bytes);
+        let idle = state.dirty.view(range.clone()).filter(|(.., piece)| piece.is_data() && !piece.in_flight);
+        let idle: u64 = idle.map(|(lo, hi, _)| hi - lo).sum();
+        Ok((idle + state.unclaimed(range)).min(bytes))
+    }
+
+    /// Acquires room in the store and in memory for a write (A3, B1), of which `covered` bytes have a promise of room.
+    async fn admit(&self, bytes: u64, covered: u64, pieces: u64) -> FsResult<Charge> {
         let charge = bytes + pieces * PIECE_BYTES;
         let memory = &self.parts.memory;
-        if self.has_room(bytes) {
+        let ask = if covered == bytes { Ask::Promised(bytes) } else { Ask::New(bytes - covered) };
+        if self.has_room(ask) {
             if let Some(charge) = memory.try_acquire(charge) {
                 return Ok(charge);
             }
         } else {
-            self.wait_for_room(bytes).await?;
+            self.wait_for_room(ask).await?;
         }
         let delay = memory.delay(bytes);
         if !delay.is_zero() {
@@ -231,7 +220,8 @@ impl Inner {
     /// Lays one piece whose charge was acquired.
     pub(super) fn lay_piece(&self, state: &mut State, offset: u64, piece: Piece, acquired: u64) {
         let before = state.dirty.data_bytes() as i64;
-        let released = state.dirty.insert(offset, piece);
+        let range = offset..offset + piece.len;
+        let released = self.promise(state, range, |state| state.dirty.insert(offset, piece));
         self.charged.fetch_add(acquired as i64, Ordering::Relaxed);
         self.idle_bytes.fetch_add(acquired as i64 - released as i64, Ordering::Relaxed);
         self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - before, Ordering::Relaxed);
@@ -247,78 +237,18 @@ impl Inner {
     pub(super) fn drop_dirty(&self, state: &mut State) {
         state.gone = true;
         let before = state.dirty.data_bytes() as i64;
-        let released = state.dirty.drain();
+        let released = self.promise(state, 0..u64::MAX, |state| state.dirty.drain());
         self.release(released);
         self.idle_bytes.fetch_sub(released as i64, Ordering::Relaxed);
         self.dirty_bytes.fetch_sub(before, Ordering::Relaxed);
-    }
-
-    /// Changes size and zeroes a range in one batch: what `shape` says of the attributes as they are.
-    async fn reshape(
-        &self,
-        inode: &Arc<Inode>,
-        shape: impl FnOnce(&Attr) -> (Range<u64>, u64) + Send,
-        update: impl FnOnce(&mut Attr) + Send,
-    ) -> FsResult<(Changed, Ticket)> {
-        self.check_poison()?;
-        let charge = self.parts.memory.acquire(PIECE_BYTES).await;
-        self.parts.meta.admit().await?;
-        let mut state = inode.file.state.lock();
-        let mut batch = Batch::default();
-        let changed = {
-            let mut core = inode.core.lock();
-            inode.file.traces.store(true, Ordering::SeqCst);
-            if state.gone || core.gone {
-                return Err(FsError::Stale);
-            }
-            let before = pre_attr(&core.attr);
-            let (zero, size) = shape(&core.attr);
-            if !zero.is_empty() {
-                self.zero(inode, &mut state, zero, charge, &mut batch);
-            }
-            core.attr.size = size;
-            // The new size is explicit: it is durable with this batch.
-            core.size_stored = None;
-            update(&mut core.attr);
-            count_allocated(&state, &mut core);
-            Changed { before, after: core.attr }
-        };
-        self.enqueue(inode, &mut state);
-        batch.record(inode);
-        let ticket = self.parts.meta.submit_with_records(batch).map_err(|error| self.poison(&error))?;
-        Ok((changed, ticket))
-    }
-
-    /// Lays zeros over `range` of the file: at once in memory, as an intent in `batch`, later in the extents.
-    fn zero(&self, inode: &Arc<Inode>, state: &mut State, range: Range<u64>, charge: Charge, batch: &mut Batch) {
-        let before = state.dirty.data_bytes() as i64;
-        let kept = intents::shadow(inode.id.ino, state, &range, batch);
-        let nothing_stored = state.extents.missing(range.clone()).is_none()
-            && state.extents.view(range.clone()).next().is_none()
-            && state.in_flight == 0
-            && !kept;
-        if nothing_stored {
-            let released = state.dirty.clear(range);
-            self.idle_bytes.fetch_sub(released as i64, Ordering::Relaxed);
-            self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - before, Ordering::Relaxed);
-            self.release(released);
-            return;
-        }
-        let (seq, len) = (self.next_seq(), range.end - range.start);
-        state.last_seq = seq;
-        let charge = charge.into_bytes();
-        let piece = Piece { len, payload: Payload::Zero, seq, charge, in_flight: false, intent: true };
-        self.lay_piece(state, range.start, piece, charge);
-        batch.put(intents::key(inode.id.ino, seq, range.start), intents::encode_zero(len));
-        state.intents.insert((seq, range.start), intents::Standing::new(len, true));
     }
 
     /// One batch of removals; false when nothing is left. The caller holds `extents_lock`.
     async fn reap_some(&self, inode: &Arc<Inode>) -> FsResult<bool> {
         let meta = &self.parts.meta;
         meta.admit().await?;
-        let (mut batch, mut tally) = (Batch::default(), Tally::default());
-        for tag in [intents::INTENT_TAG, extents::EXTENT_TAG] {
+        let (mut batch, mut tally, mut reserved) = (Batch::default(), Tally::default(), 0);
+        for tag in [intents::INTENT_TAG, extents::EXTENT_TAG, RESERVED_TAG] {
             let prefix = intents::prefix(tag, inode.id.ino);
             for (key, value) in meta.scan(&prefix, &key_after(&prefix), REAP_KEYS_MAX).await? {
                 if tag == extents::EXTENT_TAG {
@@ -329,34 +259,61 @@ impl Inner {
                         }
                     }
                 }
+                if tag == RESERVED_TAG {
+                    match decode_reserved(&key, &value) {
+                        Ok((_, range)) => reserved += range.end - range.start,
+                        Err(error) => {
+                            tracing::error!(%error, "a damaged reservation of a deleted file is removed uncounted")
+                        }
+                    }
+                }
                 batch.delete(key);
             }
         }
         if batch.ops.is_empty() {
             return Ok(false);
         }
+        batch.usage.reserved_bytes = -(reserved as i64);
         self.submit(batch, tally)?;
+        self.move_promise(reserved, 0);
         Ok(true)
     }
 }
 
 /// Removes the data keys of an inode whose extents are all in memory, if they are few. The caller holds `extents_lock`.
-fn remove_known(inode: &Inode, batch: &mut Batch, tally: &mut Tally) -> bool {
+/// Returns how many bytes were reserved.
+fn remove_known(inode: &Inode, batch: &mut Batch, tally: &mut Tally) -> Option<u64> {
     let state = inode.file.state.lock();
-    if !state.extents.is_complete() || state.extents.len() + state.intents.len() > REAP_KEYS_MAX {
-        return false;
+    let reserved = state.reserved.ranges()?;
+    let keys = state.extents.len() + state.intents.len() + reserved.len();
+    if !state.extents.is_complete() || keys > REAP_KEYS_MAX {
+        return None;
     }
     for (_, _, at, extent) in state.extents.view(0..u64::MAX) {
         tally.count(extent, false);
         batch.delete(extents::extent_key(inode.id.ino, at));
     }
     state.intents.delete_all(inode.id.ino, batch);
-    true
+    reserved.starts().for_each(|at| batch.delete(reserved_key(inode.id.ino, at)));
+    Some(reserved.bytes())
 }
 
 /// `attr.allocated` is what is stored and what will be.
 pub(super) fn count_allocated(state: &State, core: &mut InodeCore) {
-    core.attr.allocated = core.stored_bytes + state.dirty.data_bytes();
+    core.attr.allocated = core.stored_bytes + state.unstored_bytes();
+}
+
+impl State {
+    /// Bytes of dirty data, without those that are counted as reserved.
+    fn unstored_bytes(&self) -> u64 {
+        self.dirty.data_bytes().saturating_sub(self.reserved.claimed())
+    }
+
+    /// What a batch changes in the record: by how much extents and reserved ranges grow, and what follows for `allocated`.
+    pub(super) fn record_change(&self, stored_bytes: i64) -> RecordChange {
+        let has_reserved = self.reserved.ranges().map(|ranges| ranges.len() > 0);
+        RecordChange { stored_bytes, unstored_bytes: self.unstored_bytes(), has_reserved }
+    }
 }
 
 /// Chunks of a size worth keeping apart.

@@ -27,8 +27,8 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::data::{
-    EXTENT_TAG, INTENT_TAG, IntentPayload, Place, RecordRef, decode_extent, decode_intent, decode_mask, decompress,
-    object_path, place_seed,
+    EXTENT_TAG, INTENT_TAG, IntentPayload, Place, RESERVED_TAG, RecordRef, decode_extent, decode_intent, decode_mask,
+    decode_reserved, decompress, object_path, place_seed,
 };
 use crate::keys::{self, tag};
 use crate::registry;
@@ -216,8 +216,11 @@ impl Salvage {
         let (from, to) = keys::range_of(tag::XATTR, ino);
         let mut rows = self.tables.scan(&from, &to).await;
         while let Some((key, value)) = rows.next().await {
-            if let Ok(value) = keys::decode_xattr(&key, &value) {
-                found.push((keys::rest_of(&key), value));
+            let name = keys::rest_of(&key);
+            if let Ok(value) = keys::decode_xattr(&key, &value)
+                && !crate::named::is_own(&name)
+            {
+                found.push((name, value));
             }
         }
         found
@@ -280,13 +283,18 @@ impl Salvage {
         self.tables.may_lack(&from, &to)
     }
 
-    /// What the extents that are left take up.
+    /// What the extents that are left take up, and what is reserved.
     async fn allocated(&self, ino: Ino) -> u64 {
         let (from, to) = keys::range_of(EXTENT_TAG, ino);
         let mut rows = self.tables.scan(&from, &to).await;
         let mut bytes = 0;
         while let Some((key, value)) = rows.next().await {
             bytes += decode_extent(&key, &value).map_or(0, |(.., extent)| extent.allocated_bytes());
+        }
+        let (from, to) = keys::range_of(RESERVED_TAG, ino);
+        let mut rows = self.tables.scan(&from, &to).await;
+        while let Some((key, value)) = rows.next().await {
+            bytes += decode_reserved(&key, &value).map_or(0, |(_, range)| range.end - range.start);
         }
         bytes
     }

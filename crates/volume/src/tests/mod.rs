@@ -4,6 +4,7 @@
 mod crash;
 mod durable;
 mod model;
+mod named;
 mod names;
 mod scale;
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod model;
+mod reserving;
 mod scenarios;
 mod speed;
 
@@ -52,6 +53,16 @@ impl TestMeta {
         }
         after.durable = after.journal.len();
         TestMeta { state: Mutex::new(after), fail: AtomicBool::new(false) }
+    }
+
+    pub(super) fn records(&self) -> Vec<(Ino, InodeCore)> {
+        let state = self.state.lock();
+        let records = state.map.iter().filter(|(key, _)| key[0] == keys::tag::INODE);
+        let decoded = records.map(|(key, value)| {
+            let ino = keys::ino_of(key).unwrap();
+            (ino, keys::decode_inode(ino, value).unwrap())
+        });
+        decoded.collect()
     }
 
     pub(super) fn keys(&self, tag: u8) -> usize {
@@ -245,7 +256,9 @@ impl InodeSource for TestInodes {
         }
         let meta = self.meta.lock().clone().unwrap();
         let value = meta.get(&keys::inode_key(ino)).await?.ok_or(FsError::NotFound)?;
-        let inode = inode_with(ino, keys::decode_inode(ino, &value)?, FileState::new());
+        let core = keys::decode_inode(ino, &value)?;
+        let file = FileState::new(core.has_reserved);
+        let inode = inode_with(ino, core, file);
         Ok(Arc::clone(self.table.lock().entry(ino).or_insert(inode)))
     }
 
@@ -290,6 +303,7 @@ fn new_core(ino: Ino) -> InodeCore {
         attr_dirty: false,
         size_stored: None,
         stored_bytes: 0,
+        has_reserved: false,
         ticket: Ticket(0),
         gone: false,
         parent: Ino(1),
@@ -341,6 +355,7 @@ impl World {
             space: Arc::new(TestSpace(Arc::clone(&store))),
             inodes: Arc::clone(&inodes) as Arc<dyn InodeSource>,
             keeps_orphans: false,
+            marks: crate::marks::Marks::without_registry(),
         };
         let data = Data::open(parts).await?;
         Ok(World { store, meta, inodes, data, settings, memory_bytes })
@@ -401,10 +416,32 @@ impl World {
         out
     }
 
+    pub(super) async fn allocate(&self, inode: &Arc<Inode>, range: Range<u64>, mode: AllocateMode) -> FsResult<()> {
+        let _turn = self.data.reserving().await;
+        let len = range.end - range.start;
+        let (_, ticket) = self.data.allocate(inode, range.start, len, mode, |_| {}).await?;
+        self.meta.durable(ticket).await
+    }
+
+    /// What the rows say that is reserved of an inode.
+    pub(super) fn reserved_rows(&self, ino: u64) -> Vec<Range<u64>> {
+        let state = self.meta.state.lock();
+        let rows = state.map.iter().filter(|(key, _)| key[0] == RESERVED_TAG);
+        let decoded = rows.map(|(key, value)| decode_reserved(key, value).unwrap());
+        decoded.filter(|(owner, _)| owner.0 == ino).map(|(_, range)| range).collect()
+    }
+
     pub(super) async fn check(&self, read_data: bool) {
         let mut report = crate::volume::CheckReport::default();
-        self.data.check(read_data, &mut report).await.unwrap();
+        self.data.sync_all().await.unwrap();
+        let records = self.meta.records();
+        let allocated = records.iter().filter(|(_, core)| core.stored_bytes > 0).map(|(ino, _)| ino.0).collect();
+        self.data.check(read_data, allocated, &mut report).await.unwrap();
         assert_eq!(report.problems, Vec::<String>::new());
+        // Nothing is dirty: all that is reserved is promised, and nothing else.
+        let promised = self.data.usage().reserved_bytes;
+        assert_eq!(promised as i64, self.meta.usage().reserved_bytes);
+        assert_eq!(promised, self.data.0.parts.memory.reserved());
     }
 }
 

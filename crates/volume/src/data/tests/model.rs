@@ -17,10 +17,59 @@ struct File {
     sizes: Vec<u64>,
     /// For each byte the values since the last durable moment.
     later: Vec<Vec<u8>>,
+    /// Bytes that must be reserved: nobody has written to them.
+    due: Bytemap,
+    /// Bytes that may be: those that were not given back, and those that were when last made durable.
+    may: Bytemap,
+    may_durable: Bytemap,
+    /// Bytes that nobody has written to.
+    holes: Bytemap,
+}
+
+/// Ranges of bytes.
+#[derive(Clone, Default)]
+struct Bytemap(std::collections::BTreeMap<u64, u64>);
+
+impl Bytemap {
+    fn whole() -> Self {
+        Self([(0, u64::MAX)].into())
+    }
+
+    fn set(&mut self, range: Range<u64>, to: bool) {
+        let touched: Vec<_> =
+            self.0.range(..range.end).map(|(&a, &b)| (a, b)).filter(|(_, b)| *b > range.start).collect();
+        for (start, end) in touched {
+            self.0.remove(&start);
+            for rest in [start..range.start.max(start), range.end.min(end)..end] {
+                if !rest.is_empty() {
+                    self.0.insert(rest.start, rest.end);
+                }
+            }
+        }
+        if to && !range.is_empty() {
+            self.0.insert(range.start, range.end);
+        }
+    }
+
+    /// The parts of `range` that are set.
+    fn within(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let parts = self.0.iter().map(|(&a, &b)| a.max(range.start)..b.min(range.end));
+        parts.filter(|part| part.start < part.end).collect()
+    }
+
+    fn holds(&self, range: &Range<u64>) -> bool {
+        let inside: u64 = self.within(range.clone()).iter().map(|part| part.end - part.start).sum();
+        inside == range.end - range.start
+    }
+
+    fn add(&mut self, other: &Bytemap) {
+        other.0.iter().for_each(|(&a, &b)| self.set(a..b, true));
+    }
 }
 
 impl File {
     fn settle(&mut self) {
+        self.may_durable = self.may.clone();
         self.durable = self.now.clone();
         self.sizes.clear();
         self.later = vec![Vec::new(); self.now.len()];
@@ -29,8 +78,11 @@ impl File {
     fn set(&mut self, at: u64, data: &[u8]) {
         let end = at as usize + data.len();
         if self.now.len() < end {
-            self.resize(end as u64);
+            self.now.resize(end, 0);
+            self.later.resize(end.max(self.later.len()), Vec::new());
         }
+        self.due.set(at..end as u64, false);
+        self.holes.set(at..end as u64, false);
         self.now[at as usize..end].copy_from_slice(data);
         for (n, &byte) in data.iter().enumerate() {
             self.later[at as usize + n].push(byte);
@@ -38,7 +90,39 @@ impl File {
         self.sizes.push(self.now.len() as u64);
     }
 
+    /// Room is reserved for what is not written.
+    fn reserve(&mut self, range: Range<u64>) {
+        for hole in self.holes.within(range.clone()) {
+            self.due.set(hole, true);
+        }
+        self.may.set(range, true);
+        // It is made durable at once, and all that was given back before.
+        self.may_durable = self.may.clone();
+    }
+
+    fn give_back(&mut self, range: Range<u64>) {
+        self.due.set(range.clone(), false);
+        self.may.set(range.clone(), false);
+        self.holes.set(range, true);
+    }
+
+    fn check_reserved(&self, found: &[Range<u64>], seed: u64) {
+        let mut may = self.may.clone();
+        may.add(&self.may_durable);
+        let mut is = Bytemap::default();
+        found.iter().for_each(|range| is.set(range.clone(), true));
+        for (&a, &b) in &self.due.0 {
+            assert!(is.holds(&(a..b)), "seed {seed}: {a}..{b} should be reserved, and {found:?} are");
+        }
+        for range in found {
+            assert!(may.holds(range), "seed {seed}: {range:?} is reserved, and only {:?} may be", may.0);
+        }
+    }
+
     fn resize(&mut self, size: u64) {
+        if size <= self.now.len() as u64 {
+            self.give_back(size..u64::MAX);
+        }
         for at in size as usize..self.now.len() {
             self.later[at].push(0);
         }
@@ -78,7 +162,7 @@ async fn run(seed: u64, steps: usize) {
     let record = [4096, 65536, 131_072, 1 << 20][rng.random_range(0..4)];
     let compression = [Compression::None, Compression::Lz4, Compression::Zstd][rng.random_range(0..3)];
     let mut world = World::new(record, compression, 64 << 20, 0).await;
-    let mut files: Vec<File> = vec![File::default(); 3];
+    let mut files: Vec<File> = vec![File { holes: Bytemap::whole(), ..File::default() }; 3];
     for ino in 0..files.len() {
         world.create(ino as u64 + 2).await;
     }
@@ -135,15 +219,33 @@ async fn run(seed: u64, steps: usize) {
                     file.durable.resize(size as usize, 0);
                 }
             }
-            52..=58 => {
-                let mode = if rng.random_bool(0.5) { AllocateMode::PunchHole } else { AllocateMode::Zero };
-                world.data.allocate(&inode, at, len, mode, |_| {}).await.unwrap();
-                let end = if mode == AllocateMode::Zero { at + len } else { (at + len).min(file.now.len() as u64) };
+            52..=55 => {
+                world.data.allocate(&inode, at, len, AllocateMode::PunchHole, |_| {}).await.unwrap();
+                let end = (at + len).min(file.now.len() as u64);
                 if at < end {
                     file.set(at, &vec![0; (end - at) as usize]);
                 }
+                file.give_back(at..at + len);
             }
-            59..=79 => {
+            56..=66 => {
+                use AllocateMode::{Extend, KeepSize, Zero, ZeroKeepSize};
+                let mode = [Extend, KeepSize, Zero, ZeroKeepSize][rng.random_range(0..4)];
+                world.allocate(&inode, at..at + len, mode).await.unwrap();
+                let (size, end) = (file.now.len() as u64, at + len);
+                let zeroed = at.min(size)..end.min(size);
+                if matches!(mode, Zero | ZeroKeepSize) && !zeroed.is_empty() {
+                    file.set(zeroed.start, &vec![0; (zeroed.end - zeroed.start) as usize]);
+                    file.holes.set(at..end, true);
+                }
+                if matches!(mode, Extend | Zero) && end > size {
+                    file.now.resize(end as usize, 0);
+                    file.later.resize(file.later.len().max(end as usize), Vec::new());
+                }
+                file.sizes = vec![file.now.len() as u64];
+                file.durable.resize(file.now.len(), 0);
+                file.reserve(at..end);
+            }
+            67..=79 => {
                 let size = inode.core.lock().attr.size;
                 assert_eq!(size, file.now.len() as u64, "seed {seed}");
                 let (from, to) = (at.min(size), (at + len * 3).min(size));
@@ -182,6 +284,12 @@ async fn run(seed: u64, steps: usize) {
                     let size = inode.core.lock().attr.size;
                     let found = world.read(&inode, 0..size).await;
                     file.check_after_crash(&found, seed);
+                    let reserved = world.reserved_rows(n as u64 + 2);
+                    file.check_reserved(&reserved, seed);
+                    file.may = Bytemap::default();
+                    reserved.iter().for_each(|range| file.may.set(range.clone(), true));
+                    file.due = Bytemap::default();
+                    file.holes = Bytemap::default();
                     file.now = found;
                     file.settle();
                 }
@@ -198,12 +306,12 @@ async fn run(seed: u64, steps: usize) {
         world.data.reap(&inode, Batch::default()).await.unwrap();
     }
     world.data.0.collect_garbage_now().await.unwrap();
-    for tag in [extents::EXTENT_TAG, intents::INTENT_TAG, segments::SEGMENT_TAG] {
+    for tag in [extents::EXTENT_TAG, RESERVED_TAG, intents::INTENT_TAG, segments::SEGMENT_TAG] {
         assert_eq!(world.meta.keys(tag), 0, "seed {seed}: keys of {} are left", char::from(tag));
     }
     assert_eq!(world.store.measure(), 0, "seed {seed}: objects are left");
     let usage = world.meta.usage();
-    assert_eq!((usage.logical_bytes, usage.stored_bytes), (0, 0), "seed {seed}");
+    assert_eq!((usage.logical_bytes, usage.stored_bytes, usage.reserved_bytes), (0, 0, 0), "seed {seed}");
     assert_eq!(world.data.usage(), DataUsage::default(), "seed {seed}");
     assert_eq!(world.data.0.parts.memory.dirty_used(), 0, "seed {seed}: memory is still charged");
 }
@@ -214,6 +322,7 @@ async fn check_all(world: &World, files: &[File], seed: u64) {
         let size = inode.core.lock().attr.size;
         assert_eq!(size, file.now.len() as u64, "seed {seed}");
         assert!(world.read(&inode, 0..size).await == file.now, "seed {seed}: file {}", n + 2);
+        file.check_reserved(&world.reserved_rows(n as u64 + 2), seed);
     }
 }
 

@@ -1,0 +1,480 @@
+//! Byte-range locks of all doors, by inode.
+//!
+//! B1. POSIX locks belong to an owner: a process of a mount, later a client of NLM or NFSv4. An owner's locks never conflict with each other:
+//!     a new one takes the place of what it covers.
+//! B2. Ranges of SMB clients stand here too, so that POSIX locks and they refuse each other. Among SMB clients the SMB server decides
+//!     by rules of its own (MS-FSA 2.1.5.8), so two ranges of SMB never conflict here.
+//! B3. A lock that waits is tried again at each change of the file's locks. Owners that would wait for each other in a ring are
+//!     refused (POSIX: EDEADLK).
+//! B4. A door ends its owners: nothing here notices that a client is gone.
+
+use std::collections::HashMap;
+
+use larder_volume::Ino;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::Files;
+
+const SHARDS: usize = 32;
+/// Of one file. A client must not be able to fill the memory.
+const LOCKS_MAX: usize = 1 << 16;
+/// Links of a chain of waiting owners that are followed.
+const CHAIN_MAX: usize = 64;
+
+/// Who has a lock: `id` is the door's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    pub door: u32,
+    pub id: u64,
+}
+
+/// The bytes from `start` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub start: u64,
+    pub last: u64,
+}
+
+impl Range {
+    fn overlaps(self, other: Range) -> bool {
+        self.start <= other.last && other.start <= self.last
+    }
+
+    fn touches(self, other: Range) -> bool {
+        self.start <= other.last.saturating_add(1) && other.start <= self.last.saturating_add(1)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Posix,
+    Smb,
+}
+
+/// A lock that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub owner: Owner,
+    pub range: Range,
+    pub exclusive: bool,
+    /// The process that asked for it, where there is one.
+    pub pid: u32,
+    family: Family,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockError {
+    /// Another owner has it.
+    Conflict(Held),
+    /// Waiting would never end (B3).
+    Deadlock,
+    /// The file has as many locks as there may be.
+    TooMany,
+}
+
+#[derive(Default)]
+struct File {
+    locks: Vec<Held>,
+    changes: watch::Sender<()>,
+}
+
+pub(crate) struct Locks {
+    shards: [Mutex<HashMap<Ino, File>>; SHARDS],
+    /// Who waits for whom.
+    waiting: Mutex<HashMap<Owner, Owner>>,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()), waiting: Mutex::default() }
+    }
+}
+
+impl Locks {
+    fn shard(&self, ino: Ino) -> &Mutex<HashMap<Ino, File>> {
+        &self.shards[ino.0 as usize % SHARDS]
+    }
+
+    /// Takes locks of a file away; wakes those who wait if `change` says that there was something.
+    fn release(&self, ino: Ino, change: impl FnOnce(&mut Vec<Held>) -> bool) {
+        let mut shard = self.shard(ino).lock();
+        let Some(file) = shard.get_mut(&ino) else { return };
+        if change(&mut file.locks) {
+            file.changes.send_modify(|()| ());
+        }
+        // Who waits keeps the entry, so that it hears of the next lock's end as well.
+        if file.locks.is_empty() && file.changes.is_closed() {
+            shard.remove(&ino);
+        }
+    }
+
+    /// What keeps `wanted` from being taken.
+    pub(crate) fn test(&self, ino: Ino, wanted: Held) -> Option<Held> {
+        self.shard(ino).lock().get(&ino).and_then(|file| conflict(&file.locks, &wanted))
+    }
+
+    /// As POSIX has it: takes the place of the owner's locks in the range (B1).
+    pub(crate) fn lock_posix(&self, ino: Ino, wanted: Held) -> Result<(), LockError> {
+        let mut shard = self.shard(ino).lock();
+        let file = shard.entry(ino).or_default();
+        let locks = &mut file.locks;
+        if let Some(held) = conflict(locks, &wanted) {
+            return Err(LockError::Conflict(held));
+        }
+        if locks.len() >= LOCKS_MAX {
+            return Err(LockError::TooMany);
+        }
+        let weakens = locks.iter().any(|held| held.is_posix_of(wanted.owner) && held.exclusive && !wanted.exclusive);
+        cut(locks, wanted.owner, wanted.range);
+        join(locks, wanted);
+        if weakens {
+            file.changes.send_modify(|()| ());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unlock_posix(&self, ino: Ino, owner: Owner, range: Range) {
+        self.release(ino, |locks| cut(locks, owner, range));
+    }
+
+    /// Until the locks of the file change, from now on.
+    pub(crate) fn changes(&self, ino: Ino) -> watch::Receiver<()> {
+        self.shard(ino).lock().entry(ino).or_default().changes.subscribe()
+    }
+
+    /// A range of an SMB client (B2): `false` if a POSIX lock is in the way.
+    pub(crate) fn lock_smb(&self, ino: Ino, owner: Owner, range: Range, exclusive: bool) -> bool {
+        let wanted = Held { owner, range, exclusive, pid: 0, family: Family::Smb };
+        let mut shard = self.shard(ino).lock();
+        let locks = &mut shard.entry(ino).or_default().locks;
+        let is_free = conflict(locks, &wanted).is_none() && locks.len() < LOCKS_MAX;
+        if is_free {
+            locks.push(wanted);
+        }
+        is_free
+    }
+
+    /// Gives up one lock of exactly this range, the one taken last.
+    pub(crate) fn unlock_smb(&self, ino: Ino, owner: Owner, range: Range, exclusive: bool) {
+        self.release(ino, |locks| {
+            let is_it = |held: &Held| {
+                held.family == Family::Smb && (held.owner, held.range, held.exclusive) == (owner, range, exclusive)
+            };
+            let at = locks.iter().rposition(is_it);
+            if let Some(at) = at {
+                locks.remove(at);
+            }
+            at.is_some()
+        });
+    }
+
+    /// The owner is gone (B4).
+    pub(crate) fn end(&self, ino: Ino, owner: Owner) {
+        self.release(ino, |locks| {
+            let before = locks.len();
+            locks.retain(|held| held.owner != owner);
+            locks.len() < before
+        });
+    }
+
+    /// Of what no longer waits and nobody holds, nothing stays behind.
+    pub(crate) fn stop_waiting(&self, ino: Ino) {
+        self.release(ino, |_| false);
+    }
+
+    /// `owner` waits for `holder` until the guard is dropped; refused if `holder` waits for `owner` in turn (B3).
+    pub(crate) fn wait_for(&self, owner: Owner, holder: Owner) -> Option<Waiting<'_>> {
+        let mut waiting = self.waiting.lock();
+        let mut at = holder;
+        for _ in 0..CHAIN_MAX {
+            if at == owner {
+                return None;
+            }
+            match waiting.get(&at) {
+                Some(next) => at = *next,
+                None => break,
+            }
+        }
+        waiting.insert(owner, holder);
+        Some(Waiting { locks: self, owner })
+    }
+
+    #[cfg(test)]
+    fn files(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+/// POSIX locks of the door's owners; `id` tells them apart.
+impl Files {
+    /// What keeps this lock from being taken (F_GETLK).
+    pub fn test_lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool) -> Option<Held> {
+        self.shared.locks.test(ino, Held::posix(self.owner(id), range, exclusive, 0))
+    }
+
+    /// Takes the place of the owner's locks in the range (F_SETLK). `pid` is told to those who ask what is in their way.
+    pub fn lock(&self, ino: Ino, id: u64, range: Range, exclusive: bool, pid: u32) -> Result<(), LockError> {
+        self.shared.locks.lock_posix(ino, Held::posix(self.owner(id), range, exclusive, pid))
+    }
+
+    /// As [`Files::lock`], when the range is free (F_SETLKW). Who no longer wants it drops the future.
+    pub async fn lock_when_free(
+        &self,
+        ino: Ino,
+        id: u64,
+        range: Range,
+        exclusive: bool,
+        pid: u32,
+    ) -> Result<(), LockError> {
+        loop {
+            // Before the attempt, so that what changes after it is heard.
+            let waiter = Waiter { files: self, ino, changes: Some(self.shared.locks.changes(ino)) };
+            let holder = match self.lock(ino, id, range, exclusive, pid) {
+                Err(LockError::Conflict(held)) => held.owner,
+                done => return done,
+            };
+            let _waits = self.shared.locks.wait_for(self.owner(id), holder).ok_or(LockError::Deadlock)?;
+            waiter.changed().await;
+        }
+    }
+
+    pub fn unlock(&self, ino: Ino, id: u64, range: Range) {
+        self.shared.locks.unlock_posix(ino, self.owner(id), range);
+    }
+
+    /// The owner has closed the file or is gone (B4).
+    pub fn end_locks(&self, ino: Ino, id: u64) {
+        self.shared.locks.end(ino, self.owner(id));
+    }
+
+    fn owner(&self, id: u64) -> Owner {
+        Owner { door: self.door, id }
+    }
+}
+
+struct Waiter<'f> {
+    files: &'f Files,
+    ino: Ino,
+    changes: Option<watch::Receiver<()>>,
+}
+
+impl Waiter<'_> {
+    async fn changed(mut self) {
+        if let Some(changes) = &mut self.changes {
+            let _ = changes.changed().await;
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.changes = None;
+        self.files.shared.locks.stop_waiting(self.ino);
+    }
+}
+
+pub(crate) struct Waiting<'l> {
+    locks: &'l Locks,
+    owner: Owner,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.locks.waiting.lock().remove(&self.owner);
+    }
+}
+
+impl Held {
+    pub fn posix(owner: Owner, range: Range, exclusive: bool, pid: u32) -> Self {
+        Self { owner, range, exclusive, pid, family: Family::Posix }
+    }
+
+    fn is_posix_of(&self, owner: Owner) -> bool {
+        self.family == Family::Posix && self.owner == owner
+    }
+}
+
+fn conflict(locks: &[Held], wanted: &Held) -> Option<Held> {
+    let conflicts = |held: &&Held| {
+        held.range.overlaps(wanted.range)
+            && (held.exclusive || wanted.exclusive)
+            && held.owner != wanted.owner
+            && (held.family, wanted.family) != (Family::Smb, Family::Smb)
+    };
+    locks.iter().find(conflicts).copied()
+}
+
+/// Takes `range` out of the POSIX locks of `owner`. Whether there was anything.
+fn cut(locks: &mut Vec<Held>, owner: Owner, range: Range) -> bool {
+    let mut rests = Vec::new();
+    let before = locks.len();
+    locks.retain(|held| {
+        let is_hit = held.is_posix_of(owner) && held.range.overlaps(range);
+        if is_hit && held.range.start < range.start {
+            rests.push(Held { range: Range { start: held.range.start, last: range.start - 1 }, ..*held });
+        }
+        if is_hit && held.range.last > range.last {
+            rests.push(Held { range: Range { start: range.last + 1, last: held.range.last }, ..*held });
+        }
+        !is_hit
+    });
+    let is_changed = locks.len() < before;
+    locks.append(&mut rests);
+    is_changed
+}
+
+/// Adds a lock whose range its owner has nothing in; neighbours of one kind become one.
+fn join(locks: &mut Vec<Held>, mut new: Held) {
+    locks.retain(|held| {
+        let joins = held.is_posix_of(new.owner) && held.exclusive == new.exclusive && held.range.touches(new.range);
+        if joins {
+            new.range.start = new.range.start.min(held.range.start);
+            new.range.last = new.range.last.max(held.range.last);
+        }
+        !joins
+    });
+    locks.push(new);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FILE: Ino = Ino(7);
+
+    fn owner(id: u64) -> Owner {
+        Owner { door: 1, id }
+    }
+
+    fn range(start: u64, last: u64) -> Range {
+        Range { start, last }
+    }
+
+    fn posix(id: u64, start: u64, last: u64, exclusive: bool) -> Held {
+        Held::posix(owner(id), range(start, last), exclusive, 0)
+    }
+
+    #[test]
+    fn posix_locks_and_ranges_of_smb_refuse_each_other() {
+        let locks = Locks::default();
+        assert!(locks.lock_smb(FILE, owner(1), range(0, 9), true));
+        assert!(locks.lock_smb(FILE, owner(2), range(5, 5), true), "the SMB server decides among its clients");
+        assert!(matches!(locks.lock_posix(FILE, posix(3, 9, 20, false)), Err(LockError::Conflict(_))));
+        locks.lock_posix(FILE, posix(3, 10, 20, false)).unwrap();
+        assert!(!locks.lock_smb(FILE, owner(1), range(20, 30), true));
+        assert!(locks.lock_smb(FILE, owner(1), range(20, 30), false), "both shared");
+        locks.unlock_smb(FILE, owner(1), range(0, 9), true);
+        locks.end(FILE, owner(2));
+        locks.lock_posix(FILE, posix(3, 0, 9, true)).unwrap();
+        locks.end(FILE, owner(1));
+        locks.unlock_posix(FILE, owner(3), range(0, u64::MAX));
+        assert_eq!(locks.files(), 0, "nothing stays behind");
+    }
+
+    #[test]
+    fn who_would_wait_in_a_ring_is_refused() {
+        let locks = Locks::default();
+        let first = locks.wait_for(owner(1), owner(2)).unwrap();
+        let second = locks.wait_for(owner(2), owner(3)).unwrap();
+        assert!(locks.wait_for(owner(3), owner(1)).is_none());
+        drop(second);
+        assert!(locks.wait_for(owner(3), owner(1)).is_some());
+        drop(first);
+        assert!(locks.waiting.lock().is_empty());
+    }
+
+    #[test]
+    fn who_waits_hears_of_an_end_and_of_a_weaker_lock() {
+        let locks = Locks::default();
+        locks.lock_posix(FILE, posix(1, 0, 9, true)).unwrap();
+        let mut changes = locks.changes(FILE);
+        locks.lock_posix(FILE, posix(1, 20, 29, true)).unwrap();
+        assert!(!changes.has_changed().unwrap(), "one more lock lets nobody through");
+        locks.lock_posix(FILE, posix(1, 0, 9, false)).unwrap();
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        locks.unlock_posix(FILE, owner(1), range(0, u64::MAX));
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        locks.lock_posix(FILE, posix(2, 0, 9, true)).unwrap();
+        locks.end(FILE, owner(2));
+        assert!(changes.has_changed().unwrap(), "the next one's end is heard too");
+        drop(changes);
+        locks.stop_waiting(FILE);
+        assert_eq!(locks.files(), 0);
+    }
+
+    #[test]
+    fn a_file_has_only_so_many_locks() {
+        let locks = Locks::default();
+        let many = (0..LOCKS_MAX as u64).map(|at| posix(1, at * 2, at * 2, false));
+        locks.shard(FILE).lock().entry(FILE).or_default().locks.extend(many);
+        assert_eq!(locks.lock_posix(FILE, posix(2, 1, 1, false)), Err(LockError::TooMany));
+        assert!(!locks.lock_smb(FILE, owner(2), range(1, 1), false));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Lock(u64, u64, u64, bool),
+        Unlock(u64, u64, u64),
+        End(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let part = || (0..3u64, 0..24u64, 0..8u64);
+        prop_oneof![
+            4 => (part(), any::<bool>()).prop_map(|((id, start, len), exclusive)| Step::Lock(id, start, start + len, exclusive)),
+            2 => part().prop_map(|(id, start, len)| Step::Unlock(id, start, start + len)),
+            1 => (0..3u64).prop_map(Step::End),
+        ]
+    }
+
+    proptest! {
+        /// Byte by byte: who has it, and whether alone.
+        #[test]
+        fn posix_locks_are_those_of_a_table_of_bytes(steps in prop::collection::vec(step(), 0..60)) {
+            let locks = Locks::default();
+            let mut bytes = vec![HashMap::<u64, bool>::new(); 40];
+            for step in steps {
+                match step {
+                    Step::Lock(id, start, last, exclusive) => {
+                        let free = bytes[start as usize..=last as usize].iter().all(|byte| {
+                            byte.iter().all(|(by, alone)| *by == id || !(exclusive || *alone))
+                        });
+                        prop_assert_eq!(locks.lock_posix(FILE, posix(id, start, last, exclusive)).is_ok(), free);
+                        if free {
+                            for byte in &mut bytes[start as usize..=last as usize] {
+                                byte.insert(id, exclusive);
+                            }
+                        }
+                    }
+                    Step::Unlock(id, start, last) => {
+                        locks.unlock_posix(FILE, owner(id), range(start, last));
+                        for byte in &mut bytes[start as usize..=last as usize] {
+                            byte.remove(&id);
+                        }
+                    }
+                    Step::End(id) => {
+                        locks.end(FILE, owner(id));
+                        for byte in &mut bytes {
+                            byte.remove(&id);
+                        }
+                    }
+                }
+                for (at, byte) in bytes.iter().enumerate() {
+                    for id in 0..3 {
+                        let shared = byte.iter().all(|(by, alone)| *by == id || !alone);
+                        let alone = byte.keys().all(|by| *by == id);
+                        let at = at as u64;
+                        prop_assert_eq!(locks.test(FILE, posix(id, at, at, false)).is_none(), shared);
+                        prop_assert_eq!(locks.test(FILE, posix(id, at, at, true)).is_none(), alone);
+                    }
+                }
+                let held = locks.shard(FILE).lock().get(&FILE).map_or(0, |file| file.locks.len());
+                prop_assert!(held <= 3 * 40);
+            }
+        }
+    }
+}

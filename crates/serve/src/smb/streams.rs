@@ -1,0 +1,197 @@
+//! Named streams of files and directories: their named attributes in the volume.
+//!
+//! N1: who may do what to a stream is who may do it to the file; the directory that they lie in is nobody's but the server's.
+//! N2: times, attributes, owner and permissions are the file's. Data, size and identity are the stream's.
+//! N3: names are kept as they are spelled: those of other protocols' files are translated where Windows has no such letters, and
+//! no other protocol sees these.
+//! N4: a stream that is made makes its file too, if need be (MS-FSA 2.1.5.1.1).
+
+use bytes::Bytes;
+use larder_smb::{OpenAction, OpenIntent, OpenOptions, SmbError, SmbPath, SmbResult, StreamInfo};
+use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, RenameMode, SetAttr};
+
+use super::handle::{ALLOCATION_BYTES, FileHandle, MATCH};
+use super::rights;
+use super::status::{OrStatus, status};
+use super::tree::{Attempt, Tree};
+
+/// Names of one page when streams are listed.
+const PAGE_ENTRIES: usize = 256;
+/// What is listed of one file at most, as a client takes no more than 64 KiB at once.
+const LISTED_MAX: usize = 4096;
+
+impl Tree {
+    pub(super) async fn open_stream(&self, path: &SmbPath, stream: &str, opts: &OpenOptions) -> SmbResult<Attempt> {
+        if opts.directory {
+            return Err(SmbError::NotADirectory);
+        }
+        let makes = !matches!(opts.intent, OpenIntent::Open | OpenIntent::Truncate);
+        let (base, dir) = match self.base(path).await {
+            Err(SmbError::NotFound) if makes => match self.make_base(path, opts).await? {
+                Some(made) => made,
+                None => return Ok(Attempt::Raced),
+            },
+            found => found?,
+        };
+        let rights = self.rights(&base, dir.as_ref());
+        if opts.access & !rights != 0 {
+            return Err(SmbError::AccessDenied);
+        }
+        let may_write = rights & rights::WRITE_DATA != 0;
+        let files = &self.core.files;
+        let named = files.named_dir(base.id.ino, makes && may_write).await.or_status()?;
+        let found = match named {
+            Some(dir) => self.find_stream(dir, stream).await,
+            None => Err(FsError::NotFound),
+        };
+        match (found, named) {
+            (Ok(attr), _) => self.open_found(&base, &attr, stream, rights, opts).await,
+            (Err(FsError::NotFound), _) if !makes => Err(SmbError::NotFound),
+            (Err(FsError::NotFound), Some(dir)) if may_write => {
+                let name = stream.as_bytes();
+                match files.create(&Cred::root(), dir, name, CreateMode::Guarded, SetAttr::default()).await {
+                    Ok((attr, ..)) => self.opened_stream(&base, &attr, stream, rights, OpenAction::Created).await,
+                    Err(FsError::Exists) if opts.intent != OpenIntent::Create => Ok(Attempt::Raced),
+                    Err(error) => Err(status(error)),
+                }
+            }
+            (Err(FsError::NotFound), _) => Err(SmbError::AccessDenied),
+            (Err(error), _) => Err(status(error)),
+        }
+    }
+
+    async fn open_found(
+        &self,
+        base: &Attr,
+        attr: &Attr,
+        stream: &str,
+        rights: u32,
+        opts: &OpenOptions,
+    ) -> SmbResult<Attempt> {
+        match opts.intent {
+            OpenIntent::Create => Err(SmbError::Exists),
+            OpenIntent::Open | OpenIntent::OpenOrCreate => {
+                self.opened_stream(base, attr, stream, rights, OpenAction::Opened).await
+            }
+            _ => {
+                if rights & rights::WRITE_DATA == 0 {
+                    return Err(SmbError::AccessDenied);
+                }
+                let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+                self.core.files.setattr(&Cred::root(), attr.id.ino, empty).await.or_status()?;
+                self.opened_stream(base, attr, stream, rights, OpenAction::Overwritten).await
+            }
+        }
+    }
+
+    async fn opened_stream(
+        &self,
+        base: &Attr,
+        attr: &Attr,
+        stream: &str,
+        rights: u32,
+        action: OpenAction,
+    ) -> SmbResult<Attempt> {
+        Ok(match self.handle(attr.id.ino, Some(base.id.ino), stream, rights).await? {
+            Some(handle) => Attempt::Opened(handle, action),
+            None => Attempt::Raced,
+        })
+    }
+
+    async fn find_stream(&self, dir: Ino, stream: &str) -> FsResult<Attr> {
+        self.core.files.lookup(&Cred::root(), dir, stream.as_bytes(), MATCH).await
+    }
+
+    /// The file or directory of a stream, and the directory it lies in (none for the root of the share).
+    async fn base(&self, path: &SmbPath) -> SmbResult<(Attr, Option<Attr>)> {
+        match self.parent(path).await? {
+            Some((dir, name)) => Ok((self.entry(&dir, name).await.or_status()?, Some(dir))),
+            None => Ok((self.core.files.getattr(self.core.root).await.or_status()?, None)),
+        }
+    }
+
+    /// `None` when somebody else has made it meanwhile.
+    async fn make_base(&self, path: &SmbPath, opts: &OpenOptions) -> SmbResult<Option<(Attr, Option<Attr>)>> {
+        let Some((dir, name)) = self.parent(path).await? else { return Err(SmbError::NotFound) };
+        match self.create(&dir, name, opts).await? {
+            Attempt::Opened(handle, _) => {
+                let attr = self.core.files.getattr(handle.ino).await.or_status()?;
+                Ok(Some((attr, Some(dir))))
+            }
+            Attempt::Raced => Ok(None),
+        }
+    }
+
+    /// The directory of a stream, the stream, and its name as stored.
+    async fn stored_stream(&self, path: &SmbPath, stream: &str) -> SmbResult<(Ino, Attr, Bytes)> {
+        let (base, _) = self.base(path).await?;
+        let dir = self.core.files.named_dir(base.id.ino, false).await.or_status()?.ok_or(SmbError::NotFound)?;
+        let attr = self.find_stream(dir, stream).await.or_status()?;
+        let stored = self.core.files.stored_name(dir, stream.as_bytes()).await.or_status()?;
+        Ok((dir, attr, stored))
+    }
+
+    /// Removes a stream that was open, unless the name is another's by now.
+    pub(super) async fn remove_stream(&self, path: &SmbPath, stream: &str, opened: Ino) -> SmbResult<()> {
+        let (dir, attr, stored) = self.stored_stream(path, stream).await?;
+        if attr.id.ino != opened {
+            return Err(SmbError::NotFound);
+        }
+        self.core.files.unlink(&Cred::root(), dir, &stored).await.or_status()?;
+        Ok(())
+    }
+
+    pub(super) async fn rename_stream(&self, path: &SmbPath, from: &str, to: &str, replace: bool) -> SmbResult<()> {
+        if !self.writable {
+            return Err(SmbError::AccessDenied);
+        }
+        let (dir, attr, stored) = self.stored_stream(path, from).await?;
+        let files = &self.core.files;
+        match self.find_stream(dir, to).await {
+            Ok(taken) if taken.id == attr.id => {}
+            Ok(_) if !replace => return Err(SmbError::Exists),
+            Ok(_) => {
+                let taken = files.stored_name(dir, to.as_bytes()).await.or_status()?;
+                files.unlink(&Cred::root(), dir, &taken).await.or_status()?;
+            }
+            Err(FsError::NotFound) => {}
+            Err(error) => return Err(status(error)),
+        }
+        files.rename(&Cred::root(), dir, &stored, dir, to.as_bytes(), RenameMode::NoReplace).await.or_status()?;
+        Ok(())
+    }
+}
+
+impl FileHandle {
+    pub(super) async fn list_streams(&self) -> SmbResult<Vec<StreamInfo>> {
+        let files = &self.core.files;
+        let base = files.getattr(self.owner()).await.or_status()?;
+        let mut streams = Vec::new();
+        let mut add = |name: String, attr: &Attr| {
+            let allocation_size = attr.allocated.next_multiple_of(ALLOCATION_BYTES);
+            streams.push(StreamInfo { name, size: attr.size, allocation_size });
+            streams.len()
+        };
+        if base.kind != FileKind::Directory {
+            add(String::new(), &base);
+        }
+        let Some(dir) = files.named_dir(self.owner(), false).await.or_status()? else { return Ok(streams) };
+        let mut cookie = 0;
+        loop {
+            let page = files.readdir(&Cred::root(), dir, cookie, PAGE_ENTRIES, true).await.or_status()?;
+            for entry in &page.entries {
+                cookie = entry.cookie;
+                let attr = match entry.attr {
+                    Some(attr) => attr,
+                    None => files.getattr(entry.ino).await.or_status()?,
+                };
+                if add(String::from_utf8_lossy(&entry.name).into_owned(), &attr) >= LISTED_MAX {
+                    return Ok(streams);
+                }
+            }
+            if page.eof || page.entries.is_empty() {
+                return Ok(streams);
+            }
+        }
+    }
+}

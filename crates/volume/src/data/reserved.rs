@@ -1,0 +1,364 @@
+//! Reserved ranges: room that fallocate set aside for bytes of a file that nobody has written yet.
+//!
+//! ```text
+//!         allocate                   write accepted                 flush committed
+//!  hole ------------> reserved -----------------------> claimed -----------------------> extent
+//!    ^                   | ^                               |
+//!    +--- punch, --------+ +--- a crash loses the write ---+
+//!         truncate, removal
+//! ```
+//!
+//! Q1. A range has one row (`R`, inode, offset) whatever its length, so a reservation costs the same for a KiB and for a TiB. The
+//!     rows of an inode neither overlap nor touch.
+//! Q2. A row ends in the batch that stores an extent over it, or that punches, truncates or removes. Once all is flushed, no
+//!     reserved range overlaps an extent. Until then one may: over an extent that a zero range is about to take away.
+//! Q3. The volume promises room to reserved bytes over which no dirty data lies. Dirty data has a promise of its own (B1). So
+//!     accepting a write moves the promise, and losing it in a crash moves it back.
+//! Q4. The promise grows in `allocate` alone, one at a time per store, after the room was found; and by no more than dirty data
+//!     gives up when it goes without becoming an extent. [`Inner::promise`] keeps the sums exact.
+//! Q5. Rows change under `state`, in a batch that is submitted under it. They are all in memory before data is laid over
+//!     the file ([`Inner::ensure_reserved`]). An inode that has none says so in its record, and is never looked up.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::Inner;
+use super::file::State;
+use crate::inode::Inode;
+use crate::keys::{Reader, damaged, range_of};
+use crate::meta::Batch;
+use crate::types::*;
+
+pub(crate) const RESERVED_TAG: u8 = b'R';
+const VERSION: u8 = 1;
+const KEY_BYTES: usize = 17;
+/// Reserved ranges of one file, all in memory while it is written to. A write into the middle of one makes two; beyond this
+/// the shorter of them is given up.
+pub(super) const RANGES_MAX: usize = 1 << 16;
+const SCAN_MAX: usize = 4096;
+
+pub(crate) fn reserved_key(ino: Ino, offset: u64) -> Bytes {
+    let mut out = BytesMut::with_capacity(KEY_BYTES);
+    out.put_u8(RESERVED_TAG);
+    out.put_u64(ino.0);
+    out.put_u64(offset);
+    out.freeze()
+}
+
+/// Version, length.
+pub(crate) fn encode_reserved(len: u64) -> Bytes {
+    let mut out = BytesMut::with_capacity(9);
+    out.put_u8(VERSION);
+    out.put_u64(len);
+    out.freeze()
+}
+
+pub(crate) fn decode_reserved(key: &[u8], value: &[u8]) -> FsResult<(Ino, Range<u64>)> {
+    let (numbers, rest) = key.get(1..).unwrap_or_default().as_chunks::<8>();
+    let ([ino, offset], true) = (numbers, rest.is_empty()) else { return Err(damaged(key, "wrong key length")) };
+    let [ino, offset] = [ino, offset].map(|bytes| u64::from_be_bytes(*bytes));
+    let mut r = Reader::new(key, value)?;
+    let len = r.u64()?;
+    r.finish()?;
+    let end = offset.checked_add(len).filter(|&end| len > 0 && end <= FILE_BYTES_MAX);
+    let end = end.ok_or_else(|| damaged(key, "the reserved range is impossible"))?;
+    Ok((Ino(ino), offset..end))
+}
+
+/// A change to the rows of an inode: the length of the range that begins at an offset from now on.
+pub(super) type RangeOps = BTreeMap<u64, Option<u64>>;
+
+/// The reserved ranges of one inode, start to end.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    map: BTreeMap<u64, u64>,
+    bytes: u64,
+}
+
+impl Ranges {
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn starts(&self) -> impl Iterator<Item = u64> {
+        self.map.keys().copied()
+    }
+
+    /// What lies within `range`, cut to it, in order.
+    pub(super) fn view(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let before = self.map.range(..range.start).next_back().filter(|(_, end)| **end > range.start);
+        let from = before.map_or(range.start, |(&start, _)| start);
+        let (start, end) = (range.start, range.end);
+        self.map.range(from..end.max(from)).map(move |(&at, &to)| at.max(start)..to.min(end))
+    }
+
+    /// Takes over a row.
+    fn load(&mut self, range: Range<u64>) {
+        self.bytes += range.end - range.start;
+        self.map.insert(range.start, range.end);
+    }
+
+    pub(super) fn insert(&mut self, range: Range<u64>, ops: &mut RangeOps) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        // Back to front; what touches the range is joined with it.
+        while let Some((&at, &to)) = self.map.range(..=end).next_back().filter(|(_, to)| **to >= start) {
+            if at <= range.start && to >= range.end {
+                return;
+            }
+            self.take(at, to, ops);
+            start = start.min(at);
+            end = end.max(to);
+        }
+        self.put(start..end, ops);
+    }
+
+    pub(super) fn remove(&mut self, range: Range<u64>, ops: &mut RangeOps) {
+        while let Some((&at, &to)) = self.map.range(..range.end).next_back().filter(|(_, to)| **to > range.start) {
+            self.take(at, to, ops);
+            let (mut head, mut tail) = (at..range.start.max(at), range.end.min(to)..to);
+            if !head.is_empty() && !tail.is_empty() && self.map.len() + 2 > RANGES_MAX {
+                let shorter = if head.end - head.start < tail.end - tail.start { &mut head } else { &mut tail };
+                shorter.end = shorter.start;
+            }
+            for rest in [head, tail] {
+                if !rest.is_empty() {
+                    self.put(rest, ops);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, start: u64, end: u64, ops: &mut RangeOps) {
+        self.map.remove(&start);
+        self.bytes -= end - start;
+        ops.insert(start, None);
+    }
+
+    fn put(&mut self, range: Range<u64>, ops: &mut RangeOps) {
+        ops.insert(range.start, Some(range.end - range.start));
+        self.load(range);
+    }
+}
+
+/// What an inode has reserved.
+#[derive(Default)]
+pub(super) struct Reserved {
+    /// `None`: there are some, and they have not been read yet (Q5).
+    ranges: Option<Ranges>,
+    /// Bytes of them over which no dirty data lies (Q3).
+    unclaimed: u64,
+}
+
+impl Reserved {
+    /// Of an inode whose record says that it has none.
+    pub(super) fn none() -> Self {
+        Self { ranges: Some(Ranges::default()), unclaimed: 0 }
+    }
+
+    pub(super) fn ranges(&self) -> Option<&Ranges> {
+        self.ranges.as_ref()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.as_ref().is_none_or(|ranges| ranges.map.is_empty())
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.ranges.as_ref().map_or(0, Ranges::bytes)
+    }
+
+    /// Reserved bytes that dirty data has claimed: they are in both.
+    pub(super) fn claimed(&self) -> u64 {
+        self.bytes() - self.unclaimed
+    }
+
+    pub(super) fn insert(&mut self, range: Range<u64>, ops: &mut RangeOps) {
+        debug_assert!(self.ranges.is_some(), "Q5");
+        self.ranges.get_or_insert_default().insert(range, ops);
+    }
+
+    pub(super) fn remove(&mut self, range: Range<u64>, ops: &mut RangeOps) {
+        debug_assert!(self.ranges.is_some(), "Q5");
+        if let Some(ranges) = &mut self.ranges {
+            ranges.remove(range, ops);
+        }
+    }
+}
+
+impl State {
+    /// Reserved bytes within `range` over which no dirty data lies.
+    pub(super) fn unclaimed(&self, range: Range<u64>) -> u64 {
+        let Some(ranges) = self.reserved.ranges() else { return 0 };
+        let of_data = |r: Range<u64>| self.dirty.view(r).filter(|(.., p)| p.is_data()).map(|(lo, hi, _)| hi - lo).sum();
+        ranges.view(range).map(|r| (r.end - r.start).saturating_sub(of_data(r))).sum()
+    }
+
+    /// Parts of `range` that hold no data and are not reserved. Extents under zeros on their way count as gone. Dirty data counts
+    /// as not there: a crash may take it. Extents of the range are in memory.
+    pub(super) fn unreserved_holes(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut taken: Vec<Range<u64>> = Vec::new();
+        let mut from = range.start;
+        let zeros = self.dirty.view(range.clone()).filter(|(.., piece)| !piece.is_data()).map(|(lo, hi, _)| (lo, hi));
+        for (lo, hi) in zeros.chain([(range.end, range.end)]) {
+            taken.extend(self.extents.view(from..lo).map(|(lo, hi, ..)| lo..hi));
+            from = hi;
+        }
+        taken.extend(self.reserved.ranges().into_iter().flat_map(|ranges| ranges.view(range.clone())));
+        taken.sort_by_key(|r| r.start);
+        let (mut holes, mut at) = (Vec::new(), range.start);
+        for next in taken.into_iter().chain(std::iter::once(range.end..range.end)) {
+            if at < next.start {
+                holes.push(at..next.start);
+            }
+            at = at.max(next.end);
+        }
+        holes
+    }
+}
+
+impl Inner {
+    /// Runs `change`, which changes what is dirty or reserved within `range`, and moves the promise by as much (Q3).
+    pub(super) fn promise<T>(&self, state: &mut State, range: Range<u64>, change: impl FnOnce(&mut State) -> T) -> T {
+        let before = state.unclaimed(range.clone());
+        let result = change(state);
+        let after = state.unclaimed(range);
+        state.reserved.unclaimed = state.reserved.unclaimed + after - before;
+        self.move_promise(before, after);
+        result
+    }
+
+    /// `before` promised bytes became `after`.
+    pub(super) fn move_promise(&self, before: u64, after: u64) {
+        let change = after as i64 - before as i64;
+        if change != 0 {
+            self.reserved.fetch_add(change, Ordering::Relaxed);
+            self.parts.memory.reserved.fetch_add(change, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads what the inode has reserved, if that has not been done (Q5).
+    pub(super) async fn ensure_reserved(&self, inode: &Arc<Inode>) -> FsResult<()> {
+        if !inode.file.has_reserved.load(Ordering::Acquire) || inode.file.state.lock().reserved.ranges.is_some() {
+            return Ok(());
+        }
+        let (mut from, to) = range_of(RESERVED_TAG, inode.id.ino);
+        let mut ranges = Ranges::default();
+        loop {
+            let pairs = self.parts.meta.scan(&from, &to, SCAN_MAX).await?;
+            for (key, value) in &pairs {
+                let (_, range) = decode_reserved(key, value)?;
+                if ranges.view(range.clone()).next().is_some() {
+                    return Err(damaged(key, "it overlaps another reserved range"));
+                }
+                ranges.load(range);
+            }
+            let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= SCAN_MAX) else { break };
+            from = [last, &[0][..]].concat().into();
+        }
+        let mut state = inode.file.state.lock();
+        if state.reserved.ranges.is_none() {
+            // Nothing is dirty: data is laid over a file only after this.
+            state.reserved.unclaimed = ranges.bytes();
+            state.reserved.ranges = Some(ranges);
+        }
+        Ok(())
+    }
+
+    /// An extent is stored over `range`: what was reserved there is used (Q2). Where newer zeros lie over it, the extent goes
+    /// again, and what was reserved since stays.
+    pub(super) fn use_reserved(&self, state: &mut State, range: Range<u64>, ops: &mut RangeOps) {
+        let zeros = state.dirty.view(range.clone()).filter(|(.., piece)| !piece.is_data());
+        let zeros: Vec<_> = zeros.map(|(lo, hi, _)| lo..hi).chain(std::iter::once(range.end..range.end)).collect();
+        let mut at = range.start;
+        for zero in zeros {
+            let used = at..zero.start;
+            at = zero.end;
+            if !used.is_empty() {
+                self.promise(state, used.clone(), |state| state.reserved.remove(used, ops));
+            }
+        }
+    }
+}
+
+/// Adds changed rows to `batch`.
+pub(super) fn put_ranges(ino: Ino, ops: RangeOps, batch: &mut Batch) {
+    for (offset, len) in ops {
+        match len {
+            Some(len) => batch.put(reserved_key(ino, offset), encode_reserved(len)),
+            None => batch.delete(reserved_key(ino, offset)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn ranges_behave_like_an_array(ops in prop::collection::vec((0u64..300, 1u64..80, any::<bool>()), 1..60)) {
+            let (mut ranges, mut model) = (Ranges::default(), vec![false; 400]);
+            let mut rows: BTreeMap<u64, u64> = BTreeMap::new();
+            for (offset, len, inserted) in ops {
+                let mut batch = RangeOps::new();
+                let range = offset..offset + len;
+                if inserted { ranges.insert(range.clone(), &mut batch) } else { ranges.remove(range.clone(), &mut batch) }
+                model[offset as usize..(offset + len) as usize].fill(inserted);
+                for (at, len) in batch {
+                    match len {
+                        Some(len) => { rows.insert(at, at + len); }
+                        None => { rows.remove(&at); }
+                    }
+                }
+                prop_assert_eq!(&rows, &ranges.map);
+                let mut seen = vec![false; 400];
+                ranges.view(0..400).for_each(|r| seen[r.start as usize..r.end as usize].fill(true));
+                prop_assert_eq!(&seen, &model);
+                prop_assert_eq!(ranges.bytes() as usize, model.iter().filter(|set| **set).count());
+                let apart = ranges.map.iter().zip(ranges.map.iter().skip(1)).all(|((_, end), (start, _))| end < start);
+                prop_assert!(apart, "they touch: {:?}", ranges.map);
+            }
+        }
+
+        #[test]
+        fn garbage_is_refused_without_panic(key in prop::collection::vec(any::<u8>(), 0..20), value in prop::collection::vec(any::<u8>(), 0..20)) {
+            let _ = decode_reserved(&key, &value);
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let (key, value) = (reserved_key(Ino(5), 0x2_0000), encode_reserved(1 << 40));
+        assert_eq!(hex(&key), "5200000000000000050000000000020000");
+        assert_eq!(hex(&value), "010000010000000000");
+        assert_eq!(decode_reserved(&key, &value).unwrap(), (Ino(5), 0x2_0000..0x2_0000 + (1 << 40)));
+        assert!(decode_reserved(&key, &encode_reserved(0)).is_err());
+        assert!(decode_reserved(&key, &encode_reserved(u64::MAX)).is_err());
+        assert!(decode_reserved(&key[..16], &value).is_err());
+    }
+
+    #[test]
+    fn a_file_has_a_bounded_number_of_ranges() {
+        let (mut ranges, mut ops) = (Ranges::default(), RangeOps::new());
+        ranges.insert(0..4 * RANGES_MAX as u64, &mut ops);
+        for n in 1..2 * RANGES_MAX as u64 {
+            ranges.remove(2 * n..2 * n + 1, &mut ops);
+        }
+        assert_eq!(ranges.len(), RANGES_MAX);
+        assert_eq!(ranges.view(0..u64::MAX).next(), Some(0..2));
+    }
+}

@@ -1,0 +1,140 @@
+//! Named attributes: files that belong to a file or directory (OPENATTR of RFC 8881 5.3, the alternate data streams of SMB).
+//!
+//! A1. They are the entries of a directory without a name. Its number stands in a record among the owner's extended attributes
+//!     that no protocol can ask for ([`OWN_NAME`]), and its parent is its owner.
+//! A2. The directory is made with the first attribute, in one batch with the record that leads to it. It goes with its owner: the entries first, each as by
+//!     an unlink, so that one that is open stays until it is closed; then the directory and the record in one batch.
+//! A3. What lies in it are regular files. The doors keep others out, and links and renames across its border.
+
+use std::sync::Arc;
+
+use crate::access::touch_ctime;
+use crate::attr::current;
+use crate::inode::Inode;
+use crate::keys;
+use crate::marks;
+use crate::meta::Batch;
+use crate::namespace::{Making, newborn};
+use crate::state::{Cores, State};
+use crate::types::*;
+use crate::volume::{Answers, Volume};
+
+/// No extended attribute of a user begins with a zero byte.
+const OWN_NAME: &[u8] = b"\0named";
+const ENTRIES_PAGE: usize = 256;
+
+/// Whether a record among the extended attributes is one of the volume's own.
+pub(crate) fn is_own(name: &[u8]) -> bool {
+    name.first() == Some(&0)
+}
+
+/// The directory that the record `name` of an owner leads to.
+pub(crate) fn directory_in(name: &[u8], value: &[u8]) -> Option<Ino> {
+    (name == OWN_NAME).then(|| value.try_into().ok().map(|ino| Ino(u64::from_be_bytes(ino)))).flatten()
+}
+
+impl State {
+    async fn named_dir(&self, owner: &Arc<Inode>) -> FsResult<Option<Ino>> {
+        if owner.core.lock().xattrs == 0 {
+            return Ok(None);
+        }
+        let key = keys::xattr_key(owner.id.ino, OWN_NAME);
+        let Some(value) = self.meta.get(&key).await? else { return Ok(None) };
+        let value = keys::decode_xattr(&key, &value)?;
+        let dir = directory_in(OWN_NAME, &value);
+        dir.map(Some).ok_or_else(|| keys::damaged(&key, "it leads to no directory"))
+    }
+
+    /// The owner is gone (A2). May be done again after a crash.
+    pub(crate) async fn reap_named(self: &Arc<Self>, owner: &Arc<Inode>) -> FsResult<()> {
+        let Some(dir) = self.named_dir(owner).await? else { return Ok(()) };
+        let mut batch = Batch::default();
+        batch.delete(keys::xattr_key(owner.id.ino, OWN_NAME));
+        match self.inode(dir).await {
+            Ok(dir) => {
+                let volume = Volume { state: self.clone(), origin: 0, answers: Answers::Ordered, access_times: false };
+                volume.empty(&dir).await?;
+                dir.core.lock().gone = true;
+                batch.delete(keys::inode_key(dir.id.ino));
+                batch.usage.inodes = -1;
+            }
+            Err(FsError::Stale) => {}
+            Err(error) => return Err(error),
+        }
+        self.meta.write(batch).await?;
+        self.inodes.remove(dir);
+        let mut core = owner.core.lock();
+        core.xattrs = core.xattrs.saturating_sub(1);
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// The directory of the named attributes of `ino`. `None` if it has none and none is to be made.
+    pub async fn named_dir(&self, ino: Ino, make: bool) -> FsResult<Option<Ino>> {
+        let state = &*self.state;
+        let owner = state.inode(ino).await?;
+        current(&owner)?;
+        let found = state.named_dir(&owner).await?;
+        if found.is_some() || !make {
+            return Ok(found);
+        }
+        state.marks.set(marks::NAMED_ATTRIBUTES).await?;
+        state.admit_entry().await?;
+        state.meta.admit().await?;
+        let guard = owner.namespace.lock().await;
+        if let Some(dir) = state.named_dir(&owner).await? {
+            return Ok(Some(dir));
+        }
+        let id = state.new_id().await?;
+        let ticket = {
+            let mut cores = Cores::lock(&[&owner]);
+            let core = cores.of(&owner);
+            if core.gone || core.attr.nlink == 0 {
+                return Err(FsError::Stale);
+            }
+            let now = state.now();
+            let private = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+            let kind = FileKind::Directory;
+            let dir = newborn(&core.attr, &Cred::root(), id, kind, Making::default(), &private, now);
+            let mut batch = Batch::default();
+            let (key, value) = keys::encode_inode(id.ino, &dir);
+            batch.put(key, value);
+            batch.put(keys::xattr_key(ino, OWN_NAME), keys::encode_xattr(&id.ino.0.to_be_bytes()));
+            batch.usage.inodes = 1;
+            core.xattrs += 1;
+            touch_ctime(&mut core.attr, now);
+            let ticket = cores.submit(&*state.meta, batch)?;
+            state.inodes.insert(dir).core.lock().ticket = ticket;
+            ticket
+        };
+        drop(guard);
+        self.settle(ticket).await?;
+        Ok(Some(id.ino))
+    }
+
+    /// Removes all named attributes of `ino`, as overwriting a file over SMB does (MS-FSA 2.1.5.1.2).
+    pub async fn remove_named(&self, ino: Ino) -> FsResult<()> {
+        let owner = self.state.inode(ino).await?;
+        let Some(dir) = self.state.named_dir(&owner).await? else { return Ok(()) };
+        let dir = self.state.inode(dir).await?;
+        self.empty(&dir).await?;
+        self.settle_newest(&dir).await
+    }
+
+    async fn empty(&self, dir: &Arc<Inode>) -> FsResult<()> {
+        let (from, to) = keys::range_of(keys::tag::ENTRY, dir.id.ino);
+        loop {
+            let page = self.state.meta.scan(&from, &to, ENTRIES_PAGE).await?;
+            if page.is_empty() {
+                return Ok(());
+            }
+            for (key, _) in page {
+                match self.remove_name(&Cred::root(), dir, &keys::rest_of(&key)).await {
+                    Ok(_) | Err(FsError::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+}
