@@ -225,7 +225,7 @@ impl Panels {
             let left = *part > 0.6;
             let room = if left { x - f.left } else { f.right - x } - 8.0;
             let at = if left { x - 5.0 } else { x + 5.0 };
-            text.push_str(&format!("<g class=\"mark\">"));
+            text.push_str("<g class=\"mark\">");
             text.push_str(&svg::line((x, f.top), (x, f.bottom), "mark-line"));
             let class = if left { "mark-label end" } else { "mark-label" };
             text.push_str(&svg::text(at, f.top + 14.0 + 15.0 * n as f64, class, &svg::fitted(label, room)));
