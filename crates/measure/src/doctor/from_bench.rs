@@ -480,10 +480,7 @@ fn retransmits(run: &Run, path: Path) -> Option<f64> {
 /// The disks that a run's subject lies on, by name. Those that are not known yet are added.
 fn disks_of(run: &Run, machine: &Machine, described: &mut Described) -> Vec<(String, u32)> {
     let mut names: Vec<String> = Vec::new();
-    if run.layer == Layer::Share {
-        // Which disks are behind a URL nobody can say from here: all of the machine that serves.
-        return Vec::new();
-    }
+    let is_share = run.layer == Layer::Share;
     for subject in run.subject.split(", ").take(64) {
         let below = below(machine, subject);
         // Each loop device has its own file, and is measured as a disk of its own.
@@ -495,6 +492,9 @@ fn disks_of(run: &Run, machine: &Machine, described: &mut Described) -> Vec<(Str
         let mut disks = below.devices;
         disks.retain(|name| BlockDevice::read(machine, name).is_some());
         match disks.is_empty() {
+            // A filesystem of this machine that is measured as a share is mounted on a disk. Which disks are behind a URL nobody can say
+            // from here: all of the machine that serves.
+            _ if is_share => {}
             false => names.extend(disks),
             true => names.push(subject.to_owned()),
         }
