@@ -73,7 +73,7 @@ packages-bench:
 	$(call install,$(BENCH_PACKAGES),)
 
 build: check-cargo
-	@[ -e $(LARDER) ] || echo "the first build compiles everything: about 15 minutes of one core, so 4 minutes on 4; later ones take seconds"
+	@[ -e $(LARDER) ] || echo "the first build compiles everything: about 18 minutes of one core, so 9 minutes on 2 and 5 on 4; later ones take seconds"
 	$(CARGO) build --release --locked -p larder
 
 # Whoever built it need not be root: what is built already is not built again.
