@@ -592,6 +592,42 @@ def test_locks_end_as_posix_has_it(doors, file, name):
         wait_for(lambda: not is_locked(other, fcntl.LOCK_EX), 10, lambda: "it goes with the open file")
 
 
+def test_an_inherited_descriptor_does_not_take_away_a_later_lock(doors, file, name):
+    """A child still has the file open that its parent has closed; what the parent locks by another descriptor stays when the child ends."""
+    with open(doors.mounts[1] / name, "r+b") as other:
+        first = open(file, "r+b")
+        posix(first, fcntl.LOCK_EX)
+        os.set_inheritable(first.fileno(), True)
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[first.fileno()])
+        first.close()
+        assert not is_locked(other, fcntl.LOCK_EX)
+        with open(file, "r+b") as second:
+            posix(second, fcntl.LOCK_EX)
+            child.communicate(b"", timeout=10)
+            assert is_locked(other, fcntl.LOCK_EX)
+
+
+def test_the_locks_of_a_mount_end_with_it(doors, file, name, tmp_path):
+    """Also when it is torn from its programs, which the kernel tells nobody of."""
+    third = tmp_path / "third"
+    third.mkdir()
+    doors.run("mount", third, check=True)
+    child = subprocess.Popen([sys.executable, "-c", WAITER, third / name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert [child.stdout.readline() for _ in range(2)] == ["waits\n", "has it\n"]
+        with open(file, "r+b") as f:
+            assert is_locked(f, fcntl.LOCK_EX)
+            # It is busy and stays, but its connection is aborted.
+            subprocess.run(["umount", "-f", third], stderr=subprocess.DEVNULL)
+            wait_for(lambda: not is_locked(f, fcntl.LOCK_EX), 20)
+    finally:
+        child.kill()
+        child.wait(10)
+        child.stdin.close()
+        child.stdout.close()
+        subprocess.run(["umount", "-l", third], stderr=subprocess.DEVNULL)
+
+
 def test_who_would_wait_for_each_other_for_ever_is_told(doors, file, name):
     with waiter_that_has(doors.mounts[1] / name, 0) as child, open(file, "r+b") as f:
         posix(f, fcntl.LOCK_EX, 50, 1)

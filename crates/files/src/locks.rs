@@ -134,8 +134,19 @@ impl Locks {
         Ok(())
     }
 
-    pub(crate) fn unlock_posix(&self, ino: Ino, owner: Owner, range: Range) {
-        self.release(ino, |locks| cut(locks, owner, range));
+    /// Fails only if it would make two locks of one where there are as many as there may be.
+    pub(crate) fn unlock_posix(&self, ino: Ino, owner: Owner, range: Range) -> Result<(), LockError> {
+        let mut done = Ok(());
+        self.release(ino, |locks| {
+            let splits =
+                |held: &Held| held.is_posix_of(owner) && held.range.start < range.start && held.range.last > range.last;
+            if locks.len() >= LOCKS_MAX && locks.iter().any(splits) {
+                done = Err(LockError::TooMany);
+                return false;
+            }
+            cut(locks, owner, range)
+        });
+        done
     }
 
     /// Until the locks of the file change, from now on.
@@ -176,6 +187,20 @@ impl Locks {
             locks.retain(|held| held.owner != owner);
             locks.len() < before
         });
+    }
+
+    /// The door is gone, and its clients with it (B4).
+    pub(crate) fn end_door(&self, door: u32) {
+        for shard in &self.shards {
+            shard.lock().retain(|_, file| {
+                let before = file.locks.len();
+                file.locks.retain(|held| held.owner.door != door);
+                if file.locks.len() < before {
+                    file.changes.send_modify(|()| ());
+                }
+                !file.locks.is_empty() || !file.changes.is_closed()
+            });
+        }
     }
 
     /// Of what no longer waits and nobody holds, nothing stays behind.
@@ -239,8 +264,14 @@ impl Files {
         }
     }
 
-    pub fn unlock(&self, ino: Ino, id: u64, range: Range) {
-        self.shared.locks.unlock_posix(ino, self.owner(id), range);
+    /// [`LockError::TooMany`] if that would make one more lock than a file may have.
+    pub fn unlock(&self, ino: Ino, id: u64, range: Range) -> Result<(), LockError> {
+        self.shared.locks.unlock_posix(ino, self.owner(id), range)
+    }
+
+    /// The door closes: whatever its clients had locked is free (B4).
+    pub fn end_all_locks(&self) {
+        self.shared.locks.end_door(self.door);
     }
 
     /// The owner has closed the file or is gone (B4).
@@ -369,8 +400,22 @@ mod tests {
         locks.end(FILE, owner(2));
         locks.lock_posix(FILE, posix(3, 0, 9, true)).unwrap();
         locks.end(FILE, owner(1));
-        locks.unlock_posix(FILE, owner(3), range(0, u64::MAX));
+        locks.unlock_posix(FILE, owner(3), range(0, u64::MAX)).unwrap();
         assert_eq!(locks.files(), 0, "nothing stays behind");
+    }
+
+    #[test]
+    fn what_a_door_had_locked_is_free_when_it_is_gone() {
+        let locks = Locks::default();
+        let other = Held::posix(Owner { door: 2, id: 1 }, range(0, 9), true, 0);
+        locks.lock_posix(FILE, posix(1, 0, 9, true)).unwrap();
+        locks.lock_posix(Ino(8), posix(1, 0, 9, true)).unwrap();
+        let changes = locks.changes(FILE);
+        assert!(locks.lock_posix(FILE, other).is_err());
+        locks.end_door(1);
+        assert!(changes.has_changed().unwrap(), "who waits hears of it");
+        locks.lock_posix(FILE, other).unwrap();
+        assert_eq!(locks.files(), 1);
     }
 
     #[test]
@@ -395,7 +440,7 @@ mod tests {
         locks.lock_posix(FILE, posix(1, 0, 9, false)).unwrap();
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
-        locks.unlock_posix(FILE, owner(1), range(0, u64::MAX));
+        locks.unlock_posix(FILE, owner(1), range(0, u64::MAX)).unwrap();
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
         locks.lock_posix(FILE, posix(2, 0, 9, true)).unwrap();
@@ -413,6 +458,10 @@ mod tests {
         locks.shard(FILE).lock().entry(FILE).or_default().locks.extend(many);
         assert_eq!(locks.lock_posix(FILE, posix(2, 1, 1, false)), Err(LockError::TooMany));
         assert!(!locks.lock_smb(FILE, owner(2), range(1, 1), false));
+        let whole = posix(1, 0, 1 << 20, false);
+        locks.shard(FILE).lock().get_mut(&FILE).unwrap().locks[0] = whole;
+        assert_eq!(locks.unlock_posix(FILE, owner(1), range(5, 5)), Err(LockError::TooMany), "one would become two");
+        locks.unlock_posix(FILE, owner(1), whole.range).unwrap();
     }
 
     #[derive(Clone, Debug)]
@@ -451,7 +500,7 @@ mod tests {
                         }
                     }
                     Step::Unlock(id, start, last) => {
-                        locks.unlock_posix(FILE, owner(id), range(start, last));
+                        locks.unlock_posix(FILE, owner(id), range(start, last)).unwrap();
                         for byte in &mut bytes[start as usize..=last as usize] {
                             byte.remove(&id);
                         }

@@ -1,10 +1,10 @@
 //! Named attributes: files that belong to a file or directory (OPENATTR of RFC 8881 5.3, the alternate data streams of SMB).
 //!
-//! A1. They are the entries of a directory without a name. Its number stands in a record among the owner's extended attributes
+//! Z1. They are the entries of a directory without a name. Its number stands in a record among the owner's extended attributes
 //!     that no protocol can ask for ([`OWN_NAME`]), and its parent is its owner.
-//! A2. The directory is made with the first attribute, in one batch with the record that leads to it. It goes with its owner: the entries first, each as by
+//! Z2. The directory is made with the first attribute, in one batch with the record that leads to it. It goes with its owner: the entries first, each as by
 //!     an unlink, so that one that is open stays until it is closed; then the directory and the record in one batch.
-//! A3. What lies in it are regular files. The doors keep others out, and links and renames across its border.
+//! Z3. What lies in it are regular files. The doors keep others out, and links and renames across its border.
 
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ use crate::volume::{Answers, Volume};
 /// No extended attribute of a user begins with a zero byte.
 const OWN_NAME: &[u8] = b"\0named";
 const ENTRIES_PAGE: usize = 256;
+/// Nobody makes entries of what has no owner: one round is usual, a second one rare.
+const ROUNDS_MAX: usize = 8;
 
 /// Whether a record among the extended attributes is one of the volume's own.
 pub(crate) fn is_own(name: &[u8]) -> bool {
@@ -45,7 +47,7 @@ impl State {
         dir.map(Some).ok_or_else(|| keys::damaged(&key, "it leads to no directory"))
     }
 
-    /// The owner is gone (A2). May be done again after a crash.
+    /// The owner is gone (Z2). May be done again after a crash.
     pub(crate) async fn reap_named(self: &Arc<Self>, owner: &Arc<Inode>) -> FsResult<()> {
         let Some(dir) = self.named_dir(owner).await? else { return Ok(()) };
         let mut batch = Batch::default();
@@ -53,8 +55,15 @@ impl State {
         match self.inode(dir).await {
             Ok(dir) => {
                 let volume = Volume { state: self.clone(), origin: 0, answers: Answers::Ordered, access_times: false };
-                volume.empty(&dir).await?;
-                dir.core.lock().gone = true;
+                let mut rounds = 0;
+                while !self.close_named(&dir).await? {
+                    rounds += 1;
+                    if rounds > ROUNDS_MAX {
+                        return Err(FsError::Busy("entries of the named attributes cannot be removed"));
+                    }
+                    volume.empty(&dir).await?;
+                }
+                self.data.forget(&dir);
                 batch.delete(keys::inode_key(dir.id.ino));
                 batch.usage.inodes = -1;
             }
@@ -66,6 +75,17 @@ impl State {
         let mut core = owner.core.lock();
         core.xattrs = core.xattrs.saturating_sub(1);
         Ok(())
+    }
+
+    /// From now on nothing is made in it (I4), unless there is something in it: who found it before its owner was gone may have
+    /// made one more.
+    async fn close_named(&self, dir: &Arc<Inode>) -> FsResult<bool> {
+        let _names = dir.namespace.lock().await;
+        // Its rows, and not the number that it has of them, which may be damaged.
+        let (from, to) = keys::range_of(keys::tag::ENTRY, dir.id.ino);
+        let is_empty = self.meta.scan(&from, &to, 1).await?.is_empty();
+        dir.core.lock().gone |= is_empty;
+        Ok(is_empty)
     }
 }
 
@@ -129,11 +149,17 @@ impl Volume {
             if page.is_empty() {
                 return Ok(());
             }
+            let mut is_removed = false;
             for (key, _) in page {
                 match self.remove_name(&Cred::root(), dir, &keys::rest_of(&key)).await {
-                    Ok(_) | Err(FsError::NotFound) => {}
+                    Ok(_) => is_removed = true,
+                    // Somebody else was quicker.
+                    Err(FsError::NotFound) => {}
                     Err(error) => return Err(error),
                 }
+            }
+            if !is_removed {
+                return Ok(());
             }
         }
     }

@@ -1,10 +1,11 @@
 //! POSIX locks of programs on the mount: they stand in the table of all doors.
 //!
 //! The kernel tells three ends of a lock: an unlock, a process that closes the file (FLUSH), and the last reference to an open
-//! file (RELEASE). A program that waits for a lock may get a signal; the kernel then waits for the answer all the same, so
+//! file (RELEASE), which ends those of the open file itself. A mount that ends any way ends all of them. A program that waits for a lock may get a signal; the kernel then waits for the answer all the same, so
 //! waiting ends with EINTR.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use fuser::Errno;
 use larder_files::locks::{LockError, Range};
@@ -32,7 +33,7 @@ pub(super) struct Wanted {
 
 /// Requests that wait for a lock.
 #[derive(Default)]
-pub(super) struct LockWaits(Mutex<Waits>);
+pub(super) struct LockWaits(Arc<Mutex<Waits>>);
 
 #[derive(Default)]
 struct Waits {
@@ -45,6 +46,13 @@ struct Waits {
 pub(super) struct Wait {
     request: u64,
     interrupted: CancellationToken,
+    waits: Arc<Mutex<Waits>>,
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.waits.lock().by_request.remove(&self.request);
+    }
 }
 
 impl LockWaits {
@@ -55,11 +63,7 @@ impl LockWaits {
             interrupted.cancel();
         }
         waits.by_request.insert(request, interrupted.clone());
-        Wait { request, interrupted }
-    }
-
-    fn end(&self, wait: &Wait) {
-        self.0.lock().by_request.remove(&wait.request);
+        Wait { request, interrupted, waits: Arc::clone(&self.0) }
     }
 
     pub(super) fn interrupt(&self, request: u64) {
@@ -79,11 +83,8 @@ impl LockWaits {
 pub(super) async fn set(session: &Session, wanted: &Wanted, wait: Option<Wait>) -> Result<(), Errno> {
     let Wanted { ino, owner, range, kind, pid } = *wanted;
     let files = &session.files;
-    let done = match (kind, &wait) {
-        (UNLOCK, _) => {
-            files.unlock(ino, owner, range);
-            Ok(())
-        }
+    match (kind, &wait) {
+        (UNLOCK, _) => files.unlock(ino, owner, range).map_err(errno),
         (SHARED | EXCLUSIVE, None) => files.lock(ino, owner, range, kind == EXCLUSIVE, pid).map_err(errno),
         (SHARED | EXCLUSIVE, Some(wait)) => tokio::select! {
             biased;
@@ -92,11 +93,7 @@ pub(super) async fn set(session: &Session, wanted: &Wanted, wait: Option<Wait>) 
             () = session.closing.cancelled() => Err(Errno::EINTR),
         },
         _ => Err(Errno::EINVAL),
-    };
-    if let Some(wait) = &wait {
-        session.lock_waits.end(wait);
     }
-    done
 }
 
 fn errno(error: LockError) -> Errno {
@@ -118,7 +115,8 @@ mod tests {
         assert!(!wait.interrupted.is_cancelled());
         waits.interrupt(7);
         assert!(wait.interrupted.is_cancelled());
-        waits.end(&wait);
+        drop(wait);
+        assert!(waits.0.lock().by_request.is_empty());
         waits.interrupt(8);
         assert!(waits.begin(8).interrupted.is_cancelled());
         assert!(!waits.begin(9).interrupted.is_cancelled());

@@ -1,8 +1,8 @@
 //! The requests of the kernel, one method each, translated to the volume's operations.
 //!
 //! The kernel checks permissions (`default_permissions`) and calls with credentials marked as checked. flock locks
-//! stay in the kernel; POSIX locks stand in the table of all doors. What is not implemented here is refused with ENOSYS by the crate, which the
-//! kernel remembers and does itself or reports as unsupported.
+//! stay in the kernel; POSIX locks stand in the table of all doors (`locks`). What is not implemented here is refused
+//! with ENOSYS by the crate, which the kernel remembers and does itself or reports as unsupported.
 
 use std::ffi::OsStr;
 use std::future::Future;
@@ -109,6 +109,7 @@ impl Filesystem for Operations {
     fn destroy(&mut self) {
         let _context = self.session.runtime.enter();
         drop(self.session.handles.clear());
+        self.session.files.end_all_locks();
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -432,8 +433,9 @@ impl Filesystem for Operations {
     }
 
     /// A process closes the file, by whichever of its descriptors: its POSIX locks on it end. Nothing else is promised.
-    fn flush(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _request: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         self.session.files.end_locks(Ino(ino.0), owner.0);
+        self.session.handles.flushed(handle.0, owner.0);
         reply.ok();
     }
 

@@ -149,6 +149,11 @@ impl Handles {
         });
     }
 
+    /// A process has closed this handle: its locks are gone, and those that it takes by another are none of this one's.
+    pub(super) fn flushed(&self, handle: u64, owner: u64) {
+        self.with(handle, |open| open.lock_owners.retain(|other| *other != owner));
+    }
+
     fn with<T>(&self, handle: u64, act: impl FnOnce(&mut Open) -> T) -> Option<T> {
         let slot = usize::try_from(handle.checked_sub(1)?).ok()?;
         self.table.lock().slots.get_mut(slot)?.as_mut().map(act)

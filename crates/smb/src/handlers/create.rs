@@ -20,10 +20,9 @@ use crate::access_mask::{
     DELETE, FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA, MAXIMUM_ALLOWED,
     granted_access, maximal_access,
 };
-use crate::backend::ExtendedAttribute;
 use crate::backend::{
-    FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_READONLY, FileInfo, FileTimes, Handle, OpenAction,
-    OpenIntent, OpenOptions, ShareBackend, VALID_SET_ATTRIBUTES,
+    ExtendedAttribute, FILE_ATTRIBUTE_ARCHIVE, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_READONLY, FileInfo, FileTimes,
+    Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, VALID_SET_ATTRIBUTES,
 };
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open};

@@ -1,4 +1,4 @@
-//! Named attributes (A1 to A3 of [`crate::named`]).
+//! Named attributes (Z1 to Z3 of [`crate::named`]).
 
 use object_store::ObjectStoreExt;
 
@@ -109,5 +109,38 @@ async fn the_next_opening_finishes_what_was_begun() {
     drop((registry, volume));
     let (registry, volume) = place.open().await;
     until_inodes(&volume, before).await;
+    check_clean(&registry).await;
+}
+
+/// Who found the directory a moment before its owner was removed makes one more, or is told that it is gone; nothing stays behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_made_while_its_owner_goes_does_not_stay() {
+    let (registry, volume) = fresh().await;
+    let before = inodes(&volume).await;
+    for round in 0..50 {
+        let owner = file(&volume, Ino::ROOT, "f").await;
+        attribute(&volume, owner, "one", "first").await;
+        let dir = volume.named_dir(owner, false).await.unwrap().unwrap();
+        let making = {
+            let volume = volume.clone();
+            tokio::spawn(async move {
+                let mut made = 0;
+                for n in 0..200 {
+                    let name = format!("more{n}");
+                    let set = SetAttr::default();
+                    match volume.create(&root(), dir, name.as_bytes(), CreateMode::Guarded, set).await {
+                        Ok(_) => made += 1,
+                        Err(FsError::Stale | FsError::NotFound | FsError::NotDirectory) => break,
+                        Err(error) => panic!("round {round}: {error}"),
+                    }
+                }
+                made
+            })
+        };
+        tokio::task::yield_now().await;
+        volume.unlink(&root(), Ino::ROOT, b"f").await.unwrap();
+        making.await.unwrap();
+        until_inodes(&volume, before).await;
+    }
     check_clean(&registry).await;
 }
