@@ -42,6 +42,7 @@ use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::proto::auth::ntlm::Identity;
+use crate::security::SecurityDescriptor;
 use crate::server::{ServerState, ShareBindings};
 use crate::utils::utf16le_to_units;
 
@@ -122,6 +123,9 @@ pub(super) struct ContextQueries {
     /// Extended attributes that the file is made with (MS-SMB2 3.3.5.9.1), or
     /// the status of a chain that is none.
     extended: Result<Vec<ExtendedAttribute>, u32>,
+    /// The descriptor that a file is made with (MS-SMB2 2.2.13.2.2), or the
+    /// status of a context that is none.
+    security: Result<Option<SecurityDescriptor>, u32>,
     /// A timewarp token, which needs snapshots (MS-SMB2 3.3.5.9.4).
     timewarp: bool,
     /// Data of a lease request.
@@ -189,6 +193,9 @@ impl ContextQueries {
             maximal_access,
             query_on_disk_id,
             extended: find(CreateContext::NAME_EXTA).map_or(Ok(Vec::new()), |c| extended::parse(&c.data)),
+            security: find(CreateContext::NAME_SECD)
+                .map(|c| SecurityDescriptor::parse_present(&c.data).ok_or(ntstatus::STATUS_INVALID_SECURITY_DESCR))
+                .transpose(),
             timewarp: find(CreateContext::NAME_TWRP).is_some(),
             lease: find(CreateContext::NAME_RQLS).map(|c| c.data.clone()),
             durable: durable_ask(&contexts, dialect).ok()?,
@@ -422,6 +429,7 @@ impl CreateArgs {
             return Err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
         }
         queries.extended.as_ref().map_err(|status| *status)?;
+        let security = queries.security.clone()?;
         // Directories get no lease or oplock, and neither do shares that turn
         // leases off.
         let lease = if !share.leases {
@@ -484,6 +492,7 @@ impl CreateArgs {
             non_directory,
             delete_on_close,
             attributes: new_attributes,
+            security,
         };
         Ok(Request::Open(Self {
             path,
@@ -750,7 +759,7 @@ async fn attempt(
                     break (None, None);
                 }
                 let request = open_request(true, break_handles);
-                match reserve_existing(&share, backend.as_ref(), path, args.opts, request).await {
+                match reserve_existing(&share, backend.as_ref(), path, args.opts.clone(), request).await {
                     Ok(Probe::Reserved(file, Some(wait))) => {
                         let reserved = Reserved { file, slot, lease_ref, opened: None };
                         return Step::Wait(wait, Stage::Reserved(Box::new(reserved)));
@@ -760,7 +769,7 @@ async fn attempt(
                         return open_failed(e);
                     }
                     Ok(Probe::Missing(_)) => {
-                        let create = OpenOptions { intent: OpenIntent::Create, ..args.opts };
+                        let create = OpenOptions { intent: OpenIntent::Create, ..args.opts.clone() };
                         match open_reported(&share, backend.as_ref(), path, create).await {
                             Ok(opened) => break (None, Some(opened)),
                             Err(SmbError::Exists) if tries < 2 => tries += 1,
@@ -777,7 +786,7 @@ async fn attempt(
     // The open this attempt made, or the one a waiting CREATE kept.
     let (handle, action) = match opened {
         Some(opened) => opened,
-        None => match open_reported(&share, backend.as_ref(), path, args.opts).await {
+        None => match open_reported(&share, backend.as_ref(), path, args.opts.clone()).await {
             Ok(opened) => opened,
             Err(e) => return open_failed(e),
         },
@@ -1086,8 +1095,9 @@ async fn reserve_existing(
     opts: OpenOptions,
     req: OpenRequest,
 ) -> Result<Probe, Refused> {
-    let probe = OpenOptions { intent: OpenIntent::Open, delete_on_close: false, ..opts };
-    let read_only = OpenOptions { read: true, write: false, write_attributes: false, access: FILE_READ_DATA, ..probe };
+    let probe = OpenOptions { intent: OpenIntent::Open, delete_on_close: false, security: None, ..opts };
+    let read_only =
+        OpenOptions { read: true, write: false, write_attributes: false, access: FILE_READ_DATA, ..probe.clone() };
     let mut opened = backend.open(path, read_only).await;
     if matches!(opened, Err(ref e) if !is_missing(e)) && probe.write {
         opened = backend.open(path, probe).await;
