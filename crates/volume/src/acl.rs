@@ -459,6 +459,13 @@ mod tests {
             }
         }
         assert_eq!(Acl::decode(&[4]), None);
+        let mask = |rights: Rights| rights.to_be_bytes();
+        let golden = [&[2, 0x83, 3][..], &mask(EVERYTHING), &[0, 0, 0, 9, 2, 0], &mask(READ_DATA)].concat();
+        let rules = vec![
+            Rule { flags: FILE_INHERIT | DIRECTORY_INHERIT, ..rule(true, EVERYTHING, Who::User(9)) },
+            rule(false, READ_DATA, Who::Everyone),
+        ];
+        assert_eq!(Acl { is_protected: false, marks_inherited: true, rules }.encode(), golden, "as FORMAT.md has it");
         assert_eq!(Acl::decode(&[0, 6, 0, 0, 0, 0, 0]), None);
         assert_eq!(Acl::decode(&vec![0; ACL_BYTES_MAX + 1]), None);
     }
