@@ -30,12 +30,12 @@ use crate::dispatch::HandlerResponse;
 use crate::error::{SmbError, SmbResult};
 use crate::files::{
     BreakWait, CONTENT_CHANGED, Change, Durability, FileRef, Granted, LeaseId, LeaseRef, LeaseRequest, LeaseState,
-    LeaseVersion, MAX_BREAK_WAIT, OpenRequest, OpenSlot, Refused, Sharing, Trigger, v2_timeout,
+    LeaseVersion, MAX_BREAK_WAIT, OpenRequest, OpenSlot, Refused, Replay, Sharing, Trigger, v2_timeout,
 };
 use crate::handlers::apple;
 use crate::handlers::extended;
 use crate::handlers::reconnect::{self, Reconnect};
-use crate::handlers::replay::{self, Replay};
+use crate::handlers::replay;
 use crate::handlers::shared::{lookup_session, lookup_session_tree};
 use crate::handlers::{Outcome, Pending};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
@@ -313,13 +313,13 @@ fn lease_response(granted: &Granted) -> CreateContext {
 }
 
 /// A validated CREATE request: what each attempt to open needs.
-struct CreateArgs {
-    path: SmbPath,
+pub(super) struct CreateArgs {
+    pub(super) path: SmbPath,
     intent: OpenIntent,
     options: u32,
     create_disposition: u32,
     open_access: u32,
-    maximal: u32,
+    pub(super) maximal: u32,
     delete_on_close: bool,
     /// Attributes for a file this CREATE makes or overwrites.
     new_attributes: u32,
@@ -328,10 +328,10 @@ struct CreateArgs {
     /// may take back.
     added_access: u32,
     sharing: Sharing,
-    queries: ContextQueries,
-    lease: Option<LeaseRequest>,
+    pub(super) queries: ContextQueries,
+    pub(super) lease: Option<LeaseRequest>,
     /// The configured name of the session's user; `None` for anonymous.
-    owner: Option<String>,
+    pub(super) owner: Option<String>,
     /// Connection.ClientGuid.
     client: Uuid,
 }
@@ -609,7 +609,7 @@ pub async fn handle(
         if hdr.flags & SMB2_FLAGS_REPLAY_OPERATION == 0 {
             return Outcome::Done(HandlerResponse::err(ntstatus::STATUS_DUPLICATE_OBJECTID));
         }
-        let replay = Replay {
+        let replay = replay::Replay {
             create_guid: request.create_guid,
             path: &args.path,
             owner: args.owner.as_deref(),
@@ -619,7 +619,16 @@ pub async fn handle(
         };
         return replay::handle(server, conn, hdr, found, replay, retained).await;
     }
-    let (wait, stage) = match attempt(server, conn, hdr, &args, Stage::Start).await {
+    let mut first = None;
+    if let DurableAsk::V2(request) = args.queries.durable
+        && !args.client.is_nil()
+    {
+        match server.replays.begin(args.client, request.create_guid) {
+            Ok(replay) => first = Some(replay),
+            Err(place) => return replay::again(conn, hdr, &place, &args).await,
+        }
+    }
+    let (wait, stage) = match attempt(server, conn, hdr, &args, &mut first, Stage::Start).await {
         Step::Done(response) => return Outcome::Done(response),
         Step::Wait(wait, stage) => (wait, stage),
     };
@@ -652,7 +661,7 @@ pub async fn handle(
                 changed = wait.changed() => changed,
                 () = tokio::time::sleep_until(give_up) => false,
             };
-            match attempt(&server, &conn, &hdr, &args, stage).await {
+            match attempt(&server, &conn, &hdr, &args, &mut first, stage).await {
                 Step::Done(response) => return response,
                 Step::Wait(_, left) if !changed => {
                     left.release().await;
@@ -675,6 +684,7 @@ async fn attempt(
     conn: &Arc<Connection>,
     hdr: &Smb2Header,
     args: &CreateArgs,
+    replay: &mut Option<Replay>,
     stage: Stage,
 ) -> Step {
     let fail = |status| Step::Done(HandlerResponse::err(status));
@@ -953,6 +963,7 @@ async fn attempt(
         file: Some(file),
         slot: Some(slot),
         durable,
+        replay: replay.take().filter(|_| args.open_access & REPLAYABLE_ACCESS != 0),
         watch: None,
         wrote: Default::default(),
         created: action != OpenAction::Opened,
@@ -962,6 +973,9 @@ async fn attempt(
         lock_sequences: Default::default(),
     };
     let open_arc = Arc::new(tokio::sync::RwLock::new(open));
+    if let Some(replay) = &mut open_arc.try_write().expect("nobody else has it").replay {
+        replay.made(&open_arc);
+    }
     tree.opens.get_mut().insert(file_id, open_arc);
     drop(tree);
 
