@@ -293,6 +293,7 @@ pub struct SmbServerBuilder {
     server_guid: Option<Uuid>,
     limits: Limits,
     observer: Option<crate::admission::AdmissionObserver>,
+    interfaces: Option<crate::Interfaces>,
     auth: crate::auth_policy::AuthSettings,
     max_opens_per_connection: usize,
     max_locks_per_open: usize,
@@ -318,6 +319,7 @@ impl SmbServerBuilder {
             server_guid: None,
             limits: Limits::default(),
             observer: None,
+            interfaces: None,
             auth: crate::auth_policy::AuthSettings::default(),
             max_opens_per_connection: crate::files::DEFAULT_MAX_OPENS_PER_CONNECTION,
             max_locks_per_open: crate::files::DEFAULT_MAX_LOCKS_PER_OPEN,
@@ -449,6 +451,13 @@ impl SmbServerBuilder {
     /// beyond them is closed straight away. Defaults to 256.
     pub fn max_unauthenticated_per_address(mut self, connections: usize) -> Self {
         self.limits.max_unauthenticated_per_address = connections;
+        self
+    }
+
+    /// Tells clients the addresses that `interfaces` lists, at which they may
+    /// open further connections for their sessions (multichannel).
+    pub fn interfaces(mut self, interfaces: crate::Interfaces) -> Self {
+        self.interfaces = Some(interfaces);
         self
     }
 
@@ -639,6 +648,7 @@ impl SmbServerBuilder {
         let state = ServerState::new(cfg, users, share_bindings);
         let mut state = state.with_auth(self.auth);
         state.observer = self.observer;
+        state.interfaces = self.interfaces;
         state.max_opens_per_connection.store(self.max_opens_per_connection, Ordering::Relaxed);
         state.max_locks_per_open.store(self.max_locks_per_open, Ordering::Relaxed);
         Ok(SmbServer::from_state(state))

@@ -50,6 +50,9 @@ pub struct HandlerResponse {
     /// SESSION_SETUP on the round that produces STATUS_SUCCESS, so the
     /// session's KDF context can use the snapshot.
     pub take_preauth_snapshot_for_session: Option<u64>,
+    /// The key of the logon that binds the connection to the session: of it
+    /// and the snapshot the channel's signing key is made.
+    pub channel_base_key: Option<[u8; 16]>,
     /// Signs the response in place of the key of the request's session.
     pub signing_key: Option<SigningKey>,
     /// Lease breaks held back until this response is queued.
@@ -79,6 +82,7 @@ impl HandlerResponse {
             override_session_id: None,
             skip_signing: false,
             take_preauth_snapshot_for_session: None,
+            channel_base_key: None,
             signing_key: None,
             after_send: Vec::new(),
         }
@@ -96,6 +100,7 @@ impl HandlerResponse {
             override_session_id: None,
             skip_signing: false,
             take_preauth_snapshot_for_session: None,
+            channel_base_key: None,
             signing_key: None,
             after_send: Vec::new(),
         }
@@ -869,9 +874,12 @@ async fn dispatch_one(
                 .as_ref()
                 .expect("SMB 3.1.1 SessionSetup snapshot requires per-session preauth")
                 .snapshot();
+            if let Some(base_key) = resp.channel_base_key {
+                conn.channel_keys.set(sid, crate::proto::crypto::signing_key_311(&base_key, &snap));
+            }
             // Stash on the session - the handler already created it.
             let sessions = conn.sessions.read().await;
-            if let Some(sess_arc) = sessions.get(&sid) {
+            if let Some(sess_arc) = sessions.get(&sid).filter(|_| resp.channel_base_key.is_none()) {
                 let mut sess = sess_arc.write().await;
                 sess.preauth_snapshot = Some(snap);
                 // For 3.1.1, derive the session keys from the snapshot.
@@ -888,7 +896,14 @@ async fn dispatch_one(
             }
         }
 
-        let response = reply(resp).await;
+        let mut response = reply(resp).await;
+        // What is hashed is what the client sees, its signature included.
+        if cmd == Command::SessionSetup
+            && let Some(key) = response.signing_key.take()
+            && let Err(e) = sign_pieces(&mut response.bytes, std::iter::empty(), &key.key, key.algo)
+        {
+            error!(error = %e, "failed to sign response");
+        }
         let bytes = &response.bytes;
 
         if cmd == Command::Negotiate {
@@ -1048,7 +1063,7 @@ async fn verify_request_signature(
         if matches!(sess.identity, Identity::Anonymous) {
             return Ok(());
         }
-        let key = sess.signing_key;
+        let key = conn.channel_keys.get(hdr.session_id).unwrap_or(sess.signing_key);
         drop(sess);
         let algo = *conn.signing_algo.read().await;
         if let Err(e) = crate::proto::crypto::verify(frame, &key, algo) {
@@ -1078,10 +1093,7 @@ async fn verify_without_session(
 ) -> Result<(), Refusal> {
     let ended = conn.ended_session_key(hdr.session_id);
     if hdr.command == Command::SessionSetup && ended.is_none() {
-        if conn.pending_auths.read().await.contains_key(&hdr.session_id) {
-            return Ok(());
-        }
-        return Err(handlers::session_setup::refuse_unknown(server, conn, hdr, frame).await);
+        return handlers::session_setup::admit_unknown(server, conn, hdr, frame).await;
     }
     if hdr.flags & SMB2_FLAGS_SIGNED == 0 {
         return Ok(());
@@ -1135,7 +1147,7 @@ async fn build_response_bytes(
         let current = conn.sessions.read().await.get(&hdr.session_id).cloned();
         let session = current.or_else(|| request_session.filter(|_| hdr.session_id == req_hdr.session_id).cloned());
         if let Some(sess_arc) = session {
-            key = conn.signing_key(&*sess_arc.read().await).await;
+            key = conn.signing_key(hdr.session_id, &*sess_arc.read().await).await;
         }
     }
     // An error where there is no session, and so no key, gives the signature

@@ -324,6 +324,7 @@ pub use files::{
     DEFAULT_DURABLE_HANDLE_TIMEOUT, DEFAULT_MAX_DISCONNECTED_OPENS, DEFAULT_MAX_LOCKS_PER_OPEN,
     DEFAULT_MAX_OPENS_PER_CONNECTION, OpenFiles, OutsideAccess,
 };
+pub use handlers::interfaces::{Interfaces, NetworkInterface};
 pub use path::SmbPath;
 pub use proto::auth::ntlm::Identity;
 pub use security::{Ace, Dacl, SecurityDescriptor, Sid};

@@ -22,6 +22,7 @@ use crate::conn::limits::Limits;
 use crate::conn::listener::{AcceptBackoff, configure_socket};
 use crate::conn::state::Connection;
 use crate::files::{DurableTable, Replays, close_opens};
+use crate::handlers::interfaces::Interfaces;
 
 // ---------------------------------------------------------------------------
 // ShareMode / ShareBindings
@@ -301,6 +302,8 @@ pub struct ServerState {
     pub shutting_down: Arc<AtomicBool>,
     /// Signing policy, session and tree limits, and the logon throttle.
     pub auth: crate::auth_policy::AuthPolicy,
+    /// Where clients may open further connections.
+    pub interfaces: Option<Interfaces>,
     /// Is told of logons and refusals.
     pub observer: Option<crate::admission::AdmissionObserver>,
     /// Connections without a session.
@@ -338,6 +341,7 @@ impl ServerState {
             shutdown: Arc::new(Notify::new()),
             shutting_down: Arc::new(AtomicBool::new(false)),
             auth: crate::auth_policy::AuthPolicy::default(),
+            interfaces: None,
             observer: None,
             strangers: Arc::default(),
             max_opens_per_connection: std::sync::atomic::AtomicUsize::new(

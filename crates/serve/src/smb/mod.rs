@@ -21,6 +21,7 @@ mod feed;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod handle;
+mod interfaces;
 mod names;
 mod people;
 mod rights;
@@ -171,6 +172,7 @@ impl SmbServer {
                 .max_write_size(IO_BYTES)
                 .max_connections(CONNECTIONS_MAX)
                 .max_unauthenticated_per_address(STRANGERS_MAX)
+                .interfaces(Arc::new(move || interfaces::answering(config.listen)))
                 .on_admission(observer());
             if let Some(name) = config.netbios_name {
                 builder = builder.netbios_name(name);

@@ -1,6 +1,7 @@
 //! Per-connection task layout.
 
 pub mod chain;
+pub(crate) mod channels;
 pub mod credits;
 pub mod limits;
 pub mod listener;

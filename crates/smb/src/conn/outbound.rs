@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
+use crate::conn::channels::Channels;
 use crate::conn::writer::{NoticeError, ResponseQueue};
 use crate::proto::crypto::SessionCipher;
 use crate::proto::framing::Message;
@@ -75,13 +76,20 @@ impl Outbound {
 #[derive(Clone, Default)]
 pub(crate) struct Notified {
     outbound: Weak<Outbound>,
+    /// The session's connections: another takes what the first no longer does.
+    channels: Weak<Channels>,
     /// The session and its keys.
     cipher: Option<(u64, Arc<SessionCipher>)>,
 }
 
 impl Notified {
     pub(crate) fn new(outbound: &Arc<Outbound>, cipher: Option<(u64, Arc<SessionCipher>)>) -> Self {
-        Self { outbound: Arc::downgrade(outbound), cipher }
+        Self { outbound: Arc::downgrade(outbound), channels: Weak::new(), cipher }
+    }
+
+    /// As `self`, and through another of `channels` where that fails.
+    pub(crate) fn or_through(self, channels: &Arc<Channels>) -> Self {
+        Self { channels: Arc::downgrade(channels), ..self }
     }
 
     /// Whether both are the same connection and, if encrypted, session.
@@ -92,15 +100,20 @@ impl Notified {
 
     /// Whether the connection is still there.
     pub(crate) fn is_alive(&self) -> bool {
-        self.outbound.strong_count() > 0
+        self.outbound.strong_count() > 0 || self.channels.upgrade().is_some_and(|channels| !channels.live().is_empty())
     }
 
     /// Queues the notification `bytes`; false when the connection takes none.
     /// One whose queue is full has not read for a long time and is closed.
     pub(crate) fn send(&self, bytes: &[u8]) -> bool {
-        let Some(outbound) = self.outbound.upgrade() else {
-            return false;
-        };
+        if self.outbound.upgrade().is_some_and(|outbound| self.send_through(&outbound, bytes)) {
+            return true;
+        }
+        let others = self.channels.upgrade().map(|channels| channels.live()).unwrap_or_default();
+        others.iter().any(|conn| self.send_through(&conn.outbound, bytes))
+    }
+
+    fn send_through(&self, outbound: &Outbound, bytes: &[u8]) -> bool {
         let message = match &self.cipher {
             None => Ok(bytes.to_vec()),
             Some((session_id, cipher)) => cipher.encrypt(*session_id, &[bytes]),

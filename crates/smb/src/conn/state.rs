@@ -13,11 +13,12 @@ use uuid::Uuid;
 
 use crate::backend::{FileTimes, Handle, ShareBackend};
 use crate::builder::Access;
+use crate::conn::channels::{ChannelKeys, Channels};
 use crate::conn::outbound::{Notified, Outbound};
-use crate::conn::pending::{PendingOps, Stop};
+use crate::conn::pending::{AsyncOp, PendingOps, Stop};
 use crate::files::{
-    Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot, Replay, WatchReg, close_opens,
-    end_opens, finish_close,
+    ChannelSequence, Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot, Replay,
+    WatchReg, close_opens, end_opens, finish_close,
 };
 use crate::path::SmbPath;
 use crate::rpc::pipe::{Pipe, PipeBudget};
@@ -64,6 +65,9 @@ pub struct Connection {
 
     /// Sessions keyed by SessionId.
     pub sessions: RwLock<HashMap<u64, Arc<RwLock<Session>>>>,
+
+    /// Of sessions that other connections began.
+    pub(crate) channel_keys: ChannelKeys,
 
     /// The keys of the sessions that ended last, oldest first: a request on
     /// one of them is told so in a signed response, since its client believes
@@ -131,6 +135,7 @@ impl Connection {
             max_read_size: tokio::sync::RwLock::new(max_read_size),
             max_write_size: tokio::sync::RwLock::new(max_write_size),
             sessions: RwLock::new(HashMap::new()),
+            channel_keys: ChannelKeys::default(),
             ended_sessions: Mutex::default(),
             pending_auths: RwLock::new(HashMap::new()),
             session_preauth: RwLock::new(HashMap::new()),
@@ -170,24 +175,34 @@ impl Connection {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Removes the session `session_id` and ends its opens; with `keep`,
-    /// the durable opens that qualify stay in that table. Returns false
-    /// when the connection has no such session.
+    /// Removes the session `session_id`, from all its connections, and ends
+    /// its opens; with `keep`, the durable opens that qualify stay in that
+    /// table. Returns false when the connection has no such session.
     pub async fn close_session(&self, session_id: u64, keep: Option<&Arc<DurableTable>>) -> bool {
         let keep = keep.map(|table| (table, table.sweeps()));
-        let removed = self.sessions.write().await.remove(&session_id);
-        let Some(sess_arc) = removed else {
+        let Some(sess_arc) = self.forget_session(session_id).await else {
             return false;
         };
-        self.remember_ended(session_id, &sess_arc).await;
-        self.pending.stop_where(Stop::Retry, |op| op.session_id == session_id);
+        let others = sess_arc.read().await.channels.live();
+        for other in others {
+            other.forget_session(session_id).await;
+        }
         end_opens(detach_session(&sess_arc).await, keep).await;
         true
     }
 
+    /// Takes no more requests of the session `session_id` here.
+    async fn forget_session(&self, session_id: u64) -> Option<Arc<RwLock<Session>>> {
+        let session = self.sessions.write().await.remove(&session_id)?;
+        self.remember_ended(session_id, &session).await;
+        self.channel_keys.forget(session_id);
+        self.pending.stop_where(Stop::Retry, |op| op.session_id == session_id);
+        Some(session)
+    }
+
     /// Keeps the key of a session that has ended.
     async fn remember_ended(&self, session_id: u64, session: &RwLock<Session>) {
-        let Some(key) = self.signing_key(&*session.read().await).await else {
+        let Some(key) = self.signing_key(session_id, &*session.read().await).await else {
             return;
         };
         let mut ended = self.lock_ended();
@@ -207,10 +222,10 @@ impl Connection {
         ended.iter().find(|(id, _)| *id == session_id).map(|(_, key)| *key)
     }
 
-    /// What `session` of this connection signs with; `None` when it has no
-    /// key, as anonymous sessions have none.
-    pub(crate) async fn signing_key(&self, session: &Session) -> Option<SigningKey> {
-        let key = session.signing_key;
+    /// What `session` signs with on this connection (Channel.SigningKey);
+    /// `None` when it has no key, as anonymous sessions have none.
+    pub(crate) async fn signing_key(&self, session_id: u64, session: &Session) -> Option<SigningKey> {
+        let key = self.channel_keys.get(session_id).unwrap_or(session.signing_key);
         if session.is_anonymous() || key == [0; 16] {
             return None;
         }
@@ -222,15 +237,13 @@ impl Connection {
     /// tree of `share`.
     pub(crate) async fn notified(&self, session_id: u64, share: &ShareBindings) -> Notified {
         let session = self.sessions.read().await.get(&session_id).cloned();
-        let cipher = match session {
-            Some(session) => {
-                let session = session.read().await;
-                let encrypted = session.encrypt_data || share.encrypt_data;
-                session.cipher.clone().filter(|_| encrypted)
-            }
-            None => None,
+        let Some(session) = session else {
+            return Notified::new(&self.outbound, None);
         };
-        Notified::new(&self.outbound, cipher.map(|keys| (session_id, keys)))
+        let session = session.read().await;
+        let encrypted = session.encrypt_data || share.encrypt_data;
+        let cipher = session.cipher.clone().filter(|_| encrypted);
+        Notified::new(&self.outbound, cipher.map(|keys| (session_id, keys))).or_through(&session.channels)
     }
 
     pub async fn close_tree(&self, session_id: u64, tree_id: u32) -> bool {
@@ -249,7 +262,10 @@ impl Connection {
         let Some(tree_arc) = removed else {
             return false;
         };
-        self.pending.stop_where(Stop::Retry, |op| op.session_id == session_id && op.tree_id == tree_id);
+        let is_of_tree = |op: &AsyncOp| op.session_id == session_id && op.tree_id == tree_id;
+        self.pending.stop_where(Stop::Retry, is_of_tree);
+        let others = sess_arc.read().await.channels.live();
+        others.iter().for_each(|other| other.pending.stop_where(Stop::Retry, is_of_tree));
         close_opens(detach_tree(&tree_arc).await).await;
         true
     }
@@ -324,15 +340,17 @@ impl Connection {
         opens
     }
 
-    /// Closes every session and tree of the connection and ends their
-    /// opens; with `keep`, the durable opens that qualify stay in that
-    /// table. Runs when the connection ends.
+    /// Closes every session that no other connection has, with its trees,
+    /// and ends their opens; with `keep`, the durable opens that qualify stay
+    /// in that table. Runs when the connection ends.
     pub async fn close_all(&self, keep: Option<&Arc<DurableTable>>) {
         let keep = keep.map(|table| (table, table.sweeps()));
         let sessions: Vec<_> = self.sessions.write().await.drain().collect();
         let mut opens = Vec::new();
         for (_, sess_arc) in sessions {
-            opens.extend(detach_session(&sess_arc).await);
+            if sess_arc.read().await.channels.remove(self) {
+                opens.extend(detach_session(&sess_arc).await);
+            }
         }
         end_opens(opens, keep).await;
     }
@@ -379,6 +397,9 @@ pub struct Session {
     /// on a connection with a cipher. Anonymous sessions have none.
     pub cipher: Option<Arc<SessionCipher>>,
     pub trees: RwLock<HashMap<u32, Arc<RwLock<TreeConnect>>>>,
+    /// What the connection that began the session signs with.
+    pub signing_algo: SigningAlgo,
+    pub(crate) channels: Arc<Channels>,
     /// 3.1.1: snapshot taken at SESSION_SETUP completion (after the request
     /// hash but before the response is hashed). Used as KDF context.
     pub preauth_snapshot: Option<[u8; 64]>,
@@ -402,6 +423,8 @@ impl Session {
             encrypt_data: false,
             cipher: None,
             trees: RwLock::new(HashMap::new()),
+            signing_algo: SigningAlgo::HmacSha256,
+            channels: Arc::default(),
             preauth_snapshot,
             next_tree_id: AtomicU32::new(1),
         }
@@ -510,6 +533,7 @@ pub struct Open {
     pub(crate) position: AtomicU64,
     /// The LOCK requests that were carried out.
     pub(crate) lock_sequences: LockSequences,
+    pub(crate) channel_sequence: Arc<ChannelSequence>,
 }
 
 impl Open {

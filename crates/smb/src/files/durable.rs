@@ -530,7 +530,7 @@ impl DurableTable {
         };
         let wait: Option<fn(_) -> _> = match &entry.state {
             State::Detached { .. } => None,
-            State::Attached { conn } if conn.upgrade().is_none_or(|c| c.is_closing()) => Some(Unclaimed::Wait),
+            State::Attached { conn } if !is_served(conn) => Some(Unclaimed::Wait),
             State::Attached { .. } => Some(Unclaimed::WaitBriefly),
             _ => return Err(not_found()),
         };
@@ -597,7 +597,7 @@ impl DurableTable {
             lease: leased.then_some((entry.lease, entry.lease_version)),
             timeout: entry.durability.timeout,
             in_use: match &entry.state {
-                State::Attached { conn } => conn.upgrade().is_some_and(|c| !c.is_closing()),
+                State::Attached { conn } => is_served(conn),
                 _ => false,
             },
         })
@@ -674,6 +674,11 @@ impl DurableTable {
 
 /// Closes a kept open taken out of the table on a task of the current
 /// runtime, counted in `in_flight` until done.
+/// Whether the connection of an open takes requests.
+fn is_served(conn: &Weak<Connection>) -> bool {
+    conn.upgrade().is_some_and(|conn| !conn.is_closing())
+}
+
 fn spawn_close(open: Arc<RwLock<Open>>, in_flight: InFlight) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move {
@@ -782,6 +787,7 @@ mod tests {
                 replay: None,
                 position: Default::default(),
                 lock_sequences: Default::default(),
+                channel_sequence: Arc::default(),
             }))
         }
 

@@ -28,7 +28,7 @@ pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion,
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
 pub(crate) use leases::{AfterSend, BreakWait, LeaseRef, LeaseTable, MAX_BREAK_WAIT, Notices};
 pub(crate) use replays::{Place, Replay, Replays};
-pub(crate) use sequences::LockSequences;
+pub(crate) use sequences::{Change as UnderWay, ChannelSequence, LockSequences};
 pub(crate) use table::bytes_of;
 pub(crate) use table::{FileRef, FileTable, OpenRequest, Refused, Sharing};
 pub use table::{OpenFiles, OutsideAccess};
@@ -284,6 +284,7 @@ mod tests {
             replay: None,
             position: Default::default(),
             lock_sequences: Default::default(),
+            channel_sequence: Arc::default(),
         });
         let in_table = || share.files.path_is_open(share, &path) || share.files.delete_pending_at(share, &path);
         for _ in 0..100 {

@@ -2,8 +2,7 @@
 //! Open.LockSequenceArray, 3.3.5.14): a client that reconnected sends those
 //! again that it got no answer to.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Entries of Open.LockSequenceArray; a request names them from 1.
 const ENTRIES: usize = 64;
@@ -43,6 +42,61 @@ impl LockSequences {
     }
 }
 
+/// Which of a client's channels an open's changes come through (MS-SMB2
+/// 3.3.1.10 Open.ChannelSequence, 3.3.5.2.10): a client that lost a connection
+/// counts up and sends again what was not answered. What comes late through
+/// the lost one must not undo it.
+#[derive(Debug, Default)]
+pub(crate) struct ChannelSequence(Mutex<Changes>);
+
+#[derive(Debug, Default)]
+struct Changes {
+    current: u16,
+    /// Under way, of the current sequence and of those before.
+    now: u32,
+    before: u32,
+}
+
+/// A change that is under way.
+pub(crate) struct Change {
+    of: Arc<ChannelSequence>,
+    sequence: u16,
+}
+
+impl ChannelSequence {
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a change that the client sent with `sequence`, a second time
+    /// where it `is_replay`. `None` if it must not be carried out (any more,
+    /// or yet).
+    pub(crate) fn begin(self: &Arc<Self>, sequence: u16, is_replay: bool) -> Option<Change> {
+        let mut changes = self.changes();
+        match sequence.wrapping_sub(changes.current) {
+            0 => {}
+            1..0x8000 => {
+                changes.before += changes.now;
+                (changes.now, changes.current) = (0, sequence);
+            }
+            _ => return None,
+        }
+        if is_replay && changes.before > 0 {
+            return None;
+        }
+        changes.now += 1;
+        Some(Change { of: Arc::clone(self), sequence })
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        let mut changes = self.of.changes();
+        let counted = if self.sequence == changes.current { &mut changes.now } else { &mut changes.before };
+        *counted = counted.saturating_sub(1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,5 +115,20 @@ mod tests {
         assert!(!sequences.is_replay(1, 1));
         assert!(!sequences.is_replay(0, 2));
         assert!(!sequences.is_replay(0, 1), "forgotten for another");
+    }
+
+    #[test]
+    fn what_comes_late_through_a_lost_channel_is_refused() {
+        let open = Arc::new(ChannelSequence::default());
+        let slow = open.begin(0, false).expect("the first");
+        let second = open.begin(1, false).expect("a new channel");
+        assert!(open.begin(0, false).is_none(), "the old one");
+        assert!(open.begin(1, true).is_none(), "what it repeats may still be under way");
+        drop(slow);
+        assert!(open.begin(1, true).is_some());
+        drop(second);
+        assert!(open.begin(0x8001, false).is_none(), "that is one before, too");
+        assert!(open.begin(0x8000, false).is_some());
+        assert!(open.begin(0x7fff, false).is_none());
     }
 }

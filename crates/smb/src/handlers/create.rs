@@ -971,6 +971,7 @@ async fn attempt(
         marked_deleted: Default::default(),
         position: Default::default(),
         lock_sequences: Default::default(),
+        channel_sequence: Arc::default(),
     };
     let open_arc = Arc::new(tokio::sync::RwLock::new(open));
     if let Some(replay) = &mut open_arc.try_write().expect("nobody else has it").replay {

@@ -12,8 +12,9 @@ use tracing::warn;
 
 use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
+use crate::handlers::interfaces;
 use crate::handlers::negotiate::{select_dialect, server_capabilities, server_security_mode};
-use crate::handlers::shared::{lookup_open, lookup_session_tree};
+use crate::handlers::shared::{begin_change, lookup_open, lookup_session_tree};
 use crate::handlers::{copychunk, sparse};
 use crate::ntstatus;
 use crate::server::ServerState;
@@ -69,6 +70,13 @@ pub async fn handle(
         }
     };
 
+    let _under_way = match &open {
+        Some(open) => match begin_change(conn, hdr, &*open.read().await).await {
+            Ok(change) => change,
+            Err(status) => return HandlerResponse::err(status),
+        },
+        None => None,
+    };
     let max_transact = *conn.max_read_size.read().await;
     if req.input_count > max_transact || req.max_input_response > max_transact || req.max_output_response > max_transact
     {
@@ -80,6 +88,16 @@ pub async fn handle(
 
     match fsctl {
         Fsctl::ValidateNegotiateInfo => validate_negotiate_info(server, conn, &req, input).await,
+        Fsctl::QueryNetworkInterfaceInfo => {
+            let interfaces = server.interfaces.as_ref().map(|list| list()).unwrap_or_default();
+            if interfaces.is_empty() {
+                return HandlerResponse::err(ntstatus::STATUS_NOT_SUPPORTED);
+            }
+            match interfaces::encode(&interfaces, req.max_output_response as usize) {
+                none if none.is_empty() => HandlerResponse::err(ntstatus::STATUS_BUFFER_TOO_SMALL),
+                out => response(req.ctl_code, req.file_id, out),
+            }
+        }
         Fsctl::SrvEnumerateSnapshots => {
             if req.max_output_response < 16 {
                 return HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);

@@ -26,6 +26,7 @@ pub(crate) mod create;
 mod echo;
 mod extended;
 mod flush;
+pub(crate) mod interfaces;
 pub(crate) mod ioctl;
 mod lock;
 mod logoff;

@@ -14,10 +14,12 @@ use crate::proto::auth::spnego::{
 use crate::proto::crypto::{SessionCipher, SigningAlgo, signing_key_30, verify};
 use crate::proto::header::{SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header};
 use crate::proto::messages::{Dialect, SessionSetupRequest, SessionSetupResponse};
+use tokio::sync::RwLock;
 use tracing::{debug, info, warn};
 
 use crate::admission::Admission;
 
+use crate::conn::channels::Binding;
 use crate::conn::state::{Connection, MAX_PENDING_AUTHS, PendingAuth, Session, SigningKey};
 use crate::dispatch::{HandlerResponse, Refusal};
 use crate::ntstatus;
@@ -106,10 +108,17 @@ pub async fn handle(
     }
 
     let sid = hdr.session_id;
-    // MS-SMB2 3.3.5.5: multichannel is not supported, so binding fails.
-    if sid != 0 && req.flags & SessionSetupRequest::FLAG_BINDING != 0 {
-        return HandlerResponse::err(ntstatus::STATUS_REQUEST_NOT_ACCEPTED);
-    }
+    // The dispatcher has checked that the client may ask for it.
+    let binding = match sid != 0 && req.flags & SessionSetupRequest::FLAG_BINDING != 0 {
+        true if conn.sessions.read().await.contains_key(&sid) => {
+            return HandlerResponse::err(ntstatus::STATUS_REQUEST_NOT_ACCEPTED);
+        }
+        true => match find_session(server, sid).await {
+            Some((_, binding)) => Some(binding),
+            None => return HandlerResponse::err(ntstatus::STATUS_USER_SESSION_DELETED),
+        },
+        false => None,
+    };
 
     let token = match Token::decode(blob) {
         Ok(t) => t,
@@ -120,10 +129,10 @@ pub async fn handle(
         Token::Raw { msg_type: 1, ntlm } => Opening::Raw(ntlm),
         Token::Init(init) => Opening::Spnego(init),
         Token::Raw { ntlm, .. } => {
-            return continue_or_reject(server, conn, &req, sid, ntlm, None).await;
+            return continue_or_reject(server, conn, &req, sid, binding, ntlm, None).await;
         }
         Token::Resp { ntlm, mech_list_mic } => {
-            return continue_or_reject(server, conn, &req, sid, ntlm, mech_list_mic).await;
+            return continue_or_reject(server, conn, &req, sid, binding, ntlm, mech_list_mic).await;
         }
     };
 
@@ -140,70 +149,88 @@ pub async fn handle(
     // progress.
     let known =
         conn.sessions.read().await.contains_key(&sid) || conn.pending_auths.write().await.remove(&sid).is_some();
-    if !known {
-        return HandlerResponse::err(ntstatus::STATUS_USER_SESSION_DELETED);
+    match binding {
+        // The client believes no answer without the session's signature.
+        Some(binding) => {
+            let response = begin_exchange(server, conn, sid, opening).await;
+            HandlerResponse { signing_key: Some(binding.key), ..response }
+        }
+        None if known => begin_exchange(server, conn, sid, opening).await,
+        None => HandlerResponse::err(ntstatus::STATUS_USER_SESSION_DELETED),
     }
-    begin_exchange(server, conn, sid, opening).await
 }
 
-/// How a SESSION_SETUP for a session that this connection does not have is
-/// refused, binding or not (MS-SMB2 3.3.5.5): signed with that session's key,
-/// if another connection has it and `request` proves that it is the session's
+/// Whether a SESSION_SETUP for a session that this connection does not have
+/// is carried out: one that continues a logon, or one that binds the
+/// connection to a session of another (MS-SMB2 3.3.5.5). A refusal is signed
+/// with that session's key if `request` proves that it is the session's
 /// client who asks.
-pub(crate) async fn refuse_unknown(
+pub(crate) async fn admit_unknown(
     server: &ServerState,
     conn: &Connection,
     hdr: &Smb2Header,
     request: &[u8],
-) -> Refusal {
+) -> Result<(), Refusal> {
     let deleted = Refusal::unsigned(ntstatus::STATUS_USER_SESSION_DELETED);
-    let binding = SessionSetupRequest::parse(&request[SMB2_HEADER_LEN..])
+    let binds = SessionSetupRequest::parse(&request[SMB2_HEADER_LEN..])
         .is_ok_and(|req| req.flags & SessionSetupRequest::FLAG_BINDING != 0);
-    let Some((other, key)) = find_session(server, hdr.session_id).await else {
-        return deleted;
+    if !binds && conn.pending_auths.read().await.contains_key(&hdr.session_id) {
+        return Ok(());
+    }
+    let Some((other, Binding { session, key })) = find_session(server, hdr.session_id).await else {
+        return Err(deleted);
     };
     if hdr.flags & SMB2_FLAGS_SIGNED == 0 {
-        return if binding { Refusal::unsigned(ntstatus::STATUS_INVALID_PARAMETER) } else { deleted };
+        return Err(if binds { Refusal::unsigned(ntstatus::STATUS_INVALID_PARAMETER) } else { deleted });
     }
     if verify(request, &key.key, key.algo).is_err() {
-        return Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED);
+        return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
     }
-    let status =
-        if binding { binding_refusal(conn, &other, key.algo).await } else { ntstatus::STATUS_USER_SESSION_DELETED };
-    Refusal { status, key: Some(key) }
+    let refusal = match binds {
+        true => binding_refusal(conn, &other, &session).await,
+        false => Some(ntstatus::STATUS_USER_SESSION_DELETED),
+    };
+    match refusal {
+        Some(status) => Err(Refusal { status, key: Some(key) }),
+        None => Ok(()),
+    }
 }
 
-/// The connection that has the session `sid`, and the session's key.
-async fn find_session(server: &ServerState, sid: u64) -> Option<(Arc<Connection>, SigningKey)> {
+/// A connection that has the session `sid`, and what binds others to it.
+async fn find_session(server: &ServerState, sid: u64) -> Option<(Arc<Connection>, Binding)> {
     for conn in server.active_connections.live().await {
         let session = conn.sessions.read().await.get(&sid).cloned();
         if let Some(session) = session {
-            let key = conn.signing_key(&*session.read().await).await?;
-            return Some((conn, key));
+            let key = {
+                let session = session.read().await;
+                // Anonymous sessions have none.
+                let has_key = !session.is_anonymous() && session.signing_key != [0; 16];
+                has_key.then_some(SigningKey { algo: session.signing_algo, key: session.signing_key })?
+            };
+            return Some((conn, Binding { session, key }));
         }
     }
     None
 }
 
-/// Why a session of `other`, signed with `algo`, is not bound to `conn`: what
-/// Windows finds amiss comes first (smbtorture's `bind_negative`), and the
-/// rest fails since multichannel is not supported (MS-SMB2 3.3.5.5).
-async fn binding_refusal(conn: &Connection, other: &Connection, algo: SigningAlgo) -> u32 {
-    let own_algo = *conn.signing_algo.read().await;
+/// Why `session`, which `other` has, is not bound to `conn`: what Windows
+/// finds amiss comes first (smbtorture's `bind_negative`). `None` if it may be.
+async fn binding_refusal(conn: &Connection, other: &Connection, session: &RwLock<Session>) -> Option<u32> {
+    let (algo, own_algo) = (session.read().await.signing_algo, *conn.signing_algo.read().await);
     if own_algo != algo && algo == SigningAlgo::AesGmac {
-        return ntstatus::STATUS_REQUEST_OUT_OF_SEQUENCE;
+        return Some(ntstatus::STATUS_REQUEST_OUT_OF_SEQUENCE);
     }
     if own_algo != algo && own_algo == SigningAlgo::AesGmac {
-        return ntstatus::STATUS_NOT_SUPPORTED;
+        return Some(ntstatus::STATUS_NOT_SUPPORTED);
     }
     let dialect = *conn.dialect.read().await;
     if dialect.is_none_or(|d| d.as_u16() < Dialect::Smb300.as_u16()) {
-        return ntstatus::STATUS_REQUEST_NOT_ACCEPTED;
+        return Some(ntstatus::STATUS_REQUEST_NOT_ACCEPTED);
     }
     if dialect != *other.dialect.read().await || *conn.cipher.read().await != *other.cipher.read().await {
-        return ntstatus::STATUS_INVALID_PARAMETER;
+        return Some(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    ntstatus::STATUS_REQUEST_NOT_ACCEPTED
+    (*conn.client_guid.read().await != *other.client_guid.read().await).then_some(ntstatus::STATUS_USER_SESSION_DELETED)
 }
 
 /// A token that continues the exchange of `sid`.
@@ -212,6 +239,7 @@ async fn continue_or_reject(
     conn: &Arc<Connection>,
     req: &SessionSetupRequest,
     sid: u64,
+    binding: Option<Binding>,
     ntlm: Vec<u8>,
     client_mic: Option<Vec<u8>>,
 ) -> HandlerResponse {
@@ -222,7 +250,13 @@ async fn continue_or_reject(
     let Some(pending) = pending else {
         return HandlerResponse::err(ntstatus::STATUS_USER_SESSION_DELETED);
     };
-    continue_exchange(server, conn, req, sid, pending, ntlm, client_mic).await
+    let key = binding.as_ref().map(|binding| binding.key);
+    let response = continue_exchange(server, conn, req, sid, pending, binding, ntlm, client_mic).await;
+    // Until the channel has a key of its own, the session's signs.
+    match response.status {
+        ntstatus::STATUS_SUCCESS => response,
+        _ => HandlerResponse { signing_key: response.signing_key.or(key), ..response },
+    }
 }
 
 /// First round: start an NTLM acceptor for `sid` and answer with the
@@ -309,6 +343,7 @@ fn more_processing(sid: u64, outbound: &[u8]) -> HandlerResponse {
         // that is reauthenticated has, and its client insists.
         skip_signing: false,
         take_preauth_snapshot_for_session: None,
+        channel_base_key: None,
         signing_key: None,
         after_send: Vec::new(),
     }
@@ -321,6 +356,7 @@ async fn continue_exchange(
     req: &SessionSetupRequest,
     sid: u64,
     pending: PendingAuth,
+    binding: Option<Binding>,
     ntlm: Vec<u8>,
     client_mic: Option<Vec<u8>>,
 ) -> HandlerResponse {
@@ -476,6 +512,7 @@ async fn continue_exchange(
         // the rest.
         skip_signing: anonymous,
         take_preauth_snapshot_for_session: None,
+        channel_base_key: None,
         signing_key: None,
         after_send: Vec::new(),
     };
@@ -493,11 +530,31 @@ async fn continue_exchange(
         info!(%identity, "session reauthenticated");
         return response;
     }
+    if let Some(Binding { session, .. }) = binding {
+        let bound = bind(conn, sid, &session, &outcome.identity).await;
+        if let Err(status) = bound {
+            info!(%identity, status, "binding a connection to a session refused");
+            return HandlerResponse::err(status);
+        }
+        match dialect {
+            Dialect::Smb311 => {
+                response.take_preauth_snapshot_for_session = Some(sid);
+                response.channel_base_key = Some(session_base_key);
+            }
+            _ => conn.channel_keys.set(sid, signing_key(dialect, &session_base_key)),
+        }
+        info!(%identity, "connection bound to a session");
+        return response;
+    }
 
     let signing_key = signing_key(dialect, &session_base_key);
     let signing_required = signing_required(server, conn, req, &outcome.identity);
     let mut session = Session::new(outcome.identity.clone(), session_base_key, signing_key, signing_required, None);
     session.encrypt_data = encrypt_data;
+    session.signing_algo = *conn.signing_algo.read().await;
+    if let Err(status) = session.channels.add(conn) {
+        return HandlerResponse::err(status);
+    }
     // SMB 3.1.1 keys come from the preauth hash, once it is known.
     if dialect != Dialect::Smb311
         && let Some(cipher) = cipher
@@ -540,6 +597,27 @@ async fn continue_exchange(
         server.observe(peer, Admission::LoggedOn { user });
     }
     response
+}
+
+/// Gives `conn` the session `sid`, if `identity` is its user.
+async fn bind(
+    conn: &Arc<Connection>,
+    sid: u64,
+    session: &Arc<RwLock<Session>>,
+    identity: &Identity,
+) -> Result<(), u32> {
+    if matches!(identity, Identity::Anonymous) {
+        return Err(ntstatus::STATUS_NOT_SUPPORTED);
+    }
+    let mut sessions = conn.sessions.write().await;
+    let existing = session.read().await;
+    if !same_user(&existing.identity, identity) {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    existing.channels.add(conn)?;
+    drop(existing);
+    sessions.insert(sid, Arc::clone(session));
+    Ok(())
 }
 
 fn session_limit_reached<T>(server: &ServerState, sessions: &HashMap<u64, T>) -> bool {

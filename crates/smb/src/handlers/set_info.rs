@@ -16,7 +16,7 @@ use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
 use crate::files::{BreakWait, CONTENT_CHANGED, Change, MAX_BREAK_WAIT, Trigger};
 use crate::handlers::extended;
-use crate::handlers::shared::{lookup_open, lookup_session_tree, restore_fixed_times};
+use crate::handlers::shared::{begin_change, lookup_open, lookup_session_tree, restore_fixed_times};
 use crate::handlers::{Outcome, Pending};
 use crate::info_class as ic;
 use crate::ntstatus;
@@ -79,6 +79,10 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
         None => return Ok(HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED)),
     };
     let share = Arc::clone(&tree_arc.read().await.share);
+    let _under_way = match begin_change(conn, hdr, &*open_arc.read().await).await {
+        Ok(change) => change,
+        Err(status) => return Ok(HandlerResponse::err(status)),
+    };
     if req.buffer_length == 0 {
         return Ok(HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER));
     }
@@ -908,6 +912,7 @@ mod tests {
                 replay: None,
                 position: Default::default(),
                 lock_sequences: Default::default(),
+                channel_sequence: Arc::default(),
             };
             tree.opens.write().await.insert(file_id, Arc::new(RwLock::new(open)));
             file_ids.push(file_id);

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::proto::header::Smb2Header;
+use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 use crate::proto::messages::{Dialect, FileId};
 use tokio::sync::RwLock;
 use tracing::warn;
 
 use crate::conn::state::{Connection, Open, Session, TreeConnect};
+use crate::files::UnderWay;
 use crate::ntstatus;
 
 /// Look up the session and tree referenced by `hdr`, returning the tree
@@ -32,6 +33,18 @@ pub async fn lookup_open(tree: &Arc<RwLock<TreeConnect>>, file_id: FileId) -> Op
     let tree = tree.read().await;
     let opens = tree.opens.read().await;
     opens.get(&file_id).cloned()
+}
+
+/// Begins a change through `open` (MS-SMB2 3.3.5.2.10): a WRITE, SET_INFO or
+/// IOCTL. It is under way until what is returned is dropped.
+pub(super) async fn begin_change(conn: &Connection, hdr: &Smb2Header, open: &Open) -> Result<Option<UnderWay>, u32> {
+    let dialect = *conn.dialect.read().await;
+    if !matches!(dialect, Some(Dialect::Smb300 | Dialect::Smb302 | Dialect::Smb311)) {
+        return Ok(None);
+    }
+    let is_replay = hdr.flags & SMB2_FLAGS_REPLAY_OPERATION != 0;
+    let change = open.channel_sequence.begin(hdr.channel_sequence(), is_replay);
+    change.map(Some).ok_or(ntstatus::STATUS_FILE_NOT_AVAILABLE)
 }
 
 /// True if a READ or WRITE on `dialect` may carry `channel`. Every

@@ -13,7 +13,7 @@ use crate::conn::state::Connection;
 use crate::dispatch::HandlerResponse;
 use crate::files::Trigger;
 use crate::handlers::create::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTIONS};
-use crate::handlers::shared::{channel_is_valid, lookup_open, lookup_session_tree, restore_fixed_times};
+use crate::handlers::shared::{begin_change, channel_is_valid, lookup_open, lookup_session_tree, restore_fixed_times};
 use crate::ntstatus;
 use crate::server::ServerState;
 
@@ -54,6 +54,11 @@ pub async fn handle(
     let open = open_arc.read().await;
     let Some(handle) = open.handle.as_ref() else {
         return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
+    };
+
+    let _under_way = match begin_change(conn, hdr, &open).await {
+        Ok(change) => change,
+        Err(status) => return HandlerResponse::err(status),
     };
 
     // MS-SMB2 3.3.5.13: a per-request write-through needs an unbuffered

@@ -177,6 +177,11 @@ impl Default for Smb2Header {
 }
 
 impl Smb2Header {
+    /// ChannelSequence of a request on SMB 3.x (MS-SMB2 2.2.1.2).
+    pub fn channel_sequence(&self) -> u16 {
+        self.channel_sequence_status as u16
+    }
+
     /// Is this an async-form header?
     pub fn is_async(&self) -> bool {
         self.flags & SMB2_FLAGS_ASYNC_COMMAND != 0

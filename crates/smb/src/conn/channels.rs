@@ -1,0 +1,108 @@
+//! The connections of a session (MS-SMB2 3.3.1.7, Session.ChannelList): a
+//! session begins on one, others are bound to it, and it ends with the last.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::conn::state::{Connection, SigningKey};
+use crate::ntstatus;
+
+/// As many as Windows and Samba allow.
+const CHANNELS_MAX: usize = 32;
+
+/// The connections that have one session.
+#[derive(Default)]
+pub(crate) struct Channels(Mutex<Vec<Weak<Connection>>>);
+
+impl Channels {
+    fn list(&self) -> MutexGuard<'_, Vec<Weak<Connection>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `conn` has the session as well.
+    pub(crate) fn add(&self, conn: &Arc<Connection>) -> Result<(), u32> {
+        let mut list = self.list();
+        list.retain(|other| other.strong_count() > 0);
+        if list.len() >= CHANNELS_MAX {
+            return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+        }
+        list.push(Arc::downgrade(conn));
+        Ok(())
+    }
+
+    /// `conn` no longer has it. True if no other has it either.
+    pub(crate) fn remove(&self, conn: &Connection) -> bool {
+        let mut list = self.list();
+        list.retain(|other| other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), conn));
+        list.is_empty()
+    }
+
+    /// Those that are there and not about to close.
+    pub(crate) fn live(&self) -> Vec<Arc<Connection>> {
+        self.list().iter().filter_map(Weak::upgrade).filter(|conn| !conn.is_closing()).collect()
+    }
+}
+
+/// What the sessions bound to a connection sign with on it (MS-SMB2 3.3.1.14,
+/// Channel.SigningKey). The session a connection began has its own key.
+#[derive(Default)]
+pub(crate) struct ChannelKeys(Mutex<HashMap<u64, [u8; 16]>>);
+
+impl ChannelKeys {
+    fn keys(&self) -> MutexGuard<'_, HashMap<u64, [u8; 16]>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, session_id: u64, key: [u8; 16]) {
+        self.keys().insert(session_id, key);
+    }
+
+    pub(crate) fn get(&self, session_id: u64) -> Option<[u8; 16]> {
+        self.keys().get(&session_id).copied()
+    }
+
+    pub(crate) fn forget(&self, session_id: u64) {
+        self.keys().remove(&session_id);
+    }
+}
+
+/// A session that a connection asks to be bound to.
+pub(crate) struct Binding {
+    pub(crate) session: Arc<tokio::sync::RwLock<crate::conn::state::Session>>,
+    /// What the session's first connection signs with: it signs the requests
+    /// and the answers until the channel has a key.
+    pub(crate) key: SigningKey,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn conn() -> Arc<Connection> {
+        Arc::new(Connection::new(uuid::Uuid::nil(), 1 << 16, 1 << 16))
+    }
+
+    #[test]
+    fn a_session_ends_with_its_last_connection() {
+        let channels = Channels::default();
+        let (one, two) = (conn(), conn());
+        channels.add(&one).unwrap();
+        channels.add(&two).unwrap();
+        two.mark_closing();
+        assert_eq!(channels.live().len(), 1);
+        assert!(!channels.remove(&one));
+        assert!(channels.remove(&two));
+    }
+
+    #[test]
+    fn there_is_a_bound_and_dead_connections_do_not_count() {
+        let channels = Channels::default();
+        let mut all: Vec<_> = (0..CHANNELS_MAX).map(|_| conn()).collect();
+        all.iter().for_each(|conn| channels.add(conn).unwrap());
+        let more = conn();
+        assert_eq!(channels.add(&more), Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
+        all.pop();
+        channels.add(&more).unwrap();
+    }
+}
