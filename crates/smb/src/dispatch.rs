@@ -1070,7 +1070,7 @@ async fn verify_request_signature(
             warn!(error = %e, "request signature verification failed");
             return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
         }
-    } else if hdr.command != Command::SessionSetup {
+    } else if hdr.command != Command::SessionSetup || conn.channel_keys.get(hdr.session_id).is_some() {
         let sess = sess_arc.read().await;
         let need = sess.signing_required && !matches!(sess.identity, Identity::Anonymous);
         drop(sess);

@@ -77,7 +77,13 @@ pub(crate) struct Binding {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use tokio::sync::RwLock;
+
     use super::*;
+    use crate::Identity;
+    use crate::builder::Access;
+    use crate::conn::state::{Session, TreeConnect};
+    use crate::server::ShareBindings;
 
     fn conn() -> Arc<Connection> {
         Arc::new(Connection::new(uuid::Uuid::nil(), 1 << 16, 1 << 16))
@@ -104,5 +110,37 @@ mod tests {
         assert_eq!(channels.add(&more), Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
         all.pop();
         channels.add(&more).unwrap();
+    }
+
+    /// Two connections with one session, which has a tree.
+    async fn two_channels() -> (Arc<Connection>, Arc<Connection>, Arc<RwLock<Session>>) {
+        let session = Session::new(Identity::Anonymous, [0; 16], [0; 16], false, None);
+        let tree = TreeConnect::new(1, ShareBindings::ipc(), Access::Read);
+        session.trees.write().await.insert(1, Arc::new(RwLock::new(tree)));
+        let (one, two) = (conn(), conn());
+        let session = Arc::new(RwLock::new(session));
+        for conn in [&one, &two] {
+            session.read().await.channels.add(conn).unwrap();
+            conn.sessions.write().await.insert(7, Arc::clone(&session));
+        }
+        (one, two, session)
+    }
+
+    async fn trees(session: &RwLock<Session>) -> usize {
+        session.read().await.trees.read().await.len()
+    }
+
+    #[tokio::test]
+    async fn trees_stay_while_a_connection_is_left_and_a_logoff_ends_them_all() {
+        let (one, two, session) = two_channels().await;
+        one.close_all(None).await;
+        assert_eq!(trees(&session).await, 1);
+        two.close_all(None).await;
+        assert_eq!(trees(&session).await, 0);
+
+        let (one, two, session) = two_channels().await;
+        assert!(two.close_session(7, None).await);
+        assert!(one.sessions.read().await.is_empty());
+        assert_eq!(trees(&session).await, 0);
     }
 }

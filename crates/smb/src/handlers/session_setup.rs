@@ -230,7 +230,7 @@ async fn binding_refusal(conn: &Connection, other: &Connection, session: &RwLock
     if dialect != *other.dialect.read().await || *conn.cipher.read().await != *other.cipher.read().await {
         return Some(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    (*conn.client_guid.read().await != *other.client_guid.read().await).then_some(ntstatus::STATUS_USER_SESSION_DELETED)
+    None
 }
 
 /// A token that continues the exchange of `sid`.
