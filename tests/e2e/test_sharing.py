@@ -676,3 +676,28 @@ def test_programs_that_rely_on_locks_do_on_a_mount(doors, name):
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert db.execute("select n from t").fetchone() == (80,)
         assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+def test_what_durable_handles_hold_is_free_after_a_kill(fresh):
+    """Such a handle outlives its connection, and not the server: what was flushed is there, and what was denied is allowed."""
+    held = [Keeper(fresh, fresh.share, f"held{n}") for n in range(8)]
+    for n, one in enumerate(held):
+        assert one.level == smb2.SMB2_OPLOCK_LEVEL_BATCH
+        one.low.write(one.tree, one.file, b"flushed", 0, 7)
+        one.low.flush(one.tree, one.file)
+        one.low.write(one.tree, one.file, b"not flushed", 100 * (n + 1), 11)
+    denying = Smb(fresh, fresh.share, "denied", sharing=0)
+    fresh.kill()
+    for one in [*held, denying]:
+        with contextlib.suppress(OSError, SessionError):
+            one.low.close_session()
+    check = fresh.check()
+    assert check.returncode == 0, check.stdout
+    fresh.start()
+    with client(fresh) as nfs:
+        for n in range(8):
+            assert nfs.read(nfs.lookup(nfs.root, f"held{n}".encode()).handle, 0, 7).data == b"flushed"
+            nfs.remove(nfs.root, f"held{n}".encode())
+        nfs.remove(nfs.root, b"denied")
+    with Smb(fresh, fresh.share, "denied", sharing=0):
+        pass
