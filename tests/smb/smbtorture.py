@@ -101,7 +101,7 @@ def start_smbd(folder):
         read only = no
         force user = root
         store dos attributes = yes
-        {"vfs objects = streams_xattr" if any(pathlib.Path("/usr/lib").glob("*/samba/vfs/streams_xattr.so")) else ""}
+        {"vfs objects = acl_xattr streams_xattr" if any(pathlib.Path("/usr/lib").glob("*/samba/vfs/streams_xattr.so")) else ""}
 """)
     subprocess.run(["smbpasswd", "-c", conf, "-a", "-s", "root"], input="pass\npass\n", text=True, check=True,
                    stdout=subprocess.DEVNULL)
