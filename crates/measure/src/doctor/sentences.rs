@@ -142,7 +142,12 @@ impl<'a> Words<'a> {
         };
         // What was found further down is named with the measurement that found it.
         let below = verdict.stages.iter().find_map(|stage| stage.row).filter(|_| verdict.row != row);
+        let plain =
+            matches!(verdict.evidence, Evidence::Reached { mode: Mode::Normal, .. } | Evidence::Contrast { .. });
         Some(match below {
+            Some(below) if !plain => {
+                of(limit.name, format!("{} ({} gave {})", limit.why, self.way(below), self.rate(below)))
+            }
             Some(below) => of(limit.name, format!("{} gave {}", self.way(below), self.rate(below))),
             None => limit,
         })
@@ -225,6 +230,7 @@ impl<'a> Words<'a> {
             Mode::ReadsBeforeWrites => of(name, "old data and parity are read before each write".to_owned()),
             Mode::OneCopy => of("one copy of the mirror".to_owned(), "one reader is sent to one copy".to_owned()),
             Mode::Flush => of(name, "each write waits for a flush".to_owned()),
+            Mode::FewInFlight => of(name, format!("{:.0} in flight at a time", 1.0 / share)),
             Mode::OneInFlight => of(name, format!("one is in flight instead of {:.0}", 1.0 / share)),
             Mode::Between => of(name, format!("both directions alike, {of_share} of the next limit")),
             Mode::BelowFigure => of(name, format!("each gives what is usual, and {of_share} of its figure")),
@@ -552,8 +558,13 @@ const DIFFERENCES: &[fn(&Words, usize) -> Option<String>] = &[
     },
     |words, row| {
         let m = words.table.rows.get(row)?;
-        let streams = if m.setup.layer == Path::Net { "connections" } else { "in flight" };
-        Some(format!("{:.0} {streams}", m.setup.in_flight?))
+        let count = m.setup.in_flight?;
+        let streams = match (m.setup.layer, count <= 1.0) {
+            (Path::Net, true) => "connection",
+            (Path::Net, false) => "connections",
+            _ => "in flight",
+        };
+        Some(format!("{count:.0} {streams}"))
     },
     |words, row| words.table.rows.get(row)?.setup.sync.then(|| "flushed".to_owned()),
     |words, row| words.table.rows.get(row)?.setup.encryption.clone(),

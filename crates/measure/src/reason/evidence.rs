@@ -39,6 +39,8 @@ pub enum Mode {
     Flush,
     /// One request under way where many were meant.
     OneInFlight,
+    /// So few were asked for that each one's time is the limit.
+    FewInFlight,
     /// Equal disks that each give what is usual of their kind, and less than is typed.
     BelowFigure,
     /// An adapter, dock or port between two faster things, which nobody described: it has a rate of its own.
@@ -554,7 +556,8 @@ fn has_witness(case: &Case, lower: &Wire) -> bool {
     let disks_idle = case.layer() == Path::Net || disks.reduce(f64::min).is_some_and(|low| low >= case.rate() * SPREAD);
     // Nothing but the wire is at work in a wire alone, and nothing else stops at 100 Mbit/s.
     let exact = case.layer() == Path::Net && lower.practical <= SLOW_WIRE_BYTES_PER_S;
-    exact || others.any(at_standard) || idle && disks_idle
+    let rare = case.layer() == Path::Share && RARE.contains(&lower.practical);
+    exact || others.any(at_standard) || idle && disks_idle && !rare
 }
 
 /// Whether the rate is that of a lower standard, of which nothing else tells.
@@ -573,13 +576,15 @@ pub(super) fn slower_network_beside_core(case: &Case) -> Option<Found> {
 
 /// A share reaches a standard's rate from here on.
 const NEAR_SHARE: f64 = 0.88;
+/// These standards are rarely negotiated, so require a closer match, and of a share another row at the same standard.
+const RARE: [f64; 4] = [294e6, 588e6, 2.94e9, 4.7e9];
 
 fn lower_standard(case: &Case) -> Option<(Wire, f64)> {
     /// The same of a wire alone.
     const NEAR_ALONE: f64 = 0.92;
-    /// These standards are rarely negotiated, so require a closer match.
-    const RARE: [f64; 4] = [294e6, 588e6, 2.94e9, 4.7e9];
     const NEAR_RARE: f64 = 0.94;
+    /// By so much a rate may exceed what a wire carries, and still be that wire's.
+    const ABOVE: f64 = 1.02;
     let wire = case.rig.network().filter(|_| case.is_remote())?.wire.as_ref()?;
     let rate = case.measurement.bytes_per_s();
     let fits = |lower: &Wire| {
@@ -588,7 +593,8 @@ fn lower_standard(case: &Case) -> Option<(Wire, f64)> {
             (false, Path::Share) => NEAR_SHARE,
             (false, _) => NEAR_ALONE,
         };
-        let most = if lower.practical < 20e6 { lower.practical * 1.02 } else { lower.line };
+        let exact = lower.practical <= SLOW_WIRE_BYTES_PER_S || RARE.contains(&lower.practical);
+        let most = if exact { lower.practical * ABOVE } else { lower.line };
         let passed = case.over_this_wire().any(|m| m.bytes_per_s() > lower.line);
         // A rate that is usual of the disk needs no slower wire.
         let usual = case
@@ -788,7 +794,7 @@ pub(super) fn few_in_flight(case: &Case) -> Option<Found> {
         .disk_stage()
         .is_some_and(|s| s.is_range() && s.limit <= s.limit_low * STRONG && case.rate() >= s.limit_low);
     (setup.is_random() || !usual).then_some(())?;
-    Found::mode(ResourceId::Requests, Mode::Normal, 1.0 / depth)
+    Found::mode(ResourceId::Requests, Mode::FewInFlight, 1.0 / depth)
 }
 
 fn is_fewer_than_disks(case: &Case) -> bool {

@@ -114,8 +114,8 @@ pub(crate) const REMEDIES: &[(Remedy, Cost, &str, &str)] = &[
     (
         Remedy::WithoutAdapter,
         Cost::Work,
-        "a way without {at}",
-        "Try another adapter, dock, port and cable, one at a time: lsusb -t and ethtool IFACE say what was negotiated",
+        "another adapter, dock, port or cable",
+        "Change them one at a time: lsusb -t and ethtool IFACE say what was negotiated",
     ),
     (Remedy::FullDuplex, Cost::Free, "full duplex at both ends", "ethtool -s IFACE autoneg on"),
     (
@@ -599,6 +599,7 @@ fn of_mode(sick: &Sick, resource: ResourceId, mode: Mode) -> Vec<Change> {
             std::iter::once(several).chain(of_disks(sick)).collect()
         }
         Mode::Flush => std::iter::once(power_loss_protection(sick)).chain(more_requests(sick)).collect(),
+        Mode::FewInFlight => of_requests(sick),
         Mode::OneInFlight => {
             let depth = sick.measurement.setup.in_flight.unwrap_or(1.0);
             vec![sick.at_most(Remedy::RequestsAsMeant, &[], sick.rate() * depth)]

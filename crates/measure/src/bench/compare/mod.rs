@@ -30,7 +30,7 @@ mod text;
 
 pub use html::html;
 pub(crate) use rows::sample;
-pub use text::text;
+pub use text::{markdown, text};
 
 use serde::Serialize;
 
