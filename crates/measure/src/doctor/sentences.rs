@@ -142,10 +142,9 @@ impl<'a> Words<'a> {
         };
         // What was found further down is named with the measurement that found it.
         let below = verdict.stages.iter().find_map(|stage| stage.row).filter(|_| verdict.row != row);
-        let plain =
-            matches!(verdict.evidence, Evidence::Reached { mode: Mode::Normal, .. } | Evidence::Contrast { .. });
+        let slower = matches!(verdict.evidence, Evidence::Reached { mode, .. } if mode != Mode::Normal);
         Some(match below {
-            Some(below) if !plain => {
+            Some(below) if slower => {
                 of(limit.name, format!("{} ({} gave {})", limit.why, self.way(below), self.rate(below)))
             }
             Some(below) => of(limit.name, format!("{} gave {}", self.way(below), self.rate(below))),
