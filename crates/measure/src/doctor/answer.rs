@@ -275,7 +275,7 @@ fn lead(words: Words, verdict: &Verdict, rows: &[usize], fits: impl Fn(&str) -> 
         rows => together(words, verdict, rows),
     };
     let short = || match (words.limit(row, verdict), verdict.evidence) {
-        (Some(limit), _) => format!("{} is limited by {}", words.doing(row), limit.name),
+        (Some(limit), _) => format!("{} {} {}", words.doing(row), verdict.confidence.is_limited_by(), limit.name),
         (None, Evidence::Missing(_)) => format!("{} is not explained", words.doing(row)),
         (None, _) => whole.clone(),
     };

@@ -6,8 +6,8 @@ use super::describe::{Described, Measured, Path, What};
 use super::limits::Wire;
 use super::words::{bytes_words, rate_words};
 use crate::reason::{
-    Basis, Contrast, Doubt, End, Evidence, Fix, MISLEADING, Measurement, Misfit, Mode, Property, ResourceId,
-    ResourceKind, Rig, SPREAD, Stage, Table, Use, Verdict, contrasts,
+    Basis, Confidence, Contrast, Doubt, End, Evidence, Fix, MISLEADING, Measurement, Misfit, Mode, Property,
+    ResourceId, ResourceKind, Rig, SPREAD, Stage, Table, Use, Verdict, contrasts,
 };
 
 /// What is said of the rows of one box.
@@ -30,6 +30,12 @@ fn percent(share: f64) -> String {
 
 fn of(name: String, why: String) -> Limit {
     Limit { name, why }
+}
+
+impl Confidence {
+    pub(super) fn is_limited_by(self) -> &'static str {
+        if self == Self::Certain { "is limited by" } else { "is probably limited by" }
+    }
 }
 
 /// Of several names at most these are told.
@@ -375,11 +381,7 @@ impl<'a> Words<'a> {
             }
             _ => {
                 let limit = self.limit(row, verdict).unwrap_or(of("nothing".to_owned(), String::new()));
-                let sure = match verdict.confidence {
-                    crate::reason::Confidence::Certain => "is limited by",
-                    _ => "is probably limited by",
-                };
-                format!("{doing} {sure} {}: {}", limit.name, limit.why)
+                format!("{doing} {} {}: {}", verdict.confidence.is_limited_by(), limit.name, limit.why)
             }
         }
     }

@@ -78,7 +78,7 @@ pub(crate) const REMEDIES: &[(Remedy, Cost, &str, &str)] = &[
         Remedy::FullSpeed,
         Cost::Work,
         "the full speed of {at}",
-        "Replace the cable, then change the port: ethtool IFACE says what was negotiated",
+        "Replace the cable, then change the port: ethtool IFACE, smartctl -i or lsusb -t say what was negotiated",
     ),
     (
         Remedy::FullRate,
