@@ -366,7 +366,8 @@ def test_history(folder, output):
     table = [line for line in bench("show", "--markdown", *output).stdout.splitlines() if line.startswith("|")]
     assert len(table) == 2 + len(second["runs"]) and len({line.count("|") for line in table}) == 1, table
     assert "**in a forum: " in bench("show", "--markdown", "--title", "in a forum", *output).stdout
-    assert "B is" in bench("compare", "last~1", "last", "--markdown", *output).stdout
+    assert "| B is |" in bench("compare", "last", "last", "--markdown", *output).stdout
+    assert "|" not in bench("compare", "last~1", "last", "--markdown", *output).stdout
     kept = json.loads(bench("history", "--json", *output).stdout)
     assert [k["id"] for k in kept] == [second["id"], first["id"]]
     assert rounded(result("show", *output)) == rounded(second)

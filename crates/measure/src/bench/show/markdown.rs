@@ -26,10 +26,13 @@ fn row(run: &Run) -> Vec<String> {
     ]
 }
 
-/// Figures from a column on are to the right. A column of nothing is left out.
+/// Figures from a column on are to the right. A column of nothing is left out, and so is a table of nothing.
 pub(crate) fn table(head: &[&str], figures_from: usize, rows: &[Vec<String>]) -> String {
     let says = |column: &usize| rows.iter().any(|row| row.get(*column).is_some_and(|cell| !cell.is_empty()));
     let columns: Vec<usize> = (0..head.len()).filter(says).collect();
+    if columns.is_empty() {
+        return String::new();
+    }
     let line = |cell: &dyn Fn(usize) -> String| {
         let cells: Vec<String> = columns.iter().map(|column| cell(*column)).collect();
         format!("| {} |\n", cells.join(" | "))
