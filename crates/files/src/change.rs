@@ -2,6 +2,7 @@
 //! made by somebody else a moment before ("it exists"), so it waits as well.
 
 use bytes::Bytes;
+use larder_volume::acl::Acl;
 use larder_volume::{
     AllocateMode, Attr, Changed, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr,
     Stability, WriteVerifier, Written, XattrMode,
@@ -69,6 +70,13 @@ impl Files {
             self.recall(ino, Recall::Data).await;
         }
         let done = self.volume.setattr(cred, ino, set).await;
+        self.told().await;
+        done
+    }
+
+    /// Changes attributes (not the size) and the access control list, or takes it away, in one step.
+    pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
+        let done = self.volume.set_acl(cred, ino, set, acl).await;
         self.told().await;
         done
     }

@@ -1,6 +1,9 @@
 //! What changes nothing.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use larder_volume::acl::{Acl, Rights};
 use larder_volume::{AccessMask, Attr, Cred, FileId, FsError, FsResult, Ino, Listing, NameMatch, ReadData, SeekTo};
 
 use crate::leases::Recall;
@@ -59,6 +62,21 @@ impl Files {
     /// Fails with [`larder_volume::FsError::Access`] unless all of `mask` is granted.
     pub async fn access(&self, cred: &Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr> {
         self.volume.access(cred, ino, mask).await
+    }
+
+    /// As [`Files::resolve`], with the permissions that `cred` has.
+    pub async fn resolve_granted(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask)> {
+        self.volume.resolve_granted(cred, id).await
+    }
+
+    /// The rights of `cred` on a file in the directory `parent`; without one, on the root of a share.
+    pub async fn rights(&self, cred: &Cred, ino: Ino, parent: Option<Ino>) -> FsResult<Rights> {
+        self.volume.rights(cred, ino, parent).await
+    }
+
+    /// The attributes, and the list that decides in place of the mode bits, where there is one.
+    pub async fn acl(&self, ino: Ino) -> FsResult<(Attr, Option<Arc<Acl>>)> {
+        self.volume.acl(ino).await
     }
 
     pub async fn lookup(&self, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {

@@ -28,6 +28,9 @@ pub const FILE_GENERIC_WRITE: u32 = 0x0012_0116;
 pub const FILE_GENERIC_EXECUTE: u32 = 0x0012_00A0;
 pub const FILE_ALL_ACCESS: u32 = 0x001F_01FF;
 
+/// Bits that are no right of a file (MS-DTYP 2.4.3), which nobody is granted.
+const UNKNOWN: u32 = 0x00E0_FE00;
+
 /// TreeConnect.MaximalAccess for a share access level.
 pub fn maximal_access(access: Access) -> u32 {
     match access {
@@ -38,8 +41,8 @@ pub fn maximal_access(access: Access) -> u32 {
 
 /// Open.GrantedAccess for a CREATE DesiredAccess on a tree whose
 /// MaximalAccess is `maximal`. Generic bits map to file rights,
-/// MAXIMUM_ALLOWED adds all of `maximal`. `None` if `desired` asks for a file right outside
-/// `maximal`.
+/// MAXIMUM_ALLOWED adds all of `maximal`. `None` if `desired` asks for a right outside
+/// `maximal`, or for what is no right.
 pub fn granted_access(desired: u32, maximal: u32) -> Option<u32> {
     let mut requested = desired;
     if desired & GENERIC_READ != 0 {
@@ -54,7 +57,7 @@ pub fn granted_access(desired: u32, maximal: u32) -> Option<u32> {
     if desired & GENERIC_ALL != 0 {
         requested |= FILE_ALL_ACCESS;
     }
-    if requested & FILE_ALL_ACCESS & !maximal != 0 {
+    if requested & UNKNOWN != 0 || requested & FILE_ALL_ACCESS & !maximal != 0 {
         return None;
     }
     let mut granted = requested & maximal;
@@ -85,6 +88,7 @@ mod tests {
             assert_eq!(granted_access(desired, ro), None, "{desired:#x}");
         }
         assert_eq!(granted_access(MAXIMUM_ALLOWED, ro), Some(ro));
+        assert_eq!(granted_access(0x200, FILE_ALL_ACCESS), None);
         assert_eq!(granted_access(FILE_GENERIC_READ, ro), Some(FILE_GENERIC_READ));
     }
 }

@@ -32,7 +32,7 @@ pub enum OpenIntent {
 }
 
 /// Options passed to `ShareBackend::open`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// The open was granted `FILE_READ_DATA`, or has no data write access.
     /// At least one of `read` and `write` is set.
@@ -57,6 +57,8 @@ pub struct OpenOptions {
     /// file that is HIDDEN (0x2) or SYSTEM (0x4) is not overwritten by a client
     /// that does not ask for the same (MS-FSA 2.1.5.1.2.1).
     pub attributes: u32,
+    /// What a file that is made is to be given instead of what it inherits.
+    pub security: Option<SecurityDescriptor>,
 }
 
 impl Default for OpenOptions {
@@ -71,6 +73,7 @@ impl Default for OpenOptions {
             non_directory: false,
             delete_on_close: false,
             attributes: 0,
+            security: None,
         }
     }
 }

@@ -8,6 +8,9 @@ const ACES_MAX: usize = 1024;
 
 /// SECURITY_DESCRIPTOR Control bits (MS-DTYP 2.4.6).
 const SE_DACL_PRESENT: u16 = 0x0004;
+const SE_DACL_AUTO_INHERIT_REQ: u16 = 0x0100;
+const SE_DACL_AUTO_INHERITED: u16 = 0x0400;
+const SE_DACL_PROTECTED: u16 = 0x1000;
 const SE_SELF_RELATIVE: u16 = 0x8000;
 const ACL_REVISION: u8 = 2;
 const DESCRIPTOR_BYTES: usize = 20;
@@ -44,6 +47,18 @@ impl Sid {
 
     pub fn sub_authorities(&self) -> &[u32] {
         &self.sub_authorities
+    }
+
+    /// The binary form (MS-DTYP 2.4.2.2).
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out);
+        out
+    }
+
+    /// The SID of `bytes`, which hold nothing else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Self::parse(bytes).filter(|sid| bytes.len() == 8 + 4 * sid.sub_authorities.len())
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -125,6 +140,12 @@ pub struct SecurityDescriptor {
     pub owner: Option<Sid>,
     pub group: Option<Sid>,
     pub dacl: Option<Dacl>,
+    /// SE_DACL_PROTECTED: the DACL stays as it is when the rules of the directory
+    /// above change.
+    pub is_protected: bool,
+    /// SE_DACL_AUTO_INHERITED: inherited rules are marked as such. Of what is
+    /// set, that SE_DACL_AUTO_INHERIT_REQ asks for it (MS-DTYP 2.5.3.4.1).
+    pub marks_inherited: bool,
 }
 
 /// A discretionary ACL.
@@ -178,6 +199,10 @@ impl SecurityDescriptor {
                 encode_acl(rules, &mut out);
             }
         }
+        if parts.has(Parts::DACL) {
+            control |= if self.is_protected { SE_DACL_PROTECTED } else { 0 };
+            control |= if self.marks_inherited { SE_DACL_AUTO_INHERITED } else { 0 };
+        }
         out[2..4].copy_from_slice(&control.to_le_bytes());
         out
     }
@@ -206,7 +231,22 @@ impl SecurityDescriptor {
             Some(bytes) if control & SE_DACL_PRESENT != 0 => Some(Dacl::Rules(parse_acl(bytes)?)),
             _ => Some(Dacl::Null),
         };
-        Some(Self { owner: sid(Parts::OWNER, 4)?, group: sid(Parts::GROUP, 8)?, dacl })
+        let flag = |bits| dacl.is_some() && control & bits == bits;
+        Some(Self {
+            owner: sid(Parts::OWNER, 4)?,
+            group: sid(Parts::GROUP, 8)?,
+            is_protected: flag(SE_DACL_PROTECTED),
+            marks_inherited: flag(SE_DACL_AUTO_INHERITED | SE_DACL_AUTO_INHERIT_REQ),
+            dacl,
+        })
+    }
+
+    /// What the SMB2_CREATE_SD_BUFFER context brings (MS-SMB2 2.2.13.2.2): the
+    /// parts that are there.
+    pub(crate) fn parse_present(bytes: &[u8]) -> Option<Self> {
+        let control = u16::from_le_bytes([*bytes.get(2)?, *bytes.get(3)?]);
+        let dacl = if control & SE_DACL_PRESENT != 0 { Parts::DACL } else { 0 };
+        Self::parse(bytes, Parts(Parts::OWNER | Parts::GROUP | dacl))
     }
 }
 
@@ -215,6 +255,8 @@ impl SecurityDescriptor {
 pub(crate) fn fuzz(data: &[u8]) {
     for parts in [Parts::OWNER, Parts::GROUP, Parts::DACL, 7].map(Parts) {
         if let Some(parsed) = SecurityDescriptor::parse(data, parts) {
+            // What was asked for is not what is told.
+            let parsed = SecurityDescriptor { marks_inherited: false, ..parsed };
             let written = parsed.encode(parts);
             assert_eq!(SecurityDescriptor::parse(&written, parts), Some(parsed));
         }
@@ -265,6 +307,8 @@ mod tests {
                 rule(true, 0x001F_01FF, Sid::new(22, &[1, 1000])),
                 rule(false, 0x2, Sid::everyone()),
             ])),
+            is_protected: true,
+            marks_inherited: false,
         }
     }
 

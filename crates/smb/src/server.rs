@@ -21,7 +21,7 @@ use crate::conn::connection_loop;
 use crate::conn::limits::Limits;
 use crate::conn::listener::{AcceptBackoff, configure_socket};
 use crate::conn::state::Connection;
-use crate::files::{DurableTable, close_opens};
+use crate::files::{DurableTable, Replays, close_opens};
 
 // ---------------------------------------------------------------------------
 // ShareMode / ShareBindings
@@ -316,6 +316,7 @@ pub struct ServerState {
     pub(crate) leases: Arc<crate::files::LeaseTable>,
     /// Every durable open, and the ones kept after their session ended.
     pub(crate) durable: Arc<DurableTable>,
+    pub(crate) replays: Arc<Replays>,
 }
 
 impl ServerState {
@@ -345,6 +346,7 @@ impl ServerState {
             max_locks_per_open: std::sync::atomic::AtomicUsize::new(crate::files::DEFAULT_MAX_LOCKS_PER_OPEN),
             leases: Arc::default(),
             durable,
+            replays: Arc::default(),
         }
     }
 

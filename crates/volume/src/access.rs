@@ -1,7 +1,11 @@
 //! Who may: the POSIX rules, pure, so that a table can test them.
 
+use std::sync::Arc;
+
 use larder_base::Timestamp;
 
+use crate::acl::{self, Acl, Rights};
+use crate::inode::InodeCore;
 use crate::types::*;
 
 pub(crate) const S_ISUID: u32 = 0o4000;
@@ -9,16 +13,34 @@ pub(crate) const S_ISGID: u32 = 0o2000;
 pub(crate) const S_ISVTX: u32 = 0o1000;
 const S_IXGRP: u32 = 0o010;
 
+/// What decides who may use an object: its attributes, and its list where it has one (`acl.one_truth`).
+#[derive(Clone, Debug)]
+pub(crate) struct Guarded {
+    pub(crate) attr: Attr,
+    pub(crate) acl: Option<Arc<Acl>>,
+}
+
 /// The permissions that `cred` has, as an [`AccessMask`].
-pub(crate) fn granted(attr: &Attr, cred: &Cred) -> AccessMask {
+pub(crate) fn granted(of: &Guarded, cred: &Cred) -> AccessMask {
+    let attr = &of.attr;
     if cred.checked {
         return ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE;
     }
+    // A file may be executed only when somebody may, by root and by the list's grace, too.
+    let executable = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
     if cred.uid == 0 {
-        // Root may execute a file only when somebody may.
-        let executable = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
         return ACCESS_READ | ACCESS_WRITE | if executable { ACCESS_EXECUTE } else { 0 };
     }
+    let Some(acl) = &of.acl else { return class_bits(attr, cred) };
+    let rights = acl.rights(attr, cred);
+    let bit = |right, bit| if rights & right != 0 { bit } else { 0 };
+    bit(acl::READ_DATA, ACCESS_READ)
+        | bit(acl::WRITE_DATA, ACCESS_WRITE)
+        | if executable { bit(acl::EXECUTE, ACCESS_EXECUTE) } else { 0 }
+}
+
+/// The mode bits of the class that `cred` is in.
+pub(crate) fn class_bits(attr: &Attr, cred: &Cred) -> AccessMask {
     let class = if cred.uid == attr.uid {
         attr.mode >> 6
     } else if cred.in_group(attr.gid) {
@@ -29,8 +51,8 @@ pub(crate) fn granted(attr: &Attr, cred: &Cred) -> AccessMask {
     class & 7
 }
 
-pub(crate) fn require(attr: &Attr, cred: &Cred, mask: AccessMask) -> FsResult<()> {
-    if mask & !granted(attr, cred) == 0 { Ok(()) } else { Err(FsError::Access) }
+pub(crate) fn require(of: &Guarded, cred: &Cred, mask: AccessMask) -> FsResult<()> {
+    if mask & !granted(of, cred) == 0 { Ok(()) } else { Err(FsError::Access) }
 }
 
 /// Owner or root.
@@ -38,13 +60,112 @@ pub(crate) fn owns(attr: &Attr, cred: &Cred) -> bool {
     cred.checked || cred.uid == 0 || cred.uid == attr.uid
 }
 
-/// May a name that leads to `victim` be removed from `dir`: write and search permission, and the sticky bit.
-pub(crate) fn may_remove(dir: &Attr, victim: &Attr, cred: &Cred) -> FsResult<()> {
-    require(dir, cred, ACCESS_WRITE | ACCESS_EXECUTE)?;
-    if dir.mode & S_ISVTX != 0 && !owns(dir, cred) && !owns(victim, cred) {
+/// The rights of a list that `cred` has; `None`: the mode bits decide.
+fn listed(of: &Guarded, cred: &Cred) -> Option<Rights> {
+    let is_judged = !cred.checked && cred.uid != 0;
+    of.acl.as_ref().filter(|_| is_judged).map(|acl| acl.rights(&of.attr, cred))
+}
+
+/// May something of `kind` be made in `dir`.
+pub(crate) fn may_add(dir: &Guarded, cred: &Cred, kind: FileKind) -> FsResult<()> {
+    let wanted = match kind {
+        FileKind::Directory => acl::APPEND_DATA,
+        _ => acl::WRITE_DATA,
+    };
+    match listed(dir, cred) {
+        None => require(dir, cred, ACCESS_WRITE | ACCESS_EXECUTE),
+        Some(rights) if rights & (wanted | acl::EXECUTE) == wanted | acl::EXECUTE => Ok(()),
+        Some(_) => Err(FsError::Access),
+    }
+}
+
+/// May a name that leads to `victim` be removed from `dir`: write and search permission, and the sticky bit. By lists, DELETE_CHILD of
+/// the directory or DELETE of the file (RFC 8881 6.2.1.3.2).
+pub(crate) fn may_remove(dir: &Guarded, victim: &Guarded, cred: &Cred) -> FsResult<()> {
+    require(dir, cred, ACCESS_EXECUTE)?;
+    let by_dir = match listed(dir, cred) {
+        None => require(dir, cred, ACCESS_WRITE).is_ok(),
+        Some(rights) => rights & acl::DELETE_CHILD != 0,
+    };
+    if !by_dir && listed(victim, cred).is_none_or(|rights| rights & acl::DELETE == 0) {
+        return Err(FsError::Access);
+    }
+    if dir.attr.mode & S_ISVTX != 0 && !owns(&dir.attr, cred) && !owns(&victim.attr, cred) {
         return Err(FsError::NotPermitted);
     }
     Ok(())
+}
+
+/// What anybody may who reached a file: stat it, and wait for it.
+const ALWAYS: Rights = acl::READ_EA | acl::READ_ATTRIBUTES | acl::READ_CONTROL | acl::SYNCHRONIZE;
+const READING: Rights = acl::READ_DATA | acl::EXECUTE;
+const WRITING: Rights = acl::WRITE_DATA | acl::APPEND_DATA | acl::WRITE_EA | acl::WRITE_ATTRIBUTES;
+/// What the owner may whatever the mode says: change it.
+const OWNING: Rights = acl::WRITE_ATTRIBUTES | acl::WRITE_EA | acl::WRITE_DAC | acl::WRITE_OWNER;
+
+/// What `cred` may do with a file in `parent`, in the rights that an open of SMB or NFSv4 asks for. The root has no parent; its owner is
+/// granted DELETE as part of "full access", and the delete itself is refused.
+pub(crate) fn rights(of: &Guarded, parent: Option<&Guarded>, cred: &Cred) -> Rights {
+    let owns = owns(&of.attr, cred);
+    let mut rights = match &of.acl {
+        _ if cred.uid == 0 || cred.checked => acl::EVERYTHING,
+        // Windows lets the owner always read and change the list (MS-DTYP 2.5.3.2).
+        Some(acl) => {
+            let owning = if owns && !acl.speaks_of_owner_rights() { acl::READ_CONTROL | acl::WRITE_DAC } else { 0 };
+            acl.rights(&of.attr, cred) | owning | acl::SYNCHRONIZE
+        }
+        None => by_mode(&of.attr, cred) | if owns { OWNING } else { 0 },
+    };
+    match parent {
+        Some(parent) => {
+            // Who may list a directory sees what is in it (MS-FSA 2.1.5.1.2.1).
+            rights |= if granted(parent, cred) & ACCESS_READ != 0 { acl::READ_ATTRIBUTES } else { 0 };
+            rights |= if may_remove(parent, of, cred).is_ok() { acl::DELETE } else { 0 };
+        }
+        None if of.acl.is_none() && owns => rights |= acl::DELETE,
+        None => {}
+    }
+    rights
+}
+
+fn by_mode(attr: &Attr, cred: &Cred) -> Rights {
+    let bits = class_bits(attr, cred);
+    let directory = attr.kind == FileKind::Directory;
+    let mut rights = ALWAYS;
+    if bits & ACCESS_READ != 0 {
+        rights |= READING;
+    }
+    // An executable that may not be read cannot be run either: the client does the running.
+    if bits & ACCESS_EXECUTE != 0 && directory {
+        rights |= acl::EXECUTE;
+    }
+    if bits & ACCESS_WRITE != 0 {
+        rights |= WRITING;
+        // On a file it means nothing, but "full access" asks for it.
+        rights |= if !directory || bits & ACCESS_EXECUTE != 0 { acl::DELETE_CHILD } else { 0 };
+    }
+    rights
+}
+
+/// What becomes of the list after `set` was applied, which found the permission bits `before` (`acl.chmod_discards`).
+pub(crate) fn follow_list(core: &mut InodeCore, set: &SetAttr, before: u32) {
+    let Some(acl) = core.acl.clone() else { return };
+    // An exclusive create carries no mode: the client sets it next.
+    let is_being_made = core.verifier.is_some();
+    let is_discarded = set.mode.is_some_and(|mode| match is_being_made {
+        true => is_private(mode),
+        false => mode & 0o777 != before & 0o777,
+    });
+    if is_discarded {
+        core.acl = None;
+        return;
+    }
+    core.attr.mode = acl.mode(&core.attr);
+}
+
+/// Whether the maker of a file wants it to be for nobody else (`acl.inherited_at_birth`).
+pub(crate) fn is_private(mode: u32) -> bool {
+    mode & 0o077 == 0
 }
 
 /// Changes who is not privileged makes to content take setuid away, and setgid where it means a group, or a group of
@@ -85,7 +206,8 @@ pub(crate) fn ownership(dir: &Attr, cred: &Cred, kind: FileKind, mode: u32, set:
 }
 
 /// May `cred` make the change `set` (chmod, chown, utimes, truncate)?
-pub(crate) fn may_set(attr: &Attr, cred: &Cred, set: &SetAttr) -> FsResult<()> {
+pub(crate) fn may_set(of: &Guarded, cred: &Cred, set: &SetAttr) -> FsResult<()> {
+    let attr = &of.attr;
     if cred.checked || cred.uid == 0 {
         return Ok(());
     }
@@ -100,10 +222,10 @@ pub(crate) fn may_set(attr: &Attr, cred: &Cred, set: &SetAttr) -> FsResult<()> {
         return Err(FsError::NotPermitted);
     }
     if !owner && (set.atime.is_some() || set.mtime.is_some()) {
-        require(attr, cred, ACCESS_WRITE)?;
+        require(of, cred, ACCESS_WRITE)?;
     }
     if set.size.is_some() {
-        require(attr, cred, ACCESS_WRITE)?;
+        require(of, cred, ACCESS_WRITE)?;
     }
     Ok(())
 }
@@ -154,10 +276,10 @@ pub(crate) fn wants_atime(attr: &Attr, now: Timestamp) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn attr(kind: FileKind, mode: u32) -> Attr {
+    pub(crate) fn attr(kind: FileKind, mode: u32) -> Attr {
         let time = Timestamp::new(1, 0);
         Attr {
             id: FileId { ino: Ino(2), generation: 1 },
@@ -178,11 +300,15 @@ mod tests {
         }
     }
 
+    fn plain(attr: Attr) -> Guarded {
+        Guarded { attr, acl: None }
+    }
+
     #[test]
     fn classes_are_exclusive() {
         let check = |mode, uid, gid, groups: &[u32], expected| {
             let cred = Cred::new(uid, gid, groups);
-            assert_eq!(granted(&attr(FileKind::File, mode), &cred), expected, "{mode:o} {uid} {gid}");
+            assert_eq!(granted(&plain(attr(FileKind::File, mode)), &cred), expected, "{mode:o} {uid} {gid}");
         };
         check(0o754, 10, 20, &[], 7);
         check(0o754, 11, 20, &[], 5);
@@ -201,7 +327,7 @@ mod tests {
         let mut dir = attr(FileKind::Directory, 0o1777);
         dir.uid = 30;
         let check = |uid, expected| {
-            let result = may_remove(&dir, &victim, &Cred::new(uid, 99, []));
+            let result = may_remove(&plain(dir), &plain(victim), &Cred::new(uid, 99, []));
             assert_eq!(result.is_ok(), expected, "{uid}");
         };
         check(10, true);
@@ -219,7 +345,7 @@ mod tests {
             set
         };
         let check = |uid: u32, set: SetAttr, expected: Option<&str>| {
-            let result = may_set(&file, &Cred::new(uid, 20, [21]), &set).err().map(|e| e.to_string());
+            let result = may_set(&plain(file), &Cred::new(uid, 20, [21]), &set).err().map(|e| e.to_string());
             assert_eq!(result.as_deref(), expected, "{uid} {set:?}");
         };
         let (eperm, eacces) = (Some("operation not permitted"), Some("permission denied"));
@@ -236,7 +362,8 @@ mod tests {
         check(11, set(|s| s.size = Some(0)), None);
         let cred = Cred::new(50, 50, []);
         let no_write = attr(FileKind::File, 0o664);
-        let refused = may_set(&no_write, &cred, &set(|s| s.mtime = Some(SetTime::Now))).err().map(|e| e.to_string());
+        let refused =
+            may_set(&plain(no_write), &cred, &set(|s| s.mtime = Some(SetTime::Now))).err().map(|e| e.to_string());
         assert_eq!(refused.as_deref(), eacces);
     }
 
@@ -260,5 +387,58 @@ mod tests {
         assert_eq!((uid, gid, mode), (1, 77, 0o2755));
         let (_, gid, mode) = ownership(&dir, &Cred::new(1, 2, []), FileKind::File, 0o2755, &SetAttr::default());
         assert_eq!((gid, mode), (77, 0o755));
+    }
+
+    #[track_caller]
+    fn check_rights(uid: u32, file: Attr, dir_mode: u32, has: Rights, lacks: Rights) {
+        let dir = Attr { uid: 1, gid: 1, ..attr(FileKind::Directory, dir_mode) };
+        let file = Attr { uid: 1, gid: 1, ..file };
+        let rights = rights(&plain(file), Some(&plain(dir)), &Cred::new(uid, uid, []));
+        assert_eq!((rights & has, rights & lacks), (has, 0), "{rights:#x}");
+    }
+
+    #[test]
+    fn mode_bits_become_rights() {
+        use acl::{DELETE, EVERYTHING, EXECUTE, READ_ATTRIBUTES, READ_DATA, WRITE_ATTRIBUTES, WRITE_DATA};
+        let file = |mode| attr(FileKind::File, mode);
+        check_rights(1, file(0o600), 0o755, READ_DATA | WRITE_DATA | DELETE | WRITE_ATTRIBUTES, 0);
+        check_rights(2, file(0o600), 0o755, READ_ATTRIBUTES, READ_DATA | WRITE_DATA | DELETE | WRITE_ATTRIBUTES);
+        check_rights(2, file(0o644), 0o777, READ_DATA | EXECUTE | DELETE, WRITE_DATA);
+        check_rights(2, file(0o666), 0o1777, WRITE_DATA, DELETE);
+        check_rights(1, file(0o444), 0o755, DELETE | WRITE_ATTRIBUTES, WRITE_DATA);
+        check_rights(0, file(0), 0, EVERYTHING, 0);
+    }
+
+    #[test]
+    fn a_list_decides_in_place_of_the_mode() {
+        use acl::{DELETE, DELETE_CHILD, EXECUTE, READ_DATA, Rule, WRITE_DAC, WRITE_DATA, Who};
+        let with = |kind, rules: &[(bool, Rights, Who)]| {
+            let rule = |(allows, rights, who): &(bool, Rights, Who)| Rule {
+                allows: *allows,
+                flags: 0,
+                rights: *rights,
+                who: who.clone(),
+            };
+            let list = Acl { rules: rules.iter().map(rule).collect(), ..Acl::default() };
+            Guarded { attr: attr(kind, 0o777), acl: Some(Arc::new(list)) }
+        };
+        let cred = |uid| Cred::new(uid, 99, []);
+        let dir =
+            with(FileKind::Directory, &[(true, EXECUTE | WRITE_DATA, Who::User(30)), (true, EXECUTE, Who::Everyone)]);
+        let file = with(FileKind::File, &[(true, DELETE, Who::User(31)), (true, READ_DATA, Who::User(30))]);
+        assert_eq!(granted(&file, &cred(30)), ACCESS_READ);
+        assert_eq!(granted(&file, &cred(10)), 0, "the owner has what the list says");
+        assert_eq!(granted(&file, &Cred::root()), 7);
+        assert!(may_add(&dir, &cred(30), FileKind::File).is_ok());
+        assert!(may_add(&dir, &cred(30), FileKind::Directory).is_err());
+        assert!(may_remove(&dir, &file, &cred(30)).is_err());
+        assert!(may_remove(&dir, &file, &cred(31)).is_ok(), "the file's own list lets it be deleted");
+        let remover = with(FileKind::Directory, &[(true, EXECUTE | DELETE_CHILD, Who::User(32))]);
+        assert!(may_remove(&remover, &file, &cred(32)).is_ok());
+        assert!(may_remove(&remover, &file, &cred(31)).is_err(), "it cannot be reached");
+        assert_eq!(rights(&file, None, &cred(10)) & WRITE_DAC, WRITE_DAC, "the owner may change the list");
+        let owner_rights = Who::sid(&[1, 1, 0, 0, 0, 0, 0, 3, 4, 0, 0, 0]).expect("a SID");
+        let held = with(FileKind::File, &[(true, READ_DATA, owner_rights)]);
+        assert_eq!(rights(&held, None, &cred(10)), READ_DATA | acl::SYNCHRONIZE);
     }
 }

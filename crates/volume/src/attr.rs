@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::access::{self, apply, touch_mtime, wants_atime};
+use crate::access::{self, Guarded, apply, touch_mtime, wants_atime};
+use crate::acl::{Acl, Rights};
 use crate::inode::{Inode, InodeCore};
+use crate::marks;
 use crate::meta::{Batch, Ticket};
 use crate::state::{Cores, State, pre};
 use crate::types::*;
@@ -22,9 +24,65 @@ impl Volume {
 
     /// Fails with [`FsError::Access`] unless all of `mask` is granted.
     pub async fn access(&self, cred: &Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr> {
-        let attr = self.getattr(ino).await?;
-        access::require(&attr, cred, mask)?;
-        Ok(attr)
+        let object = guarded(&*self.state.inode(ino).await?)?;
+        access::require(&object, cred, mask)?;
+        Ok(object.attr)
+    }
+
+    /// As [`Volume::resolve`], with the permissions that `cred` has.
+    pub async fn resolve_granted(&self, cred: &Cred, id: FileId) -> FsResult<(Attr, AccessMask)> {
+        let object = guarded(&*self.state.inode(id.ino).await?)?;
+        if object.attr.id != id {
+            return Err(FsError::Stale);
+        }
+        Ok((object.attr, access::granted(&object, cred)))
+    }
+
+    /// The rights of `cred` on a file in the directory `parent`; without one, on the root of what is looked at.
+    pub async fn rights(&self, cred: &Cred, ino: Ino, parent: Option<Ino>) -> FsResult<Rights> {
+        let object = guarded(&*self.state.inode(ino).await?)?;
+        let parent = match parent {
+            Some(parent) => Some(guarded(&*self.state.inode(parent).await?)?),
+            None => None,
+        };
+        Ok(access::rights(&object, parent.as_ref(), cred))
+    }
+
+    /// The attributes, and the list that decides in place of the mode bits, where there is one.
+    pub async fn acl(&self, ino: Ino) -> FsResult<(Attr, Option<Arc<Acl>>)> {
+        let object = guarded(&*self.state.inode(ino).await?)?;
+        Ok((object.attr, object.acl))
+    }
+
+    /// Changes attributes (not the size) and the list, or takes it away, in one step. The permission bits follow from the list.
+    pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
+        if acl.as_ref().is_some_and(|acl| !acl.fits()) {
+            return Err(FsError::TooBig);
+        }
+        let state = &*self.state;
+        let inode = state.inode(ino).await?;
+        if acl.is_some() {
+            state.marks.set(marks::ACCESS_LISTS).await?;
+        }
+        state.meta.admit().await?;
+        let now = state.now();
+        let (changed, ticket) = {
+            let mut cores = Cores::lock(&[&inode]);
+            let core = cores.of(&inode);
+            check_set(core, cred, &SetAttr { size: None, mode: Some(core.attr.mode), ..set })?;
+            let before = pre(&core.attr);
+            apply(&mut core.attr, cred, &set, now);
+            core.verifier = None;
+            core.acl = acl.map(Arc::new);
+            if let Some(acl) = &core.acl {
+                core.attr.mode = acl.mode(&core.attr);
+            }
+            let after = core.attr;
+            (Changed { before, after }, cores.submit(&*state.meta, Batch::default())?)
+        };
+        state.send(|| Event::Attr { origin: self.origin, ino });
+        self.settle(ticket).await?;
+        Ok(changed)
     }
 
     /// chmod, chown, utimes and truncate with POSIX rules: who may, what clears setuid/setgid.
@@ -44,7 +102,7 @@ impl Volume {
     async fn resize(&self, cred: &Cred, inode: &Arc<Inode>, size: u64, set: SetAttr) -> FsResult<(Changed, Ticket)> {
         let state = &*self.state;
         let now = state.now();
-        {
+        let has_acl = {
             let core = inode.core.lock();
             check_set(&core, cred, &set)?;
             match core.attr.kind {
@@ -52,10 +110,18 @@ impl Volume {
                 FileKind::Directory => return Err(FsError::IsDirectory),
                 _ => return Err(FsError::Invalid("only regular files have a size to set")),
             }
-        }
+            core.acl.is_some()
+        };
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooLarge);
         }
+        let set = if has_acl && (set.mode.is_some() || set.uid.is_some() || set.gid.is_some()) {
+            // What the list becomes is not for the data to know.
+            set_without_size(state, cred, inode, &SetAttr { size: None, ..set })?;
+            SetAttr { size: Some(size), ..SetAttr::default() }
+        } else {
+            set
+        };
         let before = inode.core.lock().attr.size;
         let update = |attr: &mut Attr| {
             access::clear_suid(attr, cred);
@@ -74,7 +140,7 @@ fn check_set(core: &InodeCore, cred: &Cred, set: &SetAttr) -> FsResult<()> {
     if core.gone {
         return Err(FsError::Stale);
     }
-    access::may_set(&core.attr, cred, set)?;
+    access::may_set(&core.guarded(), cred, set)?;
     match set.guard_ctime {
         Some(guard) if guard != core.attr.ctime => Err(FsError::NotSync),
         _ => Ok(()),
@@ -91,7 +157,9 @@ fn set_without_size(state: &State, cred: &Cred, inode: &Arc<Inode>, set: &SetAtt
     if *set == nothing {
         return Ok((Changed { before, after: core.attr }, Ticket(0)));
     }
+    let bits = core.attr.mode;
     apply(&mut core.attr, cred, set, now);
+    access::follow_list(core, set, bits);
     core.verifier = None;
     let after = core.attr;
     let ticket = cores.submit(&*state.meta, Batch::default())?;
@@ -102,6 +170,11 @@ fn set_without_size(state: &State, cred: &Cred, inode: &Arc<Inode>, set: &SetAtt
 pub(crate) fn current(inode: &Inode) -> FsResult<Attr> {
     let core = inode.core.lock();
     if core.gone { Err(FsError::Stale) } else { Ok(core.attr) }
+}
+
+pub(crate) fn guarded(inode: &Inode) -> FsResult<Guarded> {
+    let core = inode.core.lock();
+    if core.gone { Err(FsError::Stale) } else { Ok(core.guarded()) }
 }
 
 impl Volume {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 
 use crate::access;
-use crate::attr::current;
+use crate::attr::{current, guarded};
 use crate::inode::Inode;
 use crate::keys::{self, Entry};
 use crate::names::{check_name, is_dots};
@@ -28,10 +28,10 @@ impl Volume {
         let state = &*self.state;
         check_name(name)?;
         let dir = state.directory(dir).await?;
-        let attr = current(&dir)?;
-        access::require(&attr, cred, ACCESS_EXECUTE)?;
+        let object = guarded(&dir)?;
+        access::require(&object, cred, ACCESS_EXECUTE)?;
         if name == b"." {
-            return Ok(attr);
+            return Ok(object.attr);
         }
         if name == b".." {
             let parent = dir.core.lock().parent;
@@ -89,7 +89,7 @@ impl Volume {
     ) -> FsResult<Listing> {
         let state = &*self.state;
         let dir = state.directory(dir).await?;
-        access::require(&current(&dir)?, cred, ACCESS_READ)?;
+        access::require(&guarded(&dir)?, cred, ACCESS_READ)?;
         let max = max.clamp(1, PAGE_ENTRIES_MAX);
         let first = cookie.saturating_add(1).max(keys::FIRST_COOKIE);
         let (is_empty, next_cookie) = {

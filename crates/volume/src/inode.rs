@@ -10,11 +10,14 @@
 //! I4. `gone` is set, under `core`, in the moment in which the last link and the last open are gone. From then
 //!     on no record of it may be written: a batch about it would resurrect it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use crate::access::Guarded;
+use crate::acl::Acl;
 use crate::data::FileState;
 use crate::known::Known;
 use crate::meta::Ticket;
@@ -66,4 +69,13 @@ pub(crate) struct InodeCore {
     pub(crate) xattrs: u32,
     /// Of a symbolic link.
     pub(crate) target: Bytes,
+    /// Rules that decide in place of the mode bits.
+    pub(crate) acl: Option<Arc<Acl>>,
+}
+
+impl InodeCore {
+    /// What decides who may use it.
+    pub(crate) fn guarded(&self) -> Guarded {
+        Guarded { attr: self.attr, acl: self.acl.clone() }
+    }
 }

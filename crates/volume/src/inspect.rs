@@ -121,6 +121,9 @@ fn inode_text(ino: Ino, value: &[u8]) -> FsResult<String> {
         a.id.generation,
         a.change
     );
+    if let Some(acl) = &core.acl {
+        text.push_str(&format!(" acl of {} rules", acl.rules.len()));
+    }
     if core.has_reserved {
         text.push_str(" has-reserved");
     }

@@ -7,9 +7,12 @@
 //!
 //! FORMAT.md, "Volume: names", has the field tables.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use larder_base::Timestamp;
 
+use crate::acl::Acl;
 use crate::inode::InodeCore;
 use crate::meta::Usage;
 use crate::types::*;
@@ -204,6 +207,7 @@ fn put_time(out: &mut BytesMut, time: Timestamp) {
 const INODE_FIXED_BYTES: usize = 192;
 const FLAG_VERIFIER: u8 = 1;
 const FLAG_RESERVED: u8 = 2;
+const FLAG_ACL: u8 = 4;
 
 /// The inode's key and its record.
 pub(crate) fn encode_inode(ino: Ino, core: &InodeCore) -> (Bytes, Bytes) {
@@ -212,7 +216,9 @@ pub(crate) fn encode_inode(ino: Ino, core: &InodeCore) -> (Bytes, Bytes) {
     out.put_u8(VERSION);
     out.put_u8(attr.kind as u8);
     let verifier = if core.verifier.is_some() { FLAG_VERIFIER } else { 0 };
-    out.put_u8(verifier | if core.has_reserved { FLAG_RESERVED } else { 0 });
+    let reserved = if core.has_reserved { FLAG_RESERVED } else { 0 };
+    let acl = core.acl.as_ref().map(|acl| acl.encode());
+    out.put_u8(verifier | reserved | if acl.is_some() { FLAG_ACL } else { 0 });
     out.put_u16((attr.mode & 0o7777) as u16);
     out.put_u64(attr.id.generation);
     out.put_u32(attr.nlink);
@@ -238,6 +244,10 @@ pub(crate) fn encode_inode(ino: Ino, core: &InodeCore) -> (Bytes, Bytes) {
     }
     out.put_u16(core.target.len() as u16);
     out.put_slice(&core.target);
+    if let Some(acl) = acl {
+        out.put_u16(acl.len() as u16);
+        out.put_slice(&acl);
+    }
     (inode_key(ino), out.freeze())
 }
 
@@ -260,6 +270,13 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
     let verifier = if flags & FLAG_VERIFIER != 0 { Some(r.array()?) } else { None };
     let target_len = usize::from(r.u16()?);
     let target = Bytes::copy_from_slice(r.bytes(target_len)?);
+    let acl = if flags & FLAG_ACL != 0 {
+        let len = usize::from(r.u16()?);
+        let acl = Acl::decode(r.bytes(len)?).ok_or_else(|| damaged(&key, "its access control list does not decode"))?;
+        Some(Arc::new(acl))
+    } else {
+        None
+    };
     r.finish()?;
     let id = FileId { ino, generation };
     let attr = Attr { id, kind, mode, nlink, uid, gid, size, allocated, rdev, atime, mtime, ctime, btime, change, dos };
@@ -278,6 +295,7 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
         known: None,
         xattrs,
         target,
+        acl,
     })
 }
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+pub mod acl;
 mod attr;
 mod check;
 mod damage;

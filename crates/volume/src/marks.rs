@@ -14,8 +14,11 @@ pub(crate) const RESERVED_RANGES: &str = "reserved-ranges";
 /// Files have named attributes (`named`). Who does not know would leave them behind when it removes the file.
 pub(crate) const NAMED_ATTRIBUTES: &str = "named-attributes";
 
+/// Files have access control lists (`acl`). Who does not know would judge by the mode bits alone, and drop them.
+pub(crate) const ACCESS_LISTS: &str = "access-lists";
+
 /// All of them.
-pub(crate) const KNOWN: [&str; 2] = [NAMED_ATTRIBUTES, RESERVED_RANGES];
+pub(crate) const KNOWN: [&str; 3] = [ACCESS_LISTS, NAMED_ATTRIBUTES, RESERVED_RANGES];
 
 pub(crate) struct Marks {
     /// `None`: the volume has no registry, in tests.

@@ -116,7 +116,7 @@ impl Volume {
             let now = state.now();
             let private = SetAttr { mode: Some(0o700), ..SetAttr::default() };
             let kind = FileKind::Directory;
-            let dir = newborn(&core.attr, &Cred::root(), id, kind, Making::default(), &private, now);
+            let dir = newborn(&core.guarded(), &Cred::root(), id, kind, Making::default(), &private, now);
             let mut batch = Batch::default();
             let (key, value) = keys::encode_inode(id.ino, &dir);
             batch.put(key, value);

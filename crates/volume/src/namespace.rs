@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::access::{self, touch_ctime, touch_mtime};
+use crate::access::{self, Guarded, touch_ctime, touch_mtime};
 use crate::inode::{Inode, InodeCore};
 use crate::keys::{self, Entry};
 use crate::meta::{Batch, Ticket};
@@ -93,8 +93,8 @@ impl Volume {
         let state = &self.state;
         let dir = state.directory(dir).await?;
         state.meta.admit().await?;
-        let parent = live(&mut dir.core.lock())?.attr;
-        access::require(&parent, cred, ACCESS_WRITE | ACCESS_EXECUTE)?;
+        let parent = live(&mut dir.core.lock())?.guarded();
+        access::may_add(&parent, cred, FileKind::File)?;
         state.admit_entry().await?;
         let id = state.new_id().await?;
         let mut core = newborn(&parent, cred, id, FileKind::File, Making::default(), &set, state.now());
@@ -172,7 +172,7 @@ impl Volume {
         check_new_name(name)?;
         let dir = state.directory(dir).await?;
         state.meta.admit().await?;
-        let (namespace, parent) = self.enter(cred, &dir, name).await?;
+        let (namespace, parent) = self.enter(cred, &dir, name, kind).await?;
         let id = state.new_id().await?;
         let core = newborn(&parent, cred, id, kind, making, &set, state.now());
         let now = core.attr.ctime;
@@ -205,18 +205,18 @@ impl Volume {
         Ok((attr, changed))
     }
 
-    /// `dir` may be searched, holds no `name`, and may be written. Under its `namespace`.
-    async fn writable(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Attr> {
-        let attr = {
+    /// `dir` may be searched, holds no `name`, and one of `kind` may be added. Under its `namespace`.
+    async fn writable(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], kind: FileKind) -> FsResult<Guarded> {
+        let parent = {
             let mut core = dir.core.lock();
-            live(&mut core)?.attr
+            live(&mut core)?.guarded()
         };
-        access::require(&attr, cred, ACCESS_EXECUTE)?;
+        access::require(&parent, cred, ACCESS_EXECUTE)?;
         if self.state.entry(dir, name).await?.is_some() {
             return Err(FsError::Exists);
         }
-        access::require(&attr, cred, ACCESS_WRITE)?;
-        Ok(attr)
+        access::may_add(&parent, cred, kind)?;
+        Ok(parent)
     }
 
     /// Locks a directory in which `name` may be made, and in which there is room for it.
@@ -225,12 +225,13 @@ impl Volume {
         cred: &Cred,
         dir: &'d Arc<Inode>,
         name: &[u8],
-    ) -> FsResult<(tokio::sync::MutexGuard<'d, ()>, Attr)> {
+        kind: FileKind,
+    ) -> FsResult<(tokio::sync::MutexGuard<'d, ()>, Guarded)> {
         loop {
             let namespace = dir.namespace.lock().await;
-            let attr = self.writable(cred, dir, name).await?;
+            let parent = self.writable(cred, dir, name, kind).await?;
             if self.state.admits_entry()? {
-                return Ok((namespace, attr));
+                return Ok((namespace, parent));
             }
             // Who removes names here makes room.
             drop(namespace);
@@ -244,7 +245,7 @@ impl Volume {
         let dir = state.directory(dir).await?;
         let inode = state.inode(ino).await?;
         state.meta.admit().await?;
-        let (namespace, _) = self.enter(cred, &dir, name).await?;
+        let (namespace, _) = self.enter(cred, &dir, name, kind_of(&inode)).await?;
         if kind_of(&inode) == FileKind::Directory {
             return Err(FsError::NotPermitted);
         }
@@ -280,7 +281,7 @@ impl Volume {
         state.admit_removal().await?;
         let namespace = dir.namespace.lock().await;
         let parent = dir.core.lock().attr;
-        access::require(&parent, cred, ACCESS_EXECUTE)?;
+        access::require(&dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
         let old = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
         if old.ino == ino {
             drop(namespace);
@@ -289,7 +290,8 @@ impl Volume {
             return Ok((attr, Changed { before: pre(&parent), after: parent }));
         }
         let victim = state.inode(old.ino).await?;
-        access::may_remove(&parent, &victim.core.lock().attr, cred)?;
+        let (object, replaced) = (dir.core.lock().guarded(), victim.core.lock().guarded());
+        access::may_remove(&object, &replaced, cred)?;
         if old.kind == FileKind::Directory {
             return Err(FsError::IsDirectory);
         }
@@ -348,11 +350,12 @@ impl Volume {
     ) -> FsResult<(Attr, Changed, Ticket)> {
         let state = &self.state;
         let namespace = dir.namespace.lock().await;
-        let parent = dir.core.lock().attr;
+        let parent = dir.core.lock().guarded();
         access::require(&parent, cred, ACCESS_EXECUTE)?;
         let entry = state.entry(dir, name).await?.ok_or(FsError::NotFound)?;
         let inode = state.inode(entry.ino).await?;
-        access::may_remove(&parent, &inode.core.lock().attr, cred)?;
+        let object = inode.core.lock().guarded();
+        access::may_remove(&parent, &object, cred)?;
         if entry.kind == FileKind::Directory {
             return Err(FsError::IsDirectory);
         }
@@ -397,7 +400,7 @@ impl Volume {
         let dir = state.directory(dir).await?;
         loop {
             state.admit_removal().await?;
-            access::require(&dir.core.lock().attr, cred, ACCESS_EXECUTE)?;
+            access::require(&dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
             let entry = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
             let victim = match state.inode(entry.ino).await {
                 // Somebody else removed it in between.
@@ -408,8 +411,8 @@ impl Volume {
             if state.entry(&dir, name).await? != Some(entry) {
                 continue;
             }
-            let parent = dir.core.lock().attr;
-            access::may_remove(&parent, &victim.core.lock().attr, cred)?;
+            let (parent, object) = (dir.core.lock().guarded(), victim.core.lock().guarded());
+            access::may_remove(&parent, &object, cred)?;
             if entry.kind != FileKind::Directory {
                 return Err(FsError::NotDirectory);
             }
@@ -482,7 +485,7 @@ pub(crate) async fn lock_namespaces<'a>(mut dirs: Vec<&'a Arc<Inode>>) -> Vec<to
 }
 
 pub(crate) fn newborn(
-    parent: &Attr,
+    parent: &Guarded,
     cred: &Cred,
     id: FileId,
     kind: FileKind,
@@ -490,7 +493,7 @@ pub(crate) fn newborn(
     set: &SetAttr,
     now: larder_base::Timestamp,
 ) -> InodeCore {
-    let mut core = new_core(id, kind, parent.id.ino, now);
+    let mut core = new_core(id, kind, parent.attr.id.ino, now);
     let default_mode = match kind {
         FileKind::Directory => 0o755,
         FileKind::Symlink => 0o777,
@@ -498,7 +501,11 @@ pub(crate) fn newborn(
     };
     let attr = &mut core.attr;
     let mode = set.mode.unwrap_or(default_mode);
-    (attr.uid, attr.gid, attr.mode) = access::ownership(parent, cred, kind, mode, set);
+    (attr.uid, attr.gid, attr.mode) = access::ownership(&parent.attr, cred, kind, mode, set);
+    if kind != FileKind::Symlink && !access::is_private(mode) {
+        core.acl = parent.acl.as_ref().and_then(|acl| acl.inherited(kind, attr.uid, attr.gid)).map(Arc::new);
+    }
+    attr.mode = core.acl.as_ref().map_or(attr.mode, |acl| acl.mode(attr));
     let time = |wanted: Option<SetTime>| match wanted {
         Some(SetTime::To(time)) => time,
         _ => now,

@@ -76,8 +76,8 @@ impl Volume {
         mode: RenameMode,
     ) -> FsResult<Option<(Changed, Changed)>> {
         let state = &self.state;
-        access::require(&from.dir.core.lock().attr, cred, ACCESS_EXECUTE)?;
-        access::require(&to.dir.core.lock().attr, cred, ACCESS_EXECUTE)?;
+        access::require(&from.dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
+        access::require(&to.dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
         let Some(source) = state.find(from).await? else { return Err(FsError::NotFound) };
         let target = state.find(to).await?;
         let crosses = from.dir.id.ino != to.dir.id.ino;
@@ -229,7 +229,8 @@ impl Volume {
     ) -> FsResult<((Changed, Changed), Ticket)> {
         let state = &self.state;
         for (side, found) in [(from, source), (to, target)] {
-            access::may_remove(&side.dir.core.lock().attr, &found.inode.core.lock().attr, cred)?;
+            let (dir, object) = (side.dir.core.lock().guarded(), found.inode.core.lock().guarded());
+            access::may_remove(&dir, &object, cred)?;
         }
         let (from_ino, to_ino) = (from.dir.id.ino, to.dir.id.ino);
         let now = state.now();
@@ -274,14 +275,15 @@ impl Volume {
 
 /// The checks of Linux' vfs_rename, in its order.
 fn may_rename(cred: &Cred, from: &Side<'_>, to: &Side<'_>, source: &Found, target: Option<&Found>) -> FsResult<()> {
-    let from_attr = from.dir.core.lock().attr;
-    let to_attr = to.dir.core.lock().attr;
-    let source_attr = source.inode.core.lock().attr;
-    access::may_remove(&from_attr, &source_attr, cred)?;
+    let from_dir = from.dir.core.lock().guarded();
+    let to_dir = to.dir.core.lock().guarded();
+    let moved = source.inode.core.lock().guarded();
+    access::may_remove(&from_dir, &moved, cred)?;
     match target {
-        None => access::require(&to_attr, cred, ACCESS_WRITE | ACCESS_EXECUTE)?,
+        None => access::may_add(&to_dir, cred, moved.attr.kind)?,
         Some(target) => {
-            access::may_remove(&to_attr, &target.inode.core.lock().attr, cred)?;
+            let replaced = target.inode.core.lock().guarded();
+            access::may_remove(&to_dir, &replaced, cred)?;
             match (source.is_dir(), target.is_dir()) {
                 (true, false) => return Err(FsError::NotDirectory),
                 (false, true) => return Err(FsError::IsDirectory),
@@ -290,8 +292,8 @@ fn may_rename(cred: &Cred, from: &Side<'_>, to: &Side<'_>, source: &Found, targe
         }
     }
     // Its '..' changes.
-    if source.is_dir() && from_attr.id != to_attr.id {
-        access::require(&source_attr, cred, ACCESS_WRITE)?;
+    if source.is_dir() && from_dir.attr.id != to_dir.attr.id {
+        access::require(&moved, cred, ACCESS_WRITE)?;
     }
     Ok(())
 }

@@ -415,6 +415,7 @@ pub(crate) fn new_core(id: FileId, kind: FileKind, parent: Ino, now: Timestamp) 
         known: None,
         xattrs: 0,
         target: bytes::Bytes::new(),
+        acl: None,
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::access::{self, S_ISVTX, touch_ctime};
-use crate::attr::current;
+use crate::access::{self, Guarded, S_ISVTX, touch_ctime};
+use crate::attr::{current, guarded};
 use crate::inode::Inode;
 use crate::keys;
 use crate::meta::Batch;
@@ -47,18 +47,19 @@ fn space_of(name: &[u8]) -> FsResult<Space> {
     }
 }
 
-fn may_read(attr: &Attr, cred: &Cred, space: Space) -> FsResult<()> {
+fn may_read(of: &Guarded, cred: &Cred, space: Space) -> FsResult<()> {
     match space {
         _ if cred.checked => Ok(()),
         Space::Security | Space::Acl => Ok(()),
         Space::Trusted if cred.uid == 0 => Ok(()),
         Space::Trusted => Err(FsError::NoAttribute),
-        Space::User if !bears_user(attr) => Err(FsError::NoAttribute),
-        Space::User => access::require(attr, cred, ACCESS_READ),
+        Space::User if !bears_user(&of.attr) => Err(FsError::NoAttribute),
+        Space::User => access::require(of, cred, ACCESS_READ),
     }
 }
 
-fn may_write(attr: &Attr, cred: &Cred, space: Space) -> FsResult<()> {
+fn may_write(of: &Guarded, cred: &Cred, space: Space) -> FsResult<()> {
+    let attr = &of.attr;
     let only_if = |allowed| if allowed { Ok(()) } else { Err(FsError::NotPermitted) };
     match space {
         Space::User if !bears_user(attr) => Err(FsError::NotPermitted),
@@ -68,7 +69,7 @@ fn may_write(attr: &Attr, cred: &Cred, space: Space) -> FsResult<()> {
         Space::User => {
             let sticky = attr.kind == FileKind::Directory && attr.mode & S_ISVTX != 0;
             only_if(!sticky || access::owns(attr, cred))?;
-            access::require(attr, cred, ACCESS_WRITE)
+            access::require(of, cred, ACCESS_WRITE)
         }
     }
 }
@@ -82,7 +83,7 @@ impl Volume {
     pub async fn getxattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
         let space = space_of(name)?;
         let inode = self.state.inode(ino).await?;
-        may_read(&current(&inode)?, cred, space)?;
+        may_read(&guarded(&inode)?, cred, space)?;
         self.stored_xattr(&inode, name).await?.ok_or(FsError::NoAttribute)
     }
 
@@ -102,7 +103,7 @@ impl Volume {
         }
         let state = &*self.state;
         let inode = state.inode(ino).await?;
-        may_write(&current(&inode)?, cred, space)?;
+        may_write(&guarded(&inode)?, cred, space)?;
         state.admit_entry().await?;
         state.meta.admit().await?;
         let guard = inode.namespace.lock().await;
@@ -130,7 +131,7 @@ impl Volume {
         let space = space_of(name)?;
         let state = &*self.state;
         let inode = state.inode(ino).await?;
-        may_write(&current(&inode)?, cred, space)?;
+        may_write(&guarded(&inode)?, cred, space)?;
         state.meta.admit().await?;
         let guard = inode.namespace.lock().await;
         if self.stored_xattr(&inode, name).await?.is_none() {

@@ -139,18 +139,14 @@ impl Handle for FileHandle {
 
     async fn security(&self) -> SmbResult<SecurityDescriptor> {
         let _op = self.core.stats.begin(Op::GetAttributes);
-        Ok(security::descriptor(&self.attr().await?))
+        let (attr, acl) = self.core.files.acl(self.owner()).await.or_status()?;
+        Ok(security::descriptor(&attr, acl.as_deref()))
     }
 
-    /// As the open's user, whom the volume lets change what is theirs to change.
+    /// The open was granted the right to change what is changed.
     async fn set_security(&self, descriptor: SecurityDescriptor) -> SmbResult<()> {
-        let set = security::changes(&descriptor, &self.attr().await?)?;
-        if set == SetAttr::default() {
-            return Ok(());
-        }
-        let who = Cred { checked: false, ..self.who.clone() };
-        self.core.files.setattr(&who, self.owner(), set).await.or_status()?;
-        Ok(())
+        let _op = self.core.stats.begin(Op::SetAttributes);
+        security::set(&self.core.files, &self.who, self.owner(), &descriptor).await
     }
 
     async fn set_sparse(&self, sparse: bool) -> SmbResult<()> {

@@ -1,18 +1,19 @@
-//! Security descriptors as views of owner, group and mode.
+//! Security descriptors: owner, group, and the access control list of a file, or its mode bits in the form of one.
 //!
-//! S1: users are S-1-22-1-uid and groups S-1-22-2-gid, as Samba shows those it knows no domain for.
-//! S2: a DACL says what the mode does, in the rights that [`rights`] makes of it: a rule for the owner, one for the group, one for everyone. A class
-//! that may less than a wider one is denied the difference before the wider one's rule.
-//! S3: a descriptor is accepted when it becomes mode bits, owner and group without loss: its rules name only
-//! the owner, the group and everyone. Rules for others are refused with STATUS_NONE_MAPPED; dropping them
-//! would open or close the file to somebody without a word.
+//! S1: users are S-1-22-1-uid and groups S-1-22-2-gid, as Samba shows those it knows no domain for. Other SIDs are kept and shown as they came.
+//! S2: the DACL of a file without a list says what the mode does, in the rights that [`rights`] makes of it: a rule for the owner, one for the
+//! group, one for everyone. A class that may less than a wider one is denied the difference before the wider one's rule.
+//! S3: a DACL that says no more than mode bits do, in the form of S2, becomes them. Any other is kept as a list.
 //! S4: the execute bits of files stay as they are: reading implies running, to a client that reads what it runs.
 //! On directories they are the right to pass.
 
+use larder_files::Files;
 use larder_smb::{Ace, Dacl, SecurityDescriptor, Sid, SmbError, SmbResult};
-use larder_volume::{Attr, FileKind, SetAttr};
+use larder_volume::acl::{Acl, INHERIT_ONLY, Rule, Who, specific};
+use larder_volume::{Attr, Cred, FileKind, Ino, SetAttr};
 
 use super::rights;
+use super::status::OrStatus;
 
 const UNIX_AUTHORITY: u64 = 22;
 const UNIX_USER: u32 = 1;
@@ -20,7 +21,7 @@ const UNIX_GROUP: u32 = 2;
 
 const STATUS_INVALID_OWNER: u32 = 0xC000_005A;
 const STATUS_INVALID_PRIMARY_GROUP: u32 = 0xC000_005B;
-const STATUS_NONE_MAPPED: u32 = 0xC000_0073;
+const STATUS_INVALID_ACL: u32 = 0xC000_0077;
 
 /// Bits of the mode that a descriptor speaks of.
 const PERMISSIONS: u32 = 0o777;
@@ -42,12 +43,42 @@ fn unix_id(sid: &Sid, kind: u32) -> Option<u32> {
     }
 }
 
-pub fn descriptor(attr: &Attr) -> SecurityDescriptor {
+pub fn descriptor(attr: &Attr, acl: Option<&Acl>) -> SecurityDescriptor {
     SecurityDescriptor {
         owner: Some(user(attr.uid)),
         group: Some(group(attr.gid)),
-        dacl: Some(Dacl::Rules(rules(attr))),
+        dacl: Some(Dacl::Rules(
+            acl.map_or_else(|| rules(attr), |acl| acl.rules.iter().map(|rule| ace(rule, attr)).collect()),
+        )),
+        is_protected: acl.is_some_and(|acl| acl.is_protected),
+        marks_inherited: acl.is_some_and(|acl| acl.marks_inherited),
     }
+}
+
+/// A rule of a list as SMB has it.
+fn ace(rule: &Rule, attr: &Attr) -> Ace {
+    let sid = match &rule.who {
+        Who::Owner => user(attr.uid),
+        Who::OwningGroup => group(attr.gid),
+        Who::Everyone => Sid::everyone(),
+        Who::User(uid) => user(*uid),
+        Who::Group(gid) => group(*gid),
+        // Nobody else has a SID without the form of one.
+        Who::Sid(sid) => Sid::from_bytes(sid).unwrap_or_else(|| Sid::new(0, &[0])),
+    };
+    Ace { allow: rule.allows, flags: rule.flags, mask: rule.rights, sid }
+}
+
+/// The rule that an ACE is kept as. What is handed on keeps its generic rights: they are a file's or a directory's later.
+fn kept(ace: &Ace) -> Option<Rule> {
+    let who = match (unix_id(&ace.sid, UNIX_USER), unix_id(&ace.sid, UNIX_GROUP)) {
+        (Some(uid), _) => Who::User(uid),
+        (_, Some(gid)) => Who::Group(gid),
+        _ if ace.sid == Sid::everyone() => Who::Everyone,
+        _ => Who::sid(&ace.sid.to_bytes())?,
+    };
+    let rights = if ace.flags & INHERIT_ONLY == 0 { specific(ace.mask) } else { ace.mask };
+    Some(Rule { allows: ace.allow, flags: ace.flags, rights, who })
 }
 
 /// S2.
@@ -65,8 +96,33 @@ fn rules(attr: &Attr) -> Vec<Ace> {
     rules
 }
 
-/// What setting `descriptor` on the file does; S3.
-pub fn changes(descriptor: &SecurityDescriptor, attr: &Attr) -> SmbResult<SetAttr> {
+/// What setting a descriptor does: attributes, and the list where the descriptor has a DACL.
+#[derive(Debug, PartialEq)]
+pub struct Change {
+    pub set: SetAttr,
+    pub acl: Option<Option<Acl>>,
+}
+
+/// Sets `descriptor` on a file. The open of `who` was granted the rights that its parts need.
+pub async fn set(files: &Files, who: &Cred, ino: Ino, descriptor: &SecurityDescriptor) -> SmbResult<()> {
+    let (attr, acl) = files.acl(ino).await.or_status()?;
+    let change = changes(descriptor, &attr, acl.as_deref())?;
+    // Files are taken, and not given away.
+    if who.uid != 0 && change.set.uid.is_some_and(|uid| uid != who.uid) {
+        return Err(SmbError::Status(STATUS_INVALID_OWNER));
+    }
+    if who.uid != 0 && change.set.gid.is_some_and(|gid| !who.in_group(gid)) {
+        return Err(SmbError::Status(STATUS_INVALID_PRIMARY_GROUP));
+    }
+    match change.acl {
+        Some(acl) => files.set_acl(who, ino, change.set, acl).await.or_status()?,
+        None => files.setattr(who, ino, change.set).await.or_status()?,
+    };
+    Ok(())
+}
+
+/// S3. `acl` is what the file has.
+pub fn changes(descriptor: &SecurityDescriptor, attr: &Attr, acl: Option<&Acl>) -> SmbResult<Change> {
     let id = |sid: &Option<Sid>, kind, status| match sid {
         None => Ok(None),
         Some(sid) => unix_id(sid, kind).map(Some).ok_or(SmbError::Status(status)),
@@ -74,17 +130,39 @@ pub fn changes(descriptor: &SecurityDescriptor, attr: &Attr) -> SmbResult<SetAtt
     let uid = id(&descriptor.owner, UNIX_USER, STATUS_INVALID_OWNER)?;
     let gid = id(&descriptor.group, UNIX_GROUP, STATUS_INVALID_PRIMARY_GROUP)?;
     let now = Attr { uid: uid.unwrap_or(attr.uid), gid: gid.unwrap_or(attr.gid), ..*attr };
-    let mode = match &descriptor.dacl {
-        None => None,
-        Some(Dacl::Null) => Some(with_permissions(attr, PERMISSIONS)),
-        Some(Dacl::Rules(rules)) => Some(with_permissions(attr, permissions(rules, &now)?)),
+    let (mode, list) = match &descriptor.dacl {
+        None => (None, None),
+        Some(Dacl::Null) => (Some(with_permissions(attr, PERMISSIONS)), Some(None)),
+        Some(Dacl::Rules(aces)) => match as_mode(aces, descriptor, &now) {
+            Some(mode) => (Some(mode), Some(None)),
+            None => (None, Some(Some(list(aces, descriptor)?))),
+        },
     };
-    Ok(SetAttr {
+    let set = SetAttr {
         uid: uid.filter(|&uid| uid != attr.uid),
         gid: gid.filter(|&gid| gid != attr.gid),
         mode: mode.filter(|&mode| mode != attr.mode),
         ..SetAttr::default()
-    })
+    };
+    // A file that has no list and gets none is changed as by chmod.
+    Ok(Change { set, acl: list.filter(|list| list.is_some() || acl.is_some()) })
+}
+
+/// The mode that says the same as the DACL.
+fn as_mode(aces: &[Ace], descriptor: &SecurityDescriptor, attr: &Attr) -> Option<u32> {
+    if descriptor.is_protected || descriptor.marks_inherited {
+        return None;
+    }
+    let mode = with_permissions(attr, permissions(aces, attr));
+    let said: Option<Vec<Rule>> = aces.iter().map(kept).collect();
+    let meant: Option<Vec<Rule>> = rules(&Attr { mode, ..*attr }).iter().map(kept).collect();
+    (said.is_some() && said == meant).then_some(mode)
+}
+
+fn list(aces: &[Ace], descriptor: &SecurityDescriptor) -> SmbResult<Acl> {
+    let rules = aces.iter().map(kept).collect::<Option<Vec<_>>>().ok_or(SmbError::Status(STATUS_INVALID_ACL))?;
+    let acl = Acl { is_protected: descriptor.is_protected, marks_inherited: descriptor.marks_inherited, rules };
+    if acl.fits() { Ok(acl) } else { Err(SmbError::Status(STATUS_INVALID_ACL)) }
 }
 
 /// The mode with other permissions; S4.
@@ -96,26 +174,20 @@ fn with_permissions(attr: &Attr, permissions: u32) -> u32 {
     attr.mode & kept | permissions & !kept
 }
 
-/// The permission bits that `rules` come to: each class is allowed what the rules about it and everyone
-/// allow before one denies it (MS-DTYP 2.5.3.2).
-fn permissions(rules: &[Ace], attr: &Attr) -> SmbResult<u32> {
-    let (owner, members, everyone) = (user(attr.uid), group(attr.gid), Sid::everyone());
-    let about_file = || rules.iter().filter(|rule| rule.flags & Ace::INHERIT_ONLY == 0);
-    if about_file().any(|rule| rule.sid != owner && rule.sid != members && rule.sid != everyone) {
-        return Err(SmbError::Status(STATUS_NONE_MAPPED));
-    }
-    let directory = attr.kind == FileKind::Directory;
+/// The permission bits that rules in the form of S2 come to.
+fn permissions(aces: &[Ace], attr: &Attr) -> u32 {
+    let everyone = Sid::everyone();
     let class = |sid: &Sid| {
         let (mut allowed, mut denied) = (0, 0);
-        for rule in about_file().filter(|rule| rule.sid == *sid || rule.sid == everyone) {
-            match rule.allow {
-                true => allowed |= rights::specific(rule.mask) & !denied,
-                false => denied |= rights::specific(rule.mask) & !allowed,
+        for ace in aces.iter().filter(|ace| ace.sid == *sid || ace.sid == everyone) {
+            match ace.allow {
+                true => allowed |= specific(ace.mask) & !denied,
+                false => denied |= specific(ace.mask) & !allowed,
             }
         }
-        rights::to_bits(allowed, directory)
+        rights::to_bits(allowed, attr.kind == FileKind::Directory)
     };
-    Ok(class(&owner) << 6 | class(&members) << 3 | class(&everyone))
+    class(&user(attr.uid)) << 6 | class(&group(attr.gid)) << 3 | class(&everyone)
 }
 
 #[cfg(test)]
@@ -148,12 +220,26 @@ mod tests {
         }
     }
 
+    /// Of a file without a list.
+    fn changed(descriptor: &SecurityDescriptor, attr: &Attr) -> Change {
+        changes(descriptor, attr, None).unwrap()
+    }
+
+    fn with(aces: Vec<Ace>) -> SecurityDescriptor {
+        SecurityDescriptor { dacl: Some(Dacl::Rules(aces)), ..SecurityDescriptor::default() }
+    }
+
+    fn for_everyone(mask: u32) -> Ace {
+        Ace { allow: true, flags: 0, mask, sid: Sid::everyone() }
+    }
+
     #[test]
     fn every_mode_survives_being_read_and_set_again() {
         for kind in [FileKind::File, FileKind::Directory] {
             for mode in 0..=0o7777 {
                 let attr = attr(kind, mode);
-                assert_eq!(changes(&descriptor(&attr), &attr).unwrap(), SetAttr::default(), "{kind:?} {mode:o}");
+                let change = Change { set: SetAttr::default(), acl: None };
+                assert_eq!(changed(&descriptor(&attr, None), &attr), change, "{kind:?} {mode:o}");
             }
         }
     }
@@ -162,40 +248,53 @@ mod tests {
     fn a_descriptor_from_another_file_gives_its_permissions() {
         let dir = |mode| attr(FileKind::Directory, mode);
         for (from, to) in [(0o750, 0o777), (0o707, 0o700), (0, 0o1777), (0o640, 0o755)] {
-            let set = changes(&descriptor(&dir(from)), &dir(to)).unwrap();
-            assert_eq!(set.mode, Some(to & !0o777 | from));
+            let change = changed(&descriptor(&dir(from), None), &dir(to));
+            assert_eq!((change.set.mode, change.acl), (Some(to & !0o777 | from), None));
         }
         let file = attr(FileKind::File, 0o755);
-        let set = changes(&descriptor(&attr(FileKind::File, 0o600)), &file).unwrap();
-        assert_eq!(set.mode, Some(0o711), "execute bits of files stay");
+        let change = changed(&descriptor(&attr(FileKind::File, 0o600), None), &file);
+        assert_eq!(change.set.mode, Some(0o711), "execute bits of files stay");
+        let file_with_list = changes(&descriptor(&file, None), &file, Some(&Acl::default())).unwrap();
+        assert_eq!(file_with_list, Change { set: SetAttr::default(), acl: Some(None) }, "the list goes");
+        let open = SecurityDescriptor { dacl: Some(Dacl::Null), ..SecurityDescriptor::default() };
+        assert_eq!(changed(&open, &attr(FileKind::File, 0o600)).set.mode, Some(0o666));
     }
 
     #[test]
-    fn generic_rights_and_a_null_dacl_are_understood() {
-        let file = attr(FileKind::File, 0o600);
-        let with = |dacl| SecurityDescriptor { dacl: Some(dacl), ..SecurityDescriptor::default() };
-        let rule = |mask| Ace { allow: true, flags: 0, mask, sid: Sid::everyone() };
-        for (mask, mode) in [(0x1000_0000, Some(0o666)), (0x8000_0000, Some(0o444)), (0x4000_0000, Some(0o222))] {
-            assert_eq!(changes(&with(Dacl::Rules(vec![rule(mask)])), &file).unwrap().mode, mode);
+    fn what_mode_bits_cannot_say_is_kept_as_it_came() {
+        let file = attr(FileKind::File, 0o644);
+        let domain = Sid::new(5, &[21, 1, 2, 3, 500]);
+        let aces = vec![
+            Ace { allow: false, flags: 0, mask: 2, sid: user(7) },
+            Ace { allow: true, flags: 0x13, mask: 0x1f01ff, sid: group(8) },
+            Ace { allow: true, flags: 0x0b, mask: 0x1000_0000, sid: domain },
+            for_everyone(0x12_0089),
+        ];
+        for (is_protected, marks_inherited) in [(false, false), (true, false), (false, true)] {
+            let given = SecurityDescriptor { is_protected, marks_inherited, ..with(aces.clone()) };
+            let acl = changed(&given, &file).acl.flatten().unwrap();
+            let shown = descriptor(&file, Some(&acl));
+            assert_eq!(shown.dacl, given.dacl);
+            assert_eq!((shown.is_protected, shown.marks_inherited), (is_protected, marks_inherited));
         }
-        assert_eq!(changes(&with(Dacl::Null), &file).unwrap().mode, Some(0o666));
-        assert_eq!(changes(&with(Dacl::Rules(Vec::new())), &file).unwrap().mode, Some(0));
+        let generic = changed(&with(vec![for_everyone(0x8000_0000)]), &file).acl.flatten().unwrap();
+        assert_eq!(generic.rules[0].rights, 0x12_0089, "generic rights become a file's");
+        assert_eq!(changed(&with(Vec::new()), &file).acl, Some(Some(Acl::default())), "nobody may anything");
     }
 
     #[test]
     fn owners_change_and_strangers_are_refused() {
         let file = attr(FileKind::File, 0o644);
         let owner = |sid| SecurityDescriptor { owner: Some(sid), ..SecurityDescriptor::default() };
-        assert_eq!(changes(&owner(user(7)), &file).unwrap(), SetAttr { uid: Some(7), ..SetAttr::default() });
+        let set = SetAttr { uid: Some(7), ..SetAttr::default() };
+        assert_eq!(changed(&owner(user(7)), &file), Change { set, acl: None });
         let domain = Sid::new(5, &[21, 1, 2, 3, 500]);
-        let status = |d: &SecurityDescriptor| changes(d, &file).unwrap_err().to_nt_status();
-        assert_eq!(status(&owner(domain.clone())), STATUS_INVALID_OWNER);
+        let status = |d: &SecurityDescriptor| changes(d, &file, None).unwrap_err().to_nt_status();
+        assert_eq!(status(&owner(domain)), STATUS_INVALID_OWNER);
         assert_eq!(status(&owner(group(7))), STATUS_INVALID_OWNER);
         let by_group = SecurityDescriptor { group: Some(user(7)), ..SecurityDescriptor::default() };
         assert_eq!(status(&by_group), STATUS_INVALID_PRIMARY_GROUP);
-        let mut strange = descriptor(&file);
-        let Some(Dacl::Rules(rules)) = &mut strange.dacl else { panic!("there are rules") };
-        rules.push(Ace { allow: true, flags: 0, mask: 1, sid: domain });
-        assert_eq!(status(&strange), STATUS_NONE_MAPPED);
+        let long = with(vec![for_everyone(1); 2000]);
+        assert_eq!(status(&long), STATUS_INVALID_ACL);
     }
 }

@@ -33,7 +33,7 @@ impl Tree {
             },
             found => found?,
         };
-        let rights = self.rights(&base, dir.as_ref());
+        let Some(rights) = self.rights(&base, dir.as_ref()).await? else { return Ok(Attempt::Raced) };
         if opts.access & !rights != 0 {
             return Err(SmbError::AccessDenied);
         }

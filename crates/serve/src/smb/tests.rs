@@ -374,10 +374,12 @@ async fn owners_alone_change_the_security_of_a_file() {
     make(&ann, "f", "x").await;
     let (own, _) = open(&ann, "f", OpenIntent::Open, rights::READ_DATA).await.unwrap();
     let (other, _) = open(&bob, "f", OpenIntent::Open, rights::READ_DATA).await.unwrap();
+    // The server asks before it lets an open change them.
+    let changing = rights::WRITE_DAC | rights::WRITE_OWNER;
+    assert_eq!([own.maximal_access() & changing, other.maximal_access() & changing], [changing, 0]);
     let mut descriptor = own.security().await.unwrap();
     assert_eq!(descriptor.owner, Some(larder_smb::Sid::new(22, &[1, 1000])));
     descriptor.dacl = Some(larder_smb::Dacl::Rules(Vec::new()));
-    assert!(other.set_security(descriptor.clone()).await.is_err());
     own.set_security(descriptor.clone()).await.unwrap();
     refused(open(&bob, "f", OpenIntent::Open, rights::READ_DATA).await, SmbError::AccessDenied);
     descriptor.owner = Some(larder_smb::Sid::new(22, &[1, 1001]));

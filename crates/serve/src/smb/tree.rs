@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use larder_files::{Files, Uses};
 use larder_smb::{
-    BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
-    VolumeInfo,
+    BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, SecurityDescriptor, ShareBackend, SmbError,
+    SmbPath, SmbResult, VolumeInfo,
 };
 use larder_volume::{Attr, CreateMode, Cred, FileKind, FsError, FsResult, Ino, NameMatch, RenameMode, SetAttr};
 
@@ -27,7 +27,7 @@ use super::people::People;
 use super::stats::{Op, Stats};
 use super::status::{OrStatus, path_status, status};
 use super::volume_door::VolumeDoor;
-use super::{names, rights};
+use super::{names, rights, security};
 
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
@@ -204,7 +204,7 @@ impl Tree {
         if truncates && directory {
             return Err(SmbError::IsDirectory);
         }
-        let rights = self.rights(&attr, dir);
+        let Some(rights) = self.rights(&attr, dir).await? else { return Ok(Attempt::Raced) };
         let needed = opts.access | if truncates { rights::WRITE_DATA } else { 0 };
         if needed & !rights != 0 {
             return Err(SmbError::AccessDenied);
@@ -243,16 +243,34 @@ impl Tree {
             Err(FsError::Exists) if opts.intent != OpenIntent::Create => return Ok(Attempt::Raced),
             Err(e) => return Err(status(e)),
         };
+        if let Some(descriptor) = &opts.security {
+            self.describe(&attr, descriptor).await?;
+        }
         // Who makes a file may use what it asked for, whatever mode it came to have.
-        let rights = self.rights(&attr, Some(dir)) | opts.access;
+        let Some(rights) = self.rights(&attr, Some(dir)).await? else { return Ok(Attempt::Raced) };
+        let rights = rights | opts.access;
         match self.handle(attr.id.ino, None, name, rights).await? {
             Some(handle) => Ok(Attempt::Opened(handle, OpenAction::Created)),
             None => Ok(Attempt::Raced),
         }
     }
 
-    pub(super) fn rights(&self, attr: &Attr, dir: Option<&Attr>) -> u32 {
-        let rights = rights::granted(&self.who, attr, dir);
+    /// Gives a file that was just made the descriptor that its maker sent with it (MS-SMB2 2.2.13.2.2).
+    async fn describe(&self, attr: &Attr, descriptor: &SecurityDescriptor) -> SmbResult<()> {
+        let who = Cred { checked: true, ..self.who.clone() };
+        // What is made belongs to its maker, whatever the descriptor says.
+        let rules = SecurityDescriptor { owner: None, group: None, ..descriptor.clone() };
+        security::set(&self.core.files, &who, attr.id.ino, &rules).await
+    }
+
+    /// What the user may do with a file of `dir`. `None` when it went away since it was looked up.
+    pub(super) async fn rights(&self, attr: &Attr, dir: Option<&Attr>) -> SmbResult<Option<u32>> {
+        let parent = dir.map(|dir| dir.id.ino);
+        let rights = match self.core.files.rights(&self.who, attr.id.ino, parent).await {
+            Ok(rights) => rights,
+            Err(FsError::Stale) => return Ok(None),
+            Err(error) => return Err(status(error)),
+        };
         let special = !matches!(attr.kind, FileKind::File | FileKind::Directory);
         let mut denied = 0;
         if special {
@@ -264,7 +282,10 @@ impl Tree {
         if !self.writable {
             denied |= rights::DELETE | rights::WRITE_ATTRIBUTES;
         }
-        rights & !denied
+        if attr.dos & rights::DOS_READONLY != 0 && attr.kind != FileKind::Directory {
+            denied |= rights::WRITE_DATA | rights::APPEND_DATA;
+        }
+        Ok(Some(rights & !denied))
     }
 
     /// `None` when the inode went away since it was looked up. `base` is what a stream belongs to.

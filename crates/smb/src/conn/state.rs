@@ -16,7 +16,7 @@ use crate::builder::Access;
 use crate::conn::outbound::{Notified, Outbound};
 use crate::conn::pending::{PendingOps, Stop};
 use crate::files::{
-    Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot, WatchReg, close_opens,
+    Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot, Replay, WatchReg, close_opens,
     end_opens, finish_close,
 };
 use crate::path::SmbPath;
@@ -490,6 +490,8 @@ pub struct Open {
     pub(crate) slot: Option<OpenSlot>,
     /// Set on a durable open (Open.IsDurable).
     pub(crate) durable: Option<DurableReg>,
+    /// The place of the CREATE that made the open, by its CreateGuid.
+    pub(crate) replay: Option<Replay>,
     /// The change notification watch the first CHANGE_NOTIFY on the open
     /// armed.
     pub(crate) watch: Option<WatchReg>,

@@ -3,6 +3,7 @@
 mod durable;
 mod lease;
 mod leases;
+mod replays;
 mod sequences;
 mod table;
 mod watch;
@@ -26,6 +27,7 @@ pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion,
 #[cfg(test)]
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
 pub(crate) use leases::{AfterSend, BreakWait, LeaseRef, LeaseTable, MAX_BREAK_WAIT, Notices};
+pub(crate) use replays::{Place, Replay, Replays};
 pub(crate) use sequences::LockSequences;
 pub(crate) use table::bytes_of;
 pub(crate) use table::{FileRef, FileTable, OpenRequest, Refused, Sharing};
@@ -279,6 +281,7 @@ mod tests {
             created: false,
             create_action: 1,
             marked_deleted: Default::default(),
+            replay: None,
             position: Default::default(),
             lock_sequences: Default::default(),
         });

@@ -30,18 +30,19 @@ use crate::dispatch::HandlerResponse;
 use crate::error::{SmbError, SmbResult};
 use crate::files::{
     BreakWait, CONTENT_CHANGED, Change, Durability, FileRef, Granted, LeaseId, LeaseRef, LeaseRequest, LeaseState,
-    LeaseVersion, MAX_BREAK_WAIT, OpenRequest, OpenSlot, Refused, Sharing, Trigger, v2_timeout,
+    LeaseVersion, MAX_BREAK_WAIT, OpenRequest, OpenSlot, Refused, Replay, Sharing, Trigger, v2_timeout,
 };
 use crate::handlers::apple;
 use crate::handlers::extended;
 use crate::handlers::reconnect::{self, Reconnect};
-use crate::handlers::replay::{self, Replay};
+use crate::handlers::replay;
 use crate::handlers::shared::{lookup_session, lookup_session_tree};
 use crate::handlers::{Outcome, Pending};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::proto::auth::ntlm::Identity;
+use crate::security::SecurityDescriptor;
 use crate::server::{ServerState, ShareBindings};
 use crate::utils::utf16le_to_units;
 
@@ -122,6 +123,9 @@ pub(super) struct ContextQueries {
     /// Extended attributes that the file is made with (MS-SMB2 3.3.5.9.1), or
     /// the status of a chain that is none.
     extended: Result<Vec<ExtendedAttribute>, u32>,
+    /// The descriptor that a file is made with (MS-SMB2 2.2.13.2.2), or the
+    /// status of a context that is none.
+    security: Result<Option<SecurityDescriptor>, u32>,
     /// A timewarp token, which needs snapshots (MS-SMB2 3.3.5.9.4).
     timewarp: bool,
     /// Data of a lease request.
@@ -189,6 +193,9 @@ impl ContextQueries {
             maximal_access,
             query_on_disk_id,
             extended: find(CreateContext::NAME_EXTA).map_or(Ok(Vec::new()), |c| extended::parse(&c.data)),
+            security: find(CreateContext::NAME_SECD)
+                .map(|c| SecurityDescriptor::parse_present(&c.data).ok_or(ntstatus::STATUS_INVALID_SECURITY_DESCR))
+                .transpose(),
             timewarp: find(CreateContext::NAME_TWRP).is_some(),
             lease: find(CreateContext::NAME_RQLS).map(|c| c.data.clone()),
             durable: durable_ask(&contexts, dialect).ok()?,
@@ -306,13 +313,13 @@ fn lease_response(granted: &Granted) -> CreateContext {
 }
 
 /// A validated CREATE request: what each attempt to open needs.
-struct CreateArgs {
-    path: SmbPath,
+pub(super) struct CreateArgs {
+    pub(super) path: SmbPath,
     intent: OpenIntent,
     options: u32,
     create_disposition: u32,
     open_access: u32,
-    maximal: u32,
+    pub(super) maximal: u32,
     delete_on_close: bool,
     /// Attributes for a file this CREATE makes or overwrites.
     new_attributes: u32,
@@ -321,10 +328,10 @@ struct CreateArgs {
     /// may take back.
     added_access: u32,
     sharing: Sharing,
-    queries: ContextQueries,
-    lease: Option<LeaseRequest>,
+    pub(super) queries: ContextQueries,
+    pub(super) lease: Option<LeaseRequest>,
     /// The configured name of the session's user; `None` for anonymous.
-    owner: Option<String>,
+    pub(super) owner: Option<String>,
     /// Connection.ClientGuid.
     client: Uuid,
 }
@@ -422,6 +429,7 @@ impl CreateArgs {
             return Err(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND);
         }
         queries.extended.as_ref().map_err(|status| *status)?;
+        let security = queries.security.clone()?;
         // Directories get no lease or oplock, and neither do shares that turn
         // leases off.
         let lease = if !share.leases {
@@ -484,6 +492,7 @@ impl CreateArgs {
             non_directory,
             delete_on_close,
             attributes: new_attributes,
+            security,
         };
         Ok(Request::Open(Self {
             path,
@@ -600,7 +609,7 @@ pub async fn handle(
         if hdr.flags & SMB2_FLAGS_REPLAY_OPERATION == 0 {
             return Outcome::Done(HandlerResponse::err(ntstatus::STATUS_DUPLICATE_OBJECTID));
         }
-        let replay = Replay {
+        let replay = replay::Replay {
             create_guid: request.create_guid,
             path: &args.path,
             owner: args.owner.as_deref(),
@@ -610,7 +619,16 @@ pub async fn handle(
         };
         return replay::handle(server, conn, hdr, found, replay, retained).await;
     }
-    let (wait, stage) = match attempt(server, conn, hdr, &args, Stage::Start).await {
+    let mut first = None;
+    if let DurableAsk::V2(request) = args.queries.durable
+        && !args.client.is_nil()
+    {
+        match server.replays.begin(args.client, request.create_guid) {
+            Ok(replay) => first = Some(replay),
+            Err(place) => return replay::again(conn, hdr, &place, &args).await,
+        }
+    }
+    let (wait, stage) = match attempt(server, conn, hdr, &args, &mut first, Stage::Start).await {
         Step::Done(response) => return Outcome::Done(response),
         Step::Wait(wait, stage) => (wait, stage),
     };
@@ -643,7 +661,7 @@ pub async fn handle(
                 changed = wait.changed() => changed,
                 () = tokio::time::sleep_until(give_up) => false,
             };
-            match attempt(&server, &conn, &hdr, &args, stage).await {
+            match attempt(&server, &conn, &hdr, &args, &mut first, stage).await {
                 Step::Done(response) => return response,
                 Step::Wait(_, left) if !changed => {
                     left.release().await;
@@ -666,6 +684,7 @@ async fn attempt(
     conn: &Arc<Connection>,
     hdr: &Smb2Header,
     args: &CreateArgs,
+    replay: &mut Option<Replay>,
     stage: Stage,
 ) -> Step {
     let fail = |status| Step::Done(HandlerResponse::err(status));
@@ -750,7 +769,7 @@ async fn attempt(
                     break (None, None);
                 }
                 let request = open_request(true, break_handles);
-                match reserve_existing(&share, backend.as_ref(), path, args.opts, request).await {
+                match reserve_existing(&share, backend.as_ref(), path, args.opts.clone(), request).await {
                     Ok(Probe::Reserved(file, Some(wait))) => {
                         let reserved = Reserved { file, slot, lease_ref, opened: None };
                         return Step::Wait(wait, Stage::Reserved(Box::new(reserved)));
@@ -760,7 +779,7 @@ async fn attempt(
                         return open_failed(e);
                     }
                     Ok(Probe::Missing(_)) => {
-                        let create = OpenOptions { intent: OpenIntent::Create, ..args.opts };
+                        let create = OpenOptions { intent: OpenIntent::Create, ..args.opts.clone() };
                         match open_reported(&share, backend.as_ref(), path, create).await {
                             Ok(opened) => break (None, Some(opened)),
                             Err(SmbError::Exists) if tries < 2 => tries += 1,
@@ -777,7 +796,7 @@ async fn attempt(
     // The open this attempt made, or the one a waiting CREATE kept.
     let (handle, action) = match opened {
         Some(opened) => opened,
-        None => match open_reported(&share, backend.as_ref(), path, args.opts).await {
+        None => match open_reported(&share, backend.as_ref(), path, args.opts.clone()).await {
             Ok(opened) => opened,
             Err(e) => return open_failed(e),
         },
@@ -944,6 +963,7 @@ async fn attempt(
         file: Some(file),
         slot: Some(slot),
         durable,
+        replay: replay.take().filter(|_| args.open_access & REPLAYABLE_ACCESS != 0),
         watch: None,
         wrote: Default::default(),
         created: action != OpenAction::Opened,
@@ -953,6 +973,9 @@ async fn attempt(
         lock_sequences: Default::default(),
     };
     let open_arc = Arc::new(tokio::sync::RwLock::new(open));
+    if let Some(replay) = &mut open_arc.try_write().expect("nobody else has it").replay {
+        replay.made(&open_arc);
+    }
     tree.opens.get_mut().insert(file_id, open_arc);
     drop(tree);
 
@@ -1086,8 +1109,9 @@ async fn reserve_existing(
     opts: OpenOptions,
     req: OpenRequest,
 ) -> Result<Probe, Refused> {
-    let probe = OpenOptions { intent: OpenIntent::Open, delete_on_close: false, ..opts };
-    let read_only = OpenOptions { read: true, write: false, write_attributes: false, access: FILE_READ_DATA, ..probe };
+    let probe = OpenOptions { intent: OpenIntent::Open, delete_on_close: false, security: None, ..opts };
+    let read_only =
+        OpenOptions { read: true, write: false, write_attributes: false, access: FILE_READ_DATA, ..probe.clone() };
     let mut opened = backend.open(path, read_only).await;
     if matches!(opened, Err(ref e) if !is_missing(e)) && probe.write {
         opened = backend.open(path, probe).await;

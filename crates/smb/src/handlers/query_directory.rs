@@ -6,7 +6,7 @@ use crate::proto::header::Smb2Header;
 use crate::proto::messages::{QueryDirectoryRequest, QueryDirectoryResponse};
 
 use crate::access_mask::FILE_LIST_DIRECTORY;
-use crate::backend::{DirEntry, DirPage, FileInfo, Handle, OpenIntent, OpenOptions, ShareBackend};
+use crate::backend::{DirEntry, DirPage, FileInfo, Handle, OpenOptions, ShareBackend};
 use crate::conn::state::{Connection, DirCursor, Open};
 use crate::dispatch::HandlerResponse;
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
@@ -243,17 +243,7 @@ fn page_of(page: DirPage, pattern: Option<&str>) -> (Vec<DirEntry>, Option<u64>)
 /// or if the parent cannot be opened.
 async fn parent_info(backend: &dyn ShareBackend, open: &Open) -> Option<FileInfo> {
     let parent = open.path()?.parent()?;
-    let opts = OpenOptions {
-        read: true,
-        write: false,
-        write_attributes: false,
-        access: 0,
-        intent: OpenIntent::Open,
-        directory: true,
-        non_directory: false,
-        delete_on_close: false,
-        attributes: 0,
-    };
+    let opts = OpenOptions { directory: true, ..OpenOptions::default() };
     let (handle, _) = backend.open(&parent, opts).await.ok()?;
     let info = handle.stat().await.ok();
     let _ = handle.close().await;

@@ -10,15 +10,15 @@ use tracing::debug;
 
 use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
-use crate::files::{LeaseRequest, Replayable};
+use crate::files::{FileRef, LeaseRequest, Place, Replayable};
 use crate::handlers::Outcome;
-use crate::handlers::create::{ContextQueries, caching_response, durable_v2_response, encode_response};
+use crate::handlers::create::{ContextQueries, CreateArgs, caching_response, durable_v2_response, encode_response};
 use crate::handlers::reconnect::{self, Reconnect};
 use crate::handlers::shared::lookup_session_tree;
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
-use crate::proto::header::Smb2Header;
+use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 use crate::proto::messages::{CreateContext, FileId};
 use crate::server::ServerState;
 
@@ -63,7 +63,7 @@ pub(super) async fn handle(
     let durable = durable_v2_response(found.timeout);
     if let Some(open) = open {
         debug!(id = found.id, "CREATE replayed");
-        return Outcome::Done(answer(&open, &replay, durable).await);
+        return Outcome::Done(answer(&open, &replay, Some(durable)).await);
     }
     if found.in_use {
         // It is in another session of the client's that is still there.
@@ -82,8 +82,50 @@ pub(super) async fn handle(
     reconnect::handle(server, conn, hdr, reconnect, retained).await
 }
 
+/// Answers a CREATE whose CreateGuid another of the client's has, which made
+/// no durable open or is still at it.
+pub(super) async fn again(conn: &Arc<Connection>, hdr: &Smb2Header, place: &Place, args: &CreateArgs) -> Outcome {
+    let fail = |status| Outcome::Done(HandlerResponse::err(status));
+    if hdr.flags & SMB2_FLAGS_REPLAY_OPERATION == 0 {
+        return fail(ntstatus::STATUS_DUPLICATE_OBJECTID);
+    }
+    let made = match place {
+        Place::UnderWay => None,
+        Place::Made(open) => open.upgrade(),
+    };
+    let tree = match lookup_session_tree(conn, hdr).await {
+        Ok(tree) => tree,
+        Err(status) => return fail(status),
+    };
+    let opens = tree.read().await;
+    let open = opens
+        .opens
+        .read()
+        .await
+        .values()
+        .find(|open| made.as_ref().is_some_and(|made| Arc::ptr_eq(made, open)))
+        .cloned();
+    drop(opens);
+    // It is not there yet, or in another session.
+    let Some(open) = open else { return fail(ntstatus::STATUS_FILE_NOT_AVAILABLE) };
+    let held = open.read().await.file.as_ref().and_then(FileRef::granted).map(|granted| granted.id);
+    let asked = args.lease.map(|lease| lease.id);
+    if held.is_some_and(|held| !held.is_oplock() && asked != Some(held)) {
+        return fail(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    let replay = Replay {
+        create_guid: [0; 16],
+        path: &args.path,
+        owner: args.owner.as_deref(),
+        lease: args.lease,
+        queries: &args.queries,
+        maximal: args.maximal,
+    };
+    Outcome::Done(answer(&open, &replay, None).await)
+}
+
 /// The response to the CREATE that made `open`, as it would be now.
-async fn answer(open: &RwLock<Open>, replay: &Replay<'_>, durable: CreateContext) -> HandlerResponse {
+async fn answer(open: &RwLock<Open>, replay: &Replay<'_>, durable: Option<CreateContext>) -> HandlerResponse {
     let open = open.read().await;
     let (Some(handle), Some(file)) = (&open.handle, &open.file) else {
         return HandlerResponse::err(ntstatus::STATUS_FILE_CLOSED);
@@ -96,7 +138,7 @@ async fn answer(open: &RwLock<Open>, replay: &Replay<'_>, durable: CreateContext
     let mut answers = replay.queries.answer(&info, maximal, VOLUME_SERIAL_NUMBER);
     let (oplock_level, lease) = caching_response(file.granted().as_ref());
     answers.extend(lease);
-    answers.push(durable);
+    answers.extend(durable);
     let body = encode_response(&info, open.file_id, oplock_level, open.create_action, &answers);
     HandlerResponse::ok(body)
 }

@@ -905,6 +905,7 @@ mod tests {
                 created: false,
                 create_action: 1,
                 marked_deleted: Default::default(),
+                replay: None,
                 position: Default::default(),
                 lock_sequences: Default::default(),
             };

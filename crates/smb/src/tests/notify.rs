@@ -1032,7 +1032,7 @@ async fn a_delete_that_waited_for_a_rename_removes_the_file_by_its_new_name() {
     let opts = crate::OpenOptions::default();
     for gone in ["d\\f", "e\\f"] {
         let path: crate::SmbPath = gone.parse().unwrap();
-        assert!(backend.inner.open(&path, opts).await.is_err(), "{gone}");
+        assert!(backend.inner.open(&path, opts.clone()).await.is_err(), "{gone}");
     }
     let (_, reply) = watcher.request(&state, Command::ChangeNotify, &notify_body(dir, 4096, NAMES)).await;
     assert_eq!(entries(&reply), [(FILE_ACTION_REMOVED, "f".to_string())]);

@@ -1,6 +1,7 @@
 //! The volume as its callers see it.
 #![allow(clippy::unwrap_used)]
 
+mod acl;
 mod crash;
 mod durable;
 mod model;

@@ -2,8 +2,8 @@
 //! FSSTAT, FSINFO, PATHCONF.
 
 use larder_volume::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, AccessMask, Attr, Cred, FILE_BYTES_MAX, FileKind, Ino, LINKS_MAX,
-    NAME_BYTES_MAX, NameMatch, SetAttr,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, FILE_BYTES_MAX, FileKind, Ino, LINKS_MAX, NAME_BYTES_MAX, NameMatch,
+    SetAttr, acl,
 };
 
 use super::super::proto::{Fail, Status, check_name};
@@ -23,22 +23,6 @@ const DEPTH_MAX: usize = 4096;
 
 /// FSF3_LINK, FSF3_SYMLINK, FSF3_HOMOGENEOUS, FSF3_CANSETTIME (3.3.19).
 const FSF3_ALL: u32 = 0x01 | 0x02 | 0x08 | 0x10;
-
-/// The permission bits that POSIX grants `cred` on an object.
-pub fn granted(attr: &Attr, cred: &Cred) -> AccessMask {
-    if cred.uid == 0 {
-        let executes = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
-        return ACCESS_READ | ACCESS_WRITE | if executes { ACCESS_EXECUTE } else { 0 };
-    }
-    let class = if cred.uid == attr.uid {
-        attr.mode >> 6
-    } else if cred.in_group(attr.gid) {
-        attr.mode >> 3
-    } else {
-        attr.mode
-    };
-    class & 7
-}
 
 pub(super) fn check_size(set: &SetAttr) -> Result<(), Fail> {
     if set.size.is_some_and(|size| size > FILE_BYTES_MAX) { Err(Status::FBig.into()) } else { Ok(()) }
@@ -111,20 +95,26 @@ impl Call {
     /// 3.3.4
     pub(super) async fn access(&self, out: &mut Answer) -> Result<(), Fail> {
         let wanted = self.args().u32()?;
-        let attr = self.resolve().await?;
-        let bits = granted(&attr, &self.cred);
-        let has = |mask| bits & mask == mask;
-        let mut allowed = if has(ACCESS_READ) { ACCESS3_READ } else { 0 };
-        let writes = ACCESS3_MODIFY | ACCESS3_EXTEND;
+        let files = self.files();
+        let (attr, bits) = files.resolve_granted(&self.cred, self.id).await?;
+        let mut allowed = if bits & ACCESS_READ != 0 { ACCESS3_READ } else { 0 };
+        let executes = bits & ACCESS_EXECUTE != 0;
+        // A list may let somebody add to a directory and not remove from it, and append to a file and not overwrite it.
+        let rights = files.rights(&self.cred, self.id.ino, None).await?;
+        let writes = |right, bit| if rights & right != 0 { bit } else { 0 };
         if attr.kind == FileKind::Directory {
-            allowed |= if has(ACCESS_EXECUTE) { ACCESS3_LOOKUP } else { 0 };
-            allowed |= if has(ACCESS_WRITE | ACCESS_EXECUTE) { writes | ACCESS3_DELETE } else { 0 };
+            allowed |= if executes { ACCESS3_LOOKUP } else { 0 };
+            if executes {
+                allowed |= writes(acl::WRITE_DATA, ACCESS3_MODIFY)
+                    | writes(acl::WRITE_DATA | acl::APPEND_DATA, ACCESS3_EXTEND)
+                    | writes(acl::DELETE_CHILD, ACCESS3_DELETE);
+            }
         } else {
-            allowed |= if has(ACCESS_EXECUTE) { ACCESS3_EXECUTE } else { 0 };
-            allowed |= if has(ACCESS_WRITE) { writes } else { 0 };
+            allowed |= if executes { ACCESS3_EXECUTE } else { 0 };
+            allowed |= if bits & ACCESS_WRITE != 0 { ACCESS3_MODIFY | ACCESS3_EXTEND } else { 0 };
         }
         if self.read_only {
-            allowed &= !(writes | ACCESS3_DELETE);
+            allowed &= !(ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE);
         }
         out.w.status(Status::Ok);
         out.w.post_attr(Some(&attr), self.fsid());
@@ -193,21 +183,5 @@ impl Call {
             out.w.bool(flag);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::proto::tests::attr;
-    use super::*;
-
-    #[test]
-    fn permission_bits() {
-        let with = |mode| Attr { mode, ..attr() };
-        let (owner, group, other) = (Cred::new(1000, 5, []), Cred::new(7, 5, [100]), Cred::new(7, 5, [6]));
-        assert_eq!([&owner, &group, &other].map(|cred| granted(&with(0o741), cred)), [7, 4, 1]);
-        assert_eq!(granted(&with(0o077), &owner), 0, "the owner's bits alone count for the owner");
-        assert_eq!(granted(&with(0o000), &Cred::root()), 6);
-        assert_eq!(granted(&with(0o001), &Cred::root()), 7);
     }
 }

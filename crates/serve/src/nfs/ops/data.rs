@@ -10,7 +10,6 @@ use larder_volume::{
 use super::super::proto::{Fail, Status};
 use super::super::record::payload;
 use super::super::xdr::Garbage;
-use super::attrs::granted;
 use super::{Answer, Call};
 
 /// The largest READ and WRITE: rtmax and wtmax.
@@ -22,13 +21,12 @@ impl Call {
     /// The object as a regular file on which one of `masks` is granted. The owner always passes: NFS has
     /// no open, and a file's mode may forbid what the owner opened it for (RFC 1813 4.4).
     async fn file(&self, masks: &[AccessMask]) -> Result<Attr, Fail> {
-        let attr = self.resolve().await?;
+        let (attr, bits) = self.files().resolve_granted(&self.cred, self.id).await?;
         match attr.kind {
             FileKind::File => {}
             FileKind::Directory => return Err(Status::IsDir.into()),
             _ => return Err(Status::Inval.into()),
         }
-        let bits = granted(&attr, &self.cred);
         if self.cred.uid == attr.uid || masks.iter().any(|mask| bits & mask != 0) {
             Ok(attr)
         } else {

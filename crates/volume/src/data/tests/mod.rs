@@ -304,6 +304,7 @@ fn new_core(ino: Ino) -> InodeCore {
         size_stored: None,
         stored_bytes: 0,
         has_reserved: false,
+        acl: None,
         ticket: Ticket(0),
         gone: false,
         parent: Ino(1),
