@@ -318,7 +318,7 @@ impl<'a> Words<'a> {
             Property::Program | Property::Client => {
                 format!("{} gets {rate}", sides().unwrap_or_else(|| "another one".to_owned()))
             }
-            Property::Direction if !self.table.rows.get(row).is_some_and(|m| m.setup.layer == Path::Net) => {
+            Property::Direction if self.table.rows.get(row).is_none_or(|m| m.setup.layer != Path::Net) => {
                 format!("{} gives {rate}", self.measured(other).map_or("the other direction", |m| what_words(m.what)))
             }
             Property::Direction => format!("the other direction carries {rate}"),
