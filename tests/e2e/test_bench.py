@@ -361,7 +361,13 @@ def test_a_device_is_written_to_only_when_it_is_empty_and_named(folder, output):
 def test_history(folder, output):
     assert bench("history", *output).stdout.strip() == "no results are kept"
     first = result("disk", folder, *SMALL, "--only", "read", *output)
-    second = result("disk", folder, *SMALL, "--only", "write", "--label", "encryption=none", *output)
+    second = result("disk", folder, *SMALL, "--only", "write", "--label", "encryption=none", "--title", "on the shelf", *output)
+    assert second["title"] == "on the shelf"
+    table = [line for line in bench("show", "--markdown", *output).stdout.splitlines() if line.startswith("|")]
+    assert len(table) == 2 + len(second["runs"]) and len({line.count("|") for line in table}) == 1, table
+    assert "**in a forum: " in bench("show", "--markdown", "--title", "in a forum", *output).stdout
+    assert "| B is |" in bench("compare", "last", "last", "--markdown", *output).stdout
+    assert "|" not in bench("compare", "last~1", "last", "--markdown", *output).stdout
     kept = json.loads(bench("history", "--json", *output).stdout)
     assert [k["id"] for k in kept] == [second["id"], first["id"]]
     assert rounded(result("show", *output)) == rounded(second)

@@ -51,12 +51,12 @@ impl Marker {
         let pid = std::process::id();
         Self {
             program: "larder bench".to_owned(),
-            host: host(machine),
-            machine_id: machine_id(machine),
-            pid_namespace: pid_namespace(machine),
-            boot: boot(machine),
+            host: machine.host_name().unwrap_or_default(),
+            machine_id: machine.machine_id().unwrap_or_default(),
+            pid_namespace: machine.pid_namespace().unwrap_or_default(),
+            boot: machine.boot_id().unwrap_or_default(),
             pid,
-            pid_started: started(machine, pid).unwrap_or(0),
+            pid_started: machine.process_started(pid).unwrap_or(0),
         }
     }
 
@@ -69,46 +69,21 @@ impl Marker {
     /// Its maker ran here, and does no longer.
     fn is_orphan(&self, machine: &Machine) -> bool {
         let same = |theirs: &str, ours: String| !ours.is_empty() && theirs == ours;
-        same(&self.host, host(machine))
-            && same(&self.machine_id, machine_id(machine))
-            && same(&self.pid_namespace, pid_namespace(machine))
+        same(&self.host, machine.host_name().unwrap_or_default())
+            && same(&self.machine_id, machine.machine_id().unwrap_or_default())
+            && same(&self.pid_namespace, machine.pid_namespace().unwrap_or_default())
             && self.has_ended(machine)
     }
 
     fn has_ended(&self, machine: &Machine) -> bool {
-        let boot = boot(machine);
+        let boot = machine.boot_id().unwrap_or_default();
         if boot.is_empty() || self.boot.is_empty() {
             return false;
         }
         let gone = || !machine.exists(format!("/proc/{}", self.pid));
         let reused = |now: u64| self.pid_started > 0 && now != self.pid_started;
-        boot != self.boot || started(machine, self.pid).map_or_else(gone, reused)
+        boot != self.boot || machine.process_started(self.pid).map_or_else(gone, reused)
     }
-}
-
-fn host(machine: &Machine) -> String {
-    machine.read("/proc/sys/kernel/hostname").unwrap_or_default()
-}
-
-fn boot(machine: &Machine) -> String {
-    machine.read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
-}
-
-fn machine_id(machine: &Machine) -> String {
-    machine.read("/etc/machine-id").unwrap_or_default()
-}
-
-/// "pid:[4026531836]".
-fn pid_namespace(machine: &Machine) -> String {
-    let target = machine.link_target("/proc/self/ns/pid").unwrap_or_default();
-    target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-/// Field 22 of /proc/PID/stat (proc(5)); the name before it may hold blanks and brackets.
-fn started(machine: &Machine, pid: u32) -> Option<u64> {
-    let stat = machine.read(format!("/proc/{pid}/stat"))?;
-    let (_, after) = stat.rsplit_once(')')?;
-    after.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// What could not be taken away, for a note at the end; shared by all folders of a bench.
@@ -213,7 +188,7 @@ impl Scratch {
     /// Makes one in `folder`, after what killed benches left there was taken away.
     pub fn make(machine: &Machine, folder: &Path, control: &Control) -> Result<Self, BenchError> {
         sweep(machine, folder);
-        let uuid = machine.read("/proc/sys/kernel/random/uuid").unwrap_or_default();
+        let uuid = machine.random_uuid().unwrap_or_default();
         let unique: String = uuid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
         let path = folder.join(format!("{PREFIX}{unique}"));
         fs::create_dir(&path).map_err(|e| BenchError::at("make the folder", &path, e))?;

@@ -10,6 +10,7 @@ const FIELD_NOTES: &[(&str, &str)] = &[
     ("field-laptop", include_str!("../fixtures/boxes/laptop.toml")),
 ];
 const INVENTED: &str = include_str!("../fixtures/boxes/invented.txt");
+const WRITTEN: &str = include_str!("../fixtures/boxes/written.txt");
 const RESULTS: &str = include_str!("../fixtures/boxes/results.jsonl");
 
 /// Name and description of every box.
@@ -18,6 +19,16 @@ pub(crate) fn all() -> Vec<(&'static str, String)> {
     let sections = INVENTED.split("\n=== ").skip(1);
     let invented = sections.map(|section| section.split_once('\n').expect("a name, then a description"));
     field.chain(invented.map(|(name, text)| (name, text.to_owned()))).collect()
+}
+
+/// Name, what limits the slowest row that somebody asked about, and description: the answer was written down first.
+pub(crate) fn written() -> Vec<(&'static str, &'static str, &'static str)> {
+    let box_of = |section: &'static str| {
+        let (head, text) = section.split_once('\n')?;
+        let (name, kind) = head.split_once(": ")?;
+        Some((name, kind, text))
+    };
+    WRITTEN.split("\n=== ").skip(1).map(|section| box_of(section).expect("a name, an answer, a description")).collect()
 }
 
 pub(crate) fn results() -> Vec<(String, BenchResult)> {

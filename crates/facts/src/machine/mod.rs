@@ -14,6 +14,7 @@ pub(crate) mod fixture;
 mod layers;
 mod links;
 mod mounts;
+pub(crate) mod proc;
 pub(crate) mod quota;
 mod smart;
 mod tool;

@@ -4,7 +4,6 @@ use std::path::{Component, Path, PathBuf};
 
 use super::Machine;
 
-const PROCESSES_MAX: usize = 8192;
 const FOUND_MAX: usize = 16;
 /// Servers and their kind, by the names that the kernel gives their processes.
 const SERVERS: &[&str] =
@@ -41,8 +40,7 @@ fn serves(name: &str) -> bool {
 /// Each group once; a server among its processes names it.
 pub(crate) fn groups(machine: &Machine) -> Vec<Group> {
     let mut found: Vec<Group> = Vec::new();
-    let pids = machine.list("/proc").into_iter().filter_map(|n| n.parse::<u32>().ok()).take(PROCESSES_MAX);
-    for pid in pids {
+    for pid in machine.process_ids() {
         let Some(text) = machine.read(format!("/proc/{pid}/cgroup")) else { continue };
         let name = || machine.read(format!("/proc/{pid}/comm")).unwrap_or_default();
         for folder in text.lines().filter_map(folder) {

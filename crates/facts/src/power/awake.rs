@@ -14,11 +14,10 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::Machine;
+use crate::machine::proc::{DiskCounters, InterruptLine};
 use crate::machine::{BlockDevice, Bus, Medium, Mounts, whole_devices};
 
-const SECTOR_BYTES: u64 = 512;
 /// Bounds of one look.
-const PROCESSES_MAX: usize = 32_768;
 const THREADS_MAX: usize = 256;
 const FILES_MAX: usize = 256;
 /// Rows of each table that are worth reading.
@@ -34,15 +33,6 @@ pub struct Snapshot {
     interrupts: BTreeMap<String, u64>,
     /// Processes whose I/O is not for us to see.
     denied: usize,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct DiskCounters {
-    reads: u64,
-    writes: u64,
-    flushes: u64,
-    read_bytes: u64,
-    written_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -106,15 +96,14 @@ impl Snapshot {
     /// `ourselves`: the pid that is left out.
     pub fn take(machine: &Machine, ourselves: u32) -> Self {
         let mut snapshot = Self {
-            disks: parse_diskstats(&machine.read("/proc/diskstats").unwrap_or_default()),
-            interrupts: parse_interrupts(&machine.read("/proc/interrupts").unwrap_or_default()),
+            disks: machine.disk_counters(),
+            interrupts: machine.interrupt_lines().into_iter().map(interrupt).collect(),
             ..Self::default()
         };
-        let pids = machine.list("/proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
-        for pid in pids.filter(|&pid| pid != ourselves).take(PROCESSES_MAX) {
+        for pid in machine.process_ids().filter(|&pid| pid != ourselves) {
             let dir = Path::new("/proc").join(pid.to_string());
             let Some(name) = machine.read(dir.join("comm")) else { continue };
-            let (started, switches) = (started(machine, &dir), switches(machine, &dir));
+            let (started, switches) = (machine.process_started(pid), switches(machine, &dir));
             let mut process = ProcessCounters { name, started, switches, ..ProcessCounters::default() };
             match machine.read(dir.join("io")).filter(|io| !io.is_empty()) {
                 Some(io) => {
@@ -228,7 +217,7 @@ fn busiest(mut list: Vec<WakeUp>) -> Vec<WakeUp> {
 
 /// Bytes that real disks have read and written since the machine started.
 pub fn moved_bytes(machine: &Machine) -> u64 {
-    let disks = parse_diskstats(&machine.read("/proc/diskstats").unwrap_or_default());
+    let disks = machine.disk_counters();
     let real = |name: &String| BlockDevice::read(machine, name).is_some_and(|d| d.bus != Bus::Virtual);
     let moved = |name: &String| disks.get(name).map(|d| d.read_bytes.saturating_add(d.written_bytes));
     whole_devices(machine).iter().filter(|name| real(name)).filter_map(moved).sum()
@@ -245,10 +234,9 @@ fn disks_of(machine: &Machine, pid: u32) -> BTreeSet<String> {
     below.flat_map(|below| below.devices.into_iter().chain(below.passed)).collect()
 }
 
-/// proc_pid_stat(5), field 22: the 20th behind the name, which may hold blanks and brackets.
-fn started(machine: &Machine, dir: &Path) -> Option<u64> {
-    let stat = machine.read(dir.join("stat"))?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+/// Its name, and how often it came on all processors together.
+fn interrupt(line: InterruptLine) -> (String, u64) {
+    (format!("{} ({})", line.words.join(" "), line.id).trim().to_owned(), line.on_cores.iter().sum())
 }
 
 fn switches(machine: &Machine, dir: &Path) -> u64 {
@@ -265,36 +253,6 @@ fn field(text: &str, name: &str) -> Option<u64> {
 }
 
 /// Documentation/admin-guide/iostats.rst: major minor name reads merged sectors ms writes merged sectors ms ...
-fn parse_diskstats(text: &str) -> BTreeMap<String, DiskCounters> {
-    let line = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let number = |at: usize| fields.get(at).and_then(|f| f.parse::<u64>().ok());
-        let counters = DiskCounters {
-            reads: number(3)?,
-            read_bytes: number(5)?.saturating_mul(SECTOR_BYTES),
-            writes: number(7)?,
-            written_bytes: number(9)?.saturating_mul(SECTOR_BYTES),
-            // Since Linux 5.5.
-            flushes: number(18).unwrap_or(0),
-        };
-        Some(((*fields.get(2)?).to_owned(), counters))
-    };
-    text.lines().filter_map(line).collect()
-}
-
-/// One line for each source, one column for each processor: `24:  12  7  IR-PCI-MSI 327680-edge  xhci_hcd`.
-fn parse_interrupts(text: &str) -> BTreeMap<String, u64> {
-    let mut lines = text.lines();
-    let cpus = lines.next().unwrap_or_default().split_whitespace().count();
-    let line = |line: &str| {
-        let (id, rest) = line.trim().split_once(':')?;
-        let counts: Vec<u64> = rest.split_whitespace().take(cpus).map_while(|f| f.parse().ok()).collect();
-        let name: Vec<&str> = rest.split_whitespace().skip(counts.len()).collect();
-        Some((format!("{} ({id})", name.join(" ")).trim().to_owned(), counts.iter().sum()))
-    };
-    lines.filter_map(line).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,6 @@ use crate::Machine;
 
 /// Ticks a second in /proc/PID/stat, on every Linux that we know (USER_HZ).
 const TICKS_PER_S: f64 = 100.0;
-const PROCESSES_MAX: usize = 8192;
 /// Less than this is nobody's fault.
 const SHARE_MIN_PERCENT: f64 = 10.0;
 const HOGS_MAX: usize = 5;
@@ -67,31 +66,12 @@ fn machine_times(machine: &Machine) -> Vec<u64> {
     first.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect()
 }
 
-/// Name, and user and system time in ticks.
+/// Name, and user and system time in ticks: fields 14 and 15 of proc(5).
 fn processes(machine: &Machine) -> BTreeMap<u32, (String, u64)> {
-    let pids = machine.list("/proc").into_iter().filter_map(|n| n.parse::<u32>().ok()).take(PROCESSES_MAX);
-    pids.filter_map(|pid| Some((pid, times(&machine.read(format!("/proc/{pid}/stat"))?)?))).collect()
-}
-
-/// `1234 (a name) S 1 ...`: the name may have blanks and brackets of its own.
-fn times(stat: &str) -> Option<(String, u64)> {
-    let (before, after) = stat.rsplit_once(')')?;
-    let name = before.split_once('(')?.1.to_owned();
-    let fields: Vec<&str> = after.split_whitespace().collect();
-    // Fields 14 and 15 of proc(5); after the name the third is the first.
-    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()?.checked_add(fields.get(12)?.parse().ok()?)?;
-    Some((name, ticks))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_found_behind_odd_names() {
-        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 200 0 0 30 12 0 0 20 0 1 0 5 1 1";
-        assert_eq!(times(stat), Some(("a) b (c)".to_owned(), 42)));
-        assert_eq!(times("7 (x"), None);
-        assert_eq!(times(""), None);
-    }
+    let times = |pid| {
+        let (name, fields) = machine.process_stat(pid)?;
+        let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        Some((pid, (name, ticks(11)?.checked_add(ticks(12)?)?)))
+    };
+    machine.process_ids().filter_map(times).collect()
 }

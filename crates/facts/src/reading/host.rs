@@ -18,22 +18,15 @@ pub struct Host {
 
 impl Host {
     pub(super) fn read(machine: &Machine) -> Self {
-        let memory = machine.read("/proc/meminfo").unwrap_or_default();
-        let of = |field: &str| {
-            let line = memory.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'))?;
-            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-        };
-        let tree = machine.read("/proc/device-tree/model").map(|t| t.trim_matches('\0').to_owned());
-        let board = || machine.read("/sys/class/dmi/id/product_name");
-        let swap = of("SwapTotal").zip(of("SwapFree")).map(|(all, free)| all.saturating_sub(free));
-        let flags = machine.read("/proc/cpuinfo").unwrap_or_default();
+        let swap = machine.memory_field("SwapTotal").zip(machine.memory_field("SwapFree"));
+        let flags = machine.processor_field(&["flags"]).unwrap_or_default();
         Self {
-            name: machine.read("/proc/sys/kernel/hostname").unwrap_or_else(|| "this machine".to_owned()),
-            model: tree.or_else(board).filter(|t| !t.is_empty()),
-            kernel: machine.read("/proc/sys/kernel/osrelease"),
-            memory_bytes: of("MemTotal"),
-            swap_used_bytes: swap,
-            virtual_machine: flags.lines().any(|l| l.starts_with("flags") && l.contains(" hypervisor")),
+            name: machine.host_name().unwrap_or_else(|| "this machine".to_owned()),
+            model: machine.board(),
+            kernel: machine.kernel_release(),
+            memory_bytes: machine.memory_field("MemTotal"),
+            swap_used_bytes: swap.map(|(all, free)| all.saturating_sub(free)),
+            virtual_machine: flags.split(' ').any(|flag| flag == "hypervisor"),
         }
     }
 }
@@ -68,19 +61,13 @@ pub struct Policy {
 impl Processor {
     pub(super) fn read(machine: &Machine) -> Self {
         let info = machine.read("/proc/cpuinfo").unwrap_or_default();
-        let field = |names: &[&str]| {
-            info.lines().find_map(|line| {
-                let (key, value) = line.split_once(':')?;
-                names.contains(&key.trim()).then(|| value.trim().to_owned())
-            })
-        };
-        let flags = field(&["flags", "Features"]);
+        let flags = machine.processor_field(&["flags", "Features"]);
         let has = |flag: &str| flags.as_ref().is_some_and(|f| f.split(' ').any(|one| one == flag));
         let simd = ["avx512f", "avx2", "sse4_2", "gfni", "sha_ni", "vaes", "asimd", "neon", "sha2", "pmull", "crc32"];
         let cpu = "/sys/devices/system/cpu";
         let cores = machine.list(cpu).iter().filter(|n| is_core(n)).count();
         Self {
-            model: field(&["model name", "Model", "Hardware"]),
+            model: machine.processor_field(&["model name", "Model", "Hardware"]),
             cores: cores.max(info.lines().filter(|l| l.starts_with("processor")).count()),
             policies: policies(machine),
             io_is_busy: machine.flag(format!("{cpu}/cpufreq/ondemand/io_is_busy")),

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::hops::{Hop, hops};
 use crate::Machine;
+use crate::machine::proc::InterruptLine;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Nic {
@@ -72,14 +73,14 @@ impl Tcp {
 
 /// Cards with hardware behind them; bridges, tunnels and the loopback have none.
 pub(super) fn nics(machine: &Machine) -> Vec<Nic> {
-    let interrupts = machine.read("/proc/interrupts").unwrap_or_default();
+    let interrupts = machine.interrupt_lines();
     let mut names = machine.list("/sys/class/net");
     names.retain(|name| machine.exists(Path::new("/sys/class/net").join(name).join("device")));
     names.truncate(32);
     names.into_iter().map(|name| nic(machine, name, &interrupts)).collect()
 }
 
-fn nic(machine: &Machine, name: String, interrupts: &str) -> Nic {
+fn nic(machine: &Machine, name: String, interrupts: &[InterruptLine]) -> Nic {
     let sys = Path::new("/sys/class/net").join(&name);
     let count = |what: &str| machine.number(sys.join("statistics").join(what)).unwrap_or(0);
     let mut queues = machine.list(sys.join("queues"));
@@ -130,19 +131,16 @@ fn offloads(machine: &Machine, name: &str) -> BTreeMap<String, bool> {
 }
 
 /// Lines of /proc/interrupts that name the card, or the numbers that its device lists (MSI).
-fn own_interrupts(machine: &Machine, name: &str, interrupts: &str, real: Option<&Path>) -> Vec<Interrupt> {
+fn own_interrupts(machine: &Machine, name: &str, interrupts: &[InterruptLine], real: Option<&Path>) -> Vec<Interrupt> {
     let msi: Vec<String> = real.map(|dir| machine.list(dir.join("msi_irqs"))).unwrap_or_default();
-    let line = |line: &str| {
-        let (number, rest) = line.trim_start().split_once(':')?;
-        let number: u32 = number.parse().ok()?;
-        let words: Vec<&str> = rest.split_whitespace().collect();
-        let on_cores: Vec<u64> = words.iter().map_while(|w| w.parse().ok()).collect();
-        let named = words.get(on_cores.len()..)?.iter().any(|w| *w == name || w.starts_with(&format!("{name}-")));
-        (named || msi.contains(&number.to_string())).then(|| Interrupt {
+    let own = |line: &InterruptLine| {
+        let number: u32 = line.id.parse().ok()?;
+        let named = line.words.iter().any(|word| *word == name || word.starts_with(&format!("{name}-")));
+        (named || msi.contains(&line.id)).then(|| Interrupt {
             number,
-            on_cores,
+            on_cores: line.on_cores.clone(),
             affinity: machine.read(format!("/proc/irq/{number}/smp_affinity_list")),
         })
     };
-    interrupts.lines().filter_map(line).take(128).collect()
+    interrupts.iter().filter_map(own).take(128).collect()
 }

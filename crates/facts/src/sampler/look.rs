@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::Machine;
+use crate::machine::proc::DiskCounters;
 use crate::machine::quota::{Group, groups};
 use crate::machine::whole_devices;
 
@@ -12,8 +13,6 @@ pub const CORES_MAX: usize = 256;
 pub const DISKS_MAX: usize = 64;
 pub const NETS_MAX: usize = 64;
 pub const SENSORS_MAX: usize = 64;
-/// `/proc/diskstats` counts these, whatever the device's own sectors are.
-const SECTOR_BYTES: u64 = 512;
 
 /// Clock ticks of one core (proc_stat(5)); guests are within user and nice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,16 +27,6 @@ pub(super) struct CoreTicks {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct DiskCounts {
-    pub(super) requests: u64,
-    pub(super) read_bytes: u64,
-    pub(super) write_bytes: u64,
-    /// Of all requests together.
-    pub(super) waited_ms: u64,
-    pub(super) busy_ms: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NetCounts {
     pub(super) received_bytes: u64,
     pub(super) sent_bytes: u64,
@@ -46,7 +35,7 @@ pub(super) struct NetCounts {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Look {
     pub(super) cores: BTreeMap<u32, CoreTicks>,
-    pub(super) disks: BTreeMap<String, DiskCounts>,
+    pub(super) disks: BTreeMap<String, DiskCounters>,
     pub(super) nets: BTreeMap<String, NetCounts>,
     pub(super) retransmits: Option<u64>,
     /// Degrees Celsius.
@@ -89,7 +78,7 @@ impl Eyes {
         };
         let cores = cores(&read("/proc/stat"));
         Look {
-            disks: disks(&read("/proc/diskstats"), &self.disks),
+            disks: disks(machine.disk_counters(), &self.disks),
             nets: nets(&read("/proc/net/dev")),
             retransmits: retransmits(&read("/proc/net/snmp")),
             temperatures: self.sensors.iter().filter_map(temperature).collect(),
@@ -123,23 +112,9 @@ fn cores(stat: &str) -> BTreeMap<u32, CoreTicks> {
     stat.lines().filter(|l| !l.starts_with("cpu ")).take(CORES_MAX).map_while(line).collect()
 }
 
-/// Documentation/admin-guide/iostats.rst: the name is the third field, eleven counts and more follow.
-fn disks(diskstats: &str, wanted: &[String]) -> BTreeMap<String, DiskCounts> {
-    let line = |line: &str| {
-        let mut fields = line.split_whitespace().skip(2);
-        let name = fields.next().filter(|name| wanted.iter().any(|w| w.replace('!', "/") == *name))?;
-        let counts: Vec<u64> = fields.filter_map(|f| f.parse().ok()).collect();
-        let at = |i: usize| counts.get(i).copied().unwrap_or(0);
-        let found = DiskCounts {
-            requests: at(0).saturating_add(at(4)),
-            read_bytes: at(2).saturating_mul(SECTOR_BYTES),
-            write_bytes: at(6).saturating_mul(SECTOR_BYTES),
-            waited_ms: at(3).saturating_add(at(7)),
-            busy_ms: at(9),
-        };
-        Some((name.to_owned(), found))
-    };
-    diskstats.lines().filter_map(line).collect()
+fn disks(mut counted: BTreeMap<String, DiskCounters>, wanted: &[String]) -> BTreeMap<String, DiskCounters> {
+    counted.retain(|name, _| wanted.iter().any(|w| w.replace('!', "/") == *name));
+    counted
 }
 
 fn nets(dev: &str) -> BTreeMap<String, NetCounts> {
@@ -233,10 +208,6 @@ mod tests {
         assert_eq!(found.len(), 2);
         let core = CoreTicks { user: 10, nice: 1, system: 20, idle: 300, iowait: 40, irq: 11, steal: 7 };
         assert_eq!(found[&0], core);
-        let text = "   8 0 sda 10 0 100 50 20 0 200 70 3 90 120 0 0 0 0\n 8 1 sda1 1 1 1 1 1 1 1 1 1 1 1\n";
-        let found = disks(text, &["sda".to_owned()]);
-        let counts = DiskCounts { requests: 30, read_bytes: 51_200, write_bytes: 102_400, waited_ms: 120, busy_ms: 90 };
-        assert_eq!((found.len(), found["sda"]), (1, counts));
         let dev = "Inter-| Receive\n face |bytes\n  eth0: 1000 1 0 0 0 0 0 0 2000 2 0 0 0 0 0 0\n lo:7";
         assert_eq!(nets(dev)["eth0"], NetCounts { received_bytes: 1000, sent_bytes: 2000 });
         assert_eq!(retransmits("Ip: a\nIp: 1\nTcp: InSegs RetransSegs\nTcp: 5 42\n"), Some(42));

@@ -16,8 +16,9 @@ use crate::samples::{CoreSeries, DiskSeries, NetSeries, Samples, Series};
 mod look;
 mod watts;
 
+use crate::machine::proc::DiskCounters;
 pub use look::{CORES_MAX, DISKS_MAX, NETS_MAX, SENSORS_MAX};
-use look::{CoreTicks, DiskCounts, Eyes, Look, NetCounts, link_bytes_per_s};
+use look::{CoreTicks, Eyes, Look, NetCounts, link_bytes_per_s};
 use watts::Wattmeter;
 
 /// Below this, ticks of 10 ms are too coarse.
@@ -165,15 +166,15 @@ impl Recorder {
         lists.into_iter().for_each(|(list, value)| put(list, n, value));
     }
 
-    fn add_disk(&mut self, n: usize, disk: &str, seconds: f64, before: &DiskCounts, now: &DiskCounts) {
-        let part = |f: fn(&DiskCounts) -> u64| f(now).saturating_sub(f(before)) as f64;
-        let requests = part(|c| c.requests);
+    fn add_disk(&mut self, n: usize, disk: &str, seconds: f64, before: &DiskCounters, now: &DiskCounters) {
+        let part = |f: fn(&DiskCounters) -> u64| f(now).saturating_sub(f(before)) as f64;
+        let requests = part(|c| c.reads.saturating_add(c.writes));
         let waited = if requests > 0.0 { part(|c| c.waited_ms) / requests } else { f64::NAN };
         let new = || DiskSeries { disk: disk.to_owned(), ..DiskSeries::default() };
         let series = self.disks.entry(disk.to_owned()).or_insert_with(new);
         put(&mut series.busy, n, (part(|c| c.busy_ms) / (seconds * 10.0)).min(100.0));
         put(&mut series.read_bytes_per_s, n, part(|c| c.read_bytes) / seconds);
-        put(&mut series.write_bytes_per_s, n, part(|c| c.write_bytes) / seconds);
+        put(&mut series.write_bytes_per_s, n, part(|c| c.written_bytes) / seconds);
         put(&mut series.latency_ms, n, waited);
     }
 

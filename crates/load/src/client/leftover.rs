@@ -1,8 +1,9 @@
 //! The name of a bench's folder says whose it is, so that what a killed one left can be told from what another one
 //! is using (G6): `.larder-bench-MACHINE-PID-START-NUMBER`.
 
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use larder_facts::Machine;
 
 use super::contents::mix;
 
@@ -13,22 +14,18 @@ fn hash(parts: &[&str]) -> u32 {
     (state >> 32) as u32
 }
 
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
-}
-
 /// Process numbers mean something within one machine and one namespace only.
 fn machine() -> u32 {
-    let namespace = fs::read_link("/proc/self/ns/pid").map(|l| l.to_string_lossy().into_owned()).unwrap_or_default();
-    hash(&[&read("/etc/machine-id"), &read("/proc/sys/kernel/hostname"), &namespace])
+    let this = Machine::this();
+    let parts = [this.machine_id(), this.host_name(), this.pid_namespace()].map(Option::unwrap_or_default);
+    hash(&parts.each_ref().map(String::as_str))
 }
 
 /// Of a running process: its number may have belonged to another one before.
 fn start(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Field 22, counted behind the name, which may hold anything.
-    let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
-    Some(hash(&[&read("/proc/sys/kernel/random/boot_id"), ticks]))
+    let this = Machine::this();
+    let ticks = this.process_started(pid)?.to_string();
+    Some(hash(&[&this.boot_id().unwrap_or_default(), &ticks]))
 }
 
 /// For a new folder.

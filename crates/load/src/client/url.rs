@@ -61,7 +61,7 @@ impl ShareUrl {
     pub fn check_options(&self, known: &[&str]) -> Outcome<()> {
         let Some((key, _)) = self.query.iter().find(|(key, _)| !known.contains(&key.as_str())) else { return Ok(()) };
         let reason = format!("'{key}' is no option of {}: it has {}", self.scheme, known.join(", "));
-        Err(ClientError::BadUrl { url: self.address(self.port.unwrap_or_default()), reason })
+        Err(ClientError::BadUrl { url: format!("{}://{}{}", self.scheme, self.host, self.path), reason })
     }
 
     /// For messages: neither user nor password.

@@ -156,7 +156,7 @@ fn arguments(disks: &[Scratch], data: &Path, mount: &Path, password: &Path, spec
 /// Nobody will ever log in with it: no server listens.
 fn secret(machine: &Machine, data: &Path) -> Result<PathBuf, BenchError> {
     let path = data.join("password");
-    let uuid = machine.read("/proc/sys/kernel/random/uuid").unwrap_or_default();
+    let uuid = machine.random_uuid().unwrap_or_default();
     let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     let written = made.and_then(|mut file| file.write_all(format!("Bench-{uuid}\n").as_bytes()));
     written.map(|()| path.clone()).map_err(|e| BenchError::at("write", &path, e))

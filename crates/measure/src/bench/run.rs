@@ -99,6 +99,8 @@ pub struct Request {
     pub ciphers: bool,
     /// Kept with every run, for comparisons: `encryption` = `aes-256-gcm`.
     pub labels: BTreeMap<String, String>,
+    /// What a person calls the result; else it is what was asked for.
+    pub title: Option<String>,
     pub client: ClientOptions,
     /// Where results are kept.
     pub history: PathBuf,
@@ -167,7 +169,7 @@ pub fn run(machine: &Machine, request: &Request, control: &Control, watch: &dyn 
         schema: SCHEMA.to_owned(),
         version: VERSION,
         id,
-        title,
+        title: request.title.clone().unwrap_or(title),
         preset: request.preset.to_string(),
         started_ms,
         ended_ms: now_ms(),

@@ -8,8 +8,8 @@ use super::sentences::{Words, what_words};
 use super::words::{bytes_words, rate_words};
 use crate::bench::show::words::{folded, shortened};
 use crate::reason::{
-    Basis, Confidence, Cost, Evidence, FIXES_MAX, Fix, Measurement, Mode, Property, Remedy, ResourceId, Rig, SPREAD,
-    Stage, Table, Verdict, asked_about, chain, differing_properties, fixes, judge, sort,
+    Basis, Confidence, Contrast, Cost, Evidence, FIXES_MAX, Fix, Measurement, Mode, Property, Remedy, ResourceId, Rig,
+    SPREAD, Stage, Table, Verdict, asked_about, chain, contrasts, differing_properties, fixes, judge, sort,
 };
 
 /// One measurement, explained.
@@ -54,6 +54,9 @@ pub struct Diagnosis {
     /// Contradictions: while there are any the verdict is the first of them.
     pub questions: Vec<Question>,
     pub findings: Vec<Finding>,
+    /// Rows that differ in one property alone, and gave different rates.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contrasts: Vec<ToldContrast>,
     /// What is known beside the verdict: disks that differ from their siblings.
     pub remarks: Vec<String>,
     /// At most three, the greatest gain first.
@@ -74,6 +77,18 @@ impl Diagnosis {
         let named = self.names_sibling && verdict.is_some();
         verdict.into_iter().chain(self.remarks.first().filter(|_| !named).map(String::as_str))
     }
+}
+
+/// Two rows with one property different, told of the slower one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ToldContrast {
+    /// Indices of the findings.
+    pub row: usize,
+    pub other: usize,
+    pub property: Property,
+    /// The other rate, as a multiple of this one.
+    pub ratio: f64,
+    pub sentence: String,
 }
 
 /// What would help, and how much of it would arrive.
@@ -140,6 +155,7 @@ pub fn diagnose(described: &Described) -> Diagnosis {
         confidence,
         advice: if asked.is_empty() { advice(words, &verdicts, &rows) } else { Vec::new() },
         questions: asked,
+        contrasts: told_contrasts(words, &findings),
         remarks: slow_siblings(words, &findings).iter().map(|slow| sibling(words, slow)).collect(),
         findings,
         asked: rows,
@@ -156,7 +172,7 @@ fn finding(words: Words, row: usize, title: String, verdict: &Verdict) -> Option
     };
     let (limit, why) = match (words.limit(row, verdict), &verdict.evidence) {
         (Some(limit), _) => (limit.name, limit.why),
-        (None, Evidence::Missing(property)) => ("not explained".to_owned(), words.next(row, verdict, *property)),
+        (None, Evidence::Missing(property)) => ("not explained".to_owned(), words.open(row, verdict, *property)),
         (None, Evidence::Doubtful) => ("proves nothing".to_owned(), words.doubt(row)),
         (None, _) => ("a question".to_owned(), words.question(row, verdict).map_or(String::new(), |(_, text)| text)),
     };
@@ -172,6 +188,30 @@ fn finding(words: Words, row: usize, title: String, verdict: &Verdict) -> Option
         stages: verdict.stages.iter().map(named).collect(),
         sentence: words.sentence(row, verdict),
     })
+}
+
+/// Of each row the strongest contrast in each property that somebody can choose.
+fn told_contrasts(words: Words, findings: &[Finding]) -> Vec<ToldContrast> {
+    use Property::{Block, Client, Direction, Disks, Encryption, InFlight, Layout, Program, Sync};
+    let mut told: Vec<ToldContrast> = Vec::new();
+    for (row, finding) in findings.iter().enumerate() {
+        let Some(m) = words.table.rows.get(row).filter(|m| m.doubt.is_none()) else { continue };
+        let chosen = |property| match property {
+            Direction => m.setup.layer == Path::Net,
+            Disks => m.setup.layer == Path::Disks && m.setup.disk_count() == 1,
+            other => matches!(other, Block | Client | Encryption | InFlight | Layout | Program | Sync),
+        };
+        for contrast in contrasts(words.table, row).into_iter().filter(|c| c.ratio > 1.0 && chosen(c.property)) {
+            if told.iter().any(|known| known.row == row && known.property == contrast.property) {
+                continue;
+            }
+            let rate = rate_words(finding.measured.rate, finding.measured.what);
+            let sentence = format!("{} ({rate}): {}", finding.title, words.differs(row, contrast));
+            let Contrast { property, row: other, ratio } = contrast;
+            told.push(ToldContrast { row, other, property, ratio, sentence });
+        }
+    }
+    told
 }
 
 fn contradiction(count: usize) -> String {
@@ -234,9 +274,10 @@ fn lead(words: Words, verdict: &Verdict, rows: &[usize], fits: impl Fn(&str) -> 
         [_] => words.claim(row, verdict),
         rows => together(words, verdict, rows),
     };
-    let short = || match words.limit(row, verdict) {
-        Some(limit) => format!("{} is limited by {}", words.doing(row), limit.name),
-        None => whole.clone(),
+    let short = || match (words.limit(row, verdict), verdict.evidence) {
+        (Some(limit), _) => format!("{} {} {}", words.doing(row), verdict.confidence.is_limited_by(), limit.name),
+        (None, Evidence::Missing(_)) => format!("{} is not explained", words.doing(row)),
+        (None, _) => whole.clone(),
     };
     let all = [whole.clone(), short()];
     all.into_iter().find(|text| fits(text)).unwrap_or_else(|| shortened(&whole, SHORT_CHARS))

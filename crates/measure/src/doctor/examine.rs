@@ -219,7 +219,7 @@ fn join(diagnosis: &mut Diagnosis, described: &Described, notices: &[Notice], re
         let more: Vec<Advice> = more.into_iter().filter(new).collect();
         diagnosis.advice.extend(more);
     }
-    order(&mut diagnosis.advice, |a| a.rate_after / a.rate_before, |a| a.cost);
+    order(&mut diagnosis.advice, |a| a.rate_after / a.rate_before, |a| a.cost, |a| a.remedy);
     diagnosis.advice.truncate(FIXES_MAX);
 }
 

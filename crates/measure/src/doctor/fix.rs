@@ -21,7 +21,6 @@ const STATE_BYTES_MAX: u64 = 1 << 20;
 const CHANGES_MAX: usize = 1024;
 /// The longest are three numbers of TCP's.
 const VALUE_BYTES_MAX: usize = 256;
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 #[derive(Debug, thiserror::Error)]
 pub enum FixError {
@@ -223,7 +222,7 @@ impl<'a> Fixer<'a> {
     /// Without what a restart has taken back already (F5).
     fn load(&self) -> Result<State, FixError> {
         let state = self.load_any()?;
-        let boot_id = self.machine.read(BOOT_ID).map(|id| id.trim().to_owned());
+        let boot_id = self.machine.boot_id();
         match (&state.boot_id, &boot_id) {
             (Some(then), Some(now)) if then != now => Ok(State { version: 1, boot_id, changes: Vec::new() }),
             _ => Ok(State { boot_id, ..state }),

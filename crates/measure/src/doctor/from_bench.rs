@@ -314,6 +314,7 @@ fn measured(run: &Run, machine: &Machine, sides: &Sides, described: &mut Describ
             access => format!("larder's {access} client"),
         }),
         how: How {
+            sample: crate::bench::compare::sample(run),
             block_bytes: (load.block_bytes > 0 && path != Path::Net).then_some(load.block_bytes),
             in_flight: (load.depth > 0 && (what.is_random() || cat || path == Path::Net))
                 .then(|| f64::from(load.depth) * f64::from(load.jobs.max(1)) * at_once(run)),

@@ -28,7 +28,7 @@ mod tests;
 pub use crate::reason::{
     Basis, Confidence, Cost, End, Evidence, Misfit, Mode, Property, Remedy, ResourceId, ResourceKind, Stage, Use,
 };
-pub use answer::{Advice, Diagnosis, Finding, NamedStage, diagnose};
+pub use answer::{Advice, Diagnosis, Finding, NamedStage, ToldContrast, diagnose};
 pub use assume::{Assumed, AssumedWay, Plan, PlannedWay, assume, plan};
 pub use describe::{BadDescription, Caching, Described, Ends, How, Measured, Path, Shape, What};
 pub(crate) use examine::judge_result;

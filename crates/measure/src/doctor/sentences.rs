@@ -6,8 +6,8 @@ use super::describe::{Described, Measured, Path, What};
 use super::limits::Wire;
 use super::words::{bytes_words, rate_words};
 use crate::reason::{
-    Basis, Contrast, Doubt, End, Evidence, Fix, MISLEADING, Misfit, Mode, Property, ResourceId, ResourceKind, Rig,
-    Stage, Table, Use, Verdict,
+    Basis, Confidence, Contrast, Doubt, End, Evidence, Fix, MISLEADING, Measurement, Misfit, Mode, Property,
+    ResourceId, ResourceKind, Rig, SPREAD, Stage, Table, Use, Verdict, contrasts,
 };
 
 /// What is said of the rows of one box.
@@ -30,6 +30,12 @@ fn percent(share: f64) -> String {
 
 fn of(name: String, why: String) -> Limit {
     Limit { name, why }
+}
+
+impl Confidence {
+    pub(super) fn is_limited_by(self) -> &'static str {
+        if self == Self::Certain { "is limited by" } else { "is probably limited by" }
+    }
 }
 
 /// Of several names at most these are told.
@@ -105,6 +111,9 @@ impl<'a> Words<'a> {
                 None => "the client's processor".to_owned(),
             },
             ResourceId::ClientSide => "the client's side".to_owned(),
+            ResourceId::UnknownLink if self.table.rows.get(row).is_some_and(|m| m.setup.disk_count() > 1) => {
+                "a link that the disks share and that is not described".to_owned()
+            }
             id => self.rig.name(id),
         }
     }
@@ -139,7 +148,11 @@ impl<'a> Words<'a> {
         };
         // What was found further down is named with the measurement that found it.
         let below = verdict.stages.iter().find_map(|stage| stage.row).filter(|_| verdict.row != row);
+        let slower = matches!(verdict.evidence, Evidence::Reached { mode, .. } if mode != Mode::Normal);
         Some(match below {
+            Some(below) if slower => {
+                of(limit.name, format!("{} ({} gave {})", limit.why, self.way(below), self.rate(below)))
+            }
             Some(below) => of(limit.name, format!("{} gave {}", self.way(below), self.rate(below))),
             None => limit,
         })
@@ -222,7 +235,9 @@ impl<'a> Words<'a> {
             Mode::ReadsBeforeWrites => of(name, "old data and parity are read before each write".to_owned()),
             Mode::OneCopy => of("one copy of the mirror".to_owned(), "one reader is sent to one copy".to_owned()),
             Mode::Flush => of(name, "each write waits for a flush".to_owned()),
+            Mode::FewInFlight => of(name, format!("{:.0} in flight at a time", 1.0 / share)),
             Mode::OneInFlight => of(name, format!("one is in flight instead of {:.0}", 1.0 / share)),
+            Mode::Between => of(name, format!("both directions alike, {of_share} of the next limit")),
             Mode::BelowFigure => of(name, format!("each gives what is usual, and {of_share} of its figure")),
         }
     }
@@ -285,6 +300,13 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// What alone was different in another row, and what that gave.
+    pub fn differs(&self, row: usize, contrast: Contrast) -> String {
+        let wire = self.table.rows.get(row).is_some_and(|m| m.setup.layer == Path::Net);
+        let resource = if wire { ResourceId::Connection } else { ResourceId::Requests };
+        self.contrast(row, resource, String::new(), contrast).why
+    }
+
     fn contrast(&self, row: usize, resource: ResourceId, name: String, contrast: Contrast) -> Limit {
         let Contrast { property, row: other, ratio } = contrast;
         let rate = self.rate(other);
@@ -295,6 +317,9 @@ impl<'a> Words<'a> {
         let why = match property {
             Property::Program | Property::Client => {
                 format!("{} gets {rate}", sides().unwrap_or_else(|| "another one".to_owned()))
+            }
+            Property::Direction if self.table.rows.get(row).is_none_or(|m| m.setup.layer != Path::Net) => {
+                format!("{} gives {rate}", self.measured(other).map_or("the other direction", |m| what_words(m.what)))
             }
             Property::Direction => format!("the other direction carries {rate}"),
             Property::Encryption => match self.table.rows.get(other).and_then(|m| m.setup.encryption.as_ref()) {
@@ -347,17 +372,16 @@ impl<'a> Words<'a> {
         let doing = self.doing(row);
         match verdict.evidence {
             Evidence::Doubtful => format!("{doing} proves nothing: {}", self.doubt(row)),
+            Evidence::Missing(property @ Property::Negotiated) => {
+                format!("{doing} is not explained: {}", self.open(row, verdict, property))
+            }
             Evidence::Missing(property) => format!("{doing} is not explained: {}", self.next(row, verdict, property)),
             Evidence::Contradiction { .. } | Evidence::Misfit(_) => {
                 format!("{doing} cannot be judged: {}", self.question(row, verdict).unwrap_or_default().1)
             }
             _ => {
                 let limit = self.limit(row, verdict).unwrap_or(of("nothing".to_owned(), String::new()));
-                let sure = match verdict.confidence {
-                    crate::reason::Confidence::Certain => "is limited by",
-                    _ => "is probably limited by",
-                };
-                format!("{doing} {sure} {}: {}", limit.name, limit.why)
+                format!("{doing} {} {}: {}", verdict.confidence.is_limited_by(), limit.name, limit.why)
             }
         }
     }
@@ -425,12 +449,31 @@ impl<'a> Words<'a> {
             Property::RoundTrip => "say how long a packet takes there and back (round_trip =, from ping)",
             Property::Program => "try another program or client on the same share",
             Property::Client => "try another client, cable and port: ethtool IFACE says what was negotiated",
+            Property::Negotiated => "ask what was negotiated: ethtool IFACE, smartctl -i, lsusb -t",
             Property::Record => "say how large records are (record =)",
             Property::Disks if m.setup.disk_count() > 1 => "measure each disk by itself: larder bench disk DEVICE",
             Property::Disks => "say what the disk's data sheet promises (read =, write =), or measure another one",
             _ => "measure it once more with one thing different",
         }
         .to_owned()
+    }
+
+    /// What was seen of a row that is not explained, and what to measure next.
+    pub fn open(&self, row: usize, verdict: &Verdict, property: Property) -> String {
+        let next = self.next(row, verdict, property);
+        let seen = match property {
+            Property::Negotiated => self.table.rows.get(row).and_then(|m| self.looks_like(row, m)),
+            _ => contrasts(self.table, row).into_iter().find(|c| c.ratio >= SPREAD).map(|c| self.differs(row, c)),
+        };
+        seen.map_or_else(|| next.clone(), |seen| format!("{seen}; {next}"))
+    }
+
+    /// `it is the rate of 100 Mbit Ethernet, of which nothing else speaks`
+    fn looks_like(&self, row: usize, m: &Measurement) -> Option<String> {
+        let port = m.setup.disks.first().map_or(ResourceId::Network, |(at, _)| ResourceId::Port(*at));
+        let resource = if m.setup.is_remote() { ResourceId::Network } else { port };
+        let wire = self.lower_standard(resource, m.bytes_per_s())?;
+        Some(format!("{} gives {}, and nothing else speaks for that", wire.name, self.rate(row)))
     }
 
     /// A stable code and a question, where a row contradicts the description or itself.
@@ -516,8 +559,13 @@ const DIFFERENCES: &[fn(&Words, usize) -> Option<String>] = &[
     },
     |words, row| {
         let m = words.table.rows.get(row)?;
-        let streams = if m.setup.layer == Path::Net { "connections" } else { "in flight" };
-        Some(format!("{:.0} {streams}", m.setup.in_flight?))
+        let count = m.setup.in_flight?;
+        let streams = match (m.setup.layer, count <= 1.0) {
+            (Path::Net, true) => "connection",
+            (Path::Net, false) => "connections",
+            _ => "in flight",
+        };
+        Some(format!("{count:.0} {streams}"))
     },
     |words, row| words.table.rows.get(row)?.setup.sync.then(|| "flushed".to_owned()),
     |words, row| words.table.rows.get(row)?.setup.encryption.clone(),
@@ -530,8 +578,10 @@ pub(super) fn way(described: &Described, measured: &Measured) -> String {
     match measured.path {
         Path::Disks => format!("{what} {}", disks_words(described, &measured.disks)),
         Path::Local => format!("{what} on the machine itself"),
-        Path::Net if measured.what.writes() => "the wire alone, from the client".to_owned(),
-        Path::Net => "the wire alone, to the client".to_owned(),
+        Path::Net => {
+            let client = measured.how.client.as_deref().unwrap_or("the client");
+            format!("the wire alone, {} {client}", if measured.what.writes() { "from" } else { "to" })
+        }
         Path::Share => match &measured.how.client {
             Some(client) => format!("{what} over the network with {client}"),
             None => format!("{what} over the network"),
@@ -567,7 +617,7 @@ fn few_disks(disks: &[(String, u32)]) -> String {
     }
 }
 
-fn misfit_words(misfit: Misfit, m: &crate::reason::Measurement) -> String {
+fn misfit_words(misfit: Misfit, m: &Measurement) -> String {
     let usage = &m.usage;
     match misfit {
         Misfit::BusyAndWaiting => format!(

@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use super::stats;
 use super::table::{Measurement, Setup, Table};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -26,6 +27,8 @@ pub enum Property {
     /// What a resource did meanwhile: nobody watched it.
     CoresWatched,
     ClientCoresWatched,
+    /// At which standard the ends of a wire agreed.
+    Negotiated,
     /// How long a packet takes there and back.
     RoundTrip,
     /// How large records are.
@@ -40,7 +43,7 @@ pub(crate) struct Contrast {
     pub ratio: f64,
 }
 
-/// Rates of two runs differ by less without a reason, where nobody repeated them.
+/// Rates of two runs differ by less without a reason, where nobody repeated them. Repeats prove smaller differences.
 pub(crate) const SPREAD: f64 = 1.20;
 
 /// All rows that differ from one in exactly one property and beyond the spread, the largest difference first.
@@ -64,7 +67,10 @@ fn contrast(this: &Measurement, row: usize, other: &Measurement) -> Option<Contr
         Property::Pattern | Property::Block => other.bytes_per_s() / this.bytes_per_s(),
         _ => other.rate / this.rate,
     };
-    let beyond = ratio >= SPREAD || ratio <= 1.0 / SPREAD;
+    let typed = || ratio >= SPREAD || ratio <= 1.0 / SPREAD;
+    let same_unit = !matches!(property, Property::Pattern | Property::Block);
+    let proved = stats::differ(&this.sample, &other.sample).filter(|_| same_unit);
+    let beyond = proved.unwrap_or_else(typed);
     beyond.then_some(Contrast { property, row, ratio })
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::bounds::Misfit;
 use super::chain::{Basis, Stage, cores_of};
-use super::contrast::{Contrast, Property};
+use super::contrast::{Contrast, Property, SPREAD, differing_properties};
 use super::disks::Storage;
 use super::rig::{End, ResourceId, ResourceKind, Rig};
 use super::table::{Measurement, Pattern, Table};
@@ -39,8 +39,12 @@ pub enum Mode {
     Flush,
     /// One request under way where many were meant.
     OneInFlight,
+    /// So few were asked for that each one's time is the limit.
+    FewInFlight,
     /// Equal disks that each give what is usual of their kind, and less than is typed.
     BelowFigure,
+    /// An adapter, dock or port between two faster things, which nobody described: it has a rate of its own.
+    Between,
 }
 
 /// What was seen busy.
@@ -414,7 +418,7 @@ pub(super) fn one_direction(case: &Case) -> Option<Found> {
 /// One direction of the wire gives less than the other, beyond the spread.
 pub(super) fn unequal_directions(case: &Case) -> Option<Found> {
     (case.layer() == Path::Net && !case.rig.is_half_duplex()).then_some(())?;
-    Found::contrast(ResourceId::Network, case.faster(Property::Direction, super::contrast::SPREAD)?)
+    Found::contrast(ResourceId::Network, case.faster(Property::Direction, SPREAD)?)
 }
 
 /// Several connections carry more than this one.
@@ -436,18 +440,18 @@ pub(super) fn one_connection(case: &Case) -> Option<Found> {
     Found::contrast(ResourceId::Connection, contrast)
 }
 
-/// Another client, or another program, was much faster on the same disks.
+/// Another client, adapter or program was much faster on the same disks, or on the same wire.
 pub(super) fn another_client(case: &Case) -> Option<Found> {
     faster_client(case, STRONG)
 }
 
 /// The same beyond the spread alone.
 pub(super) fn another_client_by_little(case: &Case) -> Option<Found> {
-    faster_client(case, super::contrast::SPREAD)
+    faster_client(case, SPREAD)
 }
 
 fn faster_client(case: &Case, factor: f64) -> Option<Found> {
-    (case.layer() == Path::Share).then_some(())?;
+    case.is_remote().then_some(())?;
     let found = case.faster(Property::Program, factor).or_else(|| case.faster(Property::Client, factor))?;
     Found::contrast(ResourceId::ClientSide, found)
 }
@@ -455,7 +459,49 @@ fn faster_client(case: &Case, factor: f64) -> Option<Found> {
 /// The same without encryption, or with another kind of it, was faster.
 pub(super) fn encryption(case: &Case) -> Option<Found> {
     case.measurement.setup.encryption.as_ref()?;
-    Found::contrast(ResourceId::Cipher, case.faster(Property::Encryption, super::contrast::SPREAD)?)
+    Found::contrast(ResourceId::Cipher, case.faster(Property::Encryption, SPREAD)?)
+}
+
+/// Another disk of the same kind was faster, asked the same way.
+fn faster_sibling(case: &Case) -> Option<Contrast> {
+    let disk = |m: &Measurement| match m.setup.disks.as_slice() {
+        [(at, 1)] => case.rig.disk(*at),
+        _ => None,
+    };
+    let this = disk(case.measurement)?;
+    let sibling = |c: &&Contrast| {
+        let other = case.table.rows.get(c.row).and_then(disk);
+        c.property == Property::Disks && c.ratio >= SPREAD && other.is_some_and(|other| other.kind == this.kind)
+    };
+    case.contrasts.iter().find(sibling).copied()
+}
+
+/// A disk alone that is slower than its siblings.
+pub(super) fn slow_sibling(case: &Case) -> Option<Found> {
+    Found::contrast(ResourceId::Disks, faster_sibling(case)?)
+}
+
+/// Something between two faster things that nobody described: an adapter, a dock, a hub. Disks and processors seldom
+/// read as fast as they write, so both directions alike are its second witness.
+pub(super) fn between(case: &Case) -> Option<Found> {
+    const ALIKE: std::ops::RangeInclusive<f64> = 0.92..=1.08;
+    let setup = &case.measurement.setup;
+    let idle = |end| case.busiest(end).is_none_or(|busy| busy < CORE_NEARLY_FULL_PERCENT);
+    let ends = match case.layer() {
+        Path::Net => !case.measurement.usage.cores.is_empty() && case.rig.network().is_some(),
+        Path::Disks => setup.disk_count() == 1 && case.known_disk_stage().is_some() && !case.all_turn(),
+        Path::Local | Path::Share => false,
+    };
+    let several = setup.in_flight.map_or(case.layer() == Path::Disks, |n| n > 1.0);
+    let asked = !setup.is_random() && !setup.sync && several && !case.rig.is_half_duplex();
+    (ends && asked && idle(End::Server) && idle(End::Client)).then_some(())?;
+    let lowest = case.lowest().filter(|stage| case.rate() < stage.limit * REACHED)?;
+    let turned = |m: &Measurement| {
+        let one = differing_properties(setup, &m.setup) == [Property::Direction];
+        one && ALIKE.contains(&(m.rate / case.rate()))
+    };
+    case.table.others(case.at).any(|(_, m)| turned(m)).then_some(())?;
+    Found::mode(ResourceId::UnknownLink, Mode::Between, case.rate() / lowest.limit)
 }
 
 /// What alone was different, where nothing stronger explains the rate.
@@ -472,7 +518,7 @@ pub(super) fn any_contrast(case: &Case) -> Option<Found> {
         Property::Layout => Some(ResourceId::Disks),
         _ => None,
     };
-    let faster = case.contrasts.iter().filter(|contrast| contrast.ratio >= super::contrast::SPREAD);
+    let faster = case.contrasts.iter().filter(|contrast| contrast.ratio >= SPREAD);
     faster.filter_map(|contrast| Found::contrast(resource(contrast)?, *contrast)).next()
 }
 
@@ -496,9 +542,27 @@ pub(super) fn client_is_left(case: &Case) -> Option<Found> {
 
 /// The network runs at a lower standard than its name says.
 pub(super) fn slower_network(case: &Case) -> Option<Found> {
-    let (lower, share) = lower_standard(case)?;
-    let _ = lower;
+    let (_, share) = lower_standard(case).filter(|(lower, _)| has_witness(case, lower))?;
     Found::mode(ResourceId::Network, Mode::SlowerStandard, share)
+}
+
+/// A rate alone proves no standard: many things give it. Another row at the same standard does, and so does a load that
+/// left cores and disks idle.
+fn has_witness(case: &Case, lower: &Wire) -> bool {
+    let at_standard = |m: &Measurement| (lower.practical * NEAR_SHARE..=lower.line).contains(&m.bytes_per_s());
+    let mut others = case.over_this_wire().filter(|m| !std::ptr::eq(*m, case.measurement));
+    let idle = case.busiest(End::Server).is_some_and(|busy| busy < CORE_NEARLY_FULL_PERCENT);
+    let disks = case.stages.iter().filter(|s| s.resource == ResourceId::Disks).map(|s| s.limit_low);
+    let disks_idle = case.layer() == Path::Net || disks.reduce(f64::min).is_some_and(|low| low >= case.rate() * SPREAD);
+    // Nothing but the wire is at work in a wire alone, and nothing else stops at 100 Mbit/s.
+    let exact = case.layer() == Path::Net && lower.practical <= SLOW_WIRE_BYTES_PER_S;
+    let rare = case.layer() == Path::Share && RARE.contains(&lower.practical);
+    exact || others.any(at_standard) || idle && disks_idle && !rare
+}
+
+/// Whether the rate is that of a lower standard, of which nothing else tells.
+pub(super) fn looks_negotiated(case: &Case) -> bool {
+    lower_standard(case).is_some() || lower_port(case).is_some()
 }
 
 /// Beside a full core only what cores have no part in: 100 Mbit/s, or just what the wire alone carries.
@@ -510,13 +574,17 @@ pub(super) fn slower_network_beside_core(case: &Case) -> Option<Found> {
     Found::mode(ResourceId::Network, Mode::SlowerStandard, share)
 }
 
+/// A share reaches a standard's rate from here on.
+const NEAR_SHARE: f64 = 0.88;
+/// These standards are rarely negotiated, so require a closer match, and of a share another row at the same standard.
+const RARE: [f64; 4] = [294e6, 588e6, 2.94e9, 4.7e9];
+
 fn lower_standard(case: &Case) -> Option<(Wire, f64)> {
-    /// A share, and a wire alone, reach a standard's rate from these shares on.
-    const NEAR_SHARE: f64 = 0.88;
+    /// The same of a wire alone.
     const NEAR_ALONE: f64 = 0.92;
-    /// These standards are rarely negotiated, so require a closer match.
-    const RARE: [f64; 4] = [294e6, 588e6, 2.94e9, 4.7e9];
     const NEAR_RARE: f64 = 0.94;
+    /// By so much a rate may exceed what a wire carries, and still be that wire's.
+    const ABOVE: f64 = 1.02;
     let wire = case.rig.network().filter(|_| case.is_remote())?.wire.as_ref()?;
     let rate = case.measurement.bytes_per_s();
     let fits = |lower: &Wire| {
@@ -525,7 +593,8 @@ fn lower_standard(case: &Case) -> Option<(Wire, f64)> {
             (false, Path::Share) => NEAR_SHARE,
             (false, _) => NEAR_ALONE,
         };
-        let most = if lower.practical < 20e6 { lower.practical * 1.02 } else { lower.line };
+        let exact = lower.practical <= SLOW_WIRE_BYTES_PER_S || RARE.contains(&lower.practical);
+        let most = if exact { lower.practical * ABOVE } else { lower.line };
         let passed = case.over_this_wire().any(|m| m.bytes_per_s() > lower.line);
         // A rate that is usual of the disk needs no slower wire.
         let usual = case
@@ -539,8 +608,22 @@ fn lower_standard(case: &Case) -> Option<(Wire, f64)> {
     Some((lower, share))
 }
 
-/// A single disk's port runs at a lower standard.
+/// A single disk's port runs at a lower standard. The second witness is the other direction at the same standard, a
+/// figure of this disk that is higher, or a faster sibling.
 pub(super) fn slower_port(case: &Case) -> Option<Found> {
+    let (at, lower) = lower_port(case)?;
+    let setup = &case.measurement.setup;
+    let rate = case.measurement.bytes_per_s();
+    let turned = |other: &Measurement| {
+        let near = (lower.practical * NEAR_SHARE..=lower.line).contains(&other.bytes_per_s());
+        near && differing_properties(setup, &other.setup) == [Property::Direction]
+    };
+    let figure = case.rig.disk(at).and_then(|disk| disk.rate(setup.what())).is_some_and(|f| rate < f * REACHED);
+    let witness = figure || case.table.others(case.at).any(|(_, m)| turned(m)) || faster_sibling(case).is_some();
+    witness.then(|| Found::mode(ResourceId::Port(at), Mode::SlowerStandard, rate / lower.practical))?
+}
+
+fn lower_port(case: &Case) -> Option<(usize, Wire)> {
     const NEAR_PCIE: f64 = 0.92;
     const NEAR: f64 = 0.85;
     let setup = &case.measurement.setup;
@@ -559,8 +642,7 @@ pub(super) fn slower_port(case: &Case) -> Option<Found> {
     let known = disk.rate(setup.what()).filter(|_| wire.is_pcie()).map(|figure| figure * REACHED);
     let unusual = usual.is_none_or(|usual| rate < usual) || known.is_some_and(|known| rate < known);
     let fits = |lower: &Wire| rate >= lower.practical * near && rate <= lower.line && !passed(lower);
-    let lower = wire.rungs_below().into_iter().filter(|_| unusual).find(fits)?;
-    Found::mode(ResourceId::Port(*at), Mode::SlowerStandard, rate / lower.practical)
+    Some((*at, wire.rungs_below().into_iter().filter(|_| unusual).find(fits)?))
 }
 
 /// A shared link runs at a lower standard than its name.
@@ -696,13 +778,23 @@ pub(super) fn one_in_flight(case: &Case) -> Option<Found> {
     Found::mode(ResourceId::Requests, Mode::OneInFlight, 1.0 / depth)
 }
 
-/// So few requests in flight that each one's time is the limit.
+/// So few requests in flight that each one's time is the limit. More of them, or larger ones, were faster where that was
+/// measured.
 pub(super) fn few_in_flight(case: &Case) -> Option<Found> {
     const FEW: f64 = 2.0;
     let setup = &case.measurement.setup;
     let depth = setup.in_flight.filter(|depth| *depth <= FEW || is_fewer_than_disks(case))?;
     (setup.block_bytes.is_some() || setup.is_random()).then_some(())?;
-    Found::mode(ResourceId::Requests, Mode::Normal, 1.0 / depth)
+    let block = case.faster(Property::Block, SPREAD).filter(|_| !setup.is_random());
+    if let Some(contrast) = case.faster(Property::InFlight, SPREAD).or(block) {
+        return Found::contrast(ResourceId::Requests, contrast);
+    }
+    // Read-ahead keeps a disk busy: at its usual rate nothing waited.
+    let usual = case
+        .disk_stage()
+        .is_some_and(|s| s.is_range() && s.limit <= s.limit_low * STRONG && case.rate() >= s.limit_low);
+    (setup.is_random() || !usual).then_some(())?;
+    Found::mode(ResourceId::Requests, Mode::FewInFlight, 1.0 / depth)
 }
 
 fn is_fewer_than_disks(case: &Case) -> bool {

@@ -24,6 +24,7 @@ mod headline;
 mod plan;
 mod remedies;
 mod rig;
+pub(crate) mod stats;
 mod table;
 mod verdict;
 
@@ -34,7 +35,7 @@ pub use bounds::Misfit;
 pub(crate) use chain::chain;
 pub use chain::{Basis, Stage};
 pub use contrast::Property;
-pub(crate) use contrast::{Contrast, SPREAD, differing_properties};
+pub(crate) use contrast::{Contrast, SPREAD, contrasts, differing_properties};
 pub(crate) use doubt::{Doubt, MISLEADING};
 pub(crate) use evidence::CORE_FULL_PERCENT;
 pub use evidence::{Evidence, Mode, Use};

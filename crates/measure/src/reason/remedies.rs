@@ -37,6 +37,7 @@ pub enum Remedy {
     Upgrade,
     WithoutLosses,
     BothDirections,
+    WithoutAdapter,
     FullDuplex,
     SeveralConnections,
     LargerWindow,
@@ -77,7 +78,7 @@ pub(crate) const REMEDIES: &[(Remedy, Cost, &str, &str)] = &[
         Remedy::FullSpeed,
         Cost::Work,
         "the full speed of {at}",
-        "Replace the cable, then change the port: ethtool IFACE says what was negotiated",
+        "Replace the cable, then change the port: ethtool IFACE, smartctl -i or lsusb -t say what was negotiated",
     ),
     (
         Remedy::FullRate,
@@ -109,6 +110,12 @@ pub(crate) const REMEDIES: &[(Remedy, Cost, &str, &str)] = &[
         Cost::Work,
         "both directions as fast as the better one",
         "Set one MTU at both ends (ip link set IFACE mtu 1500); then try without flow control and offloads",
+    ),
+    (
+        Remedy::WithoutAdapter,
+        Cost::Work,
+        "another adapter, dock, port or cable",
+        "Change them one at a time: lsusb -t and ethtool IFACE say what was negotiated",
     ),
     (Remedy::FullDuplex, Cost::Free, "full duplex at both ends", "ethtool -s IFACE autoneg on"),
     (
@@ -310,22 +317,38 @@ pub(crate) fn fixes(rig: Rig, table: &Table, row: usize, verdict: &Verdict) -> V
 }
 
 /// The greatest gain first; of two alike the cheaper one. No purchase stands before a cheaper change of like gain.
-pub(crate) fn order<T>(all: &mut [T], gain: impl Fn(&T) -> f64, cost: impl Fn(&T) -> Cost) {
+/// A wire is repaired before it is replaced.
+pub(crate) fn order<T>(
+    all: &mut [T],
+    gain: impl Fn(&T) -> f64,
+    cost: impl Fn(&T) -> Cost,
+    remedy: impl Fn(&T) -> Option<Remedy>,
+) {
     all.sort_by(|a, b| gain(b).total_cmp(&gain(a)).then(cost(a).cmp(&cost(b))));
     for end in (1..all.len()).rev() {
         for at in 0..end {
             let (this, next) = (&all[at], &all[at + 1]);
             let dearer = cost(this) == Cost::Money && cost(next) != Cost::Money;
-            if dearer && gain(this) < gain(next) * LIKE_GAIN {
+            let repairs = replaces_wire(remedy(this)) && repairs_wire(remedy(next));
+            if dearer && (repairs || gain(this) < gain(next) * LIKE_GAIN) {
                 all.swap(at, at + 1);
             }
         }
     }
 }
 
+fn replaces_wire(remedy: Option<Remedy>) -> bool {
+    matches!(remedy, Some(Remedy::FasterNetwork | Remedy::Upgrade))
+}
+
+fn repairs_wire(remedy: Option<Remedy>) -> bool {
+    use Remedy::{BothDirections, FullDuplex, FullRate, FullSpeed, WithoutAdapter, WithoutLosses};
+    matches!(remedy, Some(BothDirections | FullDuplex | FullRate | FullSpeed | WithoutAdapter | WithoutLosses))
+}
+
 /// Ordered, and without a faster wire that gains no more than a slower one.
 pub(crate) fn sort(fixes: &mut Vec<Fix>) {
-    order(fixes, Fix::gain, |fix| fix.remedy.cost());
+    order(fixes, Fix::gain, |fix| fix.remedy.cost(), |fix| Some(fix.remedy));
     let mut seen: Vec<(Remedy, usize, f64)> = Vec::new();
     fixes.retain(|fix| {
         let same =
@@ -576,9 +599,14 @@ fn of_mode(sick: &Sick, resource: ResourceId, mode: Mode) -> Vec<Change> {
             std::iter::once(several).chain(of_disks(sick)).collect()
         }
         Mode::Flush => std::iter::once(power_loss_protection(sick)).chain(more_requests(sick)).collect(),
+        Mode::FewInFlight => of_requests(sick),
         Mode::OneInFlight => {
             let depth = sick.measurement.setup.in_flight.unwrap_or(1.0);
             vec![sick.at_most(Remedy::RequestsAsMeant, &[], sick.rate() * depth)]
+        }
+        Mode::Between => {
+            let remote = sick.measurement.setup.is_remote();
+            vec![sick.change(Remedy::WithoutAdapter, &[if remote { ResourceId::Network } else { ResourceId::Disks }])]
         }
         Mode::BelowFigure | Mode::Normal => Vec::new(),
     }
@@ -601,6 +629,14 @@ fn of_contrast(sick: &Sick, resource: ResourceId, row: usize) -> Vec<Change> {
             let at_most = sick.rate_of(row) / sick.measurement.setup.unit_bytes();
             let one = sick.at_most(Remedy::SeveralConnections, &[ResourceId::Connection], at_most);
             vec![Change { relieves: vec![End::Server, End::Client], ..one }]
+        }
+        // What another client's wire alone carries, this one's would, too.
+        ResourceId::ClientSide if sick.table.rows.get(row).is_some_and(|m| m.setup.layer == Path::Net) => {
+            vec![sick.at_most(
+                Remedy::WithoutAdapter,
+                &[ResourceId::Network],
+                sick.rate_of(row) / sick.measurement.setup.unit_bytes(),
+            )]
         }
         ResourceId::ClientSide if sick.table.rows.get(row).is_some_and(|m| m.setup.layer == Path::Share) => {
             let one = as_row(sick, row);

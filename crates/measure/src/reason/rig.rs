@@ -23,7 +23,7 @@ pub enum ResourceId {
     /// A disk's own wire: the index of the disk.
     Port(usize),
     Link(usize),
-    /// Something that the disks share and that nobody described.
+    /// Something on the way that nobody described: it is shared by the disks, or between two faster things.
     UnknownLink,
     Network,
     /// One TCP connection: its window, and one core at each end.
@@ -148,7 +148,7 @@ impl<'a> Rig<'a> {
                 format!("the {wire} port of {}", disk.map_or("the disk", |disk| disk.name.as_str()))
             }
             ResourceId::Link(at) => self.link(at).map_or("a link", |link| link.name.as_str()).to_owned(),
-            ResourceId::UnknownLink => "a link that the disks share and that is not described".to_owned(),
+            ResourceId::UnknownLink => "an adapter, dock or port that is not described".to_owned(),
             ResourceId::Network => self.network().map_or("the network", |n| n.name.as_str()).to_owned(),
             ResourceId::Connection => "a single TCP connection".to_owned(),
             ResourceId::Requests => "requests that wait for one another".to_owned(),

@@ -3,6 +3,7 @@
 use crate::doctor::describe::{Caching, Described, Measured, Path, RANDOM_BLOCK_BYTES, Shape, What};
 
 use super::doubt::{Doubt, doubt};
+use super::stats::Sample;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -111,6 +112,8 @@ pub(crate) struct Measurement {
     pub setup: Setup,
     /// Bytes or operations per second.
     pub rate: f64,
+    /// Its repeats, where there were any.
+    pub sample: Sample,
     pub file_bytes: Option<u64>,
     /// The client kept nothing: all that was read came over the network, from the server's disks or its memory.
     pub past_client: bool,
@@ -148,6 +151,7 @@ fn row(described: &Described, measured: &Measured) -> Measurement {
     Measurement {
         setup: setup(described, measured),
         rate: measured.rate,
+        sample: how.sample.clone(),
         file_bytes: measured.file_bytes,
         past_client: how.past_client,
         latency_s: how.latency_s,

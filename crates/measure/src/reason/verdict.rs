@@ -74,7 +74,9 @@ pub(crate) const RANKING: &[(&str, Finder)] = &[
     ("another measurement like this kept every core busy", find::cores_of_another),
     ("another client or program is faster", find::another_client_by_little),
     ("one direction of the wire is slower", find::unequal_directions),
+    ("a sibling is faster", find::slow_sibling),
     ("the rate is usual of the resource", find::usual),
+    ("something between two faster things has a rate of its own", find::between),
     ("another measurement differs in one property and is faster", find::any_contrast),
 ];
 
@@ -247,6 +249,7 @@ fn missing(case: &Case) -> Property {
     };
     let cores = find_cores(case, End::Client);
     match setup.layer {
+        _ if find::looks_negotiated(case) => Property::Negotiated,
         // A bench watches them where it can.
         _ if usage.foreign_work || usage.cores.is_empty() && !case.rig.described.of_bench => Property::CoresWatched,
         Path::Net if setup.in_flight.is_none_or(|n| n <= 1.0) => Property::InFlight,

@@ -38,8 +38,14 @@ pub(crate) enum BenchCommand {
         #[arg(default_value = "last")]
         id: String,
         /// A page with plots instead, which needs nothing else
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", conflicts_with = "markdown")]
         html: Option<PathBuf>,
+        /// One table in Markdown instead, for a forum
+        #[arg(long, conflicts_with = "json")]
+        markdown: bool,
+        /// Called so here
+        #[arg(long, value_name = "TEXT", value_parser = title)]
+        title: Option<String>,
         #[command(flatten)]
         kept: KeptArgs,
     },
@@ -51,8 +57,11 @@ pub(crate) enum BenchCommand {
         #[arg(default_value = "last")]
         b: String,
         /// A page instead
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "FILE", conflicts_with = "markdown")]
         html: Option<PathBuf>,
+        /// One table in Markdown instead, for a forum
+        #[arg(long, conflicts_with = "json")]
+        markdown: bool,
         #[command(flatten)]
         kept: KeptArgs,
     },
@@ -100,6 +109,12 @@ pub(crate) struct How {
     /// Kept with every run, for comparisons, such as encryption=aes-256-gcm [repeat for each]
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
+    /// What the result is called [default: what is measured]
+    #[arg(long, value_name = "TEXT", value_parser = title)]
+    pub(crate) title: Option<String>,
+    /// The result as one table in Markdown, for a forum
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
     #[command(flatten)]
     pub(crate) kept: KeptArgs,
 }
@@ -296,6 +311,13 @@ fn kind(text: &str) -> Result<Kind, String> {
     let known = || Kind::ALL.iter().filter_map(named).collect::<Vec<_>>().join(", ");
     serde_json::from_value(serde_json::Value::from(text))
         .map_err(|_| format!("'{text}' is not a kind of workload: choose from {}", known()))
+}
+
+fn title(text: &str) -> Result<String, String> {
+    const CHARS_MAX: usize = 120;
+    let sound = (1..=CHARS_MAX).contains(&text.trim().chars().count()) && !text.contains(char::is_control);
+    let refused = || format!("a title is one line of 1 to {CHARS_MAX} characters");
+    sound.then(|| text.trim().to_owned()).ok_or_else(refused)
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

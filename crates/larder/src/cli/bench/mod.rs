@@ -24,6 +24,7 @@ mod show;
 pub(crate) use args::BenchCommand;
 use args::{AllArgs, DiskArgs, How, KeptArgs, Login, NetArgs, PoolArgs, ShareArgs};
 use progress::{Drawing, Shown};
+use show::Form;
 
 /// How long the other end of the wire waits to be measured.
 const LISTEN_S: f64 = 3600.0;
@@ -53,9 +54,13 @@ pub(super) async fn run(global: &Global, command: BenchCommand) -> Result<(), Fa
             measure(global, "scrub", subjects, &args.how, ClientOptions::default()).await
         }
         BenchCommand::History { kept } => list(global, &kept),
-        BenchCommand::Show { id, html, kept } => show::one(global, &folder(global, &kept)?, &id, html.as_deref()),
-        BenchCommand::Compare { a, b, html, kept } => {
-            show::two(global, &folder(global, &kept)?, [&a, &b], html.as_deref())
+        BenchCommand::Show { id, html, markdown, title, kept } => {
+            let form = Form { page: html.as_deref(), markdown };
+            show::one(global, &folder(global, &kept)?, &id, title, form)
+        }
+        BenchCommand::Compare { a, b, html, markdown, kept } => {
+            let form = Form { page: html.as_deref(), markdown };
+            show::two(global, &folder(global, &kept)?, [&a, &b], form)
         }
     }
 }
@@ -210,6 +215,7 @@ async fn measure(
         changes: how.changes(),
         ciphers: how.ciphers,
         labels: how.labels.iter().cloned().collect(),
+        title: how.title.clone(),
         client,
         history: folder(global, &how.kept)?,
         program: std::env::current_exe().map_err(|e| Failure::io("cannot find this program", &e))?,
@@ -229,11 +235,11 @@ async fn measure(
             bench::run(&Machine::this(), &request, &ours, shown.as_ref())
         },
     );
-    finish(global, finished.await?.map_err(|e| failure(&e))?)
+    finish(global, finished.await?.map_err(|e| failure(&e))?, how.markdown)
 }
 
-fn finish(global: &Global, finished: Finished) -> Result<(), Failure> {
-    global.out().answer(&finished.result, show::result_text)?;
+fn finish(global: &Global, finished: Finished, markdown: bool) -> Result<(), Failure> {
+    global.out().answer(&finished.result, |result| show::result_text(result, markdown))?;
     let page = show::keep_page(&finished.folder, &finished.result);
     if !global.json {
         let kept = page.unwrap_or_else(|| finished.folder.clone());

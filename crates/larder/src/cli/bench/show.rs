@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use larder_api::Failure;
 use larder_measure::bench::result::BenchResult;
-use larder_measure::bench::show::{html, text};
+use larder_measure::bench::show::{html, markdown, text};
 use larder_measure::bench::{compare, history};
 
 use crate::cli::args::Global;
@@ -13,25 +13,36 @@ use crate::out;
 /// Beside the result, for whoever looks into the folder.
 pub(super) const PAGE_NAME: &str = "report.html";
 
-pub(super) fn result_text(result: &BenchResult) -> String {
-    text(result, &out::style())
+/// How a result is shown, where that is not the terminal's text.
+#[derive(Clone, Copy)]
+pub(super) struct Form<'a> {
+    pub(super) page: Option<&'a Path>,
+    pub(super) markdown: bool,
 }
 
-pub(super) fn one(global: &Global, folder: &Path, id: &str, page: Option<&Path>) -> Result<(), Failure> {
-    let result = history::load(folder, id).map_err(|e| super::failure(&e))?;
-    if let Some(page) = page {
+pub(super) fn result_text(result: &BenchResult, as_markdown: bool) -> String {
+    if as_markdown { markdown(result) } else { text(result, &out::style()) }
+}
+
+pub(super) fn one(global: &Global, folder: &Path, id: &str, title: Option<String>, form: Form) -> Result<(), Failure> {
+    let mut result = history::load(folder, id).map_err(|e| super::failure(&e))?;
+    result.title = title.unwrap_or(result.title);
+    if let Some(page) = form.page {
         return written(global, page, &html(&result));
     }
-    global.out().answer(&result, result_text)
+    global.out().answer(&result, |result| result_text(result, form.markdown))
 }
 
-pub(super) fn two(global: &Global, folder: &Path, ids: [&str; 2], page: Option<&Path>) -> Result<(), Failure> {
+pub(super) fn two(global: &Global, folder: &Path, ids: [&str; 2], form: Form) -> Result<(), Failure> {
     let [a, b] = ids.map(|id| history::load(folder, id).map_err(|e| super::failure(&e)));
     let found = compare::compare(&a?, &b?);
-    if let Some(page) = page {
+    if let Some(page) = form.page {
         return written(global, page, &compare::html(&found));
     }
-    global.out().answer(&found, |found| compare::text(found, &out::style()))
+    global.out().answer(&found, |found| match form.markdown {
+        true => compare::markdown(found),
+        false => compare::text(found, &out::style()),
+    })
 }
 
 /// The page of a result in its folder. A result without its page is a result all the same.

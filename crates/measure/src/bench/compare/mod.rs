@@ -26,23 +26,20 @@
 mod differ;
 mod html;
 mod rows;
-mod stats;
 mod text;
 
 pub use html::html;
-pub use text::text;
+pub(crate) use rows::sample;
+pub use text::{markdown, text};
 
 use serde::Serialize;
 
 use super::result::{BenchResult, Layer};
 use super::show::capital;
+use crate::reason::stats::{CHANCE, SAME_WITHIN};
 
 pub const SCHEMA: &str = "larder-bench-comparison";
 pub const VERSION: u32 = 1;
-/// Less is no difference that anybody would notice.
-pub const SAME_WITHIN: f64 = 0.05;
-/// One in twenty may be chance.
-pub const CHANCE: f64 = 0.05;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {

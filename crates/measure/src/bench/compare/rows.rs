@@ -2,16 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::stats::{self, Random, Sample};
 use super::{CHANCE, Difference, Effect, Figures, Row, SAME_WITHIN, Verdict, differ};
 use crate::bench::result::{BenchResult, Repeat, Run};
 use crate::bench::show::{median_p99_us, ratio, runs, words};
+use crate::reason::stats::{self, Random, Sample};
 
 pub(super) struct Matched<'a> {
     pub(super) pairs: Vec<(&'a Run, &'a Run)>,
     pub(super) only_a: Vec<String>,
     pub(super) only_b: Vec<String>,
 }
+
+/// The same two results always give the same answer.
+const SEED: u64 = 0x6c61_7264_6572;
 
 /// How nearly two runs are the same, the best first. What comes later only finds what is left: at last what one property
 /// tells apart, for that is what somebody compares who measured once with it and once without.
@@ -127,8 +130,13 @@ fn resampled(run: &Run, random: &mut Random) -> Vec<Vec<f64>> {
     run.repeats.iter().take(64).filter_map(|r| stats::block_bootstrap(&steady(r), random)).collect()
 }
 
+/// What the repeats of a run prove, for whoever holds it against another.
+pub(crate) fn sample(run: &Run) -> Sample {
+    sampled(&figures(run).values, &resampled(run, &mut Random::new(SEED)))
+}
+
 /// Of a mean near 1 the variance is that of its logarithm.
-fn sample(values: &[f64], drawn: &[Vec<f64>]) -> Sample {
+fn sampled(values: &[f64], drawn: &[Vec<f64>]) -> Sample {
     let spread = |means: &Vec<f64>| means.iter().map(|m| (m - 1.0).powi(2)).sum::<f64>() / means.len().max(1) as f64;
     Sample { logs: values.iter().map(|v| v.ln()).collect(), within: drawn.iter().map(spread).collect() }
 }
@@ -157,11 +165,11 @@ pub(super) fn rows(a: &Run, b: &Run, whole: &[Difference]) -> Vec<Row> {
 
 /// Everything but the verdict, which needs all rows.
 fn row(a: &Run, b: &Run, whole: &[Difference]) -> Row {
-    let mut random = Random::new(0x6c61_7264_6572);
+    let mut random = Random::new(SEED);
     let (fa, fb) = (figures(a), figures(b));
     let (drawn_a, drawn_b) = (resampled(a, &mut random), resampled(b, &mut random));
     let ratio = fa.median.zip(fb.median).filter(|(a, b)| *a > 0.0 && *b > 0.0).map(|(a, b)| b / a);
-    let welch = stats::welch(&sample(&fa.values, &drawn_a), &sample(&fb.values, &drawn_b));
+    let welch = stats::welch(&sampled(&fa.values, &drawn_a), &sampled(&fb.values, &drawn_b));
     let mut differences = differ::runs(a, b);
     differences.extend(whole.iter().filter(|d| d.effect == Effect::OtherBox).cloned());
     Row {
@@ -225,8 +233,7 @@ fn verdict(row: &Row) -> (Verdict, String) {
         ));
     };
     let range = format!("{} to {}", ratio(interval[0]), ratio(interval[1]));
-    let excluded = interval[0] > 1.0 || interval[1] < 1.0;
-    let slight = row.ratio.is_some_and(|ratio| (ratio.ln()).abs() < (1.0 + SAME_WITHIN).ln());
+    let (excluded, slight) = (stats::excludes_none(interval), row.ratio.is_some_and(stats::is_slight));
     if p <= CHANCE && excluded && !slight {
         let verdict = if interval[0] > 1.0 { Verdict::Faster } else { Verdict::Slower };
         return (verdict, format!("{range}, p = {}", chance(p)));

@@ -1,6 +1,7 @@
 use super::*;
 use crate::bench::result::{Caches, Note, Run};
 use crate::bench::show::{Style, sample, words};
+use crate::reason::stats;
 
 /// Every rate of it times `factor(run, repeat)`.
 fn scaled(result: &BenchResult, factor: impl Fn(&Run, usize) -> f64) -> BenchResult {

@@ -1,6 +1,7 @@
 //! A comparison for terminals and forums.
 
 use super::{Comparison, Difference, Effect, Row, Side, Verdict};
+use crate::bench::show::markdown::{escaped, table as table_of};
 use crate::bench::show::text::{Align, Cell, Paint, Table, fact, finished, heading};
 use crate::bench::show::{Style, figure_of, ratio, units, words};
 
@@ -27,6 +28,27 @@ pub fn text(comparison: &Comparison, style: &Style) -> String {
         text.push_str(&only(name, list, style));
     }
     finished(&text, style)
+}
+
+/// One table in Markdown, for a forum.
+pub fn markdown(comparison: &Comparison) -> String {
+    let head = ["layer", "subject", "workload", "A", "B", "ratio", "95 %", "B is"];
+    let line = |row: &Row| {
+        let interval = row.interval.filter(|_| row.verdict != Verdict::NotComparable);
+        vec![
+            words::layer(row.layer).to_owned(),
+            name(row),
+            row.workload.clone(),
+            figure_of(row.unit, row.a.median),
+            figure_of(row.unit, row.b.median),
+            row.ratio.map_or(String::new(), ratio),
+            interval.map_or(String::new(), |[low, high]| format!("{} to {}", ratio(low), ratio(high))),
+            row.verdict.word().to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = comparison.rows.iter().map(line).collect();
+    let sides = format!("A: {}; B: {}", side(&comparison.a), side(&comparison.b));
+    format!("{}\n\n{}\n{}\n", escaped(&comparison.summary), table_of(&head, 3, &rows), escaped(&sides))
 }
 
 pub(super) fn side(side: &Side) -> String {

@@ -16,6 +16,7 @@ fn a_title_names_each_subject_once() {
         changes: Changes::default(),
         ciphers: false,
         labels: BTreeMap::new(),
+        title: None,
         client: ClientOptions::default(),
         history: PathBuf::new(),
         program: PathBuf::new(),

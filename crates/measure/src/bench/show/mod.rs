@@ -7,6 +7,7 @@
 mod facts;
 pub(crate) mod figures;
 pub(crate) mod html;
+pub(crate) mod markdown;
 pub(crate) mod plot;
 pub(crate) mod scale;
 pub(crate) mod text;
@@ -21,6 +22,7 @@ pub(crate) use units::{ratio, size};
 pub(crate) use view::{capital, runs, thinned};
 
 pub use html::{html, svg, svg_names};
+pub use markdown::markdown;
 pub use text::text;
 
 /// How text is drawn.

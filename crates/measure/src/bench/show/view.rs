@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{units, words};
+use crate::bench::compare::sample;
 use crate::bench::result::{BenchResult, Caches, ENCRYPTION, Kind, Layer, Note, Run, Saturation};
+use crate::reason::stats;
 
 /// A result has hundreds of runs at most; whatever a file claims, no more are shown.
 pub(crate) const RUNS_MAX: usize = 600;
@@ -258,6 +260,14 @@ pub(crate) fn sweeps(result: &BenchResult) -> Vec<Sweep<'_>> {
     sweeps
 }
 
+/// A run's part of the best one's rate, and how to say it: repeats that do not differ are the same.
+pub(crate) fn beside_best(run: &Run, best: Option<&Run>) -> (f64, String) {
+    let part = best.and_then(|best| Some(run.median()? / best.median()?)).filter(|part| part.is_finite());
+    let (Some(best), Some(part)) = (best, part) else { return (0.0, String::new()) };
+    let same = !std::ptr::eq(run, best) && stats::differ(&sample(run), &sample(best)) == Some(false);
+    (part, if same { "the same".to_owned() } else { units::percent(part) })
+}
+
 fn same_but_block(a: &Run, b: &Run) -> bool {
     a.layer == b.layer
         && a.subject == b.subject
@@ -354,9 +364,10 @@ impl<'a> Compared<'a> {
     }
 
     /// The best of a column, to which the others are compared.
-    pub(crate) fn best(&self, column: usize) -> f64 {
+    pub(crate) fn best(&self, column: usize) -> Option<&'a Run> {
         let cells = self.rows.iter().filter_map(|(_, cells)| cells.get(column).copied().flatten());
-        cells.filter_map(Run::median).filter(|m| m.is_finite()).fold(0.0, f64::max)
+        let known = cells.filter(|run| run.median().is_some_and(f64::is_finite));
+        known.max_by(|a, b| a.median().unwrap_or(0.0).total_cmp(&b.median().unwrap_or(0.0)))
     }
 }
 

@@ -316,6 +316,9 @@ pub struct Ends {
 /// How it was measured, and what else was seen: all optional.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct How {
+    /// Its repeats.
+    #[serde(skip)]
+    pub(crate) sample: crate::reason::stats::Sample,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<u64>,
     /// Requests in flight, of all jobs together.

@@ -150,3 +150,120 @@ fn what_is_possible_is_no_contradiction() {
     );
     assert_eq!(raw.kind(0), "disks", "{:?}", raw.verdict(0));
 }
+
+/// Two clients on one wire, of which one carries less in one direction: its adapter, and not the wire.
+#[test]
+fn a_client_that_carries_less_than_another_is_the_limit() {
+    let one = boxed(
+        r#"
+        network = { name = "2.5 GbE" }
+        client = [{ name = "tower" }, { name = "mac" }]
+        measured = [{ path = "network", what = "read", rate = "2350Mbit/s", client = "tower", jobs = 4 },
+                    { path = "network", what = "read", rate = "1480Mbit/s", client = "mac", jobs = 4 },
+                    { path = "network", what = "write", rate = "2340Mbit/s", client = "mac", jobs = 4 },
+                    { path = "share", what = "read", rate = "180MB/s", client = "mac" }]"#,
+    );
+    assert_eq!(contrast(&one, 1), Some((Property::Client, 0)), "{:?}", one.verdict(1));
+    assert_eq!((one.kind(1), one.kind(3)), ("client", "client"), "{:?}", one.verdict(3));
+    let fix = one.first_fix().unwrap();
+    assert_eq!((fix.remedy, fix.rate_after), (Remedy::WithoutAdapter, 293.75e6), "{fix:?}");
+}
+
+/// An enclosure or adapter that nobody described: what lies before and behind it is faster, and both directions are
+/// alike. One direction alone proves no such thing.
+#[test]
+fn something_between_two_faster_things_has_a_rate_of_its_own() {
+    let enclosure = |rows: &str| {
+        Boxed::parse(&format!(
+            r#"
+            name = "box"
+            disk = [{{ name = "d", kind = "nvme", read = "4800MB/s", write = "4500MB/s", connection = "USB 3.2 Gen 2" }}]
+            measured = [{rows}]"#
+        ))
+    };
+    let read = r#"{ path = "disks", what = "read", rate = "705MB/s", depth = 16, block = "1MiB", cores = [20, 5] }"#;
+    let write = read.replace("\"read\"", "\"write\"").replace("705", "698");
+    let both = enclosure(&format!("{read}, {write}"));
+    for row in [0, 1] {
+        let verdict = both.verdict(row);
+        assert!(matches!(verdict.evidence, Evidence::Reached { mode: Mode::Between, .. }), "{verdict:?}");
+        assert_eq!(both.kind(row), "link");
+    }
+    // No fix promises more than the port carries.
+    assert_eq!(both.first_fix().map(|fix| (fix.remedy, fix.rate_after)), Some((Remedy::WithoutAdapter, 1050e6)));
+    assert_eq!(enclosure(read).kind(0), "unexplained");
+    let wire = boxed(
+        r#"
+        network = { name = "10 GbE" }
+        measured = [{ path = "network", what = "read", rate = "3.1Gbit/s", jobs = 4, cores = [30, 20], client_cores = [20, 20] },
+                    { path = "network", what = "write", rate = "3.2Gbit/s", jobs = 4, cores = [30, 20], client_cores = [20, 20] }]"#,
+    );
+    assert_eq!((wire.kind(0), wire.kind(1)), ("link", "link"), "{:?}", wire.verdict(0));
+}
+
+/// Many things give the rate of a lower standard. It is named where something else speaks for it, too.
+#[test]
+fn a_slower_standard_needs_a_second_witness() {
+    let share = |rows: &str| boxed(&format!("network = {{ name = \"gigabit\" }}\nmeasured = [{rows}]"));
+    let read = r#"{ path = "share", what = "read", rate = "11.3MB/s" }"#;
+    let alone = share(read);
+    assert_eq!(alone.verdict(0).evidence, Evidence::Missing(Property::Negotiated));
+    let idle = share(&read.replace(" }", ", cores = [12, 7] }"));
+    let other_way = share(&format!("{read}, {}", read.replace("\"read\"", "\"write\"")));
+    for one in [idle, other_way] {
+        let verdict = one.verdict(0);
+        assert!(matches!(verdict.evidence, Evidence::Reached { mode: Mode::SlowerStandard, .. }), "{verdict:?}");
+    }
+}
+
+/// Reading at the full rate of a wire is no fault; the slower direction is, and its repair stands before a purchase.
+#[test]
+fn a_repair_stands_before_a_faster_wire_for_what_fills_it() {
+    let one = boxed(
+        r#"
+        network = { name = "gigabit" }
+        measured = [{ path = "network", what = "read", rate = "941Mbit/s", jobs = 4 },
+                    { path = "network", what = "write", rate = "610Mbit/s", jobs = 4 },
+                    { path = "share", what = "read", rate = "112MB/s" },
+                    { path = "share", what = "write", rate = "71MB/s" }]"#,
+    );
+    let fixes = one.fixes();
+    assert_eq!(fixes[0].remedy, Remedy::BothDirections, "{fixes:?}");
+    assert!(fixes.iter().any(|fix| fix.remedy == Remedy::FasterNetwork), "{fixes:?}");
+}
+
+/// One request at a time is no limit of a disk that gives what is usual of it.
+#[test]
+fn block_sizes_are_a_contrast() {
+    let one = Boxed::parse(
+        r#"
+        name = "box"
+        disk = [{ name = "d", kind = "sata-ssd" }]
+        measured = [{ path = "disks", what = "read", rate = "520MB/s", block = "1MiB", depth = 1, caches = "bypassed" },
+                    { path = "disks", what = "read", rate = "46MB/s", block = "4KiB", depth = 1, caches = "bypassed" }]"#,
+    );
+    assert_eq!(one.kind(0), "disks", "{:?}", one.verdict(0));
+    assert_eq!(contrast(&one, 1), Some((Property::Block, 0)));
+}
+
+/// Repeats prove a smaller difference than 20 %, and unprove a larger one that is their own spread.
+#[test]
+fn repeats_decide_what_differs() {
+    let mut one = boxed(
+        r#"
+        network = { name = "10 GbE" }
+        client = [{ name = "mac" }, { name = "pc" }]
+        measured = [{ path = "share", what = "read", rate = "400MB/s", client = "mac" },
+                    { path = "share", what = "read", rate = "440MB/s", client = "pc" }]"#,
+    );
+    let mut with = |rates: [&[f64]; 2]| {
+        for (row, rates) in one.table.rows.iter_mut().zip(rates) {
+            row.rate = rates[rates.len() / 2];
+            row.sample = stats::Sample { logs: rates.iter().map(|rate| rate.ln()).collect(), within: Vec::new() };
+        }
+        contrasts(&one.table, 0).len()
+    };
+    assert_eq!(with([&[399.0, 400.0, 401.0], &[438.0, 440.0, 441.0]]), 1);
+    assert_eq!(with([&[250.0, 400.0, 610.0], &[300.0, 520.0, 640.0]]), 0);
+    assert_eq!(with([&[399.0, 400.0, 401.0], &[408.0, 409.0, 410.0]]), 0, "less than 5 % is no difference");
+}

@@ -91,7 +91,7 @@ fn bars(n: usize, compared: &Compared<'_>, (unit, word, axis): (Unit, &str, &str
         }
         rows.push(Row { label: workload.clone(), heading: true, ..Row::default() });
         for (value, run, median) in cells {
-            let part = units::percent(median / best);
+            let (_, part) = view::beside_best(run, best);
             grid.rows.push(vec![
                 workload.clone(),
                 value.clone(),

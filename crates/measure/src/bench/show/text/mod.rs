@@ -34,6 +34,7 @@ pub fn text(result: &BenchResult, style: &Style) -> String {
     text.push_str(&layers::all(result, style));
     text.push_str(&plots::sweeps(result, style));
     text.push_str(&plots::comparisons(result, style));
+    text.push_str(&contrasts(result, style));
     text.push_str(&plots::knees(result, style));
     text.push_str(&cores::all(result, style));
     text.push_str(&notes(result, style));
@@ -191,6 +192,25 @@ fn whose(all: &[Run], of: &[&Run]) -> String {
         let separator = if n == 0 { "" } else { "; " };
         let which = if whole { String::new() } else { format!(": {}", workloads.join(", ")) };
         text.push_str(&format!("{separator}{}{which}", words::subject(group[0])));
+    }
+    text
+}
+
+/// The doctor's contrasts: runs that differ in one thing alone.
+fn contrasts(result: &BenchResult, style: &Style) -> String {
+    const TOLD_MAX: usize = 8;
+    let found = crate::doctor::judge_result(result).contrasts;
+    if found.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        heading("contrasts", "one thing alone was different, and the rates differ beyond their spread", style);
+    for contrast in found.iter().take(TOLD_MAX) {
+        let lines = words::folded(&words::clean(&contrast.sentence), style.width.saturating_sub(4));
+        text.push_str(&format!("  {}\n", lines.join("\n    ")));
+    }
+    if found.len() > TOLD_MAX {
+        text.push_str(&format!("  and {} more, in --json\n", found.len() - TOLD_MAX));
     }
     text
 }

@@ -6,11 +6,15 @@ use super::paint::Paint;
 use super::table::{Align, Cell, Table};
 use super::{Style, words};
 use crate::bench::result::{BenchResult, Repeat, Run};
-use crate::bench::show::units;
 use crate::bench::show::view::{self, Compared, Sweep};
+use crate::bench::show::{facts, units};
 
 /// Of a figure with its unit, and the gaps beside it and its bar.
 const NUMBER_COLUMNS: usize = 14;
+/// Of the spread beside it.
+const SPREAD_COLUMNS: usize = 10;
+/// Of a block size.
+const BLOCK_COLUMNS: usize = 12;
 /// A shorter bar shows nothing.
 const BAR_MIN: usize = 5;
 const BAR_MAX: usize = 24;
@@ -25,13 +29,16 @@ pub(super) fn sweeps(result: &BenchResult, style: &Style) -> String {
     view::sweeps(result).iter().map(|s| sweep(s, style)).collect()
 }
 
-/// Block sizes down, ways of access across; each figure has its bar where there is room for one.
+/// Block sizes down, ways of access across; each figure has its spread and its bar where there is room for them.
 fn sweep(sweep: &Sweep<'_>, style: &Style) -> String {
-    let bars = (style.width.saturating_sub(12) / sweep.lines.len().max(1)).saturating_sub(NUMBER_COLUMNS);
+    let room = style.width.saturating_sub(BLOCK_COLUMNS) / sweep.lines.len().max(1);
+    let spreads = room >= NUMBER_COLUMNS + SPREAD_COLUMNS;
+    let bars = room.saturating_sub(NUMBER_COLUMNS + if spreads { SPREAD_COLUMNS } else { 0 });
     let bars = if bars < BAR_MIN { 0 } else { bars.min(BAR_MAX) };
     let names: Vec<String> = sweep.lines.iter().map(|l| words::shortened(&l.name, 16)).collect();
     let mut columns = vec![("BLOCK", Align::Right)];
-    columns.extend(names.iter().flat_map(|n| [(n.as_str(), Align::Right), ("", Align::Left)]));
+    columns
+        .extend(names.iter().flat_map(|n| [(n.as_str(), Align::Right), ("SPREAD", Align::Right), ("", Align::Left)]));
     let mut table = Table::new(&columns);
     let most = sweep.lines.iter().flat_map(|l| l.points()).map(|p| p.1).filter(|v| v.is_finite()).fold(0.0, f64::max);
     let mut blocks: Vec<u64> = sweep.lines.iter().flat_map(|l| &l.runs).map(|r| r.workload.block_bytes).collect();
@@ -43,12 +50,17 @@ fn sweep(sweep: &Sweep<'_>, style: &Style) -> String {
             let run = line.runs.iter().find(|r| r.workload.block_bytes == block);
             let rate = run.and_then(|r| view::bytes_per_s(r));
             cells.push(rate.map_or(String::new(), units::rate).into());
+            cells.push(run.filter(|_| spreads).map_or(String::new(), |run| facts::spread(run)).into());
             cells.push(Cell::painted(rate.map_or(String::new(), |r| bar(r / most, bars, style)), Paint::Line(n)));
         }
         table.row(cells);
     }
     let title = format!("block size: {}", words::kind(sweep.kind));
-    format!("{}{}", heading(&title, "throughput by the size of a request", style), table.render(style, 2))
+    let all = sweep.lines.iter().flat_map(|line| &line.runs);
+    let widest = all.filter_map(|run| run.spread()).filter(|s| s.is_finite()).reduce(f64::max);
+    let widest = widest.filter(|_| !spreads).map(|spread| format!(", spread up to {}", units::percent(spread)));
+    let meaning = format!("throughput by the size of a request{}", widest.unwrap_or_default());
+    format!("{}{}", heading(&title, &meaning, style), table.render(style, 2))
 }
 
 pub(super) fn comparisons(result: &BenchResult, style: &Style) -> String {
@@ -87,15 +99,16 @@ fn comparison(compared: &Compared<'_>, style: &Style) -> String {
     text
 }
 
-fn compared_cells(run: Option<&Run>, best: f64, style: &Style) -> [Cell; 3] {
+fn compared_cells(run: Option<&Run>, best: Option<&Run>, style: &Style) -> [Cell; 3] {
     let Some((run, median)) = run.and_then(|r| Some((r, r.median()?))) else { return Default::default() };
+    let (part, told) = view::beside_best(run, best);
     let wrong = view::misleading(run).is_some();
     let sign = if wrong { "! " } else { "" };
     let paint = if wrong { Paint::Warn } else { Paint::Plain };
     [
         Cell::painted(format!("{sign}{}", view::unit(run).show(median)), paint),
-        units::percent(median / best).into(),
-        Cell::painted(bar(median / best, 8, style), Paint::Line(0)),
+        told.into(),
+        Cell::painted(bar(part, 8, style), Paint::Line(0)),
     ]
 }
 

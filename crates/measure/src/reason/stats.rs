@@ -1,4 +1,10 @@
-//! The statistics that [`super`] explains. Pure, and bounded whatever comes in.
+//! Whether repeats of two measurements differ: the one test of comparisons, of tables and of the doctor's contrasts.
+//! `bench/compare/mod.rs` explains it. Pure, and bounded whatever comes in.
+
+/// Less is no difference that anybody would notice.
+pub(crate) const SAME_WITHIN: f64 = 0.05;
+/// One in twenty may be chance.
+pub(crate) const CHANCE: f64 = 0.05;
 
 /// Enough for a standard error to two digits.
 const RESAMPLES: usize = 400;
@@ -8,10 +14,10 @@ const MOMENTS_MAX: usize = 1000;
 const MOMENTS_MIN: usize = 8;
 /// SplitMix64: small, and the same everywhere.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -25,7 +31,7 @@ impl Random {
 
     /// Nearly normal: twelve uniform numbers, less their mean.
     #[cfg(test)]
-    pub(super) fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.next() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
     }
 
@@ -34,7 +40,7 @@ impl Random {
     }
 }
 
-pub(super) fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
@@ -46,7 +52,7 @@ fn variance(values: &[f64]) -> f64 {
 }
 
 /// The mean of a series, resampled in blocks: as many means as resamples, each divided by the mean itself.
-pub(super) fn block_bootstrap(series: &[f64], random: &mut Random) -> Option<Vec<f64>> {
+pub(crate) fn block_bootstrap(series: &[f64], random: &mut Random) -> Option<Vec<f64>> {
     let known: Vec<f64> = series.iter().copied().filter(|v| v.is_finite() && *v >= 0.0).collect();
     let series = crate::bench::show::thinned(&known, MOMENTS_MAX);
     let (n, centre) = (series.len(), mean(&series));
@@ -69,7 +75,7 @@ pub(super) fn block_bootstrap(series: &[f64], random: &mut Random) -> Option<Vec
 }
 
 /// Politis and White's, for the circular bootstrap, with their flat-top window.
-pub(super) fn block_length(series: &[f64]) -> usize {
+pub(crate) fn block_length(series: &[f64]) -> usize {
     let n = series.len();
     let centre = mean(series);
     let covariance = |lag: usize| {
@@ -102,10 +108,10 @@ pub(super) fn block_length(series: &[f64]) -> usize {
 }
 
 /// One side of a comparison: logarithms of its repeats, and of each the variance that its moments give to its mean.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sample {
-    pub(super) logs: Vec<f64>,
-    pub(super) within: Vec<f64>,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) logs: Vec<f64>,
+    pub(crate) within: Vec<f64>,
 }
 
 impl Sample {
@@ -119,33 +125,48 @@ impl Sample {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Welch {
+pub(crate) struct Welch {
     /// Of the ratio B to A: low and high.
-    pub(super) interval: [f64; 2],
-    pub(super) p: f64,
+    pub(crate) interval: [f64; 2],
+    pub(crate) p: f64,
 }
 
 /// Welch's test on logarithms; nothing with fewer than two repeats on a side.
-pub(super) fn welch(a: &Sample, b: &Sample) -> Option<Welch> {
+pub(crate) fn welch(a: &Sample, b: &Sample) -> Option<Welch> {
     if a.logs.len() < 2 || b.logs.len() < 2 {
         return None;
     }
     let (va, vb) = (a.variance_of_mean(), b.variance_of_mean());
     let freedom = (va + vb).powi(2) / (va * va / (a.logs.len() - 1) as f64 + vb * vb / (b.logs.len() - 1) as f64);
     let (difference, error) = (mean(&b.logs) - mean(&a.logs), (va + vb).sqrt());
-    let reach = t_quantile(super::CHANCE, freedom) * error;
+    let reach = t_quantile(CHANCE, freedom) * error;
     let interval = [(difference - reach).exp(), (difference + reach).exp()];
     let p = t_two_sided((difference / error).abs(), freedom);
     (p.is_finite() && interval.iter().all(|v| v.is_finite())).then_some(Welch { interval, p })
 }
 
+/// Whether two samples differ, by more than anybody would notice; nothing where too few repeats can say it.
+pub(crate) fn differ(a: &Sample, b: &Sample) -> Option<bool> {
+    let ratio = (mean(&b.logs) - mean(&a.logs)).exp();
+    welch(a, b).map(|found| !is_slight(ratio) && excludes_none(found.interval))
+}
+
+pub(crate) fn is_slight(ratio: f64) -> bool {
+    ratio.ln().abs() < (1.0 + SAME_WITHIN).ln()
+}
+
+/// Whether the ratio is surely not 1.
+pub(crate) fn excludes_none(interval: [f64; 2]) -> bool {
+    interval[0] > 1.0 || interval[1] < 1.0
+}
+
 /// That `|t|` is at least so large by chance: the regularised incomplete beta function.
-pub(super) fn t_two_sided(t: f64, freedom: f64) -> f64 {
+pub(crate) fn t_two_sided(t: f64, freedom: f64) -> f64 {
     incomplete_beta(freedom / 2.0, 0.5, freedom / (freedom + t * t))
 }
 
 /// The `t` whose two-sided probability is `p`, by halving.
-pub(super) fn t_quantile(p: f64, freedom: f64) -> f64 {
+pub(crate) fn t_quantile(p: f64, freedom: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1e4);
     for _ in 0..100 {
         let middle = (low + high) / 2.0;
@@ -203,7 +224,7 @@ fn ln_gamma(x: f64) -> f64 {
 }
 
 /// Benjamini and Hochberg: each p times the number of p, divided by its rank; never falling.
-pub(super) fn adjusted(p: &[f64]) -> Vec<f64> {
+pub(crate) fn adjusted(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|a, b| p[*b].total_cmp(&p[*a]));
     let mut out = vec![1.0; p.len()];
@@ -216,10 +237,10 @@ pub(super) fn adjusted(p: &[f64]) -> Vec<f64> {
 }
 
 /// Where 95 of 100 of them are.
-pub(super) fn middle(mut values: Vec<f64>) -> Option<[f64; 2]> {
+pub(crate) fn middle(mut values: Vec<f64>) -> Option<[f64; 2]> {
     values.sort_by(f64::total_cmp);
     let at = |part: f64| values.get(((values.len().checked_sub(1)?) as f64 * part).round() as usize).copied();
-    Some([at(super::CHANCE / 2.0)?, at(1.0 - super::CHANCE / 2.0)?])
+    Some([at(CHANCE / 2.0)?, at(1.0 - CHANCE / 2.0)?])
 }
 
 #[cfg(test)]
