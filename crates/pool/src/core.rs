@@ -10,25 +10,25 @@ use quick_cache::sync::Cache;
 use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
-use crate::activity::Activity;
-use crate::buffer::Buffers;
+use crate::change::moving::Mover;
+use crate::change::recover::{LOST_OBJECTS, OBJECTS};
+use crate::disk::activity::Activity;
+use crate::disk::buffer::Buffers;
+use crate::disk::watch::{HANGS, Watch, hangs};
+use crate::disk::work::Work;
 use crate::disk::{DiskFile, DiskIo, DiskOpener, PROBE_NAME};
 use crate::error::PoolError;
+use crate::heal::repair::RepairQueue;
+use crate::heal::scrub::Scrubs;
 use crate::history::{EventKind, History};
-use crate::index::{Grave, Graveyard, Index, Object};
 use crate::journal;
-use crate::label::{self, Label};
-use crate::layout::Layout;
-use crate::member::{DiskState, ErrorKind, MemberDisk, reserve_hard, reserve_soft};
-use crate::members::Members;
-use crate::placement::{self, Choice, Room};
-use crate::recover::{LOST_OBJECTS, OBJECTS};
-use crate::repair::RepairQueue;
-use crate::reserve::{self, Reserves};
-use crate::scrub::Scrubs;
-use crate::settle::Mover;
-use crate::watch::{HANGS, Watch, hangs};
-use crate::work::Work;
+use crate::member::label::{self, Label};
+use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk, reserve_hard, reserve_soft};
+use crate::member::reserve::{self, Reserves};
+use crate::member::slots::Members;
+use crate::object::index::{Grave, Graveyard, Index, Object};
+use crate::object::layout::Layout;
+use crate::object::placement::{self, Choice, Room};
 
 /// Objects being written at once: bounds threads and memory, far above what a disk needs.
 pub const WRITERS_MAX: usize = 16;
@@ -458,7 +458,7 @@ impl Core {
             .collect();
         let shard_bytes = |k: u8| shard_room(size, k);
         let Shape { layout, width, .. } = *self.shape.read();
-        let width = if size <= crate::geometry::MIRROR_BYTES_MAX { layout.failures() + 1 } else { width };
+        let width = if size <= crate::object::geometry::MIRROR_BYTES_MAX { layout.failures() + 1 } else { width };
         // Those that just failed and are to be avoided are as good as dead for this object.
         let usable = self.members.with_slots().filter(|(slot, member)| member.takes_data() && !avoid.contains(slot));
         let alive = usable.count();

@@ -17,14 +17,14 @@ use tokio::sync::Notify;
 
 use crate::core::Core;
 use crate::disk::DiskIo;
+use crate::disk::folder::{self, FileDisks};
+use crate::disk::timed_disk;
 use crate::error::PoolError;
-use crate::filedisk::{self, FileDisks};
-use crate::label::{Label, Usage};
-use crate::member::{DiskState, ErrorKind, MemberDisk};
-use crate::patient;
+use crate::member::label::{Label, Usage};
+use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
+use crate::member::side_file::Sidecar;
+use crate::object::write::now_ms;
 use crate::pool::{Pool, read_labels};
-use crate::sidecar::Sidecar;
-use crate::write::now_ms;
 
 const EVENTS_MAX: usize = 1000;
 /// No pool has had more: a copy that says so is wrong, and nobody could count on.
@@ -251,7 +251,7 @@ impl Core {
 
 /// How a pool is opened, by what its label said before.
 fn opening(before: &Label) -> (EventKind, String) {
-    let (host, own_id) = filedisk::host();
+    let (host, own_id) = folder::host();
     if before.generation == 1 {
         let disks = before.members.len();
         return (EventKind::Created, format!("{} of {disks} disks on {host}", before.layout));
@@ -290,7 +290,7 @@ impl Pool {
 
     /// Name and history of the pool on these disks, without opening it.
     pub fn history_of(disks: &[PathBuf]) -> Result<(String, Vec<Event>), PoolError> {
-        let found = read_labels(&*patient::over(Arc::new(FileDisks)), disks);
+        let found = read_labels(&*timed_disk::over(Arc::new(FileDisks)), disks);
         let Some(name) = found.labelled.first().map(|disk| disk.label.name.clone()) else {
             let paths: Vec<String> = disks.iter().map(|path| path.display().to_string()).collect();
             return Err(PoolError::NoPool(paths.join(", ")));

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use larder_base::LogStore;
 use larder_base::metrics::Metrics;
 
-use crate::member::{DiskState, MemberDisk};
+use crate::heal::scrub::ScrubPhase;
+use crate::member::member_disk::{DiskState, MemberDisk};
 use crate::pool::Pool;
-use crate::scrub::ScrubPhase;
 
 impl Pool {
     /// Adds the pool's counters and states. Touches no disk but for how much room its filesystem says there is.

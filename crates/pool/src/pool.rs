@@ -12,25 +12,25 @@ use object_store::ObjectStore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::adopt::{self, Damaged};
+use crate::change::create::{self, absolute};
+use crate::change::moving;
 use crate::core::{Core, Start};
-use crate::create::{self, absolute};
+use crate::disk::folder::{self, FileDisks};
+use crate::disk::timed_disk;
+use crate::disk::watch::HANGS;
+use crate::disk::work::Work;
 use crate::disk::{DiskIo, DiskOpener};
 use crate::error::PoolError;
-use crate::filedisk::{self, FileDisks};
+use crate::heal::repair;
+use crate::heal::scrub;
 use crate::history::{self, EventKind};
-use crate::index::{Graveyard, Index};
 use crate::journal::{self, Journal};
-use crate::label::{self, Label, Usage};
-use crate::member::{DiskState, ErrorKind, MemberDisk};
-use crate::patient;
-use crate::repair;
-use crate::scrub;
-use crate::settle;
-use crate::store::PoolStore;
-use crate::tombstones::{self, Tombstones};
-use crate::watch::HANGS;
-use crate::work::Work;
+use crate::member::adopt::{self, Damaged};
+use crate::member::label::{self, Label, Usage};
+use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
+use crate::object::index::{Graveyard, Index};
+use crate::object::store::PoolStore;
+use crate::object::tombstones::{self, Tombstones};
 
 /// How long closing waits for what is being moved or repaired: one object at most, unless a disk hangs.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -82,7 +82,7 @@ impl Pool {
     /// Opens a pool: believes the right label, locks the disks, replays the journal.
     pub fn open(options: OpenOptions) -> BoxFuture<'static, Result<Self, PoolError>> {
         Box::pin(async move {
-            let options = OpenOptions { opener: patient::over(options.opener.clone()), ..options };
+            let options = OpenOptions { opener: timed_disk::over(options.opener.clone()), ..options };
             let cancelled = || PoolError::Cancelled(options.name.clone().unwrap_or_default());
             let of_task = options.clone();
             let opened = options.opener.work().blocking(move || open_blocking(&of_task)).await;
@@ -120,7 +120,7 @@ impl Pool {
             let m = core.layout().failures();
             let weaker = core.index.read().objects.values().any(|object| object.geometry.m < m);
             core.mover.stragglers.store(weaker, Ordering::Release);
-            let mover = tokio::spawn(settle::run(core.clone()));
+            let mover = tokio::spawn(moving::run(core.clone()));
             Ok(Self { core, journal, store, worker, historian, scrubber, sweeper, mover })
         })
     }
@@ -195,7 +195,7 @@ impl Pool {
 
     /// Stops, marks the pool as cleanly closed and gives up the locks.
     pub async fn close(&self) -> Result<(), PoolError> {
-        let (host, host_id) = filedisk::host();
+        let (host, host_id) = folder::host();
         self.finish(Usage::Closed { host, host_id }).await
     }
 
@@ -346,7 +346,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     };
     check_features(&labels, true)?;
     check_usage(options, &winner)?;
-    let (host, host_id) = filedisk::host();
+    let (host, host_id) = folder::host();
     let owner = format!("process {} on {host}", std::process::id());
     let members = assemble(&winner, ours, &owner, &mut notes)?;
     for member in members.iter().filter(|member| hanging.contains(&*member.path.read()) && !member.is_readable()) {
@@ -523,7 +523,7 @@ pub fn check_features(labels: &[Label], to_write: bool) -> Result<(), PoolError>
 }
 
 fn check_usage(options: &OpenOptions, label: &Label) -> Result<(), PoolError> {
-    let (_, own_id) = filedisk::host();
+    let (_, own_id) = folder::host();
     match &label.usage {
         Usage::Open { host, host_id } if *host_id != own_id && !options.force => {
             Err(PoolError::InUse { pool: label.name.clone(), host: host.clone() })

@@ -10,14 +10,14 @@ use larder_base::units::Elapsed;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::filedisk::FileDisks;
-use crate::label::{self, Label, Usage};
-use crate::layout::Layout;
-use crate::member::{DiskState, MemberDisk};
-use crate::patient;
+use crate::change::moving::Moving;
+use crate::disk::folder::FileDisks;
+use crate::disk::timed_disk;
+use crate::heal::scrub::ScrubStatus;
+use crate::member::label::{self, Label, Usage};
+use crate::member::member_disk::{DiskState, MemberDisk};
+use crate::object::layout::Layout;
 use crate::pool::{Labelled, Pool, read_labels};
-use crate::scrub::ScrubStatus;
-use crate::settle::Moving;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -326,7 +326,7 @@ impl Pool {
 
     /// The pools that lie on these directories. Changes nothing, needs no lock.
     pub fn scan(paths: &[PathBuf]) -> Vec<FoundPool> {
-        let labelled = read_labels(&*patient::over(Arc::new(FileDisks)), paths).labelled;
+        let labelled = read_labels(&*timed_disk::over(Arc::new(FileDisks)), paths).labelled;
         let mut pools: Vec<Uuid> = labelled.iter().map(|disk| disk.label.pool).collect();
         pools.sort();
         pools.dedup();

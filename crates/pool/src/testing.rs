@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::CreateOptions;
+use crate::Layout;
+use crate::OpenOptions;
+use crate::Pool;
+use crate::disk::folder::FileDisks;
 use crate::disk::{DiskFile, DiskIo, DiskOpener, DiskSpace};
-use crate::filedisk::FileDisks;
-use crate::{CreateOptions, Layout, OpenOptions, Pool};
 
 /// What is wrong with one disk.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use super::segments::file_name;
 use super::{Shared, writer};
 use crate::core::Core;
 use crate::disk::{DIRECT_ALIGN, DiskIo};
-use crate::member::ErrorKind;
-use crate::scrub::Records;
+use crate::heal::scrub::Records;
+use crate::member::member_disk::ErrorKind;
 
 /// Longest part of a segment that is read: bounds memory.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;

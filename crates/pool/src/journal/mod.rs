@@ -43,8 +43,8 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::core::Core;
+use crate::disk::work::{Started, Turns, Work};
 use crate::error::PoolError;
-use crate::work::{Started, Turns, Work};
 use format::{Kind, STREAM_NAME_BYTES_MAX, StreamMark, segment_seed};
 use replay::StreamState;
 use segments::Segments;

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use larder_base::log::LogError;
 use object_store::ObjectStoreExt;
 
+use crate::Layout;
+use crate::Pool;
 use crate::testing::{Bench, Trouble, noise};
-use crate::{Layout, Pool};
 
 fn payload(id: u64) -> Bytes {
     noise(id, 100 + (id as usize * 37) % 3000).into()
@@ -588,14 +589,14 @@ async fn tombstones_that_were_found_are_swept_when_they_are_in_the_way() {
     drop(pool);
     let pool = bench.open().await;
     let log = pool.log();
-    assert_eq!(log.replay(crate::tombstones::STREAM, 0).await.unwrap().len(), 1);
+    assert_eq!(log.replay(crate::object::tombstones::STREAM, 0).await.unwrap().len(), 1);
     let mut id = 0;
     while log.usage().0 * 100 < log.usage().1 * 80 {
         id += 1;
         log.append("a", id, vec![noise(id, 100_000).into()]).await.unwrap();
     }
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    assert_eq!(log.replay(crate::tombstones::STREAM, 0).await.unwrap().len(), 0);
+    assert_eq!(log.replay(crate::object::tombstones::STREAM, 0).await.unwrap().len(), 0);
 }
 
 /// An open file outlives its folder: what is written there from then on nobody would find.

@@ -18,13 +18,13 @@ use super::replay::{self, Location, Rebuild, SegmentImage, StreamState};
 use super::segments::{CHECKPOINT_ROOM_BYTES, DIRECTORY, Next, Segments, file_name, parse_file_name};
 use super::{Pending, QUEUE_BYTES_MAX, Shared, State};
 use crate::core::Core;
+use crate::disk::watch::{Watch, hangs};
+use crate::disk::work::{Started, Work, wait_watched};
 use crate::disk::{DiskFile, DiskIo, read_file};
 use crate::error::PoolError;
 use crate::history::EventKind;
-use crate::label::Label;
-use crate::member::MemberDisk;
-use crate::watch::{Watch, hangs};
-use crate::work::{Started, Work, wait_watched};
+use crate::member::label::Label;
+use crate::member::member_disk::MemberDisk;
 
 /// Longest segment file read: bounds memory on the word of a directory.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
@@ -1067,8 +1067,9 @@ fn lacking_copies(core: &Core, sources: &[u8], file: u32, image: &SegmentImage) 
 /// Objects are put through an open pool, and that has a journal.
 fn holds_objects(core: &Core) -> bool {
     let has_some = |io: &Arc<dyn DiskIo>| {
-        let folders = io.list(crate::recover::OBJECTS).unwrap_or_default();
-        let holds = |folder: &String| io.list(&format!("{}/{folder}", crate::recover::OBJECTS)).unwrap_or_default();
+        let folders = io.list(crate::change::recover::OBJECTS).unwrap_or_default();
+        let holds =
+            |folder: &String| io.list(&format!("{}/{folder}", crate::change::recover::OBJECTS)).unwrap_or_default();
         folders.iter().flat_map(holds).any(|name| !name.starts_with('!'))
     };
     core.disks_readable().iter().any(has_some)

@@ -8,9 +8,13 @@ use std::time::Duration;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
+use crate::Change;
+use crate::DiskState;
+use crate::Layout;
+use crate::Pool;
 use crate::PoolError;
+use crate::PoolState;
 use crate::testing::{Bench, noise};
-use crate::{Change, DiskState, Layout, Pool, PoolState};
 
 /// Objects of every kind: mirrored, one stripe, several stripes.
 const SIZES: [usize; 4] = [300, 100 << 10, 700 << 10, 5 << 20];
@@ -574,7 +578,7 @@ async fn a_shard_that_came_back_is_not_unlinked() {
     let pool = bench.create(Layout::Raidz1).await;
     fill(&pool, 0, 4).await;
     let object = pool.core.index.read().get("o/3").cloned().unwrap();
-    let graves = object.placed().map(|(index, slot)| crate::index::Grave {
+    let graves = object.placed().map(|(index, slot)| crate::object::index::Grave {
         slot,
         file: object.file_name(index),
         version: object.version,
@@ -638,7 +642,7 @@ async fn a_pool_that_was_dropped_touches_no_label() {
     assert_eq!(std::fs::read_dir(&new).unwrap().count(), 0);
     assert!(!core.write_labels(|label| label.rebalancing = true));
     let old = bench.opener.open_disk(&bench.disks[0]).unwrap();
-    assert!(!core.remove_label(&*old) && crate::label::read(&*old).unwrap().is_ok());
+    assert!(!core.remove_label(&*old) && crate::member::label::read(&*old).unwrap().is_ok());
     assert_eq!((core.label().generation, core.is_rebalancing()), (generation, false));
     bench.open().await.close().await.unwrap();
 }
@@ -761,8 +765,8 @@ async fn a_replacement_that_was_cut_short_goes_on_or_is_asked_for_again() {
         fill(&pool, 0, 3).await;
         let new = new_disk(&bench, "new");
         let disk = bench.opener.open_disk(&new).unwrap();
-        crate::create::prepare(&*disk).unwrap();
-        let mut member = crate::label::Member::new(uuid::Uuid::new_v4(), new.clone());
+        crate::change::create::prepare(&*disk).unwrap();
+        let mut member = crate::member::label::Member::new(uuid::Uuid::new_v4(), new.clone());
         member.replaces = Some(pool.core.member(1).unwrap().id);
         pool.core.write_first_label(&*disk, member.id, |label| label.members.push(member.clone())).unwrap();
         bench.opener.fuel.store(0, SeqCst);

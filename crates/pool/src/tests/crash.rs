@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 
+use crate::DiskState;
+use crate::Layout;
+use crate::Pool;
 use crate::disk::DiskOpener;
 use crate::testing::{Bench, noise};
-use crate::{DiskState, Layout, Pool};
 
 const OLD: usize = 300_000;
 const NEW: usize = 400_000;
@@ -322,7 +324,7 @@ async fn a_delete_is_remembered_while_a_version_before_it_is_read() {
 /// W5. Whoever began first ends last: its version would not be the one that is found again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_that_was_outrun_is_not_committed() {
-    use crate::write::{Commit, Request};
+    use crate::object::write::{Commit, Request};
     let bench = Bench::new(2);
     let pool = bench.create(Layout::Mirror2).await;
     let path = Path::from("a");
@@ -378,9 +380,9 @@ async fn an_empty_folder_is_not_made_a_disk_of_a_new_pool() {
     let bench = Bench::new(1);
     std::fs::create_dir_all(&bench.disks[0]).ok();
     let disk = bench.opener.open_disk(&bench.disks[0]).unwrap();
-    assert!(!crate::create::is_prepared(&*disk));
-    crate::create::prepare(&*disk).unwrap();
-    assert!(crate::create::is_prepared(&*disk));
+    assert!(!crate::change::create::is_prepared(&*disk));
+    crate::change::create::prepare(&*disk).unwrap();
+    assert!(crate::change::create::is_prepared(&*disk));
     std::fs::write(bench.disks[0].join("somebody's"), b"").unwrap();
-    assert!(!crate::create::is_prepared(&*disk));
+    assert!(!crate::change::create::is_prepared(&*disk));
 }

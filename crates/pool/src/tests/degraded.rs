@@ -6,8 +6,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
+use crate::DiskState;
+use crate::Layout;
+use crate::Pool;
+use crate::PoolError;
+use crate::PoolState;
 use crate::testing::{Bench, noise};
-use crate::{DiskState, Layout, Pool, PoolError, PoolState};
 
 /// Sizes around every boundary: empty, one block, mirror limit, unit, stripe.
 const SIZES: [usize; 8] = [0, 1, 40_000, 128 << 10, (128 << 10) + 1, 1 << 20, (3 << 20) + 77, (9 << 20) + 4097];

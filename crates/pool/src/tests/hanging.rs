@@ -7,9 +7,12 @@ use std::time::Duration;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 
+use crate::DiskState;
+use crate::Layout;
+use crate::Pool;
+use crate::PoolState;
+use crate::disk::watch::{CALL_SECONDS_MAX, HANGS};
 use crate::testing::{Bench, Frozen, noise};
-use crate::watch::{CALL_SECONDS_MAX, HANGS};
-use crate::{DiskState, Layout, Pool, PoolState};
 
 const BIG: usize = 12 << 20;
 

@@ -6,8 +6,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
+use crate::CreateOptions;
+use crate::Layout;
+use crate::OpenOptions;
+use crate::Pool;
+use crate::PoolError;
 use crate::testing::{Bench, noise};
-use crate::{CreateOptions, Layout, OpenOptions, Pool, PoolError};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn create_refuses_what_cannot_be() {

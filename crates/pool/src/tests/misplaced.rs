@@ -6,9 +6,10 @@ use std::sync::Arc;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
-use crate::index::Object;
+use crate::Layout;
+use crate::Pool;
+use crate::object::index::Object;
 use crate::testing::{Bench, noise};
-use crate::{Layout, Pool};
 
 const OBJECTS: u64 = 6;
 const OBJECT_BYTES: usize = 3 << 20;

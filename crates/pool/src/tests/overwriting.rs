@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
+use crate::Layout;
+use crate::Pool;
 use crate::testing::{Bench, noise};
-use crate::{Layout, Pool};
 
 /// More than an upload gathers before it writes, and no whole number of stripes.
 const LONG: usize = (9 << 20) + 4321;

@@ -5,8 +5,14 @@ use std::path::PathBuf;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
+use crate::Change;
+use crate::CreateOptions;
+use crate::DiskState;
+use crate::Layout;
+use crate::Pool;
+use crate::PoolError;
+use crate::PoolState;
 use crate::testing::{Bench, noise};
-use crate::{Change, CreateOptions, DiskState, Layout, Pool, PoolError, PoolState};
 
 const OBJECTS: u64 = 12;
 const OBJECT_BYTES: usize = 3 << 20;

@@ -1,0 +1,180 @@
+//! Shards that lie elsewhere than the index has them: somebody moved files about, or mixed up what two disks held.
+//!
+//! Y1. Two shards of one object never stay on one disk: they would be lost together. One of them is copied to a disk that
+//!     holds none, as any shard that moves (S1).
+//! Y2. A shard that is missing or damaged in its place is looked for on all other disks, by its name. It is believed there
+//!     if each block of it is intact, and counts as found when it is durable.
+//! Y3. A second copy of a shard would outlive its object, so it is unlinked; but only after the one that the index knows has been
+//!     read from end to end. Where that is damaged, the second copy is what it is mended with.
+//! Y4. What is no file where a shard should be makes way under another name. It is never removed, unless it is empty.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::change::recover;
+use crate::core::Core;
+use crate::disk::DiskIo;
+use crate::error::PoolError;
+use crate::heal::repair::{Rebuild, Source};
+use crate::object::geometry::{BLOCK_BYTES, block_offset};
+use crate::object::index::{Grave, Object};
+use crate::object::read::blocks_intact;
+use crate::object::shard::{self, FANOUT, Found};
+
+/// Blocks read at once.
+const BLOCKS: u64 = 64;
+/// What is no file is kept under its own name with this behind it, which is no shard's name.
+const ASIDE: &str = ".old";
+
+impl Core {
+    /// Whether the shard lies in its place, as it was written. Blocks.
+    pub fn is_well(&self, object: &Object, index: u8) -> bool {
+        object.slot(index).is_some_and(|slot| self.holds_shard(object, index, slot))
+    }
+
+    /// Whether this disk holds the shard, under its name, each block intact. Counts no errors. Blocks.
+    pub fn holds_shard(&self, object: &Object, index: u8, slot: u8) -> bool {
+        self.read_through(object, index, slot).unwrap_or(false)
+    }
+
+    fn read_through(&self, object: &Object, index: u8, slot: u8) -> io::Result<bool> {
+        let Some(member) = self.member(slot).filter(|member| member.is_readable()) else { return Ok(false) };
+        // Not one that is kept open: that may have another name by now.
+        let file = member.io()?.open(&object.file_name(index), false)?;
+        let header_bytes = u64::from(object.header_bytes);
+        let file_bytes = object.geometry.file_bytes(index, header_bytes);
+        let header = self.read_stored(&*file, 0..header_bytes)?;
+        if !self.is_header_of(object, index, &header) {
+            return Ok(false);
+        }
+        let seed = shard::shard_seed(self.id, object.version, index);
+        let blocks = object.geometry.shard_bytes(index).div_ceil(BLOCK_BYTES);
+        for first in (0..blocks).step_by(BLOCKS as usize) {
+            let next = (first + BLOCKS).min(blocks);
+            let start = block_offset(header_bytes, first);
+            let end = if next == blocks { file_bytes } else { block_offset(header_bytes, next) };
+            let raw = self.read_stored(&*file, start..end)?;
+            if raw.len() as u64 != end - start || !blocks_intact(seed, first, &raw) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether this disk has a file of the shard's name and length. Blocks.
+    pub fn names_shard(&self, object: &Object, index: u8, slot: u8) -> bool {
+        let bytes = object.geometry.file_bytes(index, u64::from(object.header_bytes));
+        let member = self.member(slot).filter(|member| member.is_readable());
+        let file = member.and_then(|member| member.io().ok()?.open(&object.file_name(index), false).ok());
+        file.is_some_and(|file| file.length().is_ok_and(|length| length == bytes))
+    }
+
+    /// Y2; whether it was found. The caller holds the object's lock. Blocks.
+    pub fn find_again(&self, object: &Object, index: u8) -> bool {
+        let own = object.slot(index);
+        let others = self.members.with_slots().filter(|(slot, member)| Some(*slot) != own && member.is_readable());
+        let others: Vec<u8> = others.map(|(slot, _)| slot).collect();
+        let is_there =
+            |slot: &u8| self.holds_shard(object, index, *slot) && self.make_durable(object, index, *slot).is_ok();
+        let Some(found) = others.into_iter().find(is_there) else { return false };
+        {
+            // It may have left meanwhile (S3).
+            let _places = self.index.read();
+            if self.member(found).is_none() {
+                return false;
+            }
+            object.set_slot(index, found);
+        }
+        self.files.remove(&(found, object.version, index));
+        if let Some(slot) = own {
+            self.files.remove(&(slot, object.version, index));
+            // What is left in its old place is no use: damaged, or another thing under its name.
+            let (file, version) = (object.file_name(index), object.version);
+            let of = Some(object.path.clone());
+            self.graveyard.send(vec![Grave { slot, file, version, index, of, is_copy: false }]);
+        }
+        let disk = self.member(found).map(|member| member.path.read().display().to_string()).unwrap_or_default();
+        tracing::warn!(pool = %self.name, object = %object.path, index, disk, "a shard was found on another disk");
+        true
+    }
+
+    /// Who has put it there has perhaps not synced it.
+    fn make_durable(&self, object: &Object, index: u8, slot: u8) -> io::Result<()> {
+        let io = self.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+        io.open(&object.file_name(index), false)?.sync()?;
+        io.sync_directory(&shard::directory(&object.path))
+    }
+
+    /// Y1: moves one of two, first of all one of those that were `found` there; which were moved. What finds no free disk stays.
+    /// The caller holds the object's lock. Blocks.
+    pub fn spread(self: &Arc<Self>, object: &Arc<Object>, found: &[u8]) -> Result<Vec<u8>, PoolError> {
+        let mut moved = Vec::new();
+        for index in found.iter().copied().chain(object.crowded()) {
+            let own = object.slot(index);
+            let is_alone = object.placed().filter(|(_, slot)| Some(*slot) == own).count() < 2;
+            let Some(target) = self.repair_target(object, None).filter(|_| !is_alone) else { continue };
+            match self.rebuild(object, index, target, Source::Itself) {
+                Ok(()) => moved.push(index),
+                Err(Rebuild::Write(error)) => self.write_failed(target, &error),
+                Err(Rebuild::Read(error)) => return Err(error),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Sends second copies of living shards to the graveyard (Y3). What is needed is left to who looks for it (Y2), what else is
+    /// not known may be on its way to the index. Bounded in memory by what one directory holds. Blocks.
+    pub fn bury_copies(&self) {
+        let disks = self.members.with_slots().filter(|(_, member)| member.is_writable());
+        let disks: Vec<(u8, Arc<dyn DiskIo>)> = disks.filter_map(|(slot, m)| Some((slot, m.io().ok()?))).collect();
+        for directory in 0..FANOUT {
+            let directory = format!("objects/{directory:02x}");
+            for (slot, disk) in &disks {
+                if self.scrub_interrupted() {
+                    return;
+                }
+                // A disk that cannot be listed is found out by others.
+                let names = disk.list(&directory).unwrap_or_default();
+                let copies = names.iter().filter_map(|name| self.as_copy(*slot, &**disk, &directory, name));
+                let copies: Vec<Grave> = copies.collect();
+                if !copies.is_empty() {
+                    self.graveyard.send(copies);
+                }
+            }
+        }
+    }
+
+    fn as_copy(&self, slot: u8, disk: &dyn DiskIo, directory: &str, name: &str) -> Option<Grave> {
+        let Found::Shard(shard) = shard::parse_name(name) else { return None };
+        let file = format!("{directory}/{name}");
+        let path = recover::path_of(self.id, disk, &file, &shard)?;
+        let object = self.index.read().get(&path).filter(|object| object.version == shard.version).cloned()?;
+        let is_copy = object.slot(shard.index).is_some_and(|own| own != slot) && object.file_name(shard.index) == file;
+        let (version, index) = (shard.version, shard.index);
+        let is_spare = is_copy && self.is_well(&object, index);
+        is_spare.then_some(Grave { slot, file, version, index, of: Some(path), is_copy: false })
+    }
+}
+
+/// Gives a shard its name (Y4).
+pub fn rename_shard(io: &dyn DiskIo, from: &str, to: &str) -> io::Result<()> {
+    match io.rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            set_aside(io, to)?;
+            io.rename(from, to)
+        }
+        other => other,
+    }
+}
+
+/// Takes away what has the name of a shard (Y4).
+pub fn remove_shard(io: &dyn DiskIo, file: &str) -> io::Result<()> {
+    match io.remove(file) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => set_aside(io, file),
+        other => other,
+    }
+}
+
+fn set_aside(io: &dyn DiskIo, file: &str) -> io::Result<()> {
+    io.remove_directory(file).or_else(|_| io.rename(file, &format!("{file}{ASIDE}")))
+}

@@ -1,0 +1,14 @@
+//! Objects: how they are cut into shards, where these go, and how an object is written, read, listed and deleted.
+
+pub mod attributes;
+pub mod geometry;
+pub mod index;
+pub mod layout;
+pub mod parity;
+pub mod placement;
+pub mod read;
+pub mod shard;
+pub mod store;
+pub mod tombstones;
+pub mod upload;
+pub mod write;
