@@ -10,15 +10,14 @@ use quick_cache::sync::Cache;
 use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
-use crate::change::moving::Mover;
-use crate::change::recover::{LOST_OBJECTS, OBJECTS};
+use crate::change::mover::Mover;
 use crate::disk::activity::Activity;
 use crate::disk::buffer::Buffers;
 use crate::disk::watch::{HANGS, Watch, hangs};
 use crate::disk::work::Work;
 use crate::disk::{DiskFile, DiskIo, DiskOpener, PROBE_NAME};
 use crate::error::PoolError;
-use crate::heal::repair::RepairQueue;
+use crate::heal::repair_queue::RepairQueue;
 use crate::heal::scrub::Scrubs;
 use crate::history::{EventKind, History};
 use crate::journal;
@@ -29,6 +28,7 @@ use crate::member::slots::Members;
 use crate::object::index::{Grave, Graveyard, Index, Object};
 use crate::object::layout::Layout;
 use crate::object::placement::{self, Choice, Room};
+use crate::object::shard_files::OBJECTS;
 
 /// Objects being written at once: bounds threads and memory, far above what a disk needs.
 pub const WRITERS_MAX: usize = 16;
@@ -48,6 +48,9 @@ const UNPROVEN: &str = "the pool was opened although acknowledged changes were l
 
 /// How often absent disks are looked for.
 const RECONNECT_EVERY: Duration = Duration::from_secs(5);
+
+/// Of a disk that is brought up to date like one that was away.
+pub const LOST_OBJECTS: &str = "its folder 'objects' is gone: what lay there is made anew";
 
 /// Identifies an open shard file: disk, version, shard.
 pub type FileKey = (u8, u64, u8);
@@ -742,10 +745,42 @@ impl Core {
     /// Gives up the disks and their locks. Whoever opens the pool next does not meet a writer of ours: what is being
     /// written to a label or a file beside it ends first, and nothing comes after it.
     pub fn give_back_disks(&self) {
-        let (_label, _history, _scrub) = (self.label.lock(), self.history.writing.lock(), self.scrubs.saving.lock());
+        let (_label, _history, _scrub) = (self.label.lock(), self.history.hold(), self.scrubs.saving.lock());
         self.is_given_back.store(true, Ordering::Release);
         self.files.clear();
         self.members.iter().for_each(MemberDisk::detach);
+    }
+
+    // ---- history ----------------------------------------------------------------------------
+
+    /// Tells what happened. Never waits for a disk (E1).
+    pub fn event(&self, kind: EventKind, text: impl AsRef<str>) {
+        self.history.add(kind, text.as_ref());
+    }
+
+    /// Counts an error of a disk; the first of its kind since the counters were zero is an event.
+    pub fn count_error(&self, member: &MemberDisk, kind: ErrorKind, error: &str) {
+        if member.count(kind, error) {
+            let kind = match kind {
+                ErrorKind::Read => "read",
+                ErrorKind::Write => "write",
+                ErrorKind::Checksum => "checksum",
+            };
+            self.event(EventKind::Errors, format!("{}: first {kind} error: {error}", member.path.read().display()));
+        }
+    }
+
+    pub fn disks_readable(&self) -> Vec<Arc<dyn DiskIo>> {
+        self.members.iter().filter(|member| member.is_readable()).filter_map(|member| member.io().ok()).collect()
+    }
+
+    pub fn disks_writable(&self) -> Vec<Arc<dyn DiskIo>> {
+        self.members.iter().filter(|member| member.is_writable()).filter_map(|member| member.io().ok()).collect()
+    }
+
+    /// Writes what is not on the disks yet. Blocks.
+    pub fn write_history(&self) {
+        self.history.write(&self.work, || self.disks_writable());
     }
 
     // ---- labels -----------------------------------------------------------------------------

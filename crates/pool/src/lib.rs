@@ -39,7 +39,7 @@ mod tests;
 
 pub use change::create::{CreateOptions, Plan, PlannedDisk};
 pub use change::disks::{Change, ChangePlan, Worth};
-pub use change::moving::Moving;
+pub use change::mover::Moving;
 pub use error::PoolError;
 pub use heal::scrub::{Damage, Gone, ScrubPhase, ScrubStatus, Users};
 pub use history::{Event, EventKind};

@@ -10,14 +10,15 @@ use larder_base::units::Elapsed;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::change::moving::Moving;
+use crate::change::mover::Moving;
 use crate::disk::folder::FileDisks;
 use crate::disk::timed_disk;
 use crate::heal::scrub::ScrubStatus;
+use crate::member::found::{Labelled, read_labels};
 use crate::member::label::{self, Label, Usage};
 use crate::member::member_disk::{DiskState, MemberDisk};
 use crate::object::layout::Layout;
-use crate::pool::{Labelled, Pool, read_labels};
+use crate::pool::Pool;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]

@@ -12,14 +12,15 @@ use crate::disk::{DiskIo, DiskOpener, DiskSpace, LOCK_NAME, PROBE_NAME};
 use crate::error::PoolError;
 use crate::heal::scrub::FILE_NAME as SCRUB_NAME;
 use crate::history;
+use crate::history::now_ms;
 use crate::journal::Journal;
+use crate::member::found::absolute;
 use crate::member::label::{self, Label, Member, Usage};
 use crate::member::member_disk::reserve_soft;
 use crate::member::reserve;
 use crate::object::layout::{DISKS_MAX, Layout};
 use crate::object::placement;
 use crate::object::shard::FANOUT;
-use crate::object::write::now_ms;
 use crate::pool::{OpenOptions, Pool};
 
 /// The least room a disk must have: journal, label and a few objects.
@@ -407,10 +408,6 @@ pub fn prepare(disk: &dyn DiskIo) -> std::io::Result<()> {
     }
     Journal::prepare(disk)?;
     disk.sync_all()
-}
-
-pub fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A directory that would be made: empty, on the filesystem of its parent.

@@ -25,12 +25,13 @@ use larder_base::shell;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::change::create::{self, Candidate, absolute};
-use crate::change::forecast::Ahead;
+use crate::change::create::{self, Candidate};
+use crate::change::forecast::{Ahead, DiskToCome};
 use crate::core::Core;
 use crate::disk::DiskSpace;
 use crate::error::PoolError;
 use crate::history::EventKind;
+use crate::member::found::absolute;
 use crate::member::label::{self, Spare};
 use crate::member::member_disk::{DiskState, MemberDisk, reserve_soft};
 use crate::object::layout::{DISKS_MAX, Layout};
@@ -123,7 +124,7 @@ impl Pool {
 
     /// Waits until nothing is left to move.
     pub async fn settled(&self) {
-        while self.core.mover.is_wanted(&self.core) {
+        while self.core.is_moving() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }
@@ -145,11 +146,6 @@ fn event_of(change: &Change, plan: &ChangePlan) -> (EventKind, String) {
             (EventKind::Rebalance, format!("rebalancing to {} over {} disks", plan.after.layout, plan.after.width))
         }
     }
-}
-
-/// A disk that has no slot yet.
-pub struct DiskToCome {
-    pub room_bytes: u64,
 }
 
 /// A change that was found possible.

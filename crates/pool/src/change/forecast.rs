@@ -3,13 +3,17 @@
 
 use uuid::Uuid;
 
-use crate::change::disks::DiskToCome;
 use crate::change::moving::{Fill, shape_of};
 use crate::core::Core;
 use crate::member::member_disk::MemberDisk;
 use crate::object::geometry::Geometry;
 use crate::object::index::Object;
 use crate::object::layout::Layout;
+
+/// A disk that has no slot yet.
+pub struct DiskToCome {
+    pub room_bytes: u64,
+}
 
 /// The pool as it will be when the change has been asked for.
 pub struct Ahead {

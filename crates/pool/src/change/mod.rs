@@ -3,5 +3,7 @@
 pub mod create;
 pub mod disks;
 pub mod forecast;
+pub mod mover;
 pub mod moving;
+pub mod open;
 pub mod recover;

@@ -19,19 +19,18 @@
 //!     has its copies elsewhere. Whoever has been copying a shard to it meanwhile is refused when he names it in the index.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use larder_base::units::ByteSize;
 use object_store::{MultipartUpload, PutMode, PutPayload, UpdateVersion};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
 
+use crate::change::mover::{Moving, Pass};
 use crate::core::Core;
 use crate::error::PoolError;
-use crate::heal::repair::{Rebuild, Source};
+use crate::heal::rebuilt::{Rebuild, Source};
 use crate::history::EventKind;
 use crate::journal;
 use crate::member::member_disk::{DiskState, MemberDisk};
@@ -62,57 +61,6 @@ const SPARE_AFTER: Duration = Duration::from_secs(300);
 const EVEN_PERMILLE: u64 = 20;
 /// For a look at the rate of the disks.
 const SAMPLE_BYTES: u64 = 32 << 20;
-
-/// The state of the background task.
-#[derive(Debug, Default)]
-pub struct Mover {
-    pub wanted: Notify,
-    /// Told whenever an object has been written anew (S2).
-    pub landed: Notify,
-    /// Objects with less redundancy than the layout has now: uploads that began before it changed.
-    pub stragglers: AtomicBool,
-    busy: AtomicBool,
-    writing_anew: tokio::sync::Mutex<()>,
-    pass: Mutex<Option<Pass>>,
-    moved_bytes: AtomicU64,
-    looked_at: AtomicU64,
-    /// Why the last object that could not be moved could not.
-    last_error: Mutex<String>,
-}
-
-/// One walk over the index.
-#[derive(Debug)]
-struct Pass {
-    started: Instant,
-    objects: u64,
-}
-
-/// How far the moving is: part of the status.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moving {
-    /// What for, such as "removing /disk1".
-    pub why: String,
-    pub objects: u64,
-    pub objects_done: u64,
-    /// Since it began or since the pool was opened.
-    pub moved_bytes: u64,
-    pub seconds: u64,
-    /// Until the end of this pass, by its rate so far.
-    pub seconds_left: Option<u64>,
-    /// Why something cannot be moved now; it is tried again.
-    pub stuck: String,
-}
-
-impl Mover {
-    pub fn is_wanted(&self, core: &Core) -> bool {
-        self.is_busy() || core.has_to_move()
-    }
-
-    /// Shards are being moved just now.
-    pub fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Acquire)
-    }
-}
 
 /// The worker: runs until the pool is closed.
 pub async fn run(core: Arc<Core>) {
@@ -181,6 +129,11 @@ impl Fill {
 }
 
 impl Core {
+    /// Something is being moved, or has to be.
+    pub fn is_moving(&self) -> bool {
+        self.mover.is_busy() || self.has_to_move()
+    }
+
     pub fn has_to_move(&self) -> bool {
         let leaving = self.members.iter().any(MemberDisk::is_leaving);
         leaving || self.is_rebalancing() || self.mover.stragglers.load(Ordering::Acquire)
@@ -188,7 +141,7 @@ impl Core {
 
     /// What is being moved, and how far it is.
     pub fn moving(&self) -> Option<Moving> {
-        if !self.mover.is_wanted(self) {
+        if !self.is_moving() {
             return None;
         }
         let path = |member: &MemberDisk| member.path.read().display().to_string();

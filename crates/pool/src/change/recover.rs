@@ -20,94 +20,18 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use uuid::Uuid;
 
 use crate::change::create;
-use crate::core::Core;
+use crate::core::{Core, LOST_OBJECTS};
 use crate::disk::work::Turns;
-use crate::disk::{DiskIo, PROBE_NAME, read_file};
+use crate::disk::{DiskIo, PROBE_NAME};
 use crate::error::PoolError;
-use crate::heal::misplaced;
 use crate::history::EventKind;
 use crate::member::member_disk::{DiskState, ErrorKind};
 use crate::object::index::{Burial, Grave, NO_SLOT, NewObject, Object};
-use crate::object::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName, ShardName};
+use crate::object::shard::{self, ShardName};
+use crate::object::shard_files::{self, Inventory, Sighting, Temp, take_inventory};
 
-pub const OBJECTS: &str = "objects";
-/// Of a disk that is brought up to date like one that was away.
-pub const LOST_OBJECTS: &str = "its folder 'objects' is gone: what lay there is made anew";
-/// How often a header is read that says what its file's name does not.
-const HEADER_TRIES: usize = 3;
 /// Files to be unlinked once more; a disk with more of them is hardly a disk.
 const STUBBORN_MAX: usize = 4096;
-
-/// One shard file found on a disk.
-pub struct Sighting {
-    pub path: String,
-    pub shard: ShardName,
-    /// As it is named on that disk.
-    pub file: String,
-}
-
-/// All that a disk holds.
-#[derive(Default)]
-pub struct Inventory {
-    pub shards: Vec<Sighting>,
-    pub temps: Vec<Temp>,
-}
-
-/// A shard that was being written, or rebuilt (X1).
-pub struct Temp {
-    version: u64,
-    index: u8,
-    is_rebuilt: bool,
-    file: String,
-}
-
-/// Lists the shards of one disk.
-pub fn take_inventory(pool: Uuid, disk: &dyn DiskIo) -> std::io::Result<Inventory> {
-    let mut inventory = Inventory::default();
-    for directory in disk.list(OBJECTS)? {
-        let directory = format!("{OBJECTS}/{directory}");
-        let names = match disk.list(&directory) {
-            Ok(names) => names,
-            // A file beside the directories is not ours.
-            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => continue,
-            // What is not seen now is not unlinked with the rest of its object, and comes back later.
-            Err(error) => return Err(error),
-        };
-        for name in names {
-            let file = format!("{directory}/{name}");
-            match shard::parse_name(&name) {
-                Found::Temp => {
-                    let temp = shard::parse_temp(&name);
-                    let temp = temp.map(|(version, index, is_rebuilt)| Temp { version, index, is_rebuilt, file });
-                    inventory.temps.extend(temp);
-                }
-                Found::Shard(shard) => {
-                    if let Some(path) = path_of(pool, disk, &file, &shard) {
-                        inventory.shards.push(Sighting { path, shard, file });
-                    }
-                }
-                Found::Unknown => {}
-            }
-        }
-    }
-    Ok(inventory)
-}
-
-/// The object that a shard file is of, where it lies in the right directory.
-pub fn path_of(pool: Uuid, disk: &dyn DiskIo, file: &str, shard: &ShardName) -> Option<String> {
-    let path = match &shard.path {
-        PathName::Plain(path) => path.clone(),
-        PathName::Hashed(_) => {
-            let bytes_max = u64::from(shard.header_bytes).min(HEADER_BYTES_MAX as u64);
-            // A disk that fails now and then must not hide a shard. One that is never readable is made anew elsewhere.
-            let bytes = (0..HEADER_TRIES).find_map(|_| read_file(disk, file, bytes_max).ok())?;
-            let header = Header::decode(&bytes).filter(|header| header.pool == pool)?;
-            header.path
-        }
-    };
-    // A file in the wrong directory would not be found again by its name.
-    file.starts_with(&shard::directory(&path)).then_some(path)
-}
 
 /// Shards of one version, as (shard, disk, file).
 struct Version {
@@ -212,7 +136,7 @@ impl Core {
         let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory);
         let removed = self.member(slot).filter(|member| member.is_writable()).map(|member| {
             let io = member.io()?;
-            misplaced::remove_shard(&*io, file).and_then(|()| io.sync_directory(directory))
+            shard_files::remove_shard(&*io, file).and_then(|()| io.sync_directory(directory))
         });
         if let Some(Err(error)) = removed {
             self.write_failed(slot, &error);
@@ -405,7 +329,7 @@ impl Core {
         }
         drop(index);
         for file in dead.into_iter().chain(inventory.temps.into_iter().map(|temp| temp.file)) {
-            match misplaced::remove_shard(disk, &file) {
+            match shard_files::remove_shard(disk, &file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
@@ -553,7 +477,7 @@ impl Core {
         self.files.remove(&(*slot, *version, *index));
         let Some(member) = self.member(*slot).filter(|member| member.is_writable()) else { return };
         let of_call = file.clone();
-        match member.io().and_then(|io| self.work.on_disk(&io, move |io| misplaced::remove_shard(io, &of_call))) {
+        match member.io().and_then(|io| self.work.on_disk(&io, move |io| shard_files::remove_shard(io, &of_call))) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {

@@ -11,20 +11,18 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::change::recover;
 use crate::core::Core;
 use crate::disk::DiskIo;
 use crate::error::PoolError;
-use crate::heal::repair::{Rebuild, Source};
+use crate::heal::rebuilt::{Rebuild, Source};
 use crate::object::geometry::{BLOCK_BYTES, block_offset};
 use crate::object::index::{Grave, Object};
 use crate::object::read::blocks_intact;
 use crate::object::shard::{self, FANOUT, Found};
+use crate::object::shard_files;
 
 /// Blocks read at once.
 const BLOCKS: u64 = 64;
-/// What is no file is kept under its own name with this behind it, which is no shard's name.
-const ASIDE: &str = ".old";
 
 impl Core {
     /// Whether the shard lies in its place, as it was written. Blocks.
@@ -147,34 +145,11 @@ impl Core {
     fn as_copy(&self, slot: u8, disk: &dyn DiskIo, directory: &str, name: &str) -> Option<Grave> {
         let Found::Shard(shard) = shard::parse_name(name) else { return None };
         let file = format!("{directory}/{name}");
-        let path = recover::path_of(self.id, disk, &file, &shard)?;
+        let path = shard_files::path_of(self.id, disk, &file, &shard)?;
         let object = self.index.read().get(&path).filter(|object| object.version == shard.version).cloned()?;
         let is_copy = object.slot(shard.index).is_some_and(|own| own != slot) && object.file_name(shard.index) == file;
         let (version, index) = (shard.version, shard.index);
         let is_spare = is_copy && self.is_well(&object, index);
         is_spare.then_some(Grave { slot, file, version, index, of: Some(path), is_copy: false })
     }
-}
-
-/// Gives a shard its name (Y4).
-pub fn rename_shard(io: &dyn DiskIo, from: &str, to: &str) -> io::Result<()> {
-    match io.rename(from, to) {
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-            set_aside(io, to)?;
-            io.rename(from, to)
-        }
-        other => other,
-    }
-}
-
-/// Takes away what has the name of a shard (Y4).
-pub fn remove_shard(io: &dyn DiskIo, file: &str) -> io::Result<()> {
-    match io.remove(file) {
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => set_aside(io, file),
-        other => other,
-    }
-}
-
-fn set_aside(io: &dyn DiskIo, file: &str) -> io::Result<()> {
-    io.remove_directory(file).or_else(|_| io.rename(file, &format!("{file}{ASIDE}")))
 }

@@ -8,19 +8,17 @@
 //!     the index only while its version is current; otherwise it is unlinked again. Until then it has a temporary name of
 //!     its own kind: with that of a put the object would look like one that was never acknowledged (O2).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use larder_base::units::ByteSize;
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
 
 use crate::core::Core;
 use crate::disk::{DiskFile, DiskIo};
 use crate::error::PoolError;
-use crate::heal::misplaced;
+use crate::heal::rebuilt::{Rebuild, Source};
 use crate::history::EventKind;
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
 use crate::object::attributes;
@@ -28,76 +26,10 @@ use crate::object::geometry::{BLOCK_BYTES, block_offset};
 use crate::object::index::{Grave, Object};
 use crate::object::read::READ_BYTES_MAX;
 use crate::object::shard;
+use crate::object::shard_files;
 
-const QUEUE_MAX: usize = 4096;
 /// Rounds for which an object that cannot be repaired now is tried again.
 const PASSES_MAX: u32 = 3;
-
-#[derive(Debug, Default)]
-pub struct RepairQueue {
-    /// Bad shards by path; an empty list means "whatever is missing".
-    queue: Mutex<BTreeMap<String, Vec<(u64, u8)>>>,
-    pub wanted: Notify,
-    /// The whole index is to be looked at.
-    all: AtomicBool,
-    pub busy: AtomicBool,
-    /// One rebuild of an object at a time: two of one shard would write one temporary file.
-    ones: [Mutex<()>; 32],
-    pub repaired: AtomicU64,
-    /// Bytes of those pieces, since the last change of disks ended.
-    pub repaired_bytes: AtomicU64,
-    pub checked: AtomicU64,
-    pub total: AtomicU64,
-}
-
-impl RepairQueue {
-    /// Held by whoever writes or moves shards of this version of an object.
-    pub fn one(&self, version: u64) -> MutexGuard<'_, ()> {
-        self.ones[version as usize % self.ones.len()].lock()
-    }
-
-    pub fn add(&self, path: &str) {
-        self.push(path, None);
-    }
-
-    pub fn add_shard(&self, path: &str, version: u64, index: u8) {
-        self.push(path, Some((version, index)));
-    }
-
-    fn push(&self, path: &str, shard: Option<(u64, u8)>) {
-        let mut queue = self.queue.lock();
-        if queue.len() >= QUEUE_MAX && !queue.contains_key(path) {
-            self.all.store(true, Ordering::Release);
-        } else {
-            let shards = queue.entry(path.to_owned()).or_default();
-            if let Some(shard) = shard
-                && !shards.contains(&shard)
-            {
-                shards.push(shard);
-            }
-        }
-        drop(queue);
-        self.wanted.notify_one();
-    }
-
-    /// Asks for a pass over everything.
-    pub fn add_all(&self) {
-        self.all.store(true, Ordering::Release);
-        self.wanted.notify_one();
-    }
-
-    fn forget(&self, path: &str) {
-        self.queue.lock().remove(path);
-    }
-
-    fn pop(&self) -> Option<(String, Vec<(u64, u8)>)> {
-        self.queue.lock().pop_first()
-    }
-
-    pub fn is_idle(&self) -> bool {
-        self.queue.lock().is_empty() && !self.all.load(Ordering::Acquire) && !self.busy.load(Ordering::Acquire)
-    }
-}
 
 /// The worker: runs until the pool is closed.
 pub async fn run(core: Arc<Core>) {
@@ -105,7 +37,7 @@ pub async fn run(core: Arc<Core>) {
         core.repairs.wanted.notified().await;
         core.repairs.busy.store(true, Ordering::Release);
         core.repair_queued().await;
-        if core.repairs.all.swap(false, Ordering::AcqRel) {
+        if core.repairs.take_all() {
             core.repair_all().await;
         }
         core.repairs.busy.store(false, Ordering::Release);
@@ -335,7 +267,7 @@ impl Core {
             Ok(self.work.on_disk(&io, move |io| {
                 file.write_at(&mut [IoSlice::new(&header)], 0)?;
                 file.sync()?;
-                misplaced::rename_shard(io, &temp, &name)?;
+                shard_files::rename_shard(io, &temp, &name)?;
                 io.sync_directory(&directory)
             })?)
         });
@@ -432,26 +364,5 @@ impl Core {
             at = end;
         }
         Ok(())
-    }
-}
-
-/// Where the bytes of a new shard come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The shard where it is now; what is damaged of it, the others.
-    Itself,
-    Others,
-}
-
-pub enum Rebuild {
-    /// The object cannot be read.
-    Read(PoolError),
-    /// The target cannot be written.
-    Write(io::Error),
-}
-
-impl From<io::Error> for Rebuild {
-    fn from(error: io::Error) -> Self {
-        Self::Write(error)
     }
 }

@@ -1067,9 +1067,9 @@ fn lacking_copies(core: &Core, sources: &[u8], file: u32, image: &SegmentImage) 
 /// Objects are put through an open pool, and that has a journal.
 fn holds_objects(core: &Core) -> bool {
     let has_some = |io: &Arc<dyn DiskIo>| {
-        let folders = io.list(crate::change::recover::OBJECTS).unwrap_or_default();
+        let folders = io.list(crate::object::shard_files::OBJECTS).unwrap_or_default();
         let holds =
-            |folder: &String| io.list(&format!("{}/{folder}", crate::change::recover::OBJECTS)).unwrap_or_default();
+            |folder: &String| io.list(&format!("{}/{folder}", crate::object::shard_files::OBJECTS)).unwrap_or_default();
         folders.iter().flat_map(holds).any(|name| !name.starts_with('!'))
     };
     core.disks_readable().iter().any(has_some)

@@ -1,6 +1,7 @@
 //! Members: the disks that belong to a pool, the labels that say so, and what each disk keeps beside its shards.
 
 pub mod adopt;
+pub mod found;
 pub mod label;
 pub mod member_disk;
 pub mod reserve;

@@ -8,6 +8,7 @@ pub mod parity;
 pub mod placement;
 pub mod read;
 pub mod shard;
+pub mod shard_files;
 pub mod store;
 pub mod tombstones;
 pub mod upload;

@@ -14,10 +14,10 @@
 //!     names all up to one. Whoever was outrun by a later version writes again with a new number, a put while nobody else
 //!     may commit, so that it is outrun once; an upload reads back what it has written.
 
+use crate::history::now_ms;
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use larder_base::checksum::checksum_slices;
@@ -124,10 +124,6 @@ impl From<PoolError> for Refused {
     fn from(error: PoolError) -> Self {
         Self::Error(error)
     }
-}
-
-pub fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 impl Core {

@@ -105,7 +105,7 @@ impl Salvage {
         let (ours, foreign): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|found| found.is_of(pool));
         notes.extend(foreign.iter().map(Candidate::why_not));
         let labels: Vec<Label> = ours.iter().filter_map(|found| found.label.clone()).collect();
-        crate::pool::check_features(&labels, false)?;
+        crate::change::open::check_features(&labels, false)?;
         for found in &ours {
             if let Ok(Some(holder)) = found.disk.holder() {
                 let name = found.label.as_ref().map_or_else(|| pool.to_string(), |label| label.name.clone());

@@ -417,7 +417,7 @@ async fn status_and_scrub_say_what_cannot_be_read_while_one_disk_is_stale_and_an
     std::fs::rename(&bench.disks[1], away(1)).unwrap();
     pool.check().await.unwrap();
     // It is not brought up to date yet.
-    pool.worker.abort();
+    pool.tasks.0[0].abort();
     std::fs::rename(bench.dir.path().join("older"), &bench.disks[1]).unwrap();
     pool.check().await.unwrap();
     assert_eq!(pool.status().disks[1].state, DiskState::Resilvering);

@@ -45,9 +45,9 @@ use tokio::sync::{Notify, Semaphore};
 use crate::core::Core;
 use crate::error::PoolError;
 use crate::history::EventKind;
+use crate::history::now_ms;
 use crate::member::member_disk::MemberDisk;
 use crate::object::index::Object;
-use crate::object::write::now_ms;
 use crate::pool::Pool;
 
 use damage::GONE;

@@ -1,0 +1,55 @@
+//! How far the moving of objects to their places is.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+/// The state of the background task.
+#[derive(Debug, Default)]
+pub struct Mover {
+    pub wanted: Notify,
+    /// Told whenever an object has been written anew (S2).
+    pub landed: Notify,
+    /// Objects with less redundancy than the layout has now: uploads that began before it changed.
+    pub stragglers: AtomicBool,
+    pub busy: AtomicBool,
+    pub writing_anew: tokio::sync::Mutex<()>,
+    pub pass: Mutex<Option<Pass>>,
+    pub moved_bytes: AtomicU64,
+    pub looked_at: AtomicU64,
+    /// Why the last object that could not be moved could not.
+    pub last_error: Mutex<String>,
+}
+
+/// One walk over the index.
+#[derive(Debug)]
+pub struct Pass {
+    pub started: Instant,
+    pub objects: u64,
+}
+
+/// How far the moving is: part of the status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moving {
+    /// What for, such as "removing /disk1".
+    pub why: String,
+    pub objects: u64,
+    pub objects_done: u64,
+    /// Since it began or since the pool was opened.
+    pub moved_bytes: u64,
+    pub seconds: u64,
+    /// Until the end of this pass, by its rate so far.
+    pub seconds_left: Option<u64>,
+    /// Why something cannot be moved now; it is tried again.
+    pub stuck: String,
+}
+
+impl Mover {
+    /// Shards are being moved just now.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+}
