@@ -23,7 +23,7 @@ CIRCLES = {
     "larder": 27,
     "load": 23,
     "measure": 31,
-    "pool": 23,
+    "pool": 4,
     "serve": 5,
     "sim": 3,
     "smb": 44,

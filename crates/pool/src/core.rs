@@ -745,7 +745,7 @@ impl Core {
     /// Gives up the disks and their locks. Whoever opens the pool next does not meet a writer of ours: what is being
     /// written to a label or a file beside it ends first, and nothing comes after it.
     pub fn give_back_disks(&self) {
-        let (_label, _history, _scrub) = (self.label.lock(), self.history.hold(), self.scrubs.saving.lock());
+        let (_label, _history, _scrub) = (self.label.lock(), self.history.hold(), self.scrubs.hold());
         self.is_given_back.store(true, Ordering::Release);
         self.files.clear();
         self.members.iter().for_each(MemberDisk::detach);

@@ -41,7 +41,7 @@ pub use change::create::{CreateOptions, Plan, PlannedDisk};
 pub use change::disks::{Change, ChangePlan, Worth};
 pub use change::mover::Moving;
 pub use error::PoolError;
-pub use heal::scrub::{Damage, Gone, ScrubPhase, ScrubStatus, Users};
+pub use heal::scrub::{Damage, MissingObjects, ScrubPhase, ScrubStatus, Users};
 pub use history::{Event, EventKind};
 pub use member::member_disk::DiskState;
 pub use object::layout::{DISKS_MAX, Layout, ParseLayoutError};

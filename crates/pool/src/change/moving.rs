@@ -38,9 +38,10 @@ use crate::object::geometry::{Geometry, MIRROR_BYTES_MAX};
 use crate::object::index::Object;
 use crate::object::layout::Layout;
 use crate::object::read::READ_BYTES_MAX;
+use crate::object::refusal::Refused;
 use crate::object::shard;
 use crate::object::upload::Upload;
-use crate::object::write::{Gather, Refused, Request};
+use crate::object::write::{Gather, Request};
 
 /// Objects in hand at once: enough to keep the disks busy, few enough to leave them to others.
 const AT_ONCE: usize = 4;

@@ -7,6 +7,7 @@ pub mod layout;
 pub mod parity;
 pub mod placement;
 pub mod read;
+pub mod refusal;
 pub mod shard;
 pub mod shard_files;
 pub mod store;

@@ -25,9 +25,10 @@ use crate::core::Core;
 use crate::error::PoolError;
 use crate::object::index::Object;
 use crate::object::read::READ_BYTES_MAX;
+use crate::object::refusal::{bad_range, not_found, refused};
 use crate::object::tombstones::Tombstones;
 use crate::object::upload::Upload;
-use crate::object::write::{Gather, Refused, Request};
+use crate::object::write::{Gather, Request};
 
 /// Chunks of a streamed object that are read ahead of the consumer.
 const READ_AHEAD: usize = 2;
@@ -55,45 +56,6 @@ impl fmt::Debug for PoolStore {
 impl fmt::Display for PoolStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "larder pool {}", self.core.name)
-    }
-}
-
-/// Why a conditional request was refused, as the source of an `object_store::Error`.
-#[derive(Debug, thiserror::Error)]
-enum Reason {
-    #[error("no such object")]
-    NotFound,
-    #[error("it exists")]
-    Exists,
-    #[error("its version is {0}, not the one asked for")]
-    Changed(String),
-    #[error("another version was stored or deleted while this one was being uploaded: upload it again")]
-    Outrun,
-    #[error("the range {0} does not lie within its {1} bytes")]
-    Range(String, u64),
-}
-
-fn not_found(path: &Path) -> Error {
-    Error::NotFound { path: path.to_string(), source: Box::new(Reason::NotFound) }
-}
-
-fn already_exists(path: &str) -> Error {
-    Error::AlreadyExists { path: path.to_owned(), source: Box::new(Reason::Exists) }
-}
-
-fn bad_range(range: impl fmt::Debug, size: u64) -> Error {
-    Error::Generic { store: "larder-pool", source: Box::new(Reason::Range(format!("{range:?}"), size)) }
-}
-
-fn refused(path: &str, refused: Refused) -> Error {
-    match refused {
-        Refused::Exists => already_exists(path),
-        Refused::Changed(version) => {
-            let version = version.unwrap_or_else(|| "none".to_owned());
-            Error::Precondition { path: path.to_owned(), source: Box::new(Reason::Changed(version)) }
-        }
-        Refused::Outrun => Error::Precondition { path: path.to_owned(), source: Box::new(Reason::Outrun) },
-        Refused::Error(error) => error.into(),
     }
 }
 
@@ -360,9 +322,4 @@ impl PoolStore {
         }
         Ok(whole.freeze())
     }
-}
-
-/// Turns what a commit refused into the store's error; for uploads.
-pub fn refused_error(path: &str, error: Refused) -> Error {
-    refused(path, error)
 }

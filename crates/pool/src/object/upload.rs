@@ -21,8 +21,8 @@ use crate::error::PoolError;
 use crate::object::geometry::Geometry;
 use crate::object::index::Object;
 use crate::object::read::READ_BYTES_MAX;
-use crate::object::store::refused_error;
-use crate::object::write::{Commit, Draft, Failure, Gather, Refused, Request, ShardGroup, given_up, shard_groups};
+use crate::object::refusal::{Refused, refused};
+use crate::object::write::{Commit, Draft, Failure, Gather, Request, ShardGroup, given_up, shard_groups};
 
 /// Stripes are written in runs of at least this many bytes.
 const CHUNK_BYTES: u64 = 8 << 20;
@@ -104,7 +104,7 @@ impl MultipartUpload for Upload {
             let path = shared.request.path.clone();
             let name = shared.core.name.clone();
             let task = tokio::spawn(async move { shared.drain(false).await });
-            task.await.map_err(|_| PoolError::Cancelled(name))?.map_err(|error| refused_error(&path, error))
+            task.await.map_err(|_| PoolError::Cancelled(name))?.map_err(|error| refused(&path, error))
         }
         .boxed()
     }
@@ -116,7 +116,7 @@ impl MultipartUpload for Upload {
         let object = task
             .await
             .map_err(|_| PoolError::Cancelled(name))?
-            .map_err(|error| refused_error(&self.shared.request.path, error))?;
+            .map_err(|error| refused(&self.shared.request.path, error))?;
         Ok(PutResult { e_tag: Some(object.e_tag()), version: None, extensions: Default::default() })
     }
 

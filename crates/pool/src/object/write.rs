@@ -34,6 +34,7 @@ use crate::member::reserve;
 use crate::object::geometry::{BLOCK_BYTES, Geometry, OBJECT_BYTES_MAX, UNIT_BYTES, block_offset};
 use crate::object::index::{NO_SLOT, NewObject, Object};
 use crate::object::parity;
+use crate::object::refusal::Refused;
 use crate::object::shard::{self, HEADER_BYTES_MAX};
 
 /// Dirty bytes of a shard after which write-back is started, so that the final sync is short.
@@ -108,23 +109,6 @@ pub enum Commit {
 
 /// A shard that could not be written, and why.
 pub type Failure = (u8, io::Error);
-
-/// The condition of a put was not met.
-#[derive(Debug)]
-pub enum Refused {
-    Exists,
-    /// What is there instead of the version asked for.
-    Changed(Option<String>),
-    /// It was outrun again and again (W5).
-    Outrun,
-    Error(PoolError),
-}
-
-impl From<PoolError> for Refused {
-    fn from(error: PoolError) -> Self {
-        Self::Error(error)
-    }
-}
 
 impl Core {
     /// Stores an object whose bytes are all here.

@@ -3,29 +3,15 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use serde::{Deserialize, Serialize};
-
+use super::found::{Damage, MISSING, MissingObjects, joined};
 use super::verify::ShardCheck;
 use crate::core::Core;
 use crate::history::EventKind;
 use crate::object::geometry::{BLOCK_BYTES, Geometry, UNIT_BYTES};
 use crate::object::index::Object;
 
-/// The version of what is not there at all.
-pub const GONE: u64 = u64::MAX;
 /// Objects that are listed while disks are away; others are counted.
 const OUT_OF_REACH_MAX: usize = 1000;
-/// Ranges that are told apart; beyond that the last one grows.
-const RANGES_MAX: usize = 64;
-
-/// An object with bytes that no intact shards give back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Damage {
-    pub object: String,
-    pub version: u64,
-    /// Bytes of the object, in order.
-    pub ranges: Vec<Range<u64>>,
-}
 
 impl Core {
     /// The bytes of data blocks that are damaged or absent and cannot be computed from others. Blocks.
@@ -51,26 +37,17 @@ impl Core {
     }
 }
 
-/// Objects that somebody needs and that the pool has never heard of: nothing of them is left on any disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gone {
-    /// Path and length of each.
-    pub objects: Vec<(String, u64)>,
-    /// Every path that begins with one of these was looked for.
-    pub asked: Vec<String>,
-}
-
 impl Core {
     /// Of the paths that were looked for, these alone are gone now.
-    pub fn note_gone(&self, gone: Gone) {
+    pub fn note_missing(&self, gone: MissingObjects) {
         let damage: Vec<Damage> = {
             let index = self.index.read();
             let gone = gone.objects.into_iter().filter(|(path, _)| index.get(path).is_none());
             let whole = |len: u64| std::iter::once(0..len).collect();
-            gone.map(|(object, len)| Damage { object, version: GONE, ranges: whole(len) }).collect()
+            gone.map(|(object, len)| Damage { object, version: MISSING, ranges: whole(len) }).collect()
         };
         self.scrubs.has_lost.fetch_or(!damage.is_empty(), Ordering::AcqRel);
-        let new = self.scrubs.state.lock().set_gone(damage, &gone.asked);
+        let new = self.scrubs.state.lock().set_missing(damage, &gone.asked);
         let Some(first) = new.first() else { return };
         let others = match new.len() {
             1 => String::new(),
@@ -157,21 +134,9 @@ fn object_range(geometry: Geometry, index: u8, local: &Range<u64>) -> Range<u64>
     start..(start + (local.end - local.start)).min(geometry.size)
 }
 
-pub(super) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_by_key(|range| range.start);
-    let mut joined: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        let full = joined.len() >= RANGES_MAX;
-        match joined.last_mut() {
-            Some(last) if full || last.end >= range.start => last.end = last.end.max(range.end),
-            _ => joined.push(range),
-        }
-    }
-    joined
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::found::RANGES_MAX;
     use super::*;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::streams;
+use super::scrubs::streams;
 use crate::core::Core;
 use crate::disk::work::Work;
 use crate::member::member_disk::MemberDisk;

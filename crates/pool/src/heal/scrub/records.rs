@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::found::Records;
 use crate::core::Core;
 use crate::disk::{DIRECT_ALIGN, DiskIo};
 use crate::member::label::{self, Label};
@@ -9,15 +10,6 @@ use crate::member::member_disk::{ErrorKind, MemberDisk};
 
 /// Longest label that is read.
 const LABEL_BYTES_MAX: u64 = 256 << 10;
-
-/// What was found damaged and made good.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Records {
-    pub errors: u64,
-    pub repaired: u64,
-    pub repaired_bytes: u64,
-    pub unrepaired: u64,
-}
 
 impl Core {
     /// Blocks.

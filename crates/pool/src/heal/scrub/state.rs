@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::damage::{Damage, GONE, joined};
-use super::records::Records;
-use super::verify::ObjectDone;
+use super::found::{Damage, MISSING, ObjectDone, Records, joined};
 use crate::disk::DiskIo;
 use crate::member::side_file::Sidecar;
 
@@ -220,13 +218,13 @@ impl State {
     }
 
     /// Replaces what is known to be gone of the paths that begin as in `asked`; returns what is new.
-    pub fn set_gone(&mut self, gone: Vec<Damage>, asked: &[String]) -> Vec<String> {
+    pub fn set_missing(&mut self, gone: Vec<Damage>, asked: &[String]) -> Vec<String> {
         let was_asked = |path: &str| asked.iter().any(|prefix| path.starts_with(prefix.as_str()));
         let still = |path: &str| gone.iter().any(|one| one.object == path);
-        self.damage.retain(|path, damage| damage.version != GONE || !was_asked(path) || still(path));
+        self.damage.retain(|path, damage| damage.version != MISSING || !was_asked(path) || still(path));
         let mut new = Vec::new();
         for one in gone {
-            let known = self.damage.get(&one.object).is_some_and(|known| known.version == GONE);
+            let known = self.damage.get(&one.object).is_some_and(|known| known.version == MISSING);
             if !known && self.damage.len() < DAMAGE_MAX {
                 new.push(one.object.clone());
                 self.damage.insert(one.object.clone(), one);
@@ -254,7 +252,7 @@ impl State {
                 (status.objects_total, status.bytes_total) = (status.objects_done, status.bytes_done);
             }
             self.retain_damage(is_current);
-            let gone = self.damage.values().filter(|damage| damage.version == GONE).count() as u64;
+            let gone = self.damage.values().filter(|damage| damage.version == MISSING).count() as u64;
             if let Some(status) = &mut self.status {
                 (status.errors, status.unrepaired) = (status.errors + gone, status.unrepaired + gone);
             }

@@ -6,10 +6,18 @@ use std::path::{Path as FilePath, PathBuf};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
+use std::sync::atomic::Ordering;
+
+use std::time::{Duration, Instant};
+
+use super::found::*;
+use super::scrubs::*;
+use super::state::*;
 use super::*;
-use crate::Layout;
+use crate::member::member_disk::MemberDisk;
 use crate::object::geometry::{BLOCK_BYTES, block_offset};
 use crate::testing::{Bench, noise};
+use crate::{Layout, Pool};
 
 /// Sizes around units, stripes and what is mirrored instead.
 const SIZES: [usize; 6] = [0, 1000, 130_000, 700_001, 3 << 20, (5 << 20) + 77];

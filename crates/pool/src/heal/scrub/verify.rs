@@ -10,7 +10,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::damage::Damage;
+use super::found::{Damage, ObjectDone};
 use crate::core::Core;
 use crate::disk::work::Work;
 use crate::disk::{DIRECT_ALIGN, DiskFile};
@@ -25,16 +25,6 @@ const BLOCKS_IDLE: u64 = 64;
 const BLOCKS_BUSY: u64 = 16;
 /// Damaged blocks of one shard that are counted on its disk one by one.
 const COUNTED_MAX: usize = 256;
-
-/// How a scrub left the objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Done,
-    /// It was told to stop, or the pool is being closed.
-    Interrupted,
-    /// More disks are out of use than the layout survives: nothing can be said about what is on them.
-    Faulted,
-}
 
 /// What one shard turned out to be.
 #[derive(Debug)]
@@ -58,18 +48,6 @@ impl ShardCheck {
     fn is_damaged(&self) -> bool {
         self.header_is_bad || !self.bad.is_empty() || self.error.is_some()
     }
-}
-
-/// One object is done.
-#[derive(Debug)]
-pub struct ObjectDone {
-    pub path: String,
-    pub bytes: u64,
-    pub errors: u64,
-    pub repaired: u64,
-    pub repaired_bytes: u64,
-    pub is_unrepaired: bool,
-    pub damage: Option<Damage>,
 }
 
 /// Bytes of all shards of an object on their disks.
