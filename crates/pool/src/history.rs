@@ -258,7 +258,7 @@ mod tests {
         // One disk misses what follows; the copy of another is damaged.
         std::fs::rename(&bench.disks[0], bench.dir.path().join("away")).unwrap();
         let pool = bench.open().await;
-        pool.core.event(EventKind::Changed, "while one is away");
+        pool.core.members.event(EventKind::Changed, "while one is away");
         pool.export().await.unwrap();
         std::fs::rename(bench.dir.path().join("away"), &bench.disks[0]).unwrap();
         std::fs::write(bench.disks[1].join(FILE.name), b"not a history").unwrap();
@@ -280,7 +280,7 @@ mod tests {
     async fn what_gathers_is_written_without_a_close() {
         let bench = Bench::new(2);
         let pool = bench.create(Layout::Mirror2).await;
-        pool.core.event(EventKind::Changed, "one");
+        pool.core.members.event(EventKind::Changed, "one");
         for _ in 0..100 {
             let (_, events) = Pool::history_of(&bench.disks).unwrap();
             if kinds(&events) == ["created", "changed"] {

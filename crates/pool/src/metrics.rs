@@ -13,7 +13,7 @@ impl Pool {
     /// Adds the pool's counters and states. Touches no disk but for how much room its filesystem says there is.
     pub fn metrics(&self, out: &mut Metrics) {
         let core = &self.core;
-        let pool = core.name.as_str();
+        let pool = core.members.name.as_str();
         for member in core.members.iter() {
             disk(pool, member, out);
         }

@@ -65,7 +65,7 @@ impl Tasks {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pool({})", self.core.name)
+        write!(f, "Pool({})", self.core.members.name)
     }
 }
 
@@ -75,11 +75,11 @@ impl Pool {
     }
 
     pub fn name(&self) -> &str {
-        &self.core.name
+        &self.core.members.name
     }
 
     pub fn id(&self) -> Uuid {
-        self.core.id
+        self.core.members.id
     }
 
     /// Where its disks were last seen.
@@ -104,7 +104,7 @@ impl Pool {
 
     /// What happened to the pool, oldest first.
     pub fn history(&self) -> Vec<Event> {
-        self.core.history.events()
+        self.core.members.history.events()
     }
 
     /// Name and history of the pool on these disks, without opening it.
@@ -121,14 +121,14 @@ impl Pool {
     /// Sets all error counters to zero and looks for disks that came back.
     pub async fn clear(&self) -> Result<(), PoolError> {
         self.core.members.iter().for_each(MemberDisk::clear_errors);
-        self.core.event(EventKind::Cleared, "error counters set to zero");
+        self.core.members.event(EventKind::Cleared, "error counters set to zero");
         self.core.forget_losses();
         self.core
             .blocking(|core| {
                 core.reconnect(true);
                 core.refresh_journal();
-                if core.label().unproven {
-                    core.write_labels(|label| label.unproven = false);
+                if core.members.label().unproven {
+                    core.members.write_labels(|label| label.unproven = false);
                 }
             })
             .await
@@ -143,7 +143,7 @@ impl Pool {
     pub async fn check(&self) -> Result<(), PoolError> {
         self.core
             .blocking(|core| {
-                if core.look_at_disks() {
+                if core.members.look_at_disks() {
                     core.reconnect(false);
                     core.refresh_journal();
                 }
@@ -191,12 +191,12 @@ impl Pool {
             .blocking(move |core| {
                 journal.close();
                 if usage == Usage::Exported {
-                    core.event(EventKind::Exported, format!("by {}", core.owner));
+                    core.members.event(EventKind::Exported, format!("by {}", core.members.owner));
                 }
-                core.write_labels(|label| label.usage = usage);
-                core.write_history();
+                core.members.write_labels(|label| label.usage = usage);
+                core.members.write_history();
                 // There may be room again, and more than whoever opens it next finds.
-                core.make_reserves();
+                core.reserves.make(&core.members);
                 core.give_back_disks();
             })
             .await?;

@@ -105,8 +105,8 @@ pub struct FoundDisk {
 impl Pool {
     pub fn status(&self) -> PoolStatus {
         let core = &self.core;
-        let label = core.label();
-        let full = core.full_disks();
+        let label = core.members.label();
+        let full = core.members.full_disks();
         let disks: Vec<DiskStatus> = core.members.iter().map(|member| disk_status(member, &label, &full)).collect();
         let copies = core.members.iter().filter(|member| label.journal.contains(&member.id) && member.is_writable());
         let (state, status, action) = self.verdict(&disks, copies.count());
@@ -116,10 +116,10 @@ impl Pool {
             (index.objects.len() as u64, index.bytes)
         };
         PoolStatus {
-            name: core.name.clone(),
-            id: core.id,
-            layout: core.layout(),
-            width: core.width(),
+            name: core.members.name.clone(),
+            id: core.members.id,
+            layout: core.members.layout(),
+            width: core.members.width(),
             state,
             status,
             action,
@@ -132,7 +132,7 @@ impl Pool {
             stored_bytes,
             total_bytes,
             available_bytes,
-            notes: core.notes(),
+            notes: core.members.notes(),
         }
     }
 
@@ -154,11 +154,11 @@ impl Pool {
         };
         let unreadable =
             |disk: &DiskStatus| matches!(disk.state, DiskState::Faulted | DiskState::Removed | DiskState::Missing);
-        let clear = format!("larder pool clear {}", core.name);
-        let online = |disks: &[&Path]| each(disks, |disk| format!("larder pool online {} {disk}", core.name));
+        let clear = format!("larder pool clear {}", core.members.name);
+        let online = |disks: &[&Path]| each(disks, |disk| format!("larder pool online {} {disk}", core.members.name));
         let gone = of(&unreadable);
         let offline = of(&|disk| disk.state == DiskState::Offline);
-        if gone.len() + offline.len() > usize::from(core.failures()) {
+        if gone.len() + offline.len() > usize::from(core.members.failures()) {
             let lost = [&gone[..], &offline[..]].concat();
             let status = format!("{} not usable: data that lies there cannot be read.", all_are(&lost));
             let mut actions = Vec::new();
@@ -213,10 +213,10 @@ impl Pool {
             let status = format!("{} being brought up to date.", all_are(&resilvering));
             return (PoolState::Degraded, status, "Wait for it to finish.".to_owned());
         }
-        if journal_copies < core.journal_copies() {
+        if journal_copies < core.members.journal_copies() {
             let status = format!(
                 "The journal has {journal_copies} of {} copies: if more disks fail now, what was written last may be lost.",
-                core.journal_copies()
+                core.members.journal_copies()
             );
             let full = of(&|disk| disk.full || disk.free_bytes < core.journal_bytes());
             let action = match full.is_empty() {
@@ -246,7 +246,7 @@ impl Pool {
         }
         let full = of(&|disk| disk.full);
         if !full.is_empty() {
-            let name = &core.name;
+            let name = &core.members.name;
             let status = match full.len() == disks.len() {
                 true => "All disks are full: nothing new can be stored.".to_owned(),
                 false => format!("{} full: new data goes to the other disks, while they have room.", all_are(&full)),
@@ -279,7 +279,7 @@ impl Pool {
 
     /// A filesystem that turned read-only by itself cannot be remounted: it has to be checked first.
     fn action_for_read_only(&self, disks: &[&Path]) -> String {
-        let name = &self.core.name;
+        let name = &self.core.members.name;
         let remount = each(disks, |disk| format!("mount -o remount,rw \"$(stat -c %m {disk})\""));
         let replace = each(disks, |disk| format!("larder pool replace {name} {disk} NEW-DISK"));
         format!(
@@ -298,15 +298,16 @@ impl Pool {
             return format!("Wait until {places}.");
         }
         let paths: Vec<&Path> = staying.iter().map(|disk| disk.path.as_path()).collect();
-        let check = format!("Check cable and mount of {}, then run: larder pool clear {}", list(&paths), core.name);
+        let check =
+            format!("Check cable and mount of {}, then run: larder pool clear {}", list(&paths), core.members.name);
         let waiting: Vec<(Uuid, Duration)> = core
             .waiting_for_spares()
             .into_iter()
             .filter(|(_, left)| !left.is_zero())
-            .filter_map(|(slot, left)| Some((core.member(slot)?.id, left)))
+            .filter_map(|(slot, left)| Some((core.members.member(slot)?.id, left)))
             .collect();
         let mut actions = vec![check];
-        for ((id, left), spare) in waiting.iter().zip(core.label().spares) {
+        for ((id, left), spare) in waiting.iter().zip(core.members.label().spares) {
             let Some(disk) = staying.iter().find(|disk| disk.id == *id) else { continue };
             let (path, spare) = (disk.path.display(), spare.path.display());
             let left = Elapsed(left.as_secs());
@@ -318,7 +319,8 @@ impl Pool {
             .map(|disk| disk.path.as_path())
             .collect();
         if !without_spare.is_empty() {
-            let replace = each(&without_spare, |disk| format!("larder pool replace {} {disk} NEW-DISK", core.name));
+            let replace =
+                each(&without_spare, |disk| format!("larder pool replace {} {disk} NEW-DISK", core.members.name));
             let places = if without_spare.len() == 1 { "a new disk in its place" } else { "new disks in their places" };
             actions.push(format!("Or put {places}:\n{replace}"));
         }

@@ -408,7 +408,7 @@ impl Bench {
     pub async fn create(&self, layout: Layout) -> Pool {
         let pool = Pool::create(self.options(layout)).await.unwrap();
         // Nothing is written behind the back of a test that counts.
-        pool.core.blocking(|core| core.write_history()).await.unwrap();
+        pool.core.blocking(|core| core.members.write_history()).await.unwrap();
         pool
     }
 

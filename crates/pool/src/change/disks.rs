@@ -99,7 +99,7 @@ impl Pool {
     pub async fn plan_change(&self, change: &Change) -> Result<ChangePlan, PoolError> {
         let change = change.clone();
         let examine = move |core: &Arc<Core>| {
-            core.look_at_disks();
+            core.members.look_at_disks();
             core.examine(&change).map(|step| step.plan)
         };
         self.core.blocking(examine).await?
@@ -113,7 +113,7 @@ impl Pool {
             .blocking(move |core| {
                 let _one = core.changing.lock();
                 core.check_open()?;
-                core.look_at_disks();
+                core.members.look_at_disks();
                 let step = core.examine(&change)?;
                 core.apply(&change, step)
             })
@@ -179,7 +179,7 @@ impl Core {
             Change::Keep { disk } => {
                 let slot = self.named(disk)?;
                 let replaced = |id| self.members.iter().any(|member| member.replaces() == Some(id));
-                match self.member(slot) {
+                match self.members.member(slot) {
                     Some(member) if member.is_leaving() && !replaced(member.id) => unchanged(Some(slot)),
                     _ => Err(self.refused(format!("{disk} is not being removed: there is nothing to stop"))),
                 }
@@ -189,10 +189,10 @@ impl Core {
                 let out =
                     self.members.with_slots().filter(|(at, m)| *at != slot && !(m.is_readable() && m.is_in_sync()));
                 let out = out.count();
-                if out >= usize::from(self.failures()) {
+                if out >= usize::from(self.members.failures()) {
                     let first = match out {
-                        0 => format!("{} survives no disk that is out of use", self.layout()),
-                        _ => format!("bring the other disks back first, see: larder pool status {}", self.name),
+                        0 => format!("{} survives no disk that is out of use", self.members.layout()),
+                        _ => format!("bring the other disks back first, see: larder pool status {}", self.members.name),
                     };
                     return Err(self.refused(format!("without {disk} data would be out of reach; {first}")));
                 }
@@ -219,7 +219,7 @@ impl Core {
                 for candidate in joining {
                     self.join(candidate, None)?;
                 }
-                self.write_labels(|label| label.width = width);
+                self.members.write_labels(|label| label.width = width);
             }
             Change::Replace { .. } => {
                 for candidate in joining {
@@ -229,37 +229,39 @@ impl Core {
             Change::Remove { disk } if slot.is_none() => self.give_up_spare(Path::new(disk)),
             Change::Remove { .. } => {
                 self.set_leaving(slot, true);
-                self.write_labels(|label| label.width = width);
+                self.members.write_labels(|label| label.width = width);
             }
             Change::Keep { .. } => {
                 self.set_leaving(slot, false);
-                let width = self.width_for(self.layout(), self.staying().count());
-                self.write_labels(|label| label.width = width);
+                let width = self.width_for(self.members.layout(), self.staying().count());
+                self.members.write_labels(|label| label.width = width);
             }
             Change::Offline { .. } => {
                 if let Some(slot) = slot {
-                    self.take_out(slot, DiskState::Offline);
+                    self.members.take_out(slot, DiskState::Offline);
                     self.files.clear();
-                    self.member(slot).into_iter().for_each(MemberDisk::detach);
+                    self.members.member(slot).into_iter().for_each(MemberDisk::detach);
                     // It has files of the journal open.
                     self.refresh_journal();
                 }
             }
             Change::Online { .. } => {
-                if let Some(member) = slot.and_then(|slot| self.member(slot))
+                if let Some(member) = slot.and_then(|slot| self.members.member(slot))
                     && member.state() == DiskState::Offline
                 {
                     member.set_state(DiskState::Missing);
                 }
                 self.reconnect(true);
-                self.write_labels(|_| {});
-                if let Some(member) = slot.and_then(|slot| self.member(slot)).filter(|member| !member.is_readable()) {
+                self.members.write_labels(|_| {});
+                if let Some(member) =
+                    slot.and_then(|slot| self.members.member(slot)).filter(|member| !member.is_readable())
+                {
                     let (path, why) = (member.path.read().display().to_string(), member.last_error.lock().clone());
                     return Err(self.refused(format!("{path} is not back: {why}")));
                 }
             }
             Change::Rebalance { .. } => {
-                self.write_labels(|label| {
+                self.members.write_labels(|label| {
                     if label.layout != layout {
                         // From raidz1 by way of raidz2 to mirror: the weakest of them counts (C3).
                         let weaker = |a: Layout, b: Layout| if a.failures() <= b.failures() { a } else { b };
@@ -272,8 +274,8 @@ impl Core {
             }
         }
         let (kind, text) = event_of(change, &plan);
-        tracing::info!(pool = %self.name, text);
-        self.event(kind, text);
+        tracing::info!(pool = %self.members.name, text);
+        self.members.event(kind, text);
         Ok(plan)
     }
 
@@ -293,10 +295,10 @@ impl Core {
             after =
                 Worth { failures_survived: before.failures_survived, ..self.worth(before.layout, width, &rooms, None) };
             if self.index.read().bytes > 0 {
-                let name = &self.name;
+                let name = &self.members.name;
                 warnings.push(format!("what is stored already stays where it is until: larder pool rebalance {name}"));
             }
-        } else if self.layout() == Layout::Stripe {
+        } else if self.members.layout() == Layout::Stripe {
             warnings.push("a stripe has no redundancy: a spare has nothing to be rebuilt from".to_owned());
         }
         let plan = ChangePlan { before, after, move_bytes: 0, seconds: None, warnings };
@@ -304,7 +306,7 @@ impl Core {
     }
 
     fn examine_replace(self: &Arc<Self>, slot: u8, new: &Path) -> Result<Step, PoolError> {
-        let old = self.member(slot).ok_or_else(|| self.refused("that disk has left the pool".into()))?;
+        let old = self.members.member(slot).ok_or_else(|| self.refused("that disk has left the pool".into()))?;
         if self.members.iter().any(|member| member.replaces() == Some(old.id)) {
             let why = format!("{} is being replaced already", old.path.read().display());
             return Err(self.refused(why));
@@ -336,19 +338,20 @@ impl Core {
         let before = self.worth_now();
         let rooms = self.rooms_after(Some(slot), &[]);
         let path = self.path_of(slot);
-        let layout = self.layout();
+        let layout = self.members.layout();
         // With a disk that is lost anyway redundancy counts for more than that the layout makes sense: as many copies are
         // as safe as parity, and what is lost cannot be gone over to another layout.
-        let is_lost = self.member(slot).is_some_and(|member| !member.is_readable());
+        let is_lost = self.members.member(slot).is_some_and(|member| !member.is_readable());
         let need = if is_lost { usize::from(layout.failures()) + 1 } else { layout.disks_min() };
-        let instead =
-            self.layout_instead().map(|layout| format!("larder pool rebalance {} --layout {layout}", self.name));
+        let instead = self
+            .layout_instead()
+            .map(|layout| format!("larder pool rebalance {} --layout {layout}", self.members.name));
         if rooms.len() < need {
             let first = instead.map(|command| format!(", or go over to another layout first: {command}"));
             let why = format!(
                 "{layout} needs {need} disks, and without {path} there are {}: replace it instead: larder pool replace {} {} NEW-DISK{}",
                 rooms.len(),
-                self.name,
+                self.members.name,
                 shell::word(Path::new(&path)),
                 first.unwrap_or_default()
             );
@@ -373,7 +376,7 @@ impl Core {
             let path = out.path.read().display().to_string();
             let why = format!(
                 "{path} is not usable: bring it back, replace or remove it first, see: larder pool status {}",
-                self.name
+                self.members.name
             );
             return Err(self.refused(why));
         }
@@ -387,13 +390,13 @@ impl Core {
         if rooms.len() < layout.disks_min() {
             let (need, have) = (layout.disks_min(), rooms.len());
             if let Some(instead) = self.layout_instead().filter(|_| layout == before.layout) {
-                let name = &self.name;
+                let name = &self.members.name;
                 let why = format!(
                     "{layout} needs at least {need} disks, and there are {have}: add one, or: larder pool rebalance {name} --layout {instead}"
                 );
                 return Err(self.refused(why));
             }
-            let name = &self.name;
+            let name = &self.members.name;
             let why = format!(
                 "{layout} needs at least {need} disks, and there are {have}: add some first: larder pool add {name} NEW-DISK"
             );
@@ -412,7 +415,7 @@ impl Core {
 
     /// A layout that survives as much, or nearly so, on fewer disks.
     fn layout_instead(&self) -> Option<Layout> {
-        match self.layout() {
+        match self.members.layout() {
             Layout::Raidz1 => Some(Layout::Mirror2),
             Layout::Raidz2 => Some(Layout::Mirror3),
             Layout::Raidz3 => Some(Layout::Raidz2),
@@ -422,11 +425,11 @@ impl Core {
 
     fn ahead(&self, after: &Worth, leaving: Option<u8>) -> Ahead {
         let (layout, width) = (after.layout, after.width);
-        Ahead { layout, width, leaving, successor: None, rebalancing: self.is_rebalancing() }
+        Ahead { layout, width, leaving, successor: None, rebalancing: self.members.is_rebalancing() }
     }
 
     fn refused(&self, why: String) -> PoolError {
-        PoolError::Refused { pool: self.name.clone(), why }
+        PoolError::Refused { pool: self.members.name.clone(), why }
     }
 
     fn check_fits(&self, after: &Worth) -> Result<(), PoolError> {
@@ -447,7 +450,7 @@ impl Core {
     fn may_be_taken_back(&self, old: &MemberDisk, error: PoolError) -> PoolError {
         match error {
             PoolError::NotEmpty { path, found } if *old.path.read() == absolute(&path) && !old.is_readable() => {
-                let (path, name) = (path.display(), &self.name);
+                let (path, name) = (path.display(), &self.members.name);
                 let why = format!(
                     "{path} is not empty (it holds '{found}'): take it back as it is with: larder pool clear {name}; or empty it, and repeat the command"
                 );
@@ -461,9 +464,9 @@ impl Core {
     /// was cut short when it had its label alone is new, too (C1).
     fn candidates(&self, disks: &[PathBuf], emptied: Option<&MemberDisk>) -> Result<Vec<Candidate>, PoolError> {
         disks.iter().try_for_each(|path| self.check_not_ours(path, emptied))?;
-        let is_known = |id| self.members.iter().any(|member| member.id == id) || self.label().is_spare(id);
-        let left_over = |label: &label::Label| label.pool == self.id && !is_known(label.disk);
-        let found = create::candidates(&*self.opener, disks, left_over)?;
+        let is_known = |id| self.members.iter().any(|member| member.id == id) || self.members.label().is_spare(id);
+        let left_over = |label: &label::Label| label.pool == self.members.id && !is_known(label.disk);
+        let found = create::candidates(&*self.members.opener, disks, left_over)?;
         // A pool that is made may make its folders; here a mistyped path would be a member on the system's disk.
         if let Some(missing) = found.iter().find(|candidate| candidate.is_yet_to_be_made) {
             return Err(PoolError::NoFolder(missing.path.clone()));
@@ -473,16 +476,16 @@ impl Core {
 
     /// What belongs to this pool already is not to be emptied for it.
     fn check_not_ours(&self, path: &Path, emptied: Option<&MemberDisk>) -> Result<(), PoolError> {
-        let Ok(disk) = self.opener.open_disk(&absolute(path)) else { return Ok(()) };
-        let (shown, name) = (path.display(), &self.name);
+        let Ok(disk) = self.members.opener.open_disk(&absolute(path)) else { return Ok(()) };
+        let (shown, name) = (path.display(), &self.members.name);
         let identity = disk.identity().ok();
         let lies_there = |member: &&MemberDisk| {
-            let own = self.identity(member);
+            let own = self.members.identity(member);
             own.is_some() && own == identity
         };
         // One whose contents are gone may be made anew.
         let is_emptied = |member: &&MemberDisk| !member.is_readable() && emptied.is_some_and(|own| own.id == member.id);
-        let label = label::read(&*disk).ok().and_then(Result::ok).filter(|label| label.pool == self.id);
+        let label = label::read(&*disk).ok().and_then(Result::ok).filter(|label| label.pool == self.members.id);
         let of_label = |member: &&MemberDisk| label.as_ref().is_some_and(|label| label.disk == member.id);
         let is_known = |member: &&MemberDisk| of_label(member) || lies_there(member) && !is_emptied(member);
         if let Some(member) = self.members.iter().find(is_known) {
@@ -496,7 +499,7 @@ impl Core {
             return Err(self.refused(format!("{shown} is a disk of it already{why}")));
         }
         match label {
-            Some(label) if self.label().is_spare(label.disk) => {
+            Some(label) if self.members.label().is_spare(label.disk) => {
                 let why = format!(
                     "{shown} is a spare of it: give that up first with: larder pool remove {name} {}",
                     shell::word(path)
@@ -510,10 +513,10 @@ impl Core {
     /// The slot of a disk as a person names it.
     fn named(&self, disk: &str) -> Result<u8, PoolError> {
         let path = absolute(Path::new(disk));
-        let identity = self.opener.open_disk(&path).and_then(|found| found.identity()).ok();
+        let identity = self.members.opener.open_disk(&path).and_then(|found| found.identity()).ok();
         let by_path = |member: &MemberDisk| {
             let own = member.path.read();
-            *own == path || (identity.is_some() && self.identity(member) == identity)
+            *own == path || (identity.is_some() && self.members.identity(member) == identity)
         };
         let by_id = |member: &MemberDisk| disk.len() >= 4 && member.id.to_string().starts_with(&disk.to_lowercase());
         let mut found = self.members.with_slots().filter(|(_, member)| by_path(member) && !self.is_replaced_at(member));
@@ -539,7 +542,7 @@ impl Core {
     }
 
     fn path_of(&self, slot: u8) -> String {
-        self.member(slot).map(|member| member.path.read().display().to_string()).unwrap_or_default()
+        self.members.member(slot).map(|member| member.path.read().display().to_string()).unwrap_or_default()
     }
 
     // ---- figures ------------------------------------------------------------------------------
@@ -550,13 +553,16 @@ impl Core {
 
     /// Unless somebody chose another, a pool is as wide as one made of that many disks.
     pub fn width_for(&self, layout: Layout, disks: usize) -> u8 {
-        let usual = self.width() == layout.width_default(self.staying().count());
-        if usual { layout.width_default(disks) } else { self.width().min(disks as u8) }
+        let usual = self.members.width() == layout.width_default(self.staying().count());
+        if usual { layout.width_default(disks) } else { self.members.width().min(disks as u8) }
     }
 
     fn worth_now(&self) -> Worth {
         let failures_survived = self.survives(None);
-        Worth { failures_survived, ..self.worth(self.layout(), self.width(), &self.staying_rooms(), None) }
+        Worth {
+            failures_survived,
+            ..self.worth(self.members.layout(), self.members.width(), &self.staying_rooms(), None)
+        }
     }
 
     /// Disks that may still fail, now or with one disk in use and up to date, or not.
@@ -565,7 +571,7 @@ impl Core {
             Some((at, is_used)) if at == *slot => !is_used,
             _ => !(member.is_readable() && member.is_in_sync()),
         };
-        self.failures().saturating_sub(self.members.with_slots().filter(is_out).count() as u8)
+        self.members.failures().saturating_sub(self.members.with_slots().filter(is_out).count() as u8)
     }
 
     /// When everything has moved, without the disks that leave: those that are leaving already, and `gone`.
@@ -637,7 +643,7 @@ impl Core {
     // ---- doing it -----------------------------------------------------------------------------
 
     fn set_leaving(&self, slot: Option<u8>, leaving: bool) {
-        if let Some(member) = slot.and_then(|slot| self.member(slot)) {
+        if let Some(member) = slot.and_then(|slot| self.members.member(slot)) {
             member.leaving.store(leaving, Ordering::Release);
         }
     }
@@ -645,7 +651,7 @@ impl Core {
     /// Takes a new disk in (C1).
     fn join(&self, candidate: Candidate, replaces: Option<Uuid>) -> Result<(), PoolError> {
         let Candidate { path, disk, .. } = candidate;
-        let lock = disk.lock(&self.owner).map_err(PoolError::io("lock", &path))?;
+        let lock = disk.lock(&self.members.owner).map_err(PoolError::io("lock", &path))?;
         create::prepare(&*disk).map_err(PoolError::io("prepare", &path))?;
         let member = MemberDisk::new(Uuid::new_v4(), absolute(&path));
         member.set_replaces(replaces);
@@ -654,22 +660,23 @@ impl Core {
         member.attach(disk.clone(), lock, absolute(&path));
         disk.settle();
         let entry = member.entry();
-        self.write_first_label(&*disk, member.id, |label| label.members.push(entry))
+        self.members
+            .write_first_label(&*disk, member.id, |label| label.members.push(entry))
             .map_err(PoolError::io("write the label of", &path))?;
         member.set_state(DiskState::Online);
         if self.members.push(member).is_err() {
-            self.remove_label(&*disk);
+            self.members.remove_label(&*disk);
             return Err(self.refused("its disks changed too often since it was opened: restart larder".into()));
         }
-        self.write_labels(|_| {});
+        self.members.write_labels(|_| {});
         Ok(())
     }
 
     fn replace(&self, old: u8, candidate: Candidate) -> Result<(), PoolError> {
-        let id = self.member(old).map(|member| member.id);
+        let id = self.members.member(old).map(|member| member.id);
         let path = absolute(&candidate.path);
-        if let Some(member) = self.member(old)
-            && self.identity(member).is_some_and(|own| candidate.identity() == Some(own))
+        if let Some(member) = self.members.member(old)
+            && self.members.identity(member).is_some_and(|own| candidate.identity() == Some(own))
         {
             // It lies there no more: what leaves with it must not be looked for in the new one.
             self.files.clear();
@@ -678,7 +685,7 @@ impl Core {
         self.join(candidate, id)?;
         self.set_leaving(Some(old), true);
         // It may have been a spare until now.
-        self.write_labels(|label| label.spares.retain(|spare| spare.path != path));
+        self.members.write_labels(|label| label.spares.retain(|spare| spare.path != path));
         Ok(())
     }
 
@@ -688,32 +695,33 @@ impl Core {
         for candidate in joining {
             let Candidate { path, disk, .. } = candidate;
             let spare = Spare { id: Uuid::new_v4(), path: absolute(&path) };
-            self.write_first_label(&*disk, spare.id, |label| label.spares.push(spare.clone()))
+            self.members
+                .write_first_label(&*disk, spare.id, |label| label.spares.push(spare.clone()))
                 .map_err(PoolError::io("write the label of", &path))?;
-            self.write_labels(|label| label.spares.push(spare));
+            self.members.write_labels(|label| label.spares.push(spare));
         }
         Ok(())
     }
 
     fn spare_at(&self, path: &Path) -> Option<Spare> {
         let path = absolute(path);
-        self.label().spares.into_iter().find(|spare| spare.path == path)
+        self.members.label().spares.into_iter().find(|spare| spare.path == path)
     }
 
     /// Forgets a spare; its directory is empty again if it is there.
     fn give_up_spare(&self, path: &Path) {
         let Some(spare) = self.spare_at(path) else { return };
-        self.write_labels(|label| label.spares.retain(|other| other.id != spare.id));
+        self.members.write_labels(|label| label.spares.retain(|other| other.id != spare.id));
         if let Ok(candidate) = self.freed_spare(spare) {
-            self.remove_label(&*candidate.disk);
+            self.members.remove_label(&*candidate.disk);
         }
     }
 
     /// The directory of a spare, if it still is that spare's.
     fn freed_spare(&self, spare: Spare) -> Result<Candidate, PoolError> {
-        let disk = self.opener.open_disk(&spare.path).map_err(PoolError::io("open the spare", &spare.path))?;
+        let disk = self.members.opener.open_disk(&spare.path).map_err(PoolError::io("open the spare", &spare.path))?;
         match label::read(&*disk) {
-            Ok(Ok(label)) if label.disk == spare.id && label.pool == self.id => {}
+            Ok(Ok(label)) if label.disk == spare.id && label.pool == self.members.id => {}
             _ => return Err(self.refused(format!("{} is not the spare that it was", spare.path.display()))),
         }
         create::of_disk(&spare.path, disk)
@@ -722,20 +730,22 @@ impl Core {
     /// A disk has been out of use for long enough: the first spare that works takes its place. Blocks.
     pub fn use_spare(self: &Arc<Self>, slot: u8) -> Result<bool, PoolError> {
         let _one = self.changing.lock();
-        let Some(member) = self.member(slot).filter(|m| !m.is_readable() && !m.is_leaving()) else { return Ok(false) };
-        for spare in self.label().spares {
+        let Some(member) = self.members.member(slot).filter(|m| !m.is_readable() && !m.is_leaving()) else {
+            return Ok(false);
+        };
+        for spare in self.members.label().spares {
             let Ok(candidate) = self.freed_spare(spare.clone()) else { continue };
             let of = member.path.read().display().to_string();
             let text = format!("{} is out of use: the spare {} takes its place", of, spare.path.display());
-            tracing::warn!(pool = %self.name, text);
-            self.event(EventKind::DiskReplaced, text);
+            tracing::warn!(pool = %self.members.name, text);
+            self.members.event(EventKind::DiskReplaced, text);
             // C1: nobody counts on one that fails here.
             match self.replace(slot, candidate) {
                 Ok(()) => return Ok(true),
                 Err(error) => {
                     let text = format!("the spare {} cannot be used: {error}", spare.path.display());
-                    tracing::warn!(pool = %self.name, text);
-                    self.event(EventKind::Errors, text);
+                    tracing::warn!(pool = %self.members.name, text);
+                    self.members.event(EventKind::Errors, text);
                 }
             }
         }

@@ -49,8 +49,8 @@ impl Core {
         let objects: u64 = self.index.read().objects.values().map(|object| course.bytes_for(object)).sum();
         let leaves =
             |id: &Uuid| self.members.with_slots().any(|(slot, member)| ahead.leaving == Some(slot) && member.id == *id);
-        let kept = self.label().journal.iter().filter(|id| !leaves(id)).count();
-        let wanted = self.journal_copies().max(usize::from(ahead.layout.failures()) + 1);
+        let kept = self.members.label().journal.iter().filter(|id| !leaves(id)).count();
+        let wanted = self.members.journal_copies().max(usize::from(ahead.layout.failures()) + 1);
         let takers = course.takers.len().min(wanted);
         let journal = takers.saturating_sub(kept) as u64 * self.journal_bytes();
         objects + journal

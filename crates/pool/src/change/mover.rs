@@ -1,5 +1,6 @@
 //! How far the moving of objects to their places is.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -8,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 /// The state of the background task.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mover {
-    pub wanted: Notify,
+    pub wanted: Arc<Notify>,
     /// Told whenever an object has been written anew (S2).
     pub landed: Notify,
     /// Objects with less redundancy than the layout has now: uploads that began before it changed.
@@ -48,6 +49,21 @@ pub struct Moving {
 }
 
 impl Mover {
+    /// `wanted` is told by others, too: when a disk goes out of use, a spare may take its place.
+    pub fn new(wanted: Arc<Notify>) -> Self {
+        Self {
+            wanted,
+            landed: Notify::new(),
+            stragglers: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+            writing_anew: tokio::sync::Mutex::default(),
+            pass: Mutex::default(),
+            moved_bytes: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
+            last_error: Mutex::default(),
+        }
+    }
+
     /// Shards are being moved just now.
     pub fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire)

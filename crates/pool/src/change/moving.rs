@@ -137,7 +137,7 @@ impl Core {
 
     pub fn has_to_move(&self) -> bool {
         let leaving = self.members.iter().any(MemberDisk::is_leaving);
-        leaving || self.is_rebalancing() || self.mover.stragglers.load(Ordering::Acquire)
+        leaving || self.members.is_rebalancing() || self.mover.stragglers.load(Ordering::Acquire)
     }
 
     /// What is being moved, and how far it is.
@@ -153,7 +153,7 @@ impl Core {
                 None => why.push(format!("removing {}", path(leaving))),
             }
         }
-        if self.is_rebalancing() || why.is_empty() {
+        if self.members.is_rebalancing() || why.is_empty() {
             why.push("rebalancing".to_owned());
         }
         let (objects, elapsed) =
@@ -181,7 +181,7 @@ impl Core {
             }
             match self.blocking(move |core| core.use_spare(slot)).await {
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::warn!(pool = %self.name, %error, "no spare could take a place"),
+                Ok(Err(error)) => tracing::warn!(pool = %self.members.name, %error, "no spare could take a place"),
                 Err(_) => return None,
             }
         }
@@ -190,7 +190,7 @@ impl Core {
 
     /// Disks whose place spares will take, and how long they have until then to come back.
     pub fn waiting_for_spares(&self) -> Vec<(u8, Duration)> {
-        if self.label().spares.is_empty() {
+        if self.members.label().spares.is_empty() {
             return Vec::new();
         }
         let out =
@@ -259,13 +259,13 @@ impl Core {
 
     /// By the index alone; an even fill is only looked after when rebalancing.
     fn is_in_place(&self, object: &Object) -> bool {
-        let stays = |(_, slot)| self.member(slot).is_some_and(|member| !member.is_leaving());
+        let stays = |(_, slot)| self.members.member(slot).is_some_and(|member| !member.is_leaving());
         !self.shapes_matter() && object.is_spread() && object.placed().all(stays)
     }
 
     /// Never while a disk is away: what is written without it would have to be written once more.
     fn shapes_matter(&self) -> bool {
-        (self.is_rebalancing() || self.mover.stragglers.load(Ordering::Acquire)) && self.away().is_none()
+        (self.members.is_rebalancing() || self.mover.stragglers.load(Ordering::Acquire)) && self.away().is_none()
     }
 
     /// A disk that will perhaps come back.
@@ -284,8 +284,10 @@ impl Core {
         }
         {
             let _one = self.repairs.one(object.version);
-            let leaving: Vec<(u8, u8)> =
-                object.placed().filter(|(_, slot)| self.member(*slot).is_none_or(MemberDisk::is_leaving)).collect();
+            let leaving: Vec<(u8, u8)> = object
+                .placed()
+                .filter(|(_, slot)| self.members.member(*slot).is_none_or(MemberDisk::is_leaving))
+                .collect();
             for (index, slot) in leaving {
                 let Some(target) = self.move_target(object, slot) else { return Ok(Look::Misshapen) };
                 self.move_shard(object, index, target)?;
@@ -302,7 +304,7 @@ impl Core {
         if !object.crowded().is_empty() {
             self.repair(object, &[])?;
         }
-        if self.is_rebalancing() && self.away().is_none() {
+        if self.members.is_rebalancing() && self.away().is_none() {
             self.even_out(object, fill)?;
         }
         Ok(Look::InPlace)
@@ -319,19 +321,20 @@ impl Core {
             Err(Rebuild::Read(error)) => Err(error),
             Err(Rebuild::Write(error)) => {
                 let why = error.to_string();
-                self.write_failed(target, &error);
-                Err(PoolError::CannotWrite { pool: self.name.clone(), object: object.path.clone(), why })
+                self.members.write_failed(target, &error);
+                Err(PoolError::CannotWrite { pool: self.members.name.clone(), object: object.path.clone(), why })
             }
         }
     }
 
     /// Where a shard of a disk that leaves goes: to the disk that takes its place, else to the roomiest.
     fn move_target(&self, object: &Object, slot: u8) -> Option<u8> {
-        let id = self.member(slot).map(|member| member.id);
+        let id = self.members.member(slot).map(|member| member.id);
         let successor = self.members.with_slots().find(|(_, m)| id.is_some() && m.replaces() == id && m.takes_data());
         let need = shard_need(object);
         if let Some((new, _)) = successor {
             let roomy = self
+                .members
                 .rooms(crate::member::member_disk::reserve_hard)
                 .iter()
                 .any(|(at, _, free)| *at == new && *free >= need);
@@ -345,14 +348,14 @@ impl Core {
     /// Whether it would be cut into more shards if it were written now, with all disks that there are.
     pub fn is_narrow(&self, object: &Object) -> bool {
         let disks = self.members.iter().filter(|member| member.takes_data()).count();
-        let (k, m) = shape_of(self.layout(), self.width(), object.geometry.size, disks);
+        let (k, m) = shape_of(self.members.layout(), self.members.width(), object.geometry.size, disks);
         object.geometry.shards() < k + m
     }
 
     /// Whether it would be laid out otherwise if it were written now, with all disks that there are.
     fn is_misshapen(&self, object: &Object) -> bool {
         let disks = self.members.iter().filter(|member| member.takes_data()).count();
-        let (k, m) = shape_of(self.layout(), self.width(), object.geometry.size, disks);
+        let (k, m) = shape_of(self.members.layout(), self.members.width(), object.geometry.size, disks);
         (object.geometry.k, object.geometry.m) != (k, m)
     }
 
@@ -368,7 +371,7 @@ impl Core {
 
     /// Slot, used and total bytes of the disks that take data.
     pub fn fill(&self) -> Vec<(u8, u64, u64)> {
-        let rooms = self.rooms(|_| 0);
+        let rooms = self.members.rooms(|_| 0);
         rooms.into_iter().map(|(slot, total, free)| (slot, total.saturating_sub(free), total)).collect()
     }
 
@@ -379,7 +382,7 @@ impl Core {
         let _one = self.mover.writing_anew.lock().await;
         let geometry = object.geometry;
         let choice = self.place(geometry.size, &[])?.choice.clone();
-        let stays = |(_, slot)| self.member(slot).is_some_and(|member| !member.is_leaving());
+        let stays = |(_, slot)| self.members.member(slot).is_some_and(|member| !member.is_leaving());
         if (choice.k, choice.m) == (geometry.k, geometry.m) && object.is_whole() && object.placed().all(stays) {
             return Ok(());
         }
@@ -421,7 +424,7 @@ impl Core {
         }
         let failed = |error: object_store::Error| {
             let why = error.to_string();
-            Refused::Error(PoolError::CannotWrite { pool: self.name.clone(), object: object.path.clone(), why })
+            Refused::Error(PoolError::CannotWrite { pool: self.members.name.clone(), object: object.path.clone(), why })
         };
         let mut upload = Upload::quiet(self.clone(), request);
         for range in ranges {
@@ -457,21 +460,21 @@ impl Core {
     }
 
     fn conclude_shapes(&self) {
-        let m = self.layout().failures();
+        let m = self.members.layout().failures();
         let weaker = self.index.read().objects.values().any(|object| object.geometry.m < m);
         if weaker {
             return;
         }
         self.mover.stragglers.store(false, Ordering::Release);
-        self.write_labels(|label| {
+        self.members.write_labels(|label| {
             label.rebalancing = false;
             label.earlier = None;
         });
         self.refresh_journal();
-        let (layout, width, moved) = (self.layout(), self.width(), self.moved_text());
+        let (layout, width, moved) = (self.members.layout(), self.members.width(), self.moved_text());
         let text = format!("all objects are laid out as {layout} over {width} disks{moved}");
-        tracing::info!(pool = %self.name, text);
-        self.event(EventKind::Rebalance, text);
+        tracing::info!(pool = %self.members.name, text);
+        self.members.event(EventKind::Rebalance, text);
     }
 
     /// How much was written for a change: what was moved, and what was computed anew of a disk that could not be read.
@@ -482,20 +485,20 @@ impl Core {
 
     /// S3.
     fn forget(self: &Arc<Self>, slot: u8) -> bool {
-        let Some(member) = self.member(slot).filter(|member| member.is_leaving()) else { return true };
+        let Some(member) = self.members.member(slot).filter(|member| member.is_leaving()) else { return true };
         // Whoever still writes to it has reserved room there; who chooses disks just now has not seen perhaps that it leaves.
-        self.settle_places();
+        self.members.settle_places();
         let writing = member.pending_bytes.load(Ordering::Acquire) > 0;
         let lacking = !member.is_readable();
-        let last_copy = self.label().journal.iter().all(|id| *id == member.id);
-        if writing || last_copy || self.label().journal.contains(&member.id) {
+        let last_copy = self.members.label().journal.iter().all(|id| *id == member.id);
+        if writing || last_copy || self.members.label().journal.contains(&member.id) {
             return false;
         }
         let path = member.path.read().clone();
         // Another disk that lies in its place is not touched.
-        let own = self.identity(member);
-        let is_taken =
-            own.is_some() && self.members.iter().any(|other| other.id != member.id && self.identity(other) == own);
+        let own = self.members.identity(member);
+        let is_taken = own.is_some()
+            && self.members.iter().any(|other| other.id != member.id && self.members.identity(other) == own);
         let io = member.io().ok().filter(|_| !is_taken);
         {
             // Whoever gives a shard a place does so under this lock, and only on a disk that has not left.
@@ -509,17 +512,18 @@ impl Core {
         }
         self.members.end_replacements();
         self.files.clear();
-        if !self.write_labels(|_| {}) {
+        if !self.members.write_labels(|_| {}) {
             return false;
         }
         if let Some(io) = io
-            && self.remove_label(&*io)
+            && self.members.remove_label(&*io)
         {
             erase(&*io);
         }
         member.detach();
-        tracing::info!(pool = %self.name, disk = %path.display(), "disk has left the pool");
-        self.event(EventKind::DiskRemoved, format!("{} has left the pool{}", path.display(), self.moved_text()));
+        tracing::info!(pool = %self.members.name, disk = %path.display(), "disk has left the pool");
+        self.members
+            .event(EventKind::DiskRemoved, format!("{} has left the pool{}", path.display(), self.moved_text()));
         true
     }
 

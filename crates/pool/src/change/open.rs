@@ -10,7 +10,7 @@ use larder_base::features::Access;
 use uuid::Uuid;
 
 use crate::change::{create, moving};
-use crate::core::{Core, Start};
+use crate::core::Core;
 use crate::disk::DiskOpener;
 use crate::disk::folder;
 use crate::disk::timed_disk;
@@ -25,6 +25,7 @@ use crate::member::adopt::{self, Damaged};
 use crate::member::found::{Directories, Labelled, no_larder_disk, read_labels};
 use crate::member::label::{self, Label, Usage};
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
+use crate::member::members::{Members, Start};
 use crate::object::index::{Graveyard, Index};
 use crate::object::store::PoolStore;
 use crate::object::tombstones::{self, Tombstones};
@@ -46,14 +47,16 @@ impl Pool {
             let opened = options.opener.work().blocking(move || open_blocking(&of_task)).await;
             let (core, journal, was_closed) = opened.ok_or_else(cancelled)??;
             let journal = Arc::new(journal);
-            let damaged =
-                |error: larder_base::LogError| PoolError::Journal { pool: core.name.clone(), why: error.to_string() };
+            let damaged = |error: larder_base::LogError| PoolError::Journal {
+                pool: core.members.name.clone(),
+                why: error.to_string(),
+            };
             let (tombstones, gone) = Tombstones::open(journal.clone()).await.map_err(damaged)?;
             if !was_closed {
                 core.blocking(|core| core.make_found_durable()).await?;
             }
             core.blocking(move |core| core.load_index(&gone)).await??;
-            core.blocking(|core| core.make_reserves()).await?;
+            core.blocking(|core| core.reserves.make(&core.members)).await?;
             let tombstones = Arc::new(tombstones);
             if core.members.iter().all(|member| member.is_writable()) {
                 tombstones.sweep(&core).await?;
@@ -75,7 +78,7 @@ impl Pool {
             }
             let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
             let store = PoolStore { core: core.clone(), tombstones };
-            let m = core.layout().failures();
+            let m = core.members.layout().failures();
             let weaker = core.index.read().objects.values().any(|object| object.geometry.m < m);
             core.mover.stragglers.store(weaker, Ordering::Release);
             let mover = tokio::spawn(moving::run(core.clone()));
@@ -135,17 +138,10 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     notes.extend(stale_labels.iter().cloned());
     let before = winner.clone();
     let (graveyard, mut burials) = Graveyard::new();
-    let core = Arc::new(Core::new(Start {
-        label: winner,
-        members,
-        opener: options.opener.clone(),
-        owner,
-        index: Index::default(),
-        graveyard,
-        notes,
-    }));
+    let start = Start { label: winner, members, opener: options.opener.clone(), owner, notes };
+    let core = Arc::new(Core::new(Members::new(start), Index::default(), graveyard));
     let reaper = core.clone();
-    match core.work.clone() {
+    match core.members.work.clone() {
         Work::Threads => std::thread::Builder::new()
             .name("larder-reaper".into())
             .spawn(move || reaper.bury_all(&mut burials))
@@ -153,11 +149,11 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
             .map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?,
         Work::InTurns(turns) => drop(tokio::spawn(reaper.bury_in_turns(burials, turns))),
     }
-    if matches!(core.work, Work::Threads) {
+    if matches!(core.members.work, Work::Threads) {
         let watched = Arc::downgrade(&core);
         let watch = move || {
             while let Some(core) = watched.upgrade().filter(|core| !core.closed.load(Ordering::Acquire)) {
-                core.look_for_hangs();
+                core.members.look_for_hangs();
                 drop(core);
                 std::thread::sleep(WATCH_EVERY);
             }
@@ -170,37 +166,39 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
         core.graveyard.stop();
         core.give_back_disks();
     };
-    let stored = journal::read(&core, options.accept_loss).inspect_err(give_up)?;
+    let stored = journal::read(&core.members, options.accept_loss).inspect_err(give_up)?;
     losses.extend(stored.loss.clone());
-    core.begin_history(&before);
-    stale_labels.into_iter().for_each(|text| core.event(EventKind::DiskBack, text));
+    core.members.begin_history(&before);
+    stale_labels.into_iter().for_each(|text| core.members.event(EventKind::DiskBack, text));
     core.load_scrub();
     if options.accept_loss {
         let found =
             if losses.is_empty() { "the labels and the journal show no loss".to_owned() } else { losses.join("; ") };
         let text = format!("opened although acknowledged changes may be lost, as asked: {found}");
-        tracing::error!(pool = %core.name, text);
-        core.event(EventKind::Errors, text);
+        tracing::error!(pool = %core.members.name, text);
+        core.members.event(EventKind::Errors, text);
     }
-    core.write_labels(|label| {
+    core.members.write_labels(|label| {
         label.usage = Usage::Open { host, host_id };
         // Also where only a volume knows that something is missing.
         label.unproven |= options.accept_loss;
     });
-    core.tell_of_stale_disks();
-    core.begin_session();
-    let journal = Journal::open(core.clone(), stored).inspect_err(give_up)?;
+    core.members.tell_of_stale_disks();
+    core.versions.begin_session(&core.members.hold_labels());
+    let journal = Journal::open(core.members.clone(), core.activity.clone(), stored).inspect_err(give_up)?;
+    // Unset until here; a pool has one journal.
+    let _ = core.journal.set(journal.handle());
     // From here on every disk in use can be told from an older copy of itself, and the journal reaches what it began with.
-    core.write_labels(|_| {});
+    core.members.write_labels(|_| {});
     Ok((core, journal, !matches!(before.usage, Usage::Open { .. })))
 }
 
-impl Core {
+impl Members {
     /// Takes over what the disks know, and adds how the pool is opened now. Blocks.
     pub fn begin_history(&self, before: &Label) {
         self.history.take_over(&self.disks_readable());
         let (kind, mut text) = opening(before);
-        for member in self.members.iter().filter(|member| !member.is_readable()) {
+        for member in self.iter().filter(|member| !member.is_readable()) {
             text.push_str(&format!("; {} is {}", member.path.read().display(), member.state()));
         }
         self.event(kind, text);
@@ -212,7 +210,7 @@ impl Core {
             let state = member.state();
             state == DiskState::Resilvering || state == DiskState::ReadOnly && !member.is_in_sync()
         };
-        for member in self.members.iter().filter(is_stale) {
+        for member in self.iter().filter(is_stale) {
             let why = match (&*member.stale.lock(), member.last_error.lock().as_str()) {
                 (Some(why), _) => why.clone(),
                 (None, "") => "it was away and is out of date".to_owned(),
@@ -250,13 +248,13 @@ fn opening(before: &Label) -> (EventKind, String) {
 /// The task that writes what has gathered: runs until the pool is closed.
 async fn write_history_now_and_then(core: Arc<Core>) {
     while !core.closed.load(Ordering::Acquire) {
-        core.history.has_news().await;
+        core.members.history.has_news().await;
         tokio::time::sleep(GATHER_FOR).await;
         if core.closed.load(Ordering::Acquire) {
             return;
         }
         // It fails only when the runtime ends.
-        let _ = core.blocking(|core| core.write_history()).await;
+        let _ = core.blocking(|core| core.members.write_history()).await;
     }
 }
 

@@ -20,11 +20,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use uuid::Uuid;
 
 use crate::change::create;
-use crate::core::{Core, LOST_OBJECTS};
+use crate::core::Core;
 use crate::disk::work::Turns;
 use crate::disk::{DiskIo, PROBE_NAME};
 use crate::error::PoolError;
 use crate::history::EventKind;
+use crate::member::faults::LOST_OBJECTS;
 use crate::member::member_disk::{DiskState, ErrorKind};
 use crate::object::index::{Burial, Grave, NO_SLOT, NewObject, Object};
 use crate::object::shard::{self, ShardName};
@@ -73,7 +74,7 @@ impl Core {
     pub fn load_index(&self, gone: &BTreeMap<String, u64>) -> Result<(), PoolError> {
         let Gathered { versions, temps, unfinished } = self.gather()?;
         let known = versions.values().flat_map(BTreeMap::keys).chain(gone.values()).max();
-        self.skip_versions(known.copied().unwrap_or(0));
+        self.versions.skip(known.copied().unwrap_or(0));
         let mut litter: Vec<Grave> = Vec::new();
         let mut refused: Vec<(u8, String)> = Vec::new();
         let mut cut_short: BTreeMap<u64, Arc<Object>> = BTreeMap::new();
@@ -134,31 +135,33 @@ impl Core {
     /// O2.
     fn remove_for_good(&self, slot: u8, file: &str) {
         let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory);
-        let removed = self.member(slot).filter(|member| member.is_writable()).map(|member| {
+        let removed = self.members.member(slot).filter(|member| member.is_writable()).map(|member| {
             let io = member.io()?;
             shard_files::remove_shard(&*io, file).and_then(|()| io.sync_directory(directory))
         });
         if let Some(Err(error)) = removed {
-            self.write_failed(slot, &error);
+            self.members.write_failed(slot, &error);
         }
     }
 
     fn remove_temp(&self, slot: u8, temp: &Temp) {
         // Left where the disk is read-only; it does no harm.
-        let _ = self.member(slot).and_then(|member| member.io().ok()).map(|io| io.remove(&temp.file));
+        let _ = self.members.member(slot).and_then(|member| member.io().ok()).map(|io| io.remove(&temp.file));
     }
 
     /// O4; `false` if the file is of no use. Repairs of earlier versions left half shards under such names, so it is verified.
     fn finish_put(&self, object: &Arc<Object>, slot: u8, temp: &Temp) -> bool {
         let taken = object.placed().any(|(_, other)| other == slot);
-        let Some(member) = self.member(slot).filter(|member| member.is_writable() && !taken) else { return false };
+        let Some(member) = self.members.member(slot).filter(|member| member.is_writable() && !taken) else {
+            return false;
+        };
         let file = object.file_name(temp.index);
         let named = member.io().and_then(|io| {
             io.rename(&temp.file, &file)?;
             io.sync_directory(&shard::directory(&object.path))
         });
         if let Err(error) = named {
-            self.write_failed(slot, &error);
+            self.members.write_failed(slot, &error);
             return false;
         }
         object.set_slot(temp.index, slot);
@@ -179,25 +182,25 @@ impl Core {
             .filter_map(|(slot, member)| Some((slot, member.io().ok()?)))
             .collect();
         let (slots, disks): (Vec<u8>, Vec<Arc<dyn DiskIo>>) = present.into_iter().unzip();
-        let taken = self.work.side_by_side(disks, |disk| take_inventory(self.id, &*disk));
+        let taken = self.members.work.side_by_side(disks, |disk| take_inventory(self.members.id, &*disk));
         let inventories: Vec<(u8, std::io::Result<Inventory>)> = slots.into_iter().zip(taken).collect();
         let mut gathered = Gathered::default();
         // In-sync disks first: their word on a version's shape counts.
-        let in_sync = |slot: u8| self.member(slot).is_some_and(|member| member.is_in_sync());
+        let in_sync = |slot: u8| self.members.member(slot).is_some_and(|member| member.is_in_sync());
         let (first, second): (Vec<_>, Vec<_>) = inventories.into_iter().partition(|(slot, _)| in_sync(*slot));
         for (slot, inventory) in first.into_iter().chain(second) {
             let inventory = match inventory {
                 Ok(inventory) => inventory,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.begin_anew(slot) => continue,
                 Err(error) => {
-                    let path = self.member(slot).map(|m| m.path.read().clone()).unwrap_or_default();
-                    self.read_failed(slot, &error);
+                    let path = self.members.member(slot).map(|m| m.path.read().clone()).unwrap_or_default();
+                    self.members.read_failed(slot, &error);
                     let lost = self.members.iter().filter(|m| !m.is_readable() || !m.is_in_sync()).count();
-                    if lost > usize::from(self.failures()) {
+                    if lost > usize::from(self.members.failures()) {
                         return Err(PoolError::Io { what: "list the objects on", path, source: error });
                     }
-                    if self.member(slot).is_some_and(|member| member.is_readable()) {
-                        self.take_out(slot, DiskState::Faulted);
+                    if self.members.member(slot).is_some_and(|member| member.is_readable()) {
+                        self.members.take_out(slot, DiskState::Faulted);
                     }
                     continue;
                 }
@@ -227,15 +230,17 @@ impl Core {
     /// The objects of a disk are gone, and the folder that they lay in: it is brought up to date like one that was away,
     /// where the others can do without it. Blocks.
     fn begin_anew(&self, slot: u8) -> bool {
-        let Some(member) = self.member(slot).filter(|member| self.has_lost_objects(member)) else { return false };
+        let Some(member) = self.members.member(slot).filter(|member| self.members.has_lost_objects(member)) else {
+            return false;
+        };
         if member.io().and_then(|io| create::prepare(&*io)).is_err() {
             return false;
         }
         LOST_OBJECTS.clone_into(&mut member.last_error.lock());
-        self.event(EventKind::DiskOut, format!("{}: {LOST_OBJECTS}", member.path.read().display()));
+        self.members.event(EventKind::DiskOut, format!("{}: {LOST_OBJECTS}", member.path.read().display()));
         member.in_sync.store(false, Ordering::Release);
         member.set_state(DiskState::Resilvering);
-        self.write_labels(|_| {})
+        self.members.write_labels(|_| {})
     }
 
     /// O1, O2, O3.
@@ -249,13 +254,13 @@ impl Core {
 
     /// O1.
     fn decides(&self, version: &Version) -> bool {
-        version.places.iter().any(|(_, slot, _)| self.member(*slot).is_some_and(|m| m.is_in_sync()))
+        version.places.iter().any(|(_, slot, _)| self.members.member(*slot).is_some_and(|m| m.is_in_sync()))
     }
 
     /// O3.
     fn was_told_to_go(&self, version: &Version) -> bool {
         let disks: BTreeSet<u8> = version.places.iter().map(|(_, slot, _)| *slot).collect();
-        let few = disks.len() <= usize::from(version.shard.geometry.m.min(self.failures()));
+        let few = disks.len() <= usize::from(version.shard.geometry.m.min(self.members.failures()));
         few && !version.is_complete() && self.members.iter().all(|member| member.is_readable() && member.is_in_sync())
     }
 
@@ -284,12 +289,12 @@ impl Core {
                 _ => {
                     let of = Some(path.to_owned());
                     // What a disk has that was away is merely old: the other copy was made since, and durable.
-                    let is_copy = self.member(slot).is_some_and(|member| member.is_in_sync());
+                    let is_copy = self.members.member(slot).is_some_and(|member| member.is_in_sync());
                     litter.push(Grave { slot, file, version: version.shard.version, index, of, is_copy });
                 }
             }
         }
-        Object::new(new_object(self.id, path, &version.shard), &slots, self.graveyard.clone())
+        Object::new(new_object(self.members.id, path, &version.shard), &slots, self.graveyard.clone())
     }
 
     /// Takes a disk back into the running pool: what it has of living objects is used, the rest
@@ -299,7 +304,7 @@ impl Core {
         let mut has: BTreeSet<(u64, u8)> = BTreeSet::new();
         let mut dead = Vec::new();
         let index = self.index.read();
-        if self.member(slot).is_none() {
+        if self.members.member(slot).is_none() {
             return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "the disk has left the pool"));
         }
         for Sighting { path, shard, file } in inventory.shards {
@@ -337,12 +342,25 @@ impl Core {
         Ok(())
     }
 
+    /// While disks are out of use, looks now and then whether they are back: when there is
+    /// something to write anyway, never on a timer.
+    pub fn reconnect_if_due(self: &Arc<Self>) {
+        if self.members.is_due_to_return() {
+            let core = self.clone();
+            self.members.work.detach(move || {
+                // Who is at it already may wait for a disk that hangs.
+                if !core.members.is_returning() {
+                    core.reconnect(false);
+                }
+            });
+        }
+    }
+
     /// Looks whether disks that are out of use have come back. With `adopt` one whose label is damaged or gone
     /// is taken back too, if what lies on it is this pool's: somebody has asked for it, so the damage has been seen.
     /// Blocks.
     pub fn reconnect(self: &Arc<Self>, adopt: bool) -> usize {
-        // Two at once would take one disk back twice.
-        let _one = self.returning.lock();
+        let _one = self.members.begin_return();
         let mut back = 0;
         for (slot, member) in self.members.with_slots() {
             if member.is_writable() || member.state() == DiskState::Offline {
@@ -356,23 +374,23 @@ impl Core {
             }
         }
         if back > 0 {
-            self.write_labels(|_| {});
+            self.members.write_labels(|_| {});
             self.repairs.add_all();
         }
         back
     }
 
     fn reattach(self: &Arc<Self>, slot: u8, path: &std::path::Path, adopt: bool) -> std::io::Result<bool> {
-        let Some(member) = self.member(slot) else { return Ok(false) };
+        let Some(member) = self.members.member(slot) else { return Ok(false) };
         if member.watch().is_closed() && member.watch().is_waiting() {
             // H3.
             return Err(crate::disk::watch::hangs());
         }
-        let disk = self.opener.open_disk(path)?;
+        let disk = self.members.opener.open_disk(path)?;
         // One that is still read goes on being watched by what reads it.
         let was_readable = member.is_readable();
         let disk = if was_readable { disk } else { member.watched(disk) };
-        let settled = self.label().settled;
+        let settled = self.members.label().settled;
         let label = match crate::member::label::read_copies(&*disk) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(crate::member::adopt::UNLABELLED),
             read => read?,
@@ -382,14 +400,16 @@ impl Core {
             Ok((label, _)) if label.disk == member.id && member.is_in_sync() && label.generation < settled => {
                 return Err(std::io::Error::other("an older copy of the disk lies in its place"));
             }
-            Ok((label, false)) if label.disk == member.id && label.pool == self.id => {}
-            Ok((label, true)) if label.disk == member.id && label.pool == self.id => {
+            Ok((label, false)) if label.disk == member.id && label.pool == self.members.id => {}
+            Ok((label, true)) if label.disk == member.id && label.pool == self.members.id => {
                 member.suspect.store(true, Ordering::Release);
             }
             Err(why)
-                if adopt && why != crate::member::label::NEWER && crate::member::adopt::belongs_to(&*disk, self.id) =>
+                if adopt
+                    && why != crate::member::label::NEWER
+                    && crate::member::adopt::belongs_to(&*disk, self.members.id) =>
             {
-                self.count_error(member, ErrorKind::Checksum, why);
+                self.members.count_error(member, ErrorKind::Checksum, why);
                 member.suspect.store(true, Ordering::Release);
             }
             Err(why) if !adopt || why == crate::member::label::NEWER => return Err(std::io::Error::other(why)),
@@ -410,11 +430,11 @@ impl Core {
         let was_read_only = member.state() == DiskState::ReadOnly;
         // A lock of our own on the same directory would refuse us.
         member.detach();
-        let lock = disk.lock(&self.owner)?;
-        let inventory = match take_inventory(self.id, &*disk) {
+        let lock = disk.lock(&self.members.owner)?;
+        let inventory = match take_inventory(self.members.id, &*disk) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 create::prepare(&*disk)?;
-                take_inventory(self.id, &*disk)?
+                take_inventory(self.members.id, &*disk)?
             }
             taken => taken?,
         };
@@ -423,10 +443,10 @@ impl Core {
         let disk = if was_readable { member.watched(disk) } else { disk };
         member.attach(disk.clone(), lock, path.to_owned());
         disk.settle();
-        let trusted = self.failures() == 0 && !member.is_suspect();
+        let trusted = self.members.failures() == 0 && !member.is_suspect();
         member.set_state(if trusted { DiskState::Online } else { DiskState::Resilvering });
-        tracing::info!(pool = %self.name, disk = %path.display(), was_read_only, "disk is back");
-        self.event(EventKind::DiskBack, path.display().to_string());
+        tracing::info!(pool = %self.members.name, disk = %path.display(), was_read_only, "disk is back");
+        self.members.event(EventKind::DiskBack, path.display().to_string());
         Ok(true)
     }
 
@@ -475,13 +495,16 @@ impl Core {
         }
         // An open file would keep its room.
         self.files.remove(&(*slot, *version, *index));
-        let Some(member) = self.member(*slot).filter(|member| member.is_writable()) else { return };
+        let Some(member) = self.members.member(*slot).filter(|member| member.is_writable()) else { return };
         let of_call = file.clone();
-        match member.io().and_then(|io| self.work.on_disk(&io, move |io| shard_files::remove_shard(io, &of_call))) {
+        match member
+            .io()
+            .and_then(|io| self.members.work.on_disk(&io, move |io| shard_files::remove_shard(io, &of_call)))
+        {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                self.write_failed(*slot, &error);
+                self.members.write_failed(*slot, &error);
                 self.keep_stubborn(Grave {
                     slot: *slot,
                     file: file.clone(),
@@ -505,7 +528,7 @@ impl Core {
             }
             full
         };
-        if full && !self.give_up(slot) {
+        if full && !self.members.give_up(slot) {
             self.unsynced.store(true, Ordering::Release);
         }
     }
@@ -515,8 +538,8 @@ impl Core {
         let graves = std::mem::take(&mut *self.stubborn.lock());
         graves.iter().for_each(|grave| self.unlink(grave));
         let slots: BTreeSet<u8> = self.stubborn.lock().iter().map(|grave| grave.slot).collect();
-        slots.into_iter().for_each(|slot| _ = self.give_up(slot));
-        self.stubborn.lock().retain(|grave| self.member(grave.slot).is_some_and(|member| member.is_in_sync()));
+        slots.into_iter().for_each(|slot| _ = self.members.give_up(slot));
+        self.stubborn.lock().retain(|grave| self.members.member(grave.slot).is_some_and(|member| member.is_in_sync()));
     }
 
     /// Whether something deleted is still on a disk whose word counts, as far as is known.

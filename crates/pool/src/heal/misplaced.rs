@@ -36,7 +36,7 @@ impl Core {
     }
 
     fn read_through(&self, object: &Object, index: u8, slot: u8) -> io::Result<bool> {
-        let Some(member) = self.member(slot).filter(|member| member.is_readable()) else { return Ok(false) };
+        let Some(member) = self.members.member(slot).filter(|member| member.is_readable()) else { return Ok(false) };
         // Not one that is kept open: that may have another name by now.
         let file = member.io()?.open(&object.file_name(index), false)?;
         let header_bytes = u64::from(object.header_bytes);
@@ -45,7 +45,7 @@ impl Core {
         if !self.is_header_of(object, index, &header) {
             return Ok(false);
         }
-        let seed = shard::shard_seed(self.id, object.version, index);
+        let seed = shard::shard_seed(self.members.id, object.version, index);
         let blocks = object.geometry.shard_bytes(index).div_ceil(BLOCK_BYTES);
         for first in (0..blocks).step_by(BLOCKS as usize) {
             let next = (first + BLOCKS).min(blocks);
@@ -62,7 +62,7 @@ impl Core {
     /// Whether this disk has a file of the shard's name and length. Blocks.
     pub fn names_shard(&self, object: &Object, index: u8, slot: u8) -> bool {
         let bytes = object.geometry.file_bytes(index, u64::from(object.header_bytes));
-        let member = self.member(slot).filter(|member| member.is_readable());
+        let member = self.members.member(slot).filter(|member| member.is_readable());
         let file = member.and_then(|member| member.io().ok()?.open(&object.file_name(index), false).ok());
         file.is_some_and(|file| file.length().is_ok_and(|length| length == bytes))
     }
@@ -78,7 +78,7 @@ impl Core {
         {
             // It may have left meanwhile (S3).
             let _places = self.index.read();
-            if self.member(found).is_none() {
+            if self.members.member(found).is_none() {
                 return false;
             }
             object.set_slot(index, found);
@@ -91,14 +91,15 @@ impl Core {
             let of = Some(object.path.clone());
             self.graveyard.send(vec![Grave { slot, file, version, index, of, is_copy: false }]);
         }
-        let disk = self.member(found).map(|member| member.path.read().display().to_string()).unwrap_or_default();
-        tracing::warn!(pool = %self.name, object = %object.path, index, disk, "a shard was found on another disk");
+        let disk =
+            self.members.member(found).map(|member| member.path.read().display().to_string()).unwrap_or_default();
+        tracing::warn!(pool = %self.members.name, object = %object.path, index, disk, "a shard was found on another disk");
         true
     }
 
     /// Who has put it there has perhaps not synced it.
     fn make_durable(&self, object: &Object, index: u8, slot: u8) -> io::Result<()> {
-        let io = self.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+        let io = self.members.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
         io.open(&object.file_name(index), false)?.sync()?;
         io.sync_directory(&shard::directory(&object.path))
     }
@@ -113,7 +114,7 @@ impl Core {
             let Some(target) = self.repair_target(object, None).filter(|_| !is_alone) else { continue };
             match self.rebuild(object, index, target, Source::Itself) {
                 Ok(()) => moved.push(index),
-                Err(Rebuild::Write(error)) => self.write_failed(target, &error),
+                Err(Rebuild::Write(error)) => self.members.write_failed(target, &error),
                 Err(Rebuild::Read(error)) => return Err(error),
             }
         }
@@ -145,7 +146,7 @@ impl Core {
     fn as_copy(&self, slot: u8, disk: &dyn DiskIo, directory: &str, name: &str) -> Option<Grave> {
         let Found::Shard(shard) = shard::parse_name(name) else { return None };
         let file = format!("{directory}/{name}");
-        let path = shard_files::path_of(self.id, disk, &file, &shard)?;
+        let path = shard_files::path_of(self.members.id, disk, &file, &shard)?;
         let object = self.index.read().get(&path).filter(|object| object.version == shard.version).cloned()?;
         let is_copy = object.slot(shard.index).is_some_and(|own| own != slot) && object.file_name(shard.index) == file;
         let (version, index) = (shard.version, shard.index);

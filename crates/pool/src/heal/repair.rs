@@ -109,13 +109,13 @@ impl Core {
                 continue;
             }
             for (index, member) in missing.iter().zip(disks) {
-                self.count_error(member, ErrorKind::Checksum, &format!("{} is gone", object.file_name(*index)));
+                self.members.count_error(member, ErrorKind::Checksum, &format!("{} is gone", object.file_name(*index)));
             }
         }
         if unknown > 0 {
             let text = format!("{unknown} shards are gone from disks that are not known: they are made anew");
-            tracing::warn!(pool = %self.name, "{text}");
-            self.event(EventKind::Errors, text);
+            tracing::warn!(pool = %self.members.name, "{text}");
+            self.members.event(EventKind::Errors, text);
         }
     }
 
@@ -126,7 +126,7 @@ impl Core {
         }
         let object = object.clone();
         let verify = move |core: &Arc<Self>| {
-            let in_doubt = |slot| core.member(slot).is_some_and(|m| m.is_suspect() && m.is_readable());
+            let in_doubt = |slot| core.members.member(slot).is_some_and(|m| m.is_suspect() && m.is_readable());
             let placed = object.placed().filter(|(_, slot)| in_doubt(*slot)).map(|(index, _)| index);
             placed.filter(|index| !core.verify_shard(&object, *index)).collect()
         };
@@ -144,7 +144,7 @@ impl Core {
     /// Every live object that can have a shard has it, or is known to lack it; a disk that is still
     /// in use has now all that it missed.
     fn finish_resilver(self: &Arc<Self>, due: &[u8]) {
-        let back = due.iter().filter_map(|slot| self.member(*slot));
+        let back = due.iter().filter_map(|slot| self.members.member(*slot));
         let back: Vec<&MemberDisk> = back
             .filter(|member| member.state() == DiskState::Resilvering)
             .filter(|member| member.io().and_then(|io| io.sync_all()).is_ok())
@@ -153,7 +153,7 @@ impl Core {
             member.suspect.store(false, Ordering::Release);
             member.in_sync.store(true, Ordering::Release);
         }
-        self.write_labels(|_| {});
+        self.members.write_labels(|_| {});
         // Redundancy is complete when the journal has all its copies, too.
         self.refresh_journal();
         let narrow = self.narrow_text();
@@ -161,7 +161,8 @@ impl Core {
             member.set_state(DiskState::Online);
             member.forget_why_out();
             let bytes = ByteSize(member.resilvered_bytes.load(Ordering::Relaxed));
-            self.event(EventKind::Resilvered, format!("{}: {bytes} made anew{narrow}", member.path.read().display()));
+            self.members
+                .event(EventKind::Resilvered, format!("{}: {bytes} made anew{narrow}", member.path.read().display()));
         }
     }
 
@@ -172,11 +173,11 @@ impl Core {
             0 => String::new(),
             1 => format!(
                 "; 1 object lies on fewer disks than a new one would, until: larder pool rebalance {}",
-                self.name
+                self.members.name
             ),
             _ => format!(
                 "; {narrow} objects lie on fewer disks than new ones would, until: larder pool rebalance {}",
-                self.name
+                self.members.name
             ),
         }
     }
@@ -193,7 +194,7 @@ impl Core {
                 true
             }
             Err(error) => {
-                tracing::warn!(pool = %self.name, object = %path, %error, "cannot repair");
+                tracing::warn!(pool = %self.members.name, object = %path, %error, "cannot repair");
                 false
             }
         }
@@ -216,7 +217,7 @@ impl Core {
             let Some(target) = self.repair_target(object, object.slot(index)) else { continue };
             match self.rebuild(object, index, target, Source::Others) {
                 Ok(()) => drop(mended.insert(index)),
-                Err(Rebuild::Write(error)) => self.write_failed(target, &error),
+                Err(Rebuild::Write(error)) => self.members.write_failed(target, &error),
                 // Another shard may be damaged at other places.
                 Err(Rebuild::Read(error)) => failed = Some(error),
             }
@@ -231,13 +232,14 @@ impl Core {
     /// Where a shard is rebuilt: its own disk, else the roomiest that holds no other shard of the object.
     pub fn repair_target(&self, object: &Object, own: Option<u8>) -> Option<u8> {
         if let Some(own) = own
-            && self.member(own).is_some_and(|member| member.is_writable())
+            && self.members.member(own).is_some_and(|member| member.is_writable())
         {
             return Some(own);
         }
         let taken: Vec<u8> = object.placed().map(|(_, slot)| slot).collect();
         let need = object.geometry.file_bytes(object.geometry.k, u64::from(object.header_bytes)) + (64 << 10);
-        self.rooms(crate::member::member_disk::reserve_hard)
+        self.members
+            .rooms(crate::member::member_disk::reserve_hard)
             .into_iter()
             .filter(|(slot, _, free)| !taken.contains(slot) && *free >= need)
             .max_by_key(|(_, _, free)| *free)
@@ -252,10 +254,10 @@ impl Core {
         source: Source,
     ) -> Result<(), Rebuild> {
         let header = self.header_of(object).map_err(Rebuild::Read)?;
-        let io = self.member(target).ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?.io()?;
+        let io = self.members.member(target).ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?.io()?;
         let temp = shard::rebuilt_name(&object.path, object.version, index);
         let (directory, name) = (shard::directory(&object.path), temp.clone());
-        let file = self.work.on_disk(&io, move |io| {
+        let file = self.members.work.on_disk(&io, move |io| {
             io.make_directory("objects")?;
             io.make_directory(&directory)?;
             io.create(&name)
@@ -264,7 +266,7 @@ impl Core {
         let result = result.and_then(|()| {
             let header = object.header(index, header).encode();
             let (temp, name, directory) = (temp.clone(), object.file_name(index), shard::directory(&object.path));
-            Ok(self.work.on_disk(&io, move |io| {
+            Ok(self.members.work.on_disk(&io, move |io| {
                 file.write_at(&mut [IoSlice::new(&header)], 0)?;
                 file.sync()?;
                 shard_files::rename_shard(io, &temp, &name)?;
@@ -272,11 +274,11 @@ impl Core {
             })?)
         });
         if let Err(error) = result {
-            let _ = self.work.on_disk(&io, move |io| io.remove(&temp));
+            let _ = self.members.work.on_disk(&io, move |io| io.remove(&temp));
             return Err(error);
         }
         self.publish(object, index, target)?;
-        if let Some(member) = self.member(target).filter(|member| member.state() == DiskState::Resilvering) {
+        if let Some(member) = self.members.member(target).filter(|member| member.state() == DiskState::Resilvering) {
             let bytes = object.geometry.file_bytes(index, u64::from(object.header_bytes));
             member.resilvered_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -286,7 +288,7 @@ impl Core {
     /// X1. An error when the disk has left the pool meanwhile: then nothing changes (S3).
     pub fn publish(&self, object: &Arc<Object>, index: u8, target: u8) -> io::Result<()> {
         let current = self.index.write();
-        if self.member(target).is_none() {
+        if self.members.member(target).is_none() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the disk has left the pool"));
         }
         if current.is_current(object) {
@@ -331,7 +333,7 @@ impl Core {
         file: &Arc<dyn DiskFile>,
         source: Source,
     ) -> Result<(), Rebuild> {
-        let seed = shard::shard_seed(self.id, object.version, index);
+        let seed = shard::shard_seed(self.members.id, object.version, index);
         let length = object.geometry.shard_bytes(index);
         let step = (READ_BYTES_MAX / u64::from(object.geometry.k)).next_multiple_of(BLOCK_BYTES);
         let mut at = 0;
@@ -352,7 +354,7 @@ impl Core {
                 .collect();
             let offset = block_offset(u64::from(object.header_bytes), first);
             let (file, written_bytes) = (file.clone(), end - at);
-            self.work.on_disk(io, move |_| {
+            self.members.work.on_disk(io, move |_| {
                 let mut buffers = Vec::with_capacity(sums.len() * 2);
                 for (chunk, sum) in bytes.chunks(BLOCK_BYTES as usize).zip(&sums) {
                     buffers.extend([IoSlice::new(chunk), IoSlice::new(sum)]);

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::core::Core;
 use crate::disk::DiskIo;
 use crate::member::member_disk::{MemberDisk, reserve_soft};
+use crate::member::members::Members;
 use crate::object::geometry::MIRROR_BYTES_MAX;
 
 const PREFIX: &str = "larder.reserve-";
@@ -50,44 +50,44 @@ pub struct Reserves {
     tried: Mutex<Option<Instant>>,
 }
 
-impl Core {
+impl Reserves {
     /// Makes the files on all disks that have room for them. Blocks.
-    pub fn make_reserves(&self) {
+    pub fn make(&self, members: &Members) {
         let mut is_lacking = false;
-        for (slot, total, free) in self.rooms(reserve_soft) {
-            let Some(Ok(io)) = self.member(slot).map(MemberDisk::io) else { continue };
+        for (slot, total, free) in members.rooms(reserve_soft) {
+            let Some(Ok(io)) = members.member(slot).map(MemberDisk::io) else { continue };
             let wanted = (total / 64 / FILE_BYTES).clamp(FILES_MIN, FILES_MAX);
             let lacking: Vec<String> = (0..wanted).map(name_of).filter(|name| !has_reserve(&*io, name)).collect();
             // What cannot be made now is tried again; whether the disk is well is for others to find out.
             is_lacking |= free < lacking.len() as u64 * FILE_BYTES
                 || lacking.iter().any(|name| make(&*io, name).inspect_err(|_| _ = io.remove(name)).is_err());
         }
-        self.reserves.is_lacking.store(is_lacking, Ordering::Release);
+        self.is_lacking.store(is_lacking, Ordering::Release);
     }
 
-    /// As `make_reserves`, in the background and now and then, where some are lacking.
-    pub fn make_reserves_if_due(self: &Arc<Self>) {
-        if !self.reserves.is_lacking.load(Ordering::Acquire) {
+    /// As `make`, in the background and now and then, where some are lacking.
+    pub fn make_if_due(self: &Arc<Self>, members: &Arc<Members>) {
+        if !self.is_lacking.load(Ordering::Acquire) {
             return;
         }
-        let mut tried = self.reserves.tried.lock();
+        let mut tried = self.tried.lock();
         if tried.is_none_or(|at| at.elapsed() >= TRY_EVERY) {
             *tried = Some(Instant::now());
-            let core = self.clone();
-            self.work.detach(move || core.make_reserves());
+            let (reserves, of_task) = (self.clone(), members.clone());
+            members.work.detach(move || reserves.make(&of_task));
         }
     }
 
     /// Only what is lacking may be used up (F2).
-    pub fn has_given_up_reserves(&self) -> bool {
-        self.reserves.is_lacking.load(Ordering::Acquire)
+    pub fn are_lacking(&self) -> bool {
+        self.is_lacking.load(Ordering::Acquire)
     }
 
     /// Gives up as much as an object of `bytes` needs; whether there was so much on some disk. Blocks.
-    pub fn give_up_reserves(&self, bytes: u64) -> bool {
+    pub fn give_up(&self, members: &Members, bytes: u64) -> bool {
         let files = (bytes + OVERHEAD_BYTES).div_ceil(FILE_BYTES) as usize;
         let mut given_up = false;
-        for member in self.members.iter().filter(|member| member.is_writable()) {
+        for member in members.iter().filter(|member| member.is_writable()) {
             let Ok(io) = member.io() else { continue };
             let removed = (0..FILES_MAX).filter(|number| io.remove(&name_of(*number)).is_ok()).take(files).count();
             if removed > 0 {
@@ -97,10 +97,10 @@ impl Core {
             }
         }
         if given_up {
-            tracing::warn!(pool = %self.name, "the disks are full: room kept for metadata is used");
+            tracing::warn!(pool = %members.name, "the disks are full: room kept for metadata is used");
         }
-        *self.reserves.tried.lock() = Some(Instant::now());
-        self.reserves.is_lacking.store(true, Ordering::Release);
+        *self.tried.lock() = Some(Instant::now());
+        self.is_lacking.store(true, Ordering::Release);
         given_up
     }
 }

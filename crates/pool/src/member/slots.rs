@@ -17,13 +17,13 @@ use crate::object::index::NO_SLOT;
 const SLOTS_MAX: usize = NO_SLOT as usize;
 
 #[derive(Debug)]
-pub struct Members {
+pub struct Slots {
     slots: Box<[OnceLock<MemberDisk>]>,
     used: AtomicUsize,
     joining: Mutex<()>,
 }
 
-impl Members {
+impl Slots {
     pub fn new(members: Vec<MemberDisk>) -> Self {
         let new = Self {
             slots: (0..SLOTS_MAX).map(|_| OnceLock::new()).collect(),

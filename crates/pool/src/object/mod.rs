@@ -13,4 +13,5 @@ pub mod shard_files;
 pub mod store;
 pub mod tombstones;
 pub mod upload;
+pub mod versions;
 pub mod write;

@@ -145,7 +145,7 @@ impl Core {
         shard: u8,
         local: Range<u64>,
     ) -> Result<Content, PoolError> {
-        let Ok(permit) = self.readers.acquire().await else { return Err(PoolError::Closed(self.name.clone())) };
+        let Ok(permit) = self.readers.acquire().await else { return Err(PoolError::Closed(self.members.name.clone())) };
         let (of_task, wanted) = (object.clone(), local.clone());
         let read = self.blocking_on(object.slot(shard), move |core| core.read_direct(&of_task, shard, &wanted)).await?;
         drop(permit);
@@ -163,7 +163,7 @@ impl Core {
         let start = block_offset(u64::from(object.header_bytes), first);
         let end = start + length + length.div_ceil(BLOCK_BYTES) * CHECKSUM_BYTES;
         let aligned = start - start % DIRECT_ALIGN as u64..end.next_multiple_of(DIRECT_ALIGN as u64);
-        let mut buffer = self.buffers.take((aligned.end - aligned.start) as usize);
+        let mut buffer = self.members.buffers.take((aligned.end - aligned.start) as usize);
         member.reading.fetch_add(1, Ordering::Relaxed);
         let read = file.read_direct_at(buffer.bytes_mut(), aligned.start);
         member.reading.fetch_sub(1, Ordering::Relaxed);
@@ -173,8 +173,8 @@ impl Core {
             return Err(ShardError::Checksum);
         }
         let raw = buffer.freeze().slice((start - aligned.start) as usize..(end - aligned.start) as usize);
-        let seed = shard::shard_seed(self.id, object.version, index);
-        let intact = self.work.trusts_blocks() || blocks_intact(seed, first, &raw);
+        let seed = shard::shard_seed(self.members.id, object.version, index);
+        let intact = self.members.work.trusts_blocks() || blocks_intact(seed, first, &raw);
         if intact { Ok(Content::Stored(raw)) } else { Err(ShardError::Checksum) }
     }
 
@@ -216,7 +216,7 @@ impl Core {
         object
             .placed()
             .filter_map(|(index, slot)| {
-                self.member(slot).filter(|member| member.is_readable()).map(|member| (index, member))
+                self.members.member(slot).filter(|member| member.is_readable()).map(|member| (index, member))
             })
             .min_by_key(|(index, member)| {
                 (member.reading.load(Ordering::Relaxed), (u64::from(*index) + copies - turn) % copies)
@@ -228,7 +228,9 @@ impl Core {
         let tasks = groups.into_iter().map(|mut group| {
             let object = object.clone();
             async move {
-                let Ok(permit) = self.readers.acquire().await else { return Err(PoolError::Closed(self.name.clone())) };
+                let Ok(permit) = self.readers.acquire().await else {
+                    return Err(PoolError::Closed(self.members.name.clone()));
+                };
                 let of_task = object.clone();
                 let slot = group.runs.first().and_then(|(_, run)| object.slot(run.shard));
                 let shape = group.shape();
@@ -289,13 +291,13 @@ impl Core {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(ShardError::WouldBlock),
             Err(error) => return Err(ShardError::Io(error)),
         }
-        let seed = shard::shard_seed(self.id, object.version, index);
+        let seed = shard::shard_seed(self.members.id, object.version, index);
         let chunks = buffers.iter().flat_map(|buffer| buffer.chunks(BLOCK_BYTES as usize));
         let intact = chunks
             .zip(&sums)
             .zip(first..)
             .all(|((chunk, sum), block)| checksum(shard::block_seed(seed, block), chunk).to_le_bytes() == *sum);
-        if intact || self.work.trusts_blocks() { Ok(()) } else { Err(ShardError::Checksum) }
+        if intact || self.members.work.trusts_blocks() { Ok(()) } else { Err(ShardError::Checksum) }
     }
 
     fn shard_file(
@@ -305,7 +307,7 @@ impl Core {
         cached_only: bool,
     ) -> Result<(&MemberDisk, Arc<dyn DiskFile>), ShardError> {
         let slot = object.slot(index).ok_or(ShardError::Absent)?;
-        let member = self.member(slot).filter(|member| member.is_readable()).ok_or(ShardError::Absent)?;
+        let member = self.members.member(slot).filter(|member| member.is_readable()).ok_or(ShardError::Absent)?;
         let key = (slot, object.version, index);
         if let Some(file) = self.files.get(&key) {
             return Ok((member, file));
@@ -378,11 +380,11 @@ impl Core {
         }
         match error {
             ShardError::Absent | ShardError::WouldBlock => return,
-            ShardError::Io(error) => self.read_failed(slot, error),
+            ShardError::Io(error) => self.members.read_failed(slot, error),
             ShardError::Checksum => {
-                if let Some(member) = self.member(slot) {
+                if let Some(member) = self.members.member(slot) {
                     let error = format!("wrong checksum in shard {index} of {}", object.path);
-                    self.count_error(member, ErrorKind::Checksum, &error);
+                    self.members.count_error(member, ErrorKind::Checksum, &error);
                 }
             }
         }
@@ -405,7 +407,7 @@ impl Core {
     /// Where several shards are damaged, each perhaps at other places, it goes block by block. Blocks.
     pub fn reconstruct(&self, object: &Object, wanted: u8, local: Range<u64>) -> Result<Vec<u8>, PoolError> {
         let whole = self.reconstruct_at_once(object, wanted, local.clone());
-        let is_there = |slot: u8| self.member(slot).is_some_and(|member| member.is_readable());
+        let is_there = |slot: u8| self.members.member(slot).is_some_and(|member| member.is_readable());
         let readable = object.placed().filter(|(_, slot)| is_there(*slot)).count();
         if whole.is_ok() || readable < usize::from(object.geometry.k) {
             return whole;
@@ -484,7 +486,12 @@ impl Core {
                 }
             }
         };
-        self.work.side_by_side(indexes.to_vec(), read).into_iter().filter_map(|read| read.ok().flatten()).collect()
+        self.members
+            .work
+            .side_by_side(indexes.to_vec(), read)
+            .into_iter()
+            .filter_map(|read| read.ok().flatten())
+            .collect()
     }
 
     pub fn unavailable(&self, object: &Object, have: usize) -> PoolError {
@@ -492,6 +499,7 @@ impl Core {
             .filter_map(|index| match object.slot(index) {
                 None => Some(format!("piece {index} is on no disk")),
                 Some(slot) => self
+                    .members
                     .member(slot)
                     .filter(|member| !member.is_readable())
                     .map(|member| format!("{} is {:?}", member.path.read().display(), member.state())),
@@ -499,11 +507,11 @@ impl Core {
             .collect();
         let why = if gone.is_empty() { "The others are damaged".to_owned() } else { gone.join(", ") };
         PoolError::Unavailable {
-            pool: self.name.clone(),
+            pool: self.members.name.clone(),
             object: object.path.clone(),
             have,
             need: usize::from(object.geometry.k),
-            why: format!("{why}; see 'larder pool status {}'", self.name),
+            why: format!("{why}; see 'larder pool status {}'", self.members.name),
         }
     }
 
@@ -535,7 +543,7 @@ impl Core {
         let read = file.read_at(&mut [IoSliceMut::new(&mut bytes)], 0).map_err(ShardError::Io)?;
         let header = Header::decode(bytes.get(..read).unwrap_or_default()).ok_or(ShardError::Checksum)?;
         let ours = header.version == object.version && header.path == object.path && header.index == index;
-        if ours && header.pool == self.id { Ok(header) } else { Err(ShardError::Checksum) }
+        if ours && header.pool == self.members.id { Ok(header) } else { Err(ShardError::Checksum) }
     }
 
     /// The attributes of an object, read from a header the first time.

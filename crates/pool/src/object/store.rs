@@ -49,13 +49,13 @@ pub struct PoolStore {
 
 impl fmt::Debug for PoolStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PoolStore({})", self.core.name)
+        write!(f, "PoolStore({})", self.core.members.name)
     }
 }
 
 impl fmt::Display for PoolStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "larder pool {}", self.core.name)
+        write!(f, "larder pool {}", self.core.members.name)
     }
 }
 
@@ -85,7 +85,7 @@ impl PoolStore {
 
     /// Runs `work` to its end even if the caller goes away.
     async fn detached<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T> {
-        tokio::spawn(work).await.map_err(|_| PoolError::Cancelled(self.core.name.clone()).into())
+        tokio::spawn(work).await.map_err(|_| PoolError::Cancelled(self.core.members.name.clone()).into())
     }
 
     async fn put_bytes(&self, request: Request, data: Gather) -> Result<PutResult> {

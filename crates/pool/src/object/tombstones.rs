@@ -130,7 +130,7 @@ impl Tombstones {
             }
         } else {
             drop(objects);
-            if core.graveyard.backlog() > BACKLOG_MAX || core.is_tight() {
+            if core.graveyard.backlog() > BACKLOG_MAX || core.members.is_tight() {
                 core.graveyard.barrier().await;
                 core.members.iter().for_each(|member| member.forget_space());
             }
@@ -192,7 +192,7 @@ impl Tombstones {
         let count = self.recorded.lock().len();
         let bytes = count as u64 * ENTRY_BYTES;
         let limit = self.log.usage().1 / 8;
-        if core.is_authority_away() {
+        if core.members.is_authority_away() {
             return false;
         }
         let whole = core.members.iter().all(|member| member.is_writable());
@@ -201,7 +201,7 @@ impl Tombstones {
 
     /// T2.
     fn is_in_the_way(&self, core: &Core) -> bool {
-        if core.is_authority_away() || self.recorded.lock().is_empty() {
+        if core.members.is_authority_away() || self.recorded.lock().is_empty() {
             return false;
         }
         let (used, total) = self.log.usage();
@@ -263,7 +263,7 @@ pub async fn make_room(tombstones: Arc<Tombstones>, journal: Arc<Journal>, core:
         journal.begun().await;
         while tombstones.is_in_the_way(&core) {
             if let Err(error) = tombstones.sweep(&core).await {
-                tracing::warn!(pool = %core.name, %error, "tombstones could not be swept");
+                tracing::warn!(pool = %core.members.name, %error, "tombstones could not be swept");
             }
             if tombstones.is_in_the_way(&core) {
                 tokio::time::sleep(SWEEP_AGAIN).await;
@@ -274,8 +274,8 @@ pub async fn make_room(tombstones: Arc<Tombstones>, journal: Arc<Journal>, core:
 
 /// Without the journal a delete lasts only if all disks but those that the layout can spare take it.
 fn check_enough(core: &Core) -> Result<(), PoolError> {
-    let lost = core.members.len() - core.writable();
-    if lost <= usize::from(core.failures()) {
+    let lost = core.members.len() - core.members.writable();
+    if lost <= usize::from(core.members.failures()) {
         return Ok(());
     }
     Err(cannot(core))
@@ -283,7 +283,7 @@ fn check_enough(core: &Core) -> Result<(), PoolError> {
 
 fn cannot(core: &Core) -> PoolError {
     let why = "neither the journal nor enough disks take the delete".to_owned();
-    PoolError::CannotWrite { pool: core.name.clone(), object: "deletes".into(), why }
+    PoolError::CannotWrite { pool: core.members.name.clone(), object: "deletes".into(), why }
 }
 
 fn is_read(object: &Arc<Object>) -> bool {
@@ -323,14 +323,14 @@ fn unname(core: &Core, objects: &[Arc<Object>]) -> Vec<Grave> {
         let _one = core.repairs.one(object.version);
         for (index, slot) in object.placed() {
             let (name, temp) = (object.file_name(index), shard::temp_name(&object.path, object.version, index));
-            let Some(member) = core.member(slot).filter(|member| member.is_writable()) else { continue };
+            let Some(member) = core.members.member(slot).filter(|member| member.is_writable()) else { continue };
             let to = temp.clone();
-            match member.io().and_then(|io| core.work.on_disk(&io, move |io| io.rename(&name, &to))) {
+            match member.io().and_then(|io| core.members.work.on_disk(&io, move |io| io.rename(&name, &to))) {
                 Ok(()) => {
                     unnamed.push(Grave { slot, file: temp, version: object.version, index, of: None, is_copy: false });
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => core.write_failed(slot, &error),
+                Err(error) => core.members.write_failed(slot, &error),
             }
         }
     }
@@ -341,15 +341,15 @@ fn unname(core: &Core, objects: &[Arc<Object>]) -> Vec<Grave> {
 fn settle_unlinks(core: &Arc<Core>) -> bool {
     core.unlink_stubborn();
     for (slot, member) in core.members.with_slots().filter(|(_, member)| member.is_writable()) {
-        if let Err(error) = member.io().and_then(|io| core.work.on_disk(&io, |io| io.sync_all())) {
-            core.write_failed(slot, &error);
-            if !core.give_up(slot) {
+        if let Err(error) = member.io().and_then(|io| core.members.work.on_disk(&io, |io| io.sync_all())) {
+            core.members.write_failed(slot, &error);
+            if !core.members.give_up(slot) {
                 core.unsynced.store(true, Ordering::Release);
             }
         }
     }
-    core.wait_until_told();
-    !core.is_authority_away() && !core.has_stubborn()
+    core.members.wait_until_told();
+    !core.members.is_authority_away() && !core.has_stubborn()
 }
 
 #[cfg(test)]

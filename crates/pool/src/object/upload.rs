@@ -102,7 +102,7 @@ impl MultipartUpload for Upload {
         let shared = self.shared.clone();
         async move {
             let path = shared.request.path.clone();
-            let name = shared.core.name.clone();
+            let name = shared.core.members.name.clone();
             let task = tokio::spawn(async move { shared.drain(false).await });
             task.await.map_err(|_| PoolError::Cancelled(name))?.map_err(|error| refused(&path, error))
         }
@@ -111,7 +111,7 @@ impl MultipartUpload for Upload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         let shared = self.shared.clone();
-        let name = shared.core.name.clone();
+        let name = shared.core.members.name.clone();
         let task = tokio::spawn(async move { shared.complete().await });
         let object = task
             .await
@@ -153,7 +153,7 @@ impl Shared {
     }
 
     fn chunk_bytes(&self) -> u64 {
-        self.core.work.gather_bytes(CHUNK_BYTES)
+        self.core.members.work.gather_bytes(CHUNK_BYTES)
     }
 
     fn push(&self, pieces: impl IntoIterator<Item = Bytes>) {
@@ -175,7 +175,7 @@ impl Shared {
             *state = State::Writing(Box::new(self.begin().await?));
         }
         let State::Writing(writing) = &mut *state else {
-            return Err(PoolError::Cancelled(self.core.name.clone()).into());
+            return Err(PoolError::Cancelled(self.core.members.name.clone()).into());
         };
         let stripe = writing.draft.object.geometry.stripe_bytes();
         let run = self.chunk_bytes().next_multiple_of(stripe);
@@ -238,7 +238,7 @@ impl Shared {
 
     fn too_few(&self, alive: usize) -> PoolError {
         let why = format!("only {alive} of its disks still take it");
-        PoolError::CannotWrite { pool: self.core.name.clone(), object: self.request.path.clone(), why }
+        PoolError::CannotWrite { pool: self.core.members.name.clone(), object: self.request.path.clone(), why }
     }
 
     async fn complete(&self) -> Result<Arc<Object>, Refused> {
@@ -256,7 +256,9 @@ impl Shared {
         }
         self.drain(true).await?;
         let state = std::mem::replace(&mut *self.writer.lock().await, State::Finished);
-        let State::Writing(writing) = state else { return Err(PoolError::Cancelled(self.core.name.clone()).into()) };
+        let State::Writing(writing) = state else {
+            return Err(PoolError::Cancelled(self.core.members.name.clone()).into());
+        };
         self.finish(*writing).await
     }
 
@@ -279,7 +281,9 @@ impl Shared {
                 writing.failed.extend(failures.iter().map(|(slot, _)| *slot));
                 let slots = writing.failed.clone();
                 self.core
-                    .blocking(move |core| failures.iter().for_each(|(slot, error)| core.write_failed(*slot, error)))
+                    .blocking(move |core| {
+                        failures.iter().for_each(|(slot, error)| core.members.write_failed(*slot, error))
+                    })
                     .await?;
                 let object = &writing.draft.object;
                 let failed: Vec<u8> =
@@ -338,13 +342,13 @@ impl Shared {
     /// Now the size is known: headers and names can be made.
     async fn sync(&self, writing: &mut Writing, size: u64) -> Result<Vec<Failure>, Refused> {
         let Some(draft) = Arc::get_mut(&mut writing.draft) else {
-            return Err(PoolError::Cancelled(self.core.name.clone()).into());
+            return Err(PoolError::Cancelled(self.core.members.name.clone()).into());
         };
         draft.object.geometry.size = size;
         let tasks = std::mem::take(&mut writing.groups).into_iter().map(|mut group| {
             let (slots, headers) = (group.slots(), writing.draft.headers(&group.alive().collect::<Vec<u8>>()));
             let failures = group.take_failures();
-            let synced = self.core.blocking_on(slots.clone(), move |core| group.finish(&core.work, &headers));
+            let synced = self.core.blocking_on(slots.clone(), move |core| group.finish(&core.members.work, &headers));
             async move {
                 let mut failed = synced.await?.unwrap_or_else(|_| given_up(slots));
                 failed.extend(failures);

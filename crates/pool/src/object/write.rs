@@ -24,13 +24,14 @@ use larder_base::checksum::checksum_slices;
 use object_store::{Attributes, PutMode};
 use tokio::sync::MutexGuard;
 
-use crate::core::{Core, Placed};
+use crate::core::Core;
 use crate::disk::DiskFile;
 use crate::disk::watch::hangs;
 use crate::disk::work::Work;
 use crate::error::PoolError;
 use crate::member::member_disk::MemberDisk;
 use crate::member::reserve;
+use crate::member::room::Placed;
 use crate::object::geometry::{BLOCK_BYTES, Geometry, OBJECT_BYTES_MAX, UNIT_BYTES, block_offset};
 use crate::object::index::{NO_SLOT, NewObject, Object};
 use crate::object::parity;
@@ -121,9 +122,11 @@ impl Core {
     pub async fn put_quietly(self: &Arc<Self>, request: &Request, data: Gather) -> Result<Arc<Object>, Refused> {
         self.check_open()?;
         self.check_condition(request)?;
-        let Ok(_permit) = self.writers.acquire().await else { return Err(PoolError::Closed(self.name.clone()).into()) };
+        let Ok(_permit) = self.writers.acquire().await else {
+            return Err(PoolError::Closed(self.members.name.clone()).into());
+        };
         self.reconnect_if_due();
-        self.make_reserves_if_due();
+        self.reserves.make_if_due(&self.members);
         let data = Arc::new(data);
         let mut avoid: Vec<u8> = Vec::new();
         let mut held = None;
@@ -136,7 +139,7 @@ impl Core {
                     match self.draft(request, data.length, &avoid) {
                         Err(error) if error.is_no_space() && data.length <= reserve::OBJECT_BYTES_MAX => {
                             let bytes = data.length;
-                            self.blocking(move |core| core.give_up_reserves(bytes)).await?;
+                            self.blocking(move |core| core.reserves.give_up(&core.members, bytes)).await?;
                             self.draft(request, bytes, &avoid)?
                         }
                         other => other?,
@@ -164,8 +167,10 @@ impl Core {
             // W3. Every round excludes at least one more disk.
             self.discard(&draft).await?;
             avoid.extend(failures.iter().map(|(slot, _)| *slot));
-            self.blocking(move |core| failures.iter().for_each(|(slot, error)| core.write_failed(*slot, error)))
-                .await?;
+            self.blocking(move |core| {
+                failures.iter().for_each(|(slot, error)| core.members.write_failed(*slot, error))
+            })
+            .await?;
         }
     }
 
@@ -195,13 +200,13 @@ impl Core {
         let header_bytes = shard::header_bytes(&request.path, &attributes);
         if header_bytes > HEADER_BYTES_MAX || size > OBJECT_BYTES_MAX {
             let why = "its name, attributes or size are beyond all bounds".to_owned();
-            return Err(PoolError::CannotWrite { pool: self.name.clone(), object: request.path.clone(), why });
+            return Err(PoolError::CannotWrite { pool: self.members.name.clone(), object: request.path.clone(), why });
         }
         let placed = self.place(size, avoid)?;
         let new = NewObject {
-            pool: self.id,
+            pool: self.members.id,
             path: request.path.clone(),
-            version: self.version_next(),
+            version: self.versions.next(),
             modified_ms: now_ms(),
             geometry: Geometry { size, k: placed.choice.k, m: placed.choice.m },
             header_bytes: header_bytes as u32,
@@ -223,7 +228,7 @@ impl Core {
             let written = self.blocking_on(slots, move |core| {
                 let mut group = ShardGroup::create(core, shards);
                 group.write_stripes(header_bytes, geometry, &data, 0);
-                group.finish(&core.work, &headers)
+                group.finish(&core.members.work, &headers)
             });
             tasks
                 .push(async move { Ok::<_, PoolError>(written.await?.unwrap_or_else(|out| out.failures().collect())) });
@@ -234,7 +239,7 @@ impl Core {
     /// What is to be known of these shards to create their files.
     pub fn new_shards(&self, object: &Object, indexes: &[u8]) -> Vec<NewShard> {
         let shard = |index: u8| {
-            let seed = shard::shard_seed(self.id, object.version, index);
+            let seed = shard::shard_seed(self.members.id, object.version, index);
             let name = shard::temp_name(&object.path, object.version, index);
             Some(NewShard { index, slot: object.slot(index)?, seed, name, directory: shard::directory(&object.path) })
         };
@@ -254,7 +259,7 @@ impl Core {
         // What a disk that hangs keeps is unlinked when it is back.
         self.blocking_on(slots, move |core| {
             for (slot, file) in files {
-                if let Some(io) = core.member(slot).and_then(|member| member.io().ok()) {
+                if let Some(io) = core.members.member(slot).and_then(|member| member.io().ok()) {
                     let _ = io.remove(&file);
                 }
             }
@@ -292,32 +297,34 @@ impl Core {
             let of_task = draft.clone();
             self.blocking(move |core| {
                 for (index, slot, error) in &failures {
-                    core.write_failed(*slot, error);
+                    core.members.write_failed(*slot, error);
                     core.leave_no_draft(&of_task.object, *index, *slot);
                 }
             })
             .await?;
         }
-        if self.is_untold() {
-            self.blocking(|core| core.wait_until_told()).await?;
+        if self.members.is_untold() {
+            self.blocking(|core| core.members.wait_until_told()).await?;
         }
         // A disk that took its shard may have gone meanwhile; one that is not in sync is not believed alone (O1).
-        let members: Vec<_> = draft.object.placed().filter_map(|(_, slot)| self.member(slot)).collect();
+        let members: Vec<_> = draft.object.placed().filter_map(|(_, slot)| self.members.member(slot)).collect();
         let kept = members.iter().filter(|member| member.is_readable()).count();
         if kept < usize::from(draft.object.geometry.k) || !members.iter().any(|member| member.is_in_sync()) {
             draft.object.bury();
             self.remember_refused(&draft.object);
             let why = format!("only {kept} disks took it");
-            return Err(PoolError::CannotWrite { pool: self.name.clone(), object: request.path.clone(), why }.into());
+            return Err(
+                PoolError::CannotWrite { pool: self.members.name.clone(), object: request.path.clone(), why }.into()
+            );
         }
         let Some(draft) = Arc::into_inner(draft) else {
-            return Err(PoolError::Cancelled(self.name.clone()).into());
+            return Err(PoolError::Cancelled(self.members.name.clone()).into());
         };
         let object = Arc::new(draft.object);
         self.index.write().insert(object.clone());
         // Whatever was refused before is older.
         self.refused.lock().remove(&object.path);
-        if object.geometry.m < self.layout().failures() {
+        if object.geometry.m < self.members.layout().failures() {
             self.mover.stragglers.store(true, std::sync::atomic::Ordering::Release);
             self.mover.wanted.notify_one();
         }
@@ -330,7 +337,7 @@ impl Core {
     /// A shard that could not be given its name: beside a stored version its temporary file would speak of one that was cut
     /// short (O2). A disk that keeps it is not believed, where the others can do without. Blocks.
     fn leave_no_draft(&self, object: &Object, index: u8, slot: u8) {
-        let Some(member) = self.member(slot).filter(|member| member.is_writable()) else { return };
+        let Some(member) = self.members.member(slot).filter(|member| member.is_writable()) else { return };
         let removed = member.io().and_then(|io| {
             match io.remove(&shard::temp_name(&object.path, object.version, index)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -339,7 +346,7 @@ impl Core {
             io.sync_directory(&shard::directory(&object.path))
         });
         if removed.is_err() {
-            self.give_up(slot);
+            self.members.give_up(slot);
         }
     }
 
@@ -358,7 +365,7 @@ impl Core {
             let directory = shard::directory(&object.path);
             let named = self.blocking_on([slot], move |core| {
                 let rename = || {
-                    let io = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+                    let io = core.members.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
                     io.rename(&temp, &file)?;
                     io.sync_directory(&directory)
                 };
@@ -561,7 +568,7 @@ fn add_unit(acc: &mut [u8], data: &Gather, start: u64, end: u64, power: usize) {
 
 fn create_shard(core: &Core, new: &NewShard) -> io::Result<OpenShard> {
     let NewShard { index, slot, seed, name, directory } = new;
-    let io = core.member(*slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+    let io = core.members.member(*slot).ok_or(io::ErrorKind::NotFound)?.io()?;
     let file = io.create(name).or_else(|error| {
         if error.kind() != io::ErrorKind::NotFound {
             return Err(error);

@@ -357,10 +357,10 @@ async fn who_does_without_a_disk_is_answered_when_the_labels_say_so() {
     let pool = bench.create(Layout::Raidz1).await;
     let store = pool.store();
     store.put(&Path::from("old"), noise(1, 200_000).into()).await.unwrap();
-    let labels = pool.core.hold_labels();
+    let labels = pool.core.members.hold_labels();
     let core = pool.core.clone();
-    let out = tokio::task::spawn_blocking(move || core.take_out(2, DiskState::Faulted));
-    while pool.core.member(2).unwrap().is_writable() {
+    let out = tokio::task::spawn_blocking(move || core.members.take_out(2, DiskState::Faulted));
+    while pool.core.members.member(2).unwrap().is_writable() {
         tokio::task::yield_now().await;
     }
     let putting = store.clone();

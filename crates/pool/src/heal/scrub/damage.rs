@@ -53,8 +53,8 @@ impl Core {
             1 => String::new(),
             n => format!(", and {} others", n - 1),
         };
-        tracing::error!(pool = %self.name, object = %first, count = new.len(), "objects are gone from all disks");
-        self.event(EventKind::Errors, format!("{first} is gone from all disks{others}"));
+        tracing::error!(pool = %self.members.name, object = %first, count = new.len(), "objects are gone from all disks");
+        self.members.event(EventKind::Errors, format!("{first} is gone from all disks{others}"));
     }
 
     /// A read met a block that nothing gives back, although all disks are there: known from now on, without a scrub.
@@ -85,7 +85,7 @@ impl Core {
 
     /// Too few of its shards lie on disks that can be read now. What lacks may be on one that is away, or that is not up to date.
     pub fn is_out_of_reach(&self, object: &Object) -> bool {
-        let is_here = |slot: u8| self.member(slot).is_some_and(|member| member.is_readable());
+        let is_here = |slot: u8| self.members.member(slot).is_some_and(|member| member.is_readable());
         let here = object.placed().filter(|(_, slot)| is_here(*slot)).count();
         here < usize::from(object.geometry.k) && !object.is_dead() && !object.is_draft
     }
@@ -110,7 +110,7 @@ impl Core {
 
     fn out_of_reach_in(&self, object: &Object) -> Damage {
         let is_here =
-            |index: u8| object.slot(index).and_then(|slot| self.member(slot)).is_some_and(|m| m.is_readable());
+            |index: u8| object.slot(index).and_then(|slot| self.members.member(slot)).is_some_and(|m| m.is_readable());
         let pieces = object.geometry.pieces(0..object.geometry.size).into_iter().filter(|piece| !is_here(piece.shard));
         let range =
             |piece: crate::object::geometry::Piece| piece.object..piece.object + (piece.local.end - piece.local.start);
@@ -121,8 +121,8 @@ impl Core {
         let damage = Damage { object: object.path.clone(), version: object.version, ranges };
         self.scrubs.has_lost.store(true, Ordering::Release);
         if self.scrubs.state.lock().note(damage) {
-            tracing::error!(pool = %self.name, object = %object.path, "bytes are lost: more of its shards are damaged than redundancy can stand");
-            self.event(EventKind::Errors, format!("bytes of {} are lost", object.path));
+            tracing::error!(pool = %self.members.name, object = %object.path, "bytes are lost: more of its shards are damaged than redundancy can stand");
+            self.members.event(EventKind::Errors, format!("bytes of {} are lost", object.path));
         }
     }
 }

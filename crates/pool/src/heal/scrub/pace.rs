@@ -23,7 +23,7 @@ impl Core {
     /// Waits after a read that took `took`, so that others have the disk for the rest of the time. Blocks.
     pub fn stand_back(&self, member: &MemberDisk, took: Duration) {
         // In turns nobody waits for the disk meanwhile.
-        if !self.is_busy() || matches!(self.work, Work::InTurns(_)) {
+        if !self.is_busy() || matches!(self.members.work, Work::InTurns(_)) {
             return;
         }
         let pause = pause_after(took, self.sharers(member));

@@ -16,7 +16,7 @@ impl Core {
     pub fn scrub_records(self: &Arc<Self>) -> Records {
         let mut found = self.scrub_labels();
         if let Some(journal) = self.journal.get().and_then(std::sync::Weak::upgrade) {
-            let journal = crate::journal::check::check_copies(self, &journal);
+            let journal = crate::journal::check::check_copies(&self.members, &journal);
             found.errors += journal.errors;
             found.repaired += journal.repaired;
             found.repaired_bytes += journal.repaired_bytes;
@@ -28,9 +28,9 @@ impl Core {
     /// A label that is damaged is written again with all others, as when a disk's state changes.
     fn scrub_labels(self: &Arc<Self>) -> Records {
         let readable: Vec<&MemberDisk> = self.members.iter().filter(|member| member.is_readable()).collect();
-        let damaged = self.work.side_by_side(readable.clone(), |member| {
+        let damaged = self.members.work.side_by_side(readable.clone(), |member| {
             let core = self.clone();
-            self.work.on_disk(&member.io()?, move |io| {
+            self.members.work.on_disk(&member.io()?, move |io| {
                 let names = [label::LABEL_NAME, label::SECOND_NAME].into_iter();
                 Ok(names.filter(|name| !core.label_is_intact(io, name)).collect::<Vec<_>>())
             })
@@ -38,12 +38,12 @@ impl Core {
         let mut errors = 0;
         for (member, names) in readable.into_iter().zip(damaged) {
             for name in names.unwrap_or_default() {
-                self.count_error(member, ErrorKind::Checksum, &format!("{name} is damaged"));
+                self.members.count_error(member, ErrorKind::Checksum, &format!("{name} is damaged"));
                 errors += 1;
             }
         }
         if errors > 0 {
-            self.write_labels(|_| {});
+            self.members.write_labels(|_| {});
         }
         Records { errors, repaired: errors, ..Records::default() }
     }
@@ -52,12 +52,12 @@ impl Core {
     fn label_is_intact(&self, disk: &dyn DiskIo, name: &str) -> bool {
         let read = disk.open(name, false).and_then(|file| {
             let length = file.length()?.min(LABEL_BYTES_MAX) as usize;
-            let mut buffer = self.buffers.take(length.next_multiple_of(DIRECT_ALIGN));
+            let mut buffer = self.members.buffers.take(length.next_multiple_of(DIRECT_ALIGN));
             let count = file.read_direct_at(buffer.bytes_mut(), 0)?;
             Ok(Label::decode(buffer.as_ref().get(..count).unwrap_or_default()))
         });
         match read {
-            Ok(label) => label.is_ok_and(|label| label.pool == self.id),
+            Ok(label) => label.is_ok_and(|label| label.pool == self.members.id),
             Err(error) => error.kind() != std::io::ErrorKind::NotFound,
         }
     }

@@ -117,8 +117,8 @@ impl Core {
                 _ => (EventKind::ScrubStopped, progress_text(&status)),
             }
         };
-        tracing::info!(pool = %self.name, "scrub: {} {text}", kind.name());
-        self.event(kind, text);
+        tracing::info!(pool = %self.members.name, "scrub: {} {text}", kind.name());
+        self.members.event(kind, text);
         let _ = self.blocking(|core| core.save_scrub()).await;
     }
 
@@ -142,7 +142,7 @@ impl Core {
         if self.scrub_interrupted() {
             return Err(Outcome::Interrupted);
         }
-        if self.is_faulted() {
+        if self.members.is_faulted() {
             return Err(Outcome::Faulted);
         }
         let of_task = object.clone();
@@ -150,13 +150,13 @@ impl Core {
     }
 
     async fn check_in_turn(self: &Arc<Self>, object: &Arc<Object>, index: u8, slot: u8) -> ShardCheck {
-        let check = self.while_answering([slot], self.wait_and_check(object, index, slot)).await;
+        let check = self.members.while_answering([slot], self.wait_and_check(object, index, slot)).await;
         check.unwrap_or_else(|_| ShardCheck::absent(index, slot))
     }
 
     async fn wait_and_check(self: &Arc<Self>, object: &Arc<Object>, index: u8, slot: u8) -> ShardCheck {
         let absent = || ShardCheck::absent(index, slot);
-        let member = self.member(slot).filter(|member| member.is_readable());
+        let member = self.members.member(slot).filter(|member| member.is_readable());
         let (Some(turns), Some(member)) = (self.scrubs.turns.get(usize::from(slot)), member) else {
             return absent();
         };
@@ -183,7 +183,7 @@ impl Core {
 
     /// Takes over what the disks know of scrubs. Blocks.
     pub fn load_scrub(&self) {
-        let state = State::read(&self.disks_readable());
+        let state = State::read(&self.members.disks_readable());
         self.scrubs.has_lost.store(state.damage() != (Vec::new(), 0), Ordering::Release);
         *self.scrubs.state.lock() = state;
     }
@@ -193,7 +193,7 @@ impl Core {
         let _one = self.scrubs.saving.lock();
         let text = self.scrubs.state.lock().encode();
         if let Some(text) = text {
-            state::FILE.write(&self.work, &self.disks_writable(), &text);
+            state::FILE.write(&self.members.work, &self.members.disks_writable(), &text);
         }
     }
 
@@ -211,8 +211,8 @@ impl Core {
     }
 
     fn scrub_refused(&self, why: &str) -> PoolError {
-        let why = format!("{why}; see 'larder pool scrub status {}'", self.name);
-        PoolError::Refused { pool: self.name.clone(), why }
+        let why = format!("{why}; see 'larder pool scrub status {}'", self.members.name);
+        PoolError::Refused { pool: self.members.name.clone(), why }
     }
 
     fn is_damaged_still(&self, damage: &Damage) -> bool {
@@ -259,7 +259,7 @@ impl Pool {
             core.scrubs.wish.store(GO_ON, Ordering::Release);
             was_paused
         };
-        core.event(EventKind::ScrubStarted, if was_paused { "where it was paused" } else { why });
+        core.members.event(EventKind::ScrubStarted, if was_paused { "where it was paused" } else { why });
         core.blocking(|core| core.save_scrub()).await?;
         core.scrubs.wanted.notify_one();
         Ok(())
@@ -283,7 +283,7 @@ impl Pool {
         if !paused {
             return self.scrub_halt(STOP, "no scrub runs or is paused").await;
         }
-        self.core.event(EventKind::ScrubStopped, "while it was paused");
+        self.core.members.event(EventKind::ScrubStopped, "while it was paused");
         self.core.blocking(|core| core.save_scrub()).await
     }
 

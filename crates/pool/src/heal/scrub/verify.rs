@@ -79,7 +79,7 @@ impl Core {
     /// Reads a shard as it lies on its disk and verifies each block (C1). `turn` is given back when all is read. Blocks.
     pub fn check_shard(&self, object: &Object, index: u8, slot: u8, turn: OwnedSemaphorePermit) -> ShardCheck {
         let mut check = ShardCheck { is_absent: false, ..ShardCheck::absent(index, slot) };
-        let Some(member) = self.member(slot).filter(|member| member.is_readable()) else {
+        let Some(member) = self.members.member(slot).filter(|member| member.is_readable()) else {
             return ShardCheck::absent(index, slot);
         };
         // Not one of the files that readers keep open: a scrub would drive those out.
@@ -90,7 +90,7 @@ impl Core {
                 return check;
             }
         };
-        let read = match self.work {
+        let read = match self.members.work {
             Work::Threads => self.check_while_reading(object, member, &*file, &mut check, turn),
             Work::InTurns(_) => self.read_shard(object, index, member, &*file, |piece| {
                 self.check_piece(object, &mut check, piece);
@@ -131,7 +131,7 @@ impl Core {
     }
 
     fn check_piece(&self, object: &Object, check: &mut ShardCheck, piece: Piece) {
-        let seed = shard::shard_seed(self.id, object.version, check.index);
+        let seed = shard::shard_seed(self.members.id, object.version, check.index);
         check.header_is_bad |= piece.header.is_some_and(|bytes| !self.is_header_of(object, check.index, &bytes));
         let stored = piece.blocks.chunks(block_offset(0, 1) as usize).zip(piece.first..);
         check.bad.extend(stored.filter(|(raw, at)| !blocks_intact(seed, *at, raw)).map(|(_, at)| at));
@@ -182,7 +182,7 @@ impl Core {
     /// A range of a file past the kernel's cache, shorter where the file ends before.
     pub fn read_stored(&self, file: &dyn DiskFile, range: Range<u64>) -> io::Result<Bytes> {
         let aligned = range.start - range.start % DIRECT_ALIGN as u64..range.end.next_multiple_of(DIRECT_ALIGN as u64);
-        let mut buffer = self.buffers.take((aligned.end - aligned.start) as usize);
+        let mut buffer = self.members.buffers.take((aligned.end - aligned.start) as usize);
         let count = file.read_direct_at(buffer.bytes_mut(), aligned.start)? as u64;
         let skip = range.start - aligned.start;
         let length = count.saturating_sub(skip).min(range.end - range.start);
@@ -191,7 +191,7 @@ impl Core {
 
     pub fn is_header_of(&self, object: &Object, index: u8, bytes: &[u8]) -> bool {
         Header::decode(bytes).is_some_and(|header| {
-            header.pool == self.id
+            header.pool == self.members.id
                 && header.version == object.version
                 && header.index == index
                 && header.path == object.path
@@ -250,19 +250,23 @@ impl Core {
 
     /// Counts the errors of one shard on its disk.
     fn count_damage(&self, object: &Object, check: &ShardCheck) -> u64 {
-        let Some(member) = self.member(check.slot) else { return 0 };
+        let Some(member) = self.members.member(check.slot) else { return 0 };
         if let Some(error) = &check.error {
             // A file that is gone is damage of the disk's content, not of the disk.
             if error.kind() == io::ErrorKind::NotFound {
-                self.count_error(member, ErrorKind::Checksum, &format!("{} is gone", object.file_name(check.index)));
+                self.members.count_error(
+                    member,
+                    ErrorKind::Checksum,
+                    &format!("{} is gone", object.file_name(check.index)),
+                );
             } else {
-                self.read_failed(check.slot, error);
+                self.members.read_failed(check.slot, error);
             }
             return 1;
         }
         let errors = check.bad.len() + usize::from(check.header_is_bad);
         let text = format!("wrong checksum in shard {} of {}", check.index, object.path);
-        (0..errors.min(COUNTED_MAX)).for_each(|_| self.count_error(member, ErrorKind::Checksum, &text));
+        (0..errors.min(COUNTED_MAX)).for_each(|_| self.members.count_error(member, ErrorKind::Checksum, &text));
         errors as u64
     }
 }
