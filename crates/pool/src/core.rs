@@ -3,13 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::{Mutex, RwLock};
-use quick_cache::sync::Cache;
-use std::collections::BTreeMap;
-use tokio::sync::Semaphore;
-
 use crate::change::mover::Mover;
-use crate::disk::DiskFile;
 use crate::disk::activity::Activity;
 use crate::error::PoolError;
 use crate::heal::repair_queue::RepairQueue;
@@ -20,90 +14,54 @@ use crate::member::members::Members;
 use crate::member::reserve::{self, Reserves};
 use crate::member::room::Placed;
 use crate::member::waiting::Hanging;
-use crate::object::index::{Grave, Graveyard, Index, Object};
-use crate::object::versions::Versions;
+use crate::object::index::{Graveyard, Object};
+use crate::object::objects::Objects;
 
-/// Objects being written at once: bounds threads and memory, far above what a disk needs.
-pub const WRITERS_MAX: usize = 16;
-
-/// Blocking reads at once.
-const READERS_MAX: usize = 64;
-
-/// Locks that order commits of one path.
-const COMMIT_LOCKS: usize = 64;
-
-/// Files kept open for reading; each may hold two descriptors, with and without the kernel's cache.
-const OPEN_FILES_MAX: usize = 384;
-
-/// Identifies an open shard file: disk, version, shard.
-pub type FileKey = (u8, u64, u8);
-
+/// An open pool from inside: its rooms.
 pub struct Core {
     pub members: Arc<Members>,
-    pub versions: Versions,
-    pub index: RwLock<Index>,
-    pub graveyard: Graveyard,
-    /// Deleted versions whose tombstones are not trimmed, by path (W5).
-    pub gone: Mutex<BTreeMap<String, u64>>,
-    pub files: Cache<FileKey, Arc<dyn DiskFile>>,
-    pub writers: Semaphore,
-    pub readers: Semaphore,
-    pub commits: Vec<tokio::sync::Mutex<()>>,
+    pub objects: Objects,
     pub repairs: RepairQueue,
-    pub reserves: Arc<Reserves>,
-    pub mover: Mover,
-    /// Held while the disks or the layout are changed: one change at a time.
-    pub changing: Mutex<()>,
-    pub activity: Arc<Activity>,
     pub scrubs: Scrubs,
-    pub closed: AtomicBool,
-    /// Versions that were refused after some of their shards had a name: one may be found at the next opening, so whoever
-    /// deletes the path deletes it, too.
-    pub refused: Mutex<BTreeMap<String, Object>>,
-    /// Files that a disk would not unlink (T1).
-    pub stubborn: Mutex<Vec<Grave>>,
-    /// A disk whose word counts has failed to sync what was unlinked. A second sync may tell of success without it, so
-    /// tombstones stay until the pool is opened again (T1).
-    pub unsynced: AtomicBool,
-    /// Told of disks that are in sync again.
-    pub journal: OnceLock<Weak<journal::Shared>>,
+    pub mover: Mover,
+    pub reserves: Arc<Reserves>,
+    pub activity: Arc<Activity>,
+    closed: AtomicBool,
+    journal: OnceLock<Weak<journal::Shared>>,
 }
 
 impl Core {
-    pub fn new(members: Members, index: Index, graveyard: Graveyard) -> Self {
+    pub fn new(members: Members, graveyard: Graveyard) -> Self {
         let members = Arc::new(members);
         Self {
-            versions: Versions::default(),
-            index: RwLock::new(index),
-            graveyard,
-            gone: Mutex::default(),
-            files: Cache::new(OPEN_FILES_MAX),
-            writers: Semaphore::new(WRITERS_MAX),
-            readers: Semaphore::new(READERS_MAX),
-            commits: (0..COMMIT_LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
+            objects: Objects::new(graveyard),
             repairs: RepairQueue::default(),
-            reserves: Arc::default(),
-            mover: Mover::new(members.out.clone()),
-            changing: Mutex::new(()),
-            activity: Arc::default(),
             scrubs: Scrubs::default(),
+            mover: Mover::new(members.out.clone()),
+            reserves: Arc::default(),
+            activity: Arc::default(),
             closed: AtomicBool::new(false),
-            refused: Mutex::default(),
-            stubborn: Mutex::default(),
-            unsynced: AtomicBool::new(false),
             journal: OnceLock::new(),
             members,
         }
     }
 
-    pub fn check_open(&self) -> Result<(), PoolError> {
-        if self.closed.load(Ordering::Acquire) { Err(PoolError::Closed(self.members.name.clone())) } else { Ok(()) }
+    // ---- open or closed ---------------------------------------------------------------------
+
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
-    pub fn commit_lock(&self, path: &str) -> &tokio::sync::Mutex<()> {
-        let at = xxhash_rust::xxh3::xxh3_64(path.as_bytes()) as usize % self.commits.len();
-        &self.commits[at]
+    pub fn check_open(&self) -> Result<(), PoolError> {
+        if self.is_closed() { Err(PoolError::Closed(self.members.name.clone())) } else { Ok(()) }
     }
+
+    /// From now on nothing is begun; whether it was closed before.
+    pub fn close(&self) -> bool {
+        self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    // ---- work -------------------------------------------------------------------------------
 
     /// Runs blocking work on a thread that may block.
     pub async fn blocking<T: Send + 'static>(
@@ -145,7 +103,7 @@ impl Core {
     /// Object bytes stored plus available, and those available: what can really be written.
     pub fn space(&self) -> (u64, u64) {
         let available = self.members.available();
-        (self.index.read().bytes + available, available)
+        (self.objects.index().bytes + available, available)
     }
 
     /// Chooses disks for an object and reserves room until the result is dropped.
@@ -163,19 +121,32 @@ impl Core {
     pub fn give_back_disks(&self) {
         let (labels, _history, _scrub) = (self.members.hold_labels(), self.members.history.hold(), self.scrubs.hold());
         self.members.give_back(&labels);
-        self.files.clear();
+        self.objects.files.clear();
         self.members.iter().for_each(MemberDisk::detach);
+    }
+
+    // ---- the journal ------------------------------------------------------------------------
+
+    /// Called once, when the journal has been opened.
+    pub fn set_journal(&self, journal: Weak<journal::Shared>) {
+        let is_first = self.journal.set(journal).is_ok();
+        assert!(is_first, "a pool has one journal");
+    }
+
+    /// The journal, as long as it is open.
+    pub fn journal(&self) -> Option<Arc<journal::Shared>> {
+        self.journal.get().and_then(Weak::upgrade)
     }
 
     /// Lets the journal have its copies on the disks that take data, as many as it should have. Blocks.
     pub fn refresh_journal(&self) {
-        if let Some(journal) = self.journal.get().and_then(Weak::upgrade) {
+        if let Some(journal) = self.journal() {
             journal.refresh_copies();
         }
     }
 
     /// Bytes of a copy of the journal.
     pub fn journal_bytes(&self) -> u64 {
-        self.journal.get().and_then(Weak::upgrade).map_or(0, |journal| journal.copied_bytes())
+        self.journal().map_or(0, |journal| journal.copied_bytes())
     }
 }

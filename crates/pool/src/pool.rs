@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use larder_base::log::LogStore;
@@ -170,23 +169,21 @@ impl Pool {
     }
 
     async fn finish(&self, usage: Usage) -> Result<(), PoolError> {
-        if self.core.closed.swap(true, Ordering::AcqRel) {
+        if self.core.close() {
             return Ok(());
         }
-        self.core.repairs.wanted.notify_one();
-        self.core.mover.wanted.notify_one();
+        self.core.repairs.wake();
+        self.core.mover.wake();
         self.core.stop_scrubbing().await;
         // A move that is cut off in the middle would look like a disk that fails.
         let since = Instant::now();
-        while (self.core.mover.is_busy() || self.core.repairs.busy.load(Ordering::Acquire))
-            && since.elapsed() < CLOSE_WAIT_MAX
-        {
+        while (self.core.mover.is_busy() || self.core.repairs.is_busy()) && since.elapsed() < CLOSE_WAIT_MAX {
             tokio::time::sleep(CLOSE_STEP).await;
         }
         // Whoever holds a permit finishes first.
-        let writers = self.core.writers.acquire_many(crate::core::WRITERS_MAX as u32).await;
+        let writers = self.core.objects.hold_writers().await;
         let journal = self.journal.clone();
-        self.core.graveyard.barrier().await;
+        self.core.objects.graveyard.barrier().await;
         self.core
             .blocking(move |core| {
                 journal.close();
@@ -201,17 +198,17 @@ impl Pool {
             })
             .await?;
         drop(writers);
-        self.core.graveyard.stop();
+        self.core.objects.graveyard.stop();
         Ok(())
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.core.closed.store(true, Ordering::Release);
+        self.core.close();
         self.core.scrubs.forget_users();
         self.tasks.abort();
-        self.core.graveyard.stop();
+        self.core.objects.graveyard.stop();
         self.journal.stop();
         self.core.give_back_disks();
     }

@@ -112,7 +112,7 @@ impl Pool {
         let (state, status, action) = self.verdict(&disks, copies.count());
         let (total_bytes, available_bytes) = core.space();
         let (objects, stored_bytes) = {
-            let index = core.index.read();
+            let index = core.objects.index();
             (index.objects.len() as u64, index.bytes)
         };
         PoolStatus {
@@ -138,11 +138,11 @@ impl Pool {
 
     fn scan_text(&self) -> String {
         let repairs = &self.core.repairs;
-        let repaired = repairs.repaired.load(Ordering::Relaxed);
+        let repaired = repairs.repaired();
         if repairs.is_idle() {
             return if repaired == 0 { String::new() } else { format!("{repaired} pieces repaired") };
         }
-        let (checked, total) = (repairs.checked.load(Ordering::Relaxed), repairs.total.load(Ordering::Relaxed));
+        let (checked, total) = repairs.progress();
         format!("repairing: {checked} of {total} objects looked at, {repaired} pieces repaired")
     }
 
@@ -233,7 +233,7 @@ impl Pool {
         };
         let (bad, bad_names) = names(&|disk| disk.checksum_errors + disk.read_errors + disk.write_errors > 0);
         if bad > 0 {
-            let status = match core.scrubs.has_lost.load(Ordering::Acquire) {
+            let status = match core.scrubs.has_lost() {
                 true => format!("{bad_names} returned errors, and some bytes could not be repaired."),
                 false => {
                     format!(

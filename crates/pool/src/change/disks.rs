@@ -111,14 +111,14 @@ impl Pool {
         let plan = self
             .core
             .blocking(move |core| {
-                let _one = core.changing.lock();
+                let _one = core.mover.changing.lock();
                 core.check_open()?;
                 core.members.look_at_disks();
                 let step = core.examine(&change)?;
                 core.apply(&change, step)
             })
             .await??;
-        self.core.mover.wanted.notify_one();
+        self.core.mover.wake();
         Ok(plan)
     }
 
@@ -211,7 +211,7 @@ impl Core {
         let (layout, width) = (plan.after.layout, plan.after.width);
         if !self.has_to_move() {
             // What was repaired before is no part of this change.
-            self.repairs.repaired_bytes.store(0, Ordering::Relaxed);
+            self.repairs.forget_repaired_bytes();
         }
         match change {
             Change::Add { spare: true, .. } => self.keep_spares(joining)?,
@@ -239,7 +239,7 @@ impl Core {
             Change::Offline { .. } => {
                 if let Some(slot) = slot {
                     self.members.take_out(slot, DiskState::Offline);
-                    self.files.clear();
+                    self.objects.files.clear();
                     self.members.member(slot).into_iter().for_each(MemberDisk::detach);
                     // It has files of the journal open.
                     self.refresh_journal();
@@ -294,7 +294,7 @@ impl Core {
             let width = self.width_for(before.layout, rooms.len());
             after =
                 Worth { failures_survived: before.failures_survived, ..self.worth(before.layout, width, &rooms, None) };
-            if self.index.read().bytes > 0 {
+            if self.objects.index().bytes > 0 {
                 let name = &self.members.name;
                 warnings.push(format!("what is stored already stays where it is until: larder pool rebalance {name}"));
             }
@@ -433,7 +433,7 @@ impl Core {
     }
 
     fn check_fits(&self, after: &Worth) -> Result<(), PoolError> {
-        let stored = self.index.read().bytes;
+        let stored = self.objects.index().bytes;
         if stored <= after.usable_bytes {
             return Ok(());
         }
@@ -625,7 +625,7 @@ impl Core {
     /// Bytes of shards by slot.
     pub fn used_bytes(&self) -> Vec<u64> {
         let mut used = vec![0; usize::from(u8::MAX)];
-        for object in self.index.read().objects.values() {
+        for object in self.objects.index().objects.values() {
             for (index, slot) in object.placed() {
                 if let Some(sum) = used.get_mut(usize::from(slot)) {
                     *sum += object.geometry.file_bytes(index, u64::from(object.header_bytes));
@@ -679,7 +679,7 @@ impl Core {
             && self.members.identity(member).is_some_and(|own| candidate.identity() == Some(own))
         {
             // It lies there no more: what leaves with it must not be looked for in the new one.
-            self.files.clear();
+            self.objects.files.clear();
             member.detach();
         }
         self.join(candidate, id)?;
@@ -729,7 +729,7 @@ impl Core {
 
     /// A disk has been out of use for long enough: the first spare that works takes its place. Blocks.
     pub fn use_spare(self: &Arc<Self>, slot: u8) -> Result<bool, PoolError> {
-        let _one = self.changing.lock();
+        let _one = self.mover.changing.lock();
         let Some(member) = self.members.member(slot).filter(|m| !m.is_readable() && !m.is_leaving()) else {
             return Ok(false);
         };

@@ -46,7 +46,7 @@ impl Core {
     /// Bytes that will be written, the journal's copies included.
     pub fn forecast(&self, ahead: &Ahead) -> u64 {
         let course = self.course(ahead);
-        let objects: u64 = self.index.read().objects.values().map(|object| course.bytes_for(object)).sum();
+        let objects: u64 = self.objects.index().objects.values().map(|object| course.bytes_for(object)).sum();
         let leaves =
             |id: &Uuid| self.members.with_slots().any(|(slot, member)| ahead.leaving == Some(slot) && member.id == *id);
         let kept = self.members.label().journal.iter().filter(|id| !leaves(id)).count();
@@ -72,7 +72,7 @@ impl Core {
             staying.push(TO_COME);
             fill.push((TO_COME, 0, disk.room_bytes));
         }
-        let stragglers = self.mover.stragglers.load(std::sync::atomic::Ordering::Acquire);
+        let stragglers = self.mover.has_stragglers();
         Course {
             ahead,
             takers,

@@ -7,22 +7,25 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 /// The state of the background task.
 #[derive(Debug)]
 pub struct Mover {
-    pub wanted: Arc<Notify>,
+    pub(super) wanted: Arc<Notify>,
     /// Told whenever an object has been written anew (S2).
-    pub landed: Notify,
+    pub(super) landed: Notify,
     /// Objects with less redundancy than the layout has now: uploads that began before it changed.
-    pub stragglers: AtomicBool,
-    pub busy: AtomicBool,
-    pub writing_anew: tokio::sync::Mutex<()>,
-    pub pass: Mutex<Option<Pass>>,
-    pub moved_bytes: AtomicU64,
-    pub looked_at: AtomicU64,
+    pub(super) stragglers: AtomicBool,
+    pub(super) busy: AtomicBool,
+    pub(super) writing_anew: tokio::sync::Mutex<()>,
+    pub(super) pass: Mutex<Option<Pass>>,
+    pub(super) moved_bytes: AtomicU64,
+    pub(super) looked_at: AtomicU64,
     /// Why the last object that could not be moved could not.
-    pub last_error: Mutex<String>,
+    pub(super) last_error: Mutex<String>,
+    /// Held while the disks or the layout are changed: one change at a time.
+    pub(super) changing: Mutex<()>,
 }
 
 /// One walk over the index.
@@ -61,7 +64,27 @@ impl Mover {
             moved_bytes: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
             last_error: Mutex::default(),
+            changing: Mutex::default(),
         }
+    }
+
+    /// Whoever moves looks again, if only whether the pool is closed.
+    pub fn wake(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Told when an object has been written anew (S2).
+    pub fn landed(&self) -> Notified<'_> {
+        self.landed.notified()
+    }
+
+    /// Whether there may be objects with less redundancy than the layout has now.
+    pub fn has_stragglers(&self) -> bool {
+        self.stragglers.load(Ordering::Acquire)
+    }
+
+    pub fn set_stragglers(&self, are_left: bool) {
+        self.stragglers.store(are_left, Ordering::Release);
     }
 
     /// Shards are being moved just now.

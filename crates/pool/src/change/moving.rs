@@ -65,7 +65,7 @@ const SAMPLE_BYTES: u64 = 32 << 20;
 
 /// The worker: runs until the pool is closed.
 pub async fn run(core: Arc<Core>) {
-    while !core.closed.load(Ordering::Acquire) {
+    while !core.is_closed() {
         let mut wait = core.replace_failed().await;
         if core.has_to_move() {
             core.mover.busy.store(true, Ordering::Release);
@@ -137,7 +137,7 @@ impl Core {
 
     pub fn has_to_move(&self) -> bool {
         let leaving = self.members.iter().any(MemberDisk::is_leaving);
-        leaving || self.members.is_rebalancing() || self.mover.stragglers.load(Ordering::Acquire)
+        leaving || self.members.is_rebalancing() || self.mover.has_stragglers()
     }
 
     /// What is being moved, and how far it is.
@@ -203,7 +203,7 @@ impl Core {
 
     /// Brings every object to its place; whether all are there now.
     async fn pass(self: &Arc<Self>) -> bool {
-        let objects = self.index.read().objects.len() as u64;
+        let objects = self.objects.index().objects.len() as u64;
         *self.mover.pass.lock() = Some(Pass { started: Instant::now(), objects });
         self.mover.looked_at.store(0, Ordering::Relaxed);
         let waiting = self
@@ -213,7 +213,7 @@ impl Core {
         let fill = Arc::new(Fill::new(self.fill()));
         let clean = AtomicBool::new(true);
         let objects = futures::stream::unfold(String::new(), |after| async move {
-            let object = self.next_object(&after).filter(|_| !self.closed.load(Ordering::Acquire))?;
+            let object = self.next_object(&after).filter(|_| !self.is_closed())?;
             let path = object.path.clone();
             Some((object, path))
         });
@@ -229,7 +229,7 @@ impl Core {
                 }
             })
             .await;
-        clean.into_inner() && !self.closed.load(Ordering::Acquire)
+        clean.into_inner() && !self.is_closed()
     }
 
     async fn settle(self: &Arc<Self>, object: &Arc<Object>, fill: Arc<Fill>) -> Result<(), PoolError> {
@@ -252,7 +252,7 @@ impl Core {
         let share = if is_urgent { SHARE_URGENT_PERCENT } else { SHARE_PERCENT };
         let pause = (took * 100 / share).saturating_sub(took).min(PAUSE_MAX);
         let since = Instant::now();
-        while since.elapsed() < pause && self.activity.is_busy() && !self.closed.load(Ordering::Acquire) {
+        while since.elapsed() < pause && self.activity.is_busy() && !self.is_closed() {
             tokio::time::sleep(LOOK_EVERY.min(pause)).await;
         }
     }
@@ -265,7 +265,7 @@ impl Core {
 
     /// Never while a disk is away: what is written without it would have to be written once more.
     fn shapes_matter(&self) -> bool {
-        (self.members.is_rebalancing() || self.mover.stragglers.load(Ordering::Acquire)) && self.away().is_none()
+        (self.members.is_rebalancing() || self.mover.has_stragglers()) && self.away().is_none()
     }
 
     /// A disk that will perhaps come back.
@@ -275,7 +275,7 @@ impl Core {
 
     /// Blocks.
     fn settle_shards(self: &Arc<Self>, object: &Arc<Object>, fill: &Fill) -> Result<Look, PoolError> {
-        if !self.index.read().is_current(object) {
+        if !self.objects.index().is_current(object) {
             return Ok(Look::InPlace);
         }
         let misshapen = self.shapes_matter() && self.is_misshapen(object);
@@ -297,7 +297,7 @@ impl Core {
         let gone = self.members.iter().any(|member| member.is_leaving() && !member.is_readable());
         if !object.is_whole() && (gone || self.away().is_none()) {
             self.repair(object, &[])?;
-            if !object.is_whole() && self.index.read().is_current(object) {
+            if !object.is_whole() && self.objects.index().is_current(object) {
                 return Ok(Look::Misshapen);
             }
         }
@@ -396,8 +396,8 @@ impl Core {
             Ok(()) => {
                 // What was written is of today's shape.
                 let (new, header) = self
-                    .index
-                    .read()
+                    .objects
+                    .index()
                     .get(&object.path)
                     .map_or((geometry, object.header_bytes), |new| (new.geometry, new.header_bytes));
                 let bytes = (0..new.shards()).map(|index| new.file_bytes(index, u64::from(header))).sum();
@@ -439,7 +439,7 @@ impl Core {
     /// All objects are in their places: forgets the disks that have left, and the earlier layout. Whether nothing is left
     /// to do. Blocks.
     fn conclude(self: &Arc<Self>) -> bool {
-        let _one = self.changing.lock();
+        let _one = self.mover.changing.lock();
         if self.shapes_matter() {
             self.conclude_shapes();
         }
@@ -454,18 +454,18 @@ impl Core {
         if is_done {
             // The next change counts for itself.
             self.mover.moved_bytes.store(0, Ordering::Relaxed);
-            self.repairs.repaired_bytes.store(0, Ordering::Relaxed);
+            self.repairs.forget_repaired_bytes();
         }
         is_done
     }
 
     fn conclude_shapes(&self) {
         let m = self.members.layout().failures();
-        let weaker = self.index.read().objects.values().any(|object| object.geometry.m < m);
+        let weaker = self.objects.index().objects.values().any(|object| object.geometry.m < m);
         if weaker {
             return;
         }
-        self.mover.stragglers.store(false, Ordering::Release);
+        self.mover.set_stragglers(false);
         self.members.write_labels(|label| {
             label.rebalancing = false;
             label.earlier = None;
@@ -479,8 +479,8 @@ impl Core {
 
     /// How much was written for a change: what was moved, and what was computed anew of a disk that could not be read.
     fn moved_text(&self) -> String {
-        let (moved, repaired) = (&self.mover.moved_bytes, &self.repairs.repaired_bytes);
-        format!("; {} written", ByteSize(moved.load(Ordering::Relaxed) + repaired.load(Ordering::Relaxed)))
+        let (moved, repaired) = (self.mover.moved_bytes.load(Ordering::Relaxed), self.repairs.repaired_bytes());
+        format!("; {} written", ByteSize(moved + repaired))
     }
 
     /// S3.
@@ -502,7 +502,7 @@ impl Core {
         let io = member.io().ok().filter(|_| !is_taken);
         {
             // Whoever gives a shard a place does so under this lock, and only on a disk that has not left.
-            let index = self.index.write();
+            let index = self.objects.index_mut();
             let holds =
                 |object: &Arc<Object>| object.placed().any(|(_, at)| at == slot) || (lacking && !object.is_whole());
             if index.objects.values().any(holds) || index.is_read_on(slot) {
@@ -511,7 +511,7 @@ impl Core {
             member.retire();
         }
         self.members.end_replacements();
-        self.files.clear();
+        self.objects.files.clear();
         if !self.members.write_labels(|_| {}) {
             return false;
         }

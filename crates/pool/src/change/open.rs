@@ -26,7 +26,7 @@ use crate::member::found::{Directories, Labelled, no_larder_disk, read_labels};
 use crate::member::label::{self, Label, Usage};
 use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
 use crate::member::members::{Members, Start};
-use crate::object::index::{Graveyard, Index};
+use crate::object::index::Graveyard;
 use crate::object::store::PoolStore;
 use crate::object::tombstones::{self, Tombstones};
 use crate::pool::{OpenOptions, Pool, Tasks};
@@ -67,7 +67,7 @@ impl Pool {
             let scrubber = tokio::spawn(scrub::run(core.clone()));
             let stale = core.members.iter().any(|member| member.state() == DiskState::Resilvering);
             let whole = core.members.iter().all(|member| member.is_writable());
-            let lacking = whole && core.index.read().objects.values().any(|object| !object.is_spread());
+            let lacking = whole && core.objects.index().objects.values().any(|object| !object.is_spread());
             // While a disk is away its shards are not made anew on others: it may be back soon.
             if stale || lacking {
                 core.repairs.add_all();
@@ -79,8 +79,8 @@ impl Pool {
             let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
             let store = PoolStore { core: core.clone(), tombstones };
             let m = core.members.layout().failures();
-            let weaker = core.index.read().objects.values().any(|object| object.geometry.m < m);
-            core.mover.stragglers.store(weaker, Ordering::Release);
+            let weaker = core.objects.index().objects.values().any(|object| object.geometry.m < m);
+            core.mover.set_stragglers(weaker);
             let mover = tokio::spawn(moving::run(core.clone()));
             Ok(Self::new(core, journal, store, Tasks([worker, historian, scrubber, sweeper, mover])))
         })
@@ -139,7 +139,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     let before = winner.clone();
     let (graveyard, mut burials) = Graveyard::new();
     let start = Start { label: winner, members, opener: options.opener.clone(), owner, notes };
-    let core = Arc::new(Core::new(Members::new(start), Index::default(), graveyard));
+    let core = Arc::new(Core::new(Members::new(start), graveyard));
     let reaper = core.clone();
     match core.members.work.clone() {
         Work::Threads => std::thread::Builder::new()
@@ -152,7 +152,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     if matches!(core.members.work, Work::Threads) {
         let watched = Arc::downgrade(&core);
         let watch = move || {
-            while let Some(core) = watched.upgrade().filter(|core| !core.closed.load(Ordering::Acquire)) {
+            while let Some(core) = watched.upgrade().filter(|core| !core.is_closed()) {
                 core.members.look_for_hangs();
                 drop(core);
                 std::thread::sleep(WATCH_EVERY);
@@ -163,7 +163,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     }
     // A pool that is refused stays as it is: nothing is written before this (J7).
     let give_up = |_: &PoolError| {
-        core.graveyard.stop();
+        core.objects.graveyard.stop();
         core.give_back_disks();
     };
     let stored = journal::read(&core.members, options.accept_loss).inspect_err(give_up)?;
@@ -184,10 +184,9 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
         label.unproven |= options.accept_loss;
     });
     core.members.tell_of_stale_disks();
-    core.versions.begin_session(&core.members.hold_labels());
+    core.objects.versions.begin_session(&core.members.hold_labels());
     let journal = Journal::open(core.members.clone(), core.activity.clone(), stored).inspect_err(give_up)?;
-    // Unset until here; a pool has one journal.
-    let _ = core.journal.set(journal.handle());
+    core.set_journal(journal.handle());
     // From here on every disk in use can be told from an older copy of itself, and the journal reaches what it began with.
     core.members.write_labels(|_| {});
     Ok((core, journal, !matches!(before.usage, Usage::Open { .. })))
@@ -247,10 +246,10 @@ fn opening(before: &Label) -> (EventKind, String) {
 
 /// The task that writes what has gathered: runs until the pool is closed.
 async fn write_history_now_and_then(core: Arc<Core>) {
-    while !core.closed.load(Ordering::Acquire) {
+    while !core.is_closed() {
         core.members.history.has_news().await;
         tokio::time::sleep(GATHER_FOR).await;
-        if core.closed.load(Ordering::Acquire) {
+        if core.is_closed() {
             return;
         }
         // It fails only when the runtime ends.

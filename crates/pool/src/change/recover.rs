@@ -16,23 +16,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::sync::mpsc::UnboundedReceiver;
 use uuid::Uuid;
 
 use crate::change::create;
 use crate::core::Core;
-use crate::disk::work::Turns;
 use crate::disk::{DiskIo, PROBE_NAME};
 use crate::error::PoolError;
 use crate::history::EventKind;
 use crate::member::faults::LOST_OBJECTS;
 use crate::member::member_disk::{DiskState, ErrorKind};
-use crate::object::index::{Burial, Grave, NO_SLOT, NewObject, Object};
+use crate::object::index::{Grave, NO_SLOT, NewObject, Object};
 use crate::object::shard::{self, ShardName};
 use crate::object::shard_files::{self, Inventory, Sighting, Temp, take_inventory};
-
-/// Files to be unlinked once more; a disk with more of them is hardly a disk.
-const STUBBORN_MAX: usize = 4096;
 
 /// Shards of one version, as (shard, disk, file).
 struct Version {
@@ -74,11 +69,11 @@ impl Core {
     pub fn load_index(&self, gone: &BTreeMap<String, u64>) -> Result<(), PoolError> {
         let Gathered { versions, temps, unfinished } = self.gather()?;
         let known = versions.values().flat_map(BTreeMap::keys).chain(gone.values()).max();
-        self.versions.skip(known.copied().unwrap_or(0));
+        self.objects.versions.skip(known.copied().unwrap_or(0));
         let mut litter: Vec<Grave> = Vec::new();
         let mut refused: Vec<(u8, String)> = Vec::new();
         let mut cut_short: BTreeMap<u64, Arc<Object>> = BTreeMap::new();
-        let mut index = self.index.write();
+        let mut index = self.objects.index_mut();
         for (path, versions) in versions {
             let deleted = gone.get(&path).copied().unwrap_or(0);
             let mut found: Option<Arc<Object>> = None;
@@ -120,7 +115,7 @@ impl Core {
             }
         }
         drop(index);
-        self.graveyard.send(litter);
+        self.objects.graveyard.send(litter);
         refused.iter().for_each(|(slot, file)| self.remove_for_good(*slot, file));
         for (slot, temp) in temps {
             let of_put = cut_short.get(&temp.version).filter(|_| !temp.is_rebuilt);
@@ -169,7 +164,7 @@ impl Core {
             object.set_slot(temp.index, NO_SLOT);
             let (version, index) = (temp.version, temp.index);
             let of = Some(object.path.clone());
-            self.graveyard.send(vec![Grave { slot, file, version, index, of, is_copy: false }]);
+            self.objects.graveyard.send(vec![Grave { slot, file, version, index, of, is_copy: false }]);
         }
         true
     }
@@ -294,7 +289,7 @@ impl Core {
                 }
             }
         }
-        Object::new(new_object(self.members.id, path, &version.shard), &slots, self.graveyard.clone())
+        Object::new(new_object(self.members.id, path, &version.shard), &slots, self.objects.graveyard.clone())
     }
 
     /// Takes a disk back into the running pool: what it has of living objects is used, the rest
@@ -303,7 +298,7 @@ impl Core {
     pub fn merge_inventory(&self, slot: u8, inventory: Inventory, disk: &dyn DiskIo) -> std::io::Result<()> {
         let mut has: BTreeSet<(u64, u8)> = BTreeSet::new();
         let mut dead = Vec::new();
-        let index = self.index.read();
+        let index = self.objects.index();
         if self.members.member(slot).is_none() {
             return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "the disk has left the pool"));
         }
@@ -438,7 +433,7 @@ impl Core {
             }
             taken => taken?,
         };
-        self.files.clear();
+        self.objects.files.clear();
         self.merge_inventory(slot, inventory, &*disk)?;
         let disk = if was_readable { member.watched(disk) } else { disk };
         member.attach(disk.clone(), lock, path.to_owned());
@@ -448,103 +443,6 @@ impl Core {
         tracing::info!(pool = %self.members.name, disk = %path.display(), was_read_only, "disk is back");
         self.members.event(EventKind::DiskBack, path.display().to_string());
         Ok(true)
-    }
-
-    /// Unlinks what is sent to the graveyard until told to stop: the body of a thread.
-    pub fn bury_all(&self, work: &mut UnboundedReceiver<Burial>) {
-        while let Some(burial) = work.blocking_recv()
-            && self.bury(burial)
-        {}
-    }
-
-    /// As `bury_all`, as a task.
-    pub async fn bury_in_turns(self: Arc<Self>, mut work: UnboundedReceiver<Burial>, turns: Arc<dyn Turns>) {
-        while let Some(burial) = work.recv().await {
-            turns.turn().await;
-            if !self.bury(burial) {
-                return;
-            }
-        }
-    }
-
-    /// Whether to go on.
-    fn bury(&self, burial: Burial) -> bool {
-        match burial {
-            Burial::Stop => return false,
-            Burial::Barrier(done) => drop(done.send(())),
-            Burial::Files(files) => {
-                files.iter().for_each(|grave| self.unlink(grave));
-                self.graveyard.done();
-            }
-        }
-        true
-    }
-
-    fn unlink(&self, grave: &Grave) {
-        let Grave { slot, file, version, index, of, is_copy } = grave;
-        let _one = of.is_some().then(|| self.repairs.one(*version));
-        let current = of.as_ref().and_then(|path| self.index.read().get(path).cloned());
-        if let Some(object) = current.filter(|object| object.version == *version) {
-            if object.slot(*index) == Some(*slot) {
-                return;
-            }
-            if *is_copy && !self.is_well(&object, *index) {
-                self.repairs.add_shard(&object.path, *version, *index);
-                return;
-            }
-        }
-        // An open file would keep its room.
-        self.files.remove(&(*slot, *version, *index));
-        let Some(member) = self.members.member(*slot).filter(|member| member.is_writable()) else { return };
-        let of_call = file.clone();
-        match member
-            .io()
-            .and_then(|io| self.members.work.on_disk(&io, move |io| shard_files::remove_shard(io, &of_call)))
-        {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => {
-                self.members.write_failed(*slot, &error);
-                self.keep_stubborn(Grave {
-                    slot: *slot,
-                    file: file.clone(),
-                    version: *version,
-                    index: *index,
-                    of: of.clone(),
-                    is_copy: *is_copy,
-                });
-            }
-        }
-    }
-
-    /// What a disk would not unlink is tried again before anything relies on it (T1).
-    fn keep_stubborn(&self, grave: Grave) {
-        let slot = grave.slot;
-        let full = {
-            let mut stubborn = self.stubborn.lock();
-            let full = stubborn.len() >= STUBBORN_MAX;
-            if !full {
-                stubborn.push(grave);
-            }
-            full
-        };
-        if full && !self.members.give_up(slot) {
-            self.unsynced.store(true, Ordering::Release);
-        }
-    }
-
-    /// Tries once more; a disk that still holds on to a file is out of use where the others can do without it. Blocks.
-    pub fn unlink_stubborn(&self) {
-        let graves = std::mem::take(&mut *self.stubborn.lock());
-        graves.iter().for_each(|grave| self.unlink(grave));
-        let slots: BTreeSet<u8> = self.stubborn.lock().iter().map(|grave| grave.slot).collect();
-        slots.into_iter().for_each(|slot| _ = self.members.give_up(slot));
-        self.stubborn.lock().retain(|grave| self.members.member(grave.slot).is_some_and(|member| member.is_in_sync()));
-    }
-
-    /// Whether something deleted is still on a disk whose word counts, as far as is known.
-    pub fn has_stubborn(&self) -> bool {
-        self.unsynced.load(Ordering::Acquire) || !self.stubborn.lock().is_empty()
     }
 }
 

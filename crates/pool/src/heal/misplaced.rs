@@ -15,58 +15,11 @@ use crate::core::Core;
 use crate::disk::DiskIo;
 use crate::error::PoolError;
 use crate::heal::rebuilt::{Rebuild, Source};
-use crate::object::geometry::{BLOCK_BYTES, block_offset};
 use crate::object::index::{Grave, Object};
-use crate::object::read::blocks_intact;
 use crate::object::shard::{self, FANOUT, Found};
 use crate::object::shard_files;
 
-/// Blocks read at once.
-const BLOCKS: u64 = 64;
-
 impl Core {
-    /// Whether the shard lies in its place, as it was written. Blocks.
-    pub fn is_well(&self, object: &Object, index: u8) -> bool {
-        object.slot(index).is_some_and(|slot| self.holds_shard(object, index, slot))
-    }
-
-    /// Whether this disk holds the shard, under its name, each block intact. Counts no errors. Blocks.
-    pub fn holds_shard(&self, object: &Object, index: u8, slot: u8) -> bool {
-        self.read_through(object, index, slot).unwrap_or(false)
-    }
-
-    fn read_through(&self, object: &Object, index: u8, slot: u8) -> io::Result<bool> {
-        let Some(member) = self.members.member(slot).filter(|member| member.is_readable()) else { return Ok(false) };
-        // Not one that is kept open: that may have another name by now.
-        let file = member.io()?.open(&object.file_name(index), false)?;
-        let header_bytes = u64::from(object.header_bytes);
-        let file_bytes = object.geometry.file_bytes(index, header_bytes);
-        let header = self.read_stored(&*file, 0..header_bytes)?;
-        if !self.is_header_of(object, index, &header) {
-            return Ok(false);
-        }
-        let seed = shard::shard_seed(self.members.id, object.version, index);
-        let blocks = object.geometry.shard_bytes(index).div_ceil(BLOCK_BYTES);
-        for first in (0..blocks).step_by(BLOCKS as usize) {
-            let next = (first + BLOCKS).min(blocks);
-            let start = block_offset(header_bytes, first);
-            let end = if next == blocks { file_bytes } else { block_offset(header_bytes, next) };
-            let raw = self.read_stored(&*file, start..end)?;
-            if raw.len() as u64 != end - start || !blocks_intact(seed, first, &raw) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Whether this disk has a file of the shard's name and length. Blocks.
-    pub fn names_shard(&self, object: &Object, index: u8, slot: u8) -> bool {
-        let bytes = object.geometry.file_bytes(index, u64::from(object.header_bytes));
-        let member = self.members.member(slot).filter(|member| member.is_readable());
-        let file = member.and_then(|member| member.io().ok()?.open(&object.file_name(index), false).ok());
-        file.is_some_and(|file| file.length().is_ok_and(|length| length == bytes))
-    }
-
     /// Y2; whether it was found. The caller holds the object's lock. Blocks.
     pub fn find_again(&self, object: &Object, index: u8) -> bool {
         let own = object.slot(index);
@@ -77,19 +30,19 @@ impl Core {
         let Some(found) = others.into_iter().find(is_there) else { return false };
         {
             // It may have left meanwhile (S3).
-            let _places = self.index.read();
+            let _places = self.objects.index();
             if self.members.member(found).is_none() {
                 return false;
             }
             object.set_slot(index, found);
         }
-        self.files.remove(&(found, object.version, index));
+        self.objects.files.remove(&(found, object.version, index));
         if let Some(slot) = own {
-            self.files.remove(&(slot, object.version, index));
+            self.objects.files.remove(&(slot, object.version, index));
             // What is left in its old place is no use: damaged, or another thing under its name.
             let (file, version) = (object.file_name(index), object.version);
             let of = Some(object.path.clone());
-            self.graveyard.send(vec![Grave { slot, file, version, index, of, is_copy: false }]);
+            self.objects.graveyard.send(vec![Grave { slot, file, version, index, of, is_copy: false }]);
         }
         let disk =
             self.members.member(found).map(|member| member.path.read().display().to_string()).unwrap_or_default();
@@ -137,7 +90,7 @@ impl Core {
                 let copies = names.iter().filter_map(|name| self.as_copy(*slot, &**disk, &directory, name));
                 let copies: Vec<Grave> = copies.collect();
                 if !copies.is_empty() {
-                    self.graveyard.send(copies);
+                    self.objects.graveyard.send(copies);
                 }
             }
         }
@@ -147,7 +100,7 @@ impl Core {
         let Found::Shard(shard) = shard::parse_name(name) else { return None };
         let file = format!("{directory}/{name}");
         let path = shard_files::path_of(self.members.id, disk, &file, &shard)?;
-        let object = self.index.read().get(&path).filter(|object| object.version == shard.version).cloned()?;
+        let object = self.objects.index().get(&path).filter(|object| object.version == shard.version).cloned()?;
         let is_copy = object.slot(shard.index).is_some_and(|own| own != slot) && object.file_name(shard.index) == file;
         let (version, index) = (shard.version, shard.index);
         let is_spare = is_copy && self.is_well(&object, index);

@@ -33,7 +33,7 @@ const PASSES_MAX: u32 = 3;
 
 /// The worker: runs until the pool is closed.
 pub async fn run(core: Arc<Core>) {
-    while !core.closed.load(Ordering::Acquire) {
+    while !core.is_closed() {
         core.repairs.wanted.notified().await;
         core.repairs.busy.store(true, Ordering::Release);
         core.repair_queued().await;
@@ -47,10 +47,10 @@ pub async fn run(core: Arc<Core>) {
 impl Core {
     async fn repair_queued(self: &Arc<Self>) {
         while let Some((path, shards)) = self.repairs.pop() {
-            if self.closed.load(Ordering::Acquire) {
+            if self.is_closed() {
                 return;
             }
-            let object = self.index.read().get(&path).cloned();
+            let object = self.objects.index().get(&path).cloned();
             if let Some(object) = object {
                 let bad = shards.iter().filter(|(version, _)| *version == object.version).map(|(_, i)| *i).collect();
                 if !self.repair_logged(object, bad).await {
@@ -69,10 +69,10 @@ impl Core {
         for _ in 0..PASSES_MAX {
             let mut after = String::new();
             let mut clean = true;
-            self.repairs.total.store(self.index.read().objects.len() as u64, Ordering::Relaxed);
+            self.repairs.total.store(self.objects.index().objects.len() as u64, Ordering::Relaxed);
             self.repairs.checked.store(0, Ordering::Relaxed);
             while let Some(object) = self.next_object(&after) {
-                if self.closed.load(Ordering::Acquire) {
+                if self.is_closed() {
                     return;
                 }
                 after.clone_from(&object.path);
@@ -95,7 +95,7 @@ impl Core {
     /// Shards that somebody has taken away while the pool was closed: counted as those that a scrub misses.
     pub fn count_lacking(&self) {
         let lacking: Vec<Arc<Object>> =
-            self.index.read().objects.values().filter(|object| !object.is_whole()).cloned().collect();
+            self.objects.index().objects.values().filter(|object| !object.is_whole()).cloned().collect();
         let mut unknown = 0;
         for object in lacking {
             let missing: Vec<u8> =
@@ -135,7 +135,7 @@ impl Core {
 
     pub fn next_object(&self, after: &str) -> Option<Arc<Object>> {
         use std::ops::Bound;
-        let index = self.index.read();
+        let index = self.objects.index();
         let mut range = index.objects.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
         // The empty path is an object like any other, but nobody can name it.
         range.next().map(|(_, object)| object.clone())
@@ -168,7 +168,7 @@ impl Core {
 
     /// What was written while disks were away keeps its shape, as what was written before disks were added does.
     fn narrow_text(&self) -> String {
-        let narrow = self.index.read().objects.values().filter(|object| self.is_narrow(object)).count();
+        let narrow = self.objects.index().objects.values().filter(|object| self.is_narrow(object)).count();
         match narrow {
             0 => String::new(),
             1 => format!(
@@ -287,7 +287,7 @@ impl Core {
 
     /// X1. An error when the disk has left the pool meanwhile: then nothing changes (S3).
     pub fn publish(&self, object: &Arc<Object>, index: u8, target: u8) -> io::Result<()> {
-        let current = self.index.write();
+        let current = self.objects.index_mut();
         if self.members.member(target).is_none() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the disk has left the pool"));
         }
@@ -297,7 +297,7 @@ impl Core {
             drop(current);
             if let Some(slot) = before {
                 let (file, version) = (object.file_name(index), object.version);
-                self.graveyard.send(vec![Grave {
+                self.objects.graveyard.send(vec![Grave {
                     slot,
                     file,
                     version,
@@ -309,9 +309,9 @@ impl Core {
         } else {
             drop(current);
             let (file, version) = (object.file_name(index), object.version);
-            self.graveyard.send(vec![Grave { slot: target, file, version, index, of: None, is_copy: false }]);
+            self.objects.graveyard.send(vec![Grave { slot: target, file, version, index, of: None, is_copy: false }]);
         }
-        self.files.remove(&(target, object.version, index));
+        self.objects.files.remove(&(target, object.version, index));
         Ok(())
     }
 

@@ -12,17 +12,17 @@ const QUEUE_MAX: usize = 4096;
 pub struct RepairQueue {
     /// Bad shards by path; an empty list means "whatever is missing".
     queue: Mutex<BTreeMap<String, Vec<(u64, u8)>>>,
-    pub wanted: Notify,
+    pub(super) wanted: Notify,
     /// The whole index is to be looked at.
     all: AtomicBool,
-    pub busy: AtomicBool,
+    pub(super) busy: AtomicBool,
     /// One rebuild of an object at a time: two of one shard would write one temporary file.
     ones: [Mutex<()>; 32],
-    pub repaired: AtomicU64,
+    pub(super) repaired: AtomicU64,
     /// Bytes of those pieces, since the last change of disks ended.
-    pub repaired_bytes: AtomicU64,
-    pub checked: AtomicU64,
-    pub total: AtomicU64,
+    pub(super) repaired_bytes: AtomicU64,
+    pub(super) checked: AtomicU64,
+    pub(super) total: AtomicU64,
 }
 
 impl RepairQueue {
@@ -56,7 +56,7 @@ impl RepairQueue {
     }
 
     /// Whether such a pass was asked for; it is from now on not any more.
-    pub fn take_all(&self) -> bool {
+    pub(super) fn take_all(&self) -> bool {
         self.all.swap(false, Ordering::AcqRel)
     }
 
@@ -66,12 +66,42 @@ impl RepairQueue {
         self.wanted.notify_one();
     }
 
-    pub fn forget(&self, path: &str) {
+    pub(super) fn forget(&self, path: &str) {
         self.queue.lock().remove(path);
     }
 
-    pub fn pop(&self) -> Option<(String, Vec<(u64, u8)>)> {
+    pub(super) fn pop(&self) -> Option<(String, Vec<(u64, u8)>)> {
         self.queue.lock().pop_first()
+    }
+
+    /// Whoever works it off looks again, if only whether the pool is closed.
+    pub fn wake(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Something is being repaired just now.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+
+    /// Shards made anew since the pool was opened.
+    pub fn repaired(&self) -> u64 {
+        self.repaired.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of shards made anew since the last change of disks ended.
+    pub fn repaired_bytes(&self) -> u64 {
+        self.repaired_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The next change of disks counts for itself.
+    pub fn forget_repaired_bytes(&self) {
+        self.repaired_bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Objects that the pass over everything has looked at, and how many there are.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.checked.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 
     pub fn is_idle(&self) -> bool {

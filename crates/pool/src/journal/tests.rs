@@ -166,7 +166,7 @@ async fn the_ring_goes_round_and_fills_up() {
     log.append("large", 1, vec![noise(9, 1 << 20).into()]).await.unwrap();
     assert_eq!(log.replay("large", 0).await.unwrap()[0].payload, noise(9, 1 << 20));
     let error = loop {
-        if let Err(error) = log.append("full", pool.core.versions.next(), vec![big.clone()]).await {
+        if let Err(error) = log.append("full", pool.core.objects.versions.next(), vec![big.clone()]).await {
             break error;
         }
     };

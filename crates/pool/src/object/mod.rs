@@ -3,10 +3,13 @@
 pub mod attributes;
 pub mod geometry;
 pub mod index;
+pub mod intact;
 pub mod layout;
+pub mod objects;
 pub mod parity;
 pub mod placement;
 pub mod read;
+pub mod reaper;
 pub mod refusal;
 pub mod shard;
 pub mod shard_files;

@@ -145,7 +145,9 @@ impl Core {
         shard: u8,
         local: Range<u64>,
     ) -> Result<Content, PoolError> {
-        let Ok(permit) = self.readers.acquire().await else { return Err(PoolError::Closed(self.members.name.clone())) };
+        let Ok(permit) = self.objects.readers.acquire().await else {
+            return Err(PoolError::Closed(self.members.name.clone()));
+        };
         let (of_task, wanted) = (object.clone(), local.clone());
         let read = self.blocking_on(object.slot(shard), move |core| core.read_direct(&of_task, shard, &wanted)).await?;
         drop(permit);
@@ -228,7 +230,7 @@ impl Core {
         let tasks = groups.into_iter().map(|mut group| {
             let object = object.clone();
             async move {
-                let Ok(permit) = self.readers.acquire().await else {
+                let Ok(permit) = self.objects.readers.acquire().await else {
                     return Err(PoolError::Closed(self.members.name.clone()));
                 };
                 let of_task = object.clone();
@@ -309,7 +311,7 @@ impl Core {
         let slot = object.slot(index).ok_or(ShardError::Absent)?;
         let member = self.members.member(slot).filter(|member| member.is_readable()).ok_or(ShardError::Absent)?;
         let key = (slot, object.version, index);
-        if let Some(file) = self.files.get(&key) {
+        if let Some(file) = self.objects.files.get(&key) {
             return Ok((member, file));
         }
         if cached_only {
@@ -317,7 +319,7 @@ impl Core {
         }
         match member.io().and_then(|io| io.open(&object.file_name(index), false)) {
             Ok(file) => {
-                self.files.insert(key, file.clone());
+                self.objects.files.insert(key, file.clone());
                 Ok((member, file))
             }
             // It was moved to another disk just now.
@@ -374,7 +376,7 @@ impl Core {
         if object.is_dead() && !matches!(error, ShardError::Checksum) {
             return;
         }
-        self.files.remove(&(slot, object.version, index));
+        self.objects.files.remove(&(slot, object.version, index));
         if self.scrubs.is_repairing(object) && !matches!(error, ShardError::Io(_)) {
             return;
         }

@@ -80,7 +80,7 @@ fn put_result(object: &Object) -> PutResult {
 
 impl PoolStore {
     fn find(&self, path: &Path) -> Result<Arc<Object>> {
-        self.core.index.read().get(path.as_ref()).cloned().ok_or_else(|| not_found(path))
+        self.core.objects.index().get(path.as_ref()).cloned().ok_or_else(|| not_found(path))
     }
 
     /// Runs `work` to its end even if the caller goes away.
@@ -131,7 +131,7 @@ impl PoolStore {
     async fn delete_all(&self, paths: &[Path]) -> Result<()> {
         self.core.check_open()?;
         let known: Vec<Arc<Object>> = {
-            let (index, refused) = (self.core.index.read(), self.core.refused.lock());
+            let (index, refused) = (self.core.objects.index(), self.core.objects.refused.lock());
             let versions = |path: &Path| {
                 let put_back = refused.get(path.as_ref()).map(|object| Arc::new(object.shadow()));
                 [index.get(path.as_ref()).cloned(), put_back]
@@ -139,7 +139,7 @@ impl PoolStore {
             paths.iter().flat_map(versions).flatten().collect()
         };
         self.tombstones.delete(&self.core, known).await?;
-        let mut refused = self.core.refused.lock();
+        let mut refused = self.core.objects.refused.lock();
         paths.iter().for_each(|path| _ = refused.remove(path.as_ref()));
         Ok(())
     }
@@ -147,7 +147,7 @@ impl PoolStore {
     /// One page of the objects below `prefix` after `offset`.
     fn page(&self, prefix: &str, offset: Option<&str>) -> Vec<ObjectMeta> {
         use std::ops::Bound;
-        let index = self.core.index.read();
+        let index = self.core.objects.index();
         let from = match offset {
             Some(offset) if offset >= prefix => Bound::Excluded(offset),
             _ => Bound::Included(prefix),
@@ -262,7 +262,7 @@ impl ObjectStore for PoolStore {
         let prefix = prefix.unwrap_or(&root);
         let mut result =
             ListResult { objects: Vec::new(), common_prefixes: Vec::new(), extensions: Default::default() };
-        let index = self.core.index.read();
+        let index = self.core.objects.index();
         let mut from = Bound::Included(prefix.as_ref().to_owned());
         // A directory costs one step, however much lies below it.
         while let Some((path, object)) = index.objects.range::<String, _>((from, Bound::Unbounded)).next() {

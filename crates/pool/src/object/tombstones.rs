@@ -112,7 +112,7 @@ impl Tombstones {
                 // Before anybody is told that the objects are gone.
                 check_enough(core).inspect_err(|_| objects.iter().for_each(|object| object.release()))?;
             }
-            let mut index = core.index.write();
+            let mut index = core.objects.index_mut();
             for object in &objects {
                 // A version put meanwhile stays: the delete came before it.
                 if index.is_current(object) {
@@ -130,8 +130,8 @@ impl Tombstones {
             }
         } else {
             drop(objects);
-            if core.graveyard.backlog() > BACKLOG_MAX || core.members.is_tight() {
-                core.graveyard.barrier().await;
+            if core.objects.graveyard.backlog() > BACKLOG_MAX || core.members.is_tight() {
+                core.objects.graveyard.barrier().await;
                 core.members.iter().for_each(|member| member.forget_space());
             }
         }
@@ -213,10 +213,10 @@ impl Tombstones {
     pub async fn sweep(&self, core: &Arc<Core>) -> Result<(), PoolError> {
         let (through, gone) = {
             let _order = self.order.write().await;
-            (self.next.load(Ordering::Relaxed) - 1, core.gone.lock().clone())
+            (self.next.load(Ordering::Relaxed) - 1, core.objects.deleted.lock().clone())
         };
         let recorded = std::mem::take(&mut *self.recorded.lock());
-        core.graveyard.barrier().await;
+        core.objects.graveyard.barrier().await;
         // Somebody still reads it: its files are still there.
         let pinned: Vec<Weak<Object>> = recorded.into_iter().filter(|object| object.strong_count() > 0).collect();
         if !pinned.is_empty() || !core.blocking(settle_unlinks).await? {
@@ -225,14 +225,14 @@ impl Tombstones {
             return Ok(());
         }
         let _ = self.log.trim(STREAM, through).await;
-        core.gone.lock().retain(|path, version| gone.get(path) != Some(version));
+        core.objects.deleted.lock().retain(|path, version| gone.get(path) != Some(version));
         Ok(())
     }
 }
 
 /// From now on no put with a lower number ends well: the tombstone would name it, too (W5).
 fn remember(core: &Core, objects: &[Arc<Object>]) {
-    let mut gone = core.gone.lock();
+    let mut gone = core.objects.deleted.lock();
     for object in objects {
         let newest = gone.entry(object.path.clone()).or_insert(object.version);
         *newest = object.version.max(*newest);
@@ -245,13 +245,13 @@ async fn claimed(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Vec<Arc<Object>
     for object in objects {
         let mut object = Some(object);
         while let Some(one) = object {
-            let landed = core.mover.landed.notified();
+            let landed = core.mover.landed();
             if one.begin_delete() {
                 claimed.push(one);
                 break;
             }
             landed.await;
-            object = core.index.read().get(&one.path).cloned();
+            object = core.objects.index().get(&one.path).cloned();
         }
     }
     claimed
@@ -300,16 +300,16 @@ async fn delete_unrecorded(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Resul
         }
         tokio::time::sleep(READERS_STEP).await;
     }
-    core.graveyard.barrier().await;
+    core.objects.graveyard.barrier().await;
     if !core.blocking(settle_unlinks).await? {
         return Ok(false);
     }
     let unnamed = core.blocking(move |core| unname(core, &objects)).await?;
-    core.graveyard.barrier().await;
+    core.objects.graveyard.barrier().await;
     let gone = core.blocking(settle_unlinks).await?;
     if gone {
-        core.graveyard.send(unnamed);
-        core.graveyard.barrier().await;
+        core.objects.graveyard.send(unnamed);
+        core.objects.graveyard.barrier().await;
     }
     core.members.iter().for_each(MemberDisk::forget_space);
     Ok(gone)
@@ -344,7 +344,7 @@ fn settle_unlinks(core: &Arc<Core>) -> bool {
         if let Err(error) = member.io().and_then(|io| core.members.work.on_disk(&io, |io| io.sync_all())) {
             core.members.write_failed(slot, &error);
             if !core.members.give_up(slot) {
-                core.unsynced.store(true, Ordering::Release);
+                core.objects.unsynced.store(true, Ordering::Release);
             }
         }
     }

@@ -293,7 +293,7 @@ impl Shared {
                     self.core.discard(&writing.draft).await?;
                     return Err(self.too_few(left).into());
                 }
-                let order = self.core.commit_lock(&self.request.path).lock().await;
+                let order = self.core.objects.commit_lock(&self.request.path).lock().await;
                 match self.core.commit(&order, writing.draft, &self.request, &failed).await? {
                     Commit::Stored(object) => Ok(object),
                     Commit::Outrun(draft) => {
@@ -322,7 +322,7 @@ impl Shared {
             Err(Refused::Outrun)
         };
         for (index, slot) in written.placed() {
-            self.core.files.remove(&(slot, written.version, index));
+            self.core.objects.files.remove(&(slot, written.version, index));
         }
         self.core.discard(outrun).await?;
         result

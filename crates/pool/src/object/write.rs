@@ -122,7 +122,7 @@ impl Core {
     pub async fn put_quietly(self: &Arc<Self>, request: &Request, data: Gather) -> Result<Arc<Object>, Refused> {
         self.check_open()?;
         self.check_condition(request)?;
-        let Ok(_permit) = self.writers.acquire().await else {
+        let Ok(_permit) = self.objects.writers.acquire().await else {
             return Err(PoolError::Closed(self.members.name.clone()).into());
         };
         self.reconnect_if_due();
@@ -134,7 +134,7 @@ impl Core {
             let draft = match self.draft(request, data.length, &avoid) {
                 // What was just deleted may not be unlinked yet, or not be seen yet.
                 Err(error) if error.is_no_space() => {
-                    self.graveyard.barrier().await;
+                    self.objects.graveyard.barrier().await;
                     self.members.iter().for_each(MemberDisk::forget_space);
                     match self.draft(request, data.length, &avoid) {
                         Err(error) if error.is_no_space() && data.length <= reserve::OBJECT_BYTES_MAX => {
@@ -152,7 +152,7 @@ impl Core {
             if failures.is_empty() {
                 let order = match held.take() {
                     Some(order) => order,
-                    None => self.commit_lock(&request.path).lock().await,
+                    None => self.objects.commit_lock(&request.path).lock().await,
                 };
                 match self.commit(&order, draft, request, &[]).await? {
                     Commit::Stored(object) => return Ok(object),
@@ -176,13 +176,13 @@ impl Core {
 
     /// A version with a higher number is there, or has been deleted (W5).
     fn is_outrun(&self, object: &Object) -> bool {
-        let gone = self.gone.lock().get(&object.path).is_some_and(|gone| *gone > object.version);
-        gone || self.index.read().get(&object.path).is_some_and(|current| current.version > object.version)
+        let gone = self.objects.deleted.lock().get(&object.path).is_some_and(|gone| *gone > object.version);
+        gone || self.objects.index().get(&object.path).is_some_and(|current| current.version > object.version)
     }
 
     /// Fails early what would fail at the commit anyway.
     pub fn check_condition(&self, request: &Request) -> Result<(), Refused> {
-        let index = self.index.read();
+        let index = self.objects.index();
         let current = index.get(&request.path);
         match &request.mode {
             PutMode::Overwrite => Ok(()),
@@ -206,13 +206,13 @@ impl Core {
         let new = NewObject {
             pool: self.members.id,
             path: request.path.clone(),
-            version: self.versions.next(),
+            version: self.objects.versions.next(),
             modified_ms: now_ms(),
             geometry: Geometry { size, k: placed.choice.k, m: placed.choice.m },
             header_bytes: header_bytes as u32,
             has_attributes: !attributes.is_empty(),
         };
-        let object = Object::new(new, &placed.choice.slots, self.graveyard.clone());
+        let object = Object::new(new, &placed.choice.slots, self.objects.graveyard.clone());
         let _ = object.attributes.set(request.attributes.clone());
         Ok(Draft { object, attributes, _placed: placed })
     }
@@ -321,12 +321,12 @@ impl Core {
             return Err(PoolError::Cancelled(self.members.name.clone()).into());
         };
         let object = Arc::new(draft.object);
-        self.index.write().insert(object.clone());
+        self.objects.index_mut().insert(object.clone());
         // Whatever was refused before is older.
-        self.refused.lock().remove(&object.path);
+        self.objects.refused.lock().remove(&object.path);
         if object.geometry.m < self.members.layout().failures() {
-            self.mover.stragglers.store(true, std::sync::atomic::Ordering::Release);
-            self.mover.wanted.notify_one();
+            self.mover.set_stragglers(true);
+            self.mover.wake();
         }
         if !object.is_whole() {
             self.repairs.add(&object.path);
@@ -351,7 +351,7 @@ impl Core {
     }
 
     fn remember_refused(&self, object: &Object) {
-        let mut refused = self.refused.lock();
+        let mut refused = self.objects.refused.lock();
         if refused.len() < REFUSED_MAX {
             refused.insert(object.path.clone(), object.shadow());
         }

@@ -70,15 +70,20 @@ async fn a_pool_grows_and_objects_use_the_wider_stripes() {
     assert_eq!(pool.status().disks.len(), 3, "a plan changes nothing");
     assert_eq!(pool.change(&change).await.unwrap(), plan);
     fill(&pool, 12, 4).await;
-    assert_eq!(pool.core.index.read().get("o/15").unwrap().geometry.k, 5, "new data uses all disks");
-    assert_eq!(pool.core.index.read().get("o/3").unwrap().geometry.k, 2);
+    assert_eq!(pool.core.objects.index().get("o/15").unwrap().geometry.k, 5, "new data uses all disks");
+    assert_eq!(pool.core.objects.index().get("o/3").unwrap().geometry.k, 2);
     let change = Change::Rebalance { layout: None, width: None };
     let plan = pool.plan_change(&change).await.unwrap();
     assert!(plan.move_bytes > 10 << 20, "{plan:?}");
     pool.change(&change).await.unwrap();
     settled(&pool).await;
     assert!(
-        pool.core.index.read().objects.values().all(|object| object.geometry.size < 1 << 20 || object.geometry.k == 5)
+        pool.core
+            .objects
+            .index()
+            .objects
+            .values()
+            .all(|object| object.geometry.size < 1 << 20 || object.geometry.k == 5)
     );
     verify(&pool, 0, 16).await;
     scrubbed(&pool).await;
@@ -192,7 +197,7 @@ async fn the_layout_changes_online() {
         settled(&pool).await;
         assert_eq!(pool.core.members.failures(), failures, "{layout}");
         assert_eq!(pool.core.members.label().journal.len(), usize::from(failures) + 1);
-        assert!(pool.core.index.read().objects.values().all(|object| object.geometry.m == failures));
+        assert!(pool.core.objects.index().objects.values().all(|object| object.geometry.m == failures));
         verify(&pool, 0, 16).await;
         scrubbed(&pool).await;
         // As many disks as it says may now go.
@@ -322,7 +327,7 @@ async fn a_spare_takes_the_place_of_a_disk_that_failed() {
     crate::tests::remove_folder(&bench.disks[2]);
     pool.check().await.unwrap();
     assert!(pool.core.blocking(|core| core.use_spare(2)).await.unwrap().unwrap());
-    pool.core.mover.wanted.notify_one();
+    pool.core.mover.wake();
     settled(&pool).await;
     let status = pool.status();
     assert_eq!((status.state, status.spares.len(), status.disks.len()), (PoolState::Online, 0, 3), "{status:?}");
@@ -345,7 +350,7 @@ async fn a_place_that_was_taken_is_taken() {
     lose(2);
     pool.check().await.unwrap();
     assert!(pool.core.blocking(|core| core.use_spare(2)).await.unwrap().unwrap());
-    pool.core.mover.wanted.notify_one();
+    pool.core.mover.wake();
     settled(&pool).await;
     assert!(pool.status().disks.iter().all(|disk| disk.replaces.is_none()), "{:?}", pool.status().disks);
     assert!(pool.core.members.label().members.iter().all(|member| member.replaces.is_none()));
@@ -577,7 +582,7 @@ async fn a_shard_that_came_back_is_not_unlinked() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Raidz1).await;
     fill(&pool, 0, 4).await;
-    let object = pool.core.index.read().get("o/3").cloned().unwrap();
+    let object = pool.core.objects.index().get("o/3").cloned().unwrap();
     let graves = object.placed().map(|(index, slot)| crate::object::index::Grave {
         slot,
         file: object.file_name(index),
@@ -586,8 +591,8 @@ async fn a_shard_that_came_back_is_not_unlinked() {
         of: Some(object.path.clone()),
         is_copy: false,
     });
-    pool.core.graveyard.send(graves.collect());
-    pool.core.graveyard.barrier().await;
+    pool.core.objects.graveyard.send(graves.collect());
+    pool.core.objects.graveyard.barrier().await;
     scrubbed(&pool).await;
     verify(&pool, 0, 4).await;
 }
@@ -744,12 +749,12 @@ async fn a_shard_is_not_given_to_a_disk_that_has_left() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Mirror2).await;
     fill(&pool, 0, 1).await;
-    let object = pool.core.index.read().get("o/0").unwrap().clone();
+    let object = pool.core.objects.index().get("o/0").unwrap().clone();
     let placed: Vec<(u8, u8)> = object.placed().collect();
     let free = (0..3).find(|slot| placed.iter().all(|(_, taken)| taken != slot)).unwrap();
     pool.core.members.member(free).unwrap().retire();
     assert!(pool.core.publish(&object, 0, free).is_err());
-    pool.core.graveyard.barrier().await;
+    pool.core.objects.graveyard.barrier().await;
     assert_eq!(object.placed().collect::<Vec<_>>(), placed);
     assert_eq!(bench.shards(usize::from(placed[0].1)).len(), 1, "what was there stays");
     verify(&pool, 0, 1).await;

@@ -29,9 +29,9 @@ async fn read(pool: &Pool) -> Option<Vec<u8>> {
 /// All files are those of objects that are there.
 async fn check_litter(bench: &Bench, pool: &Pool) {
     pool.repaired().await;
-    pool.core.graveyard.barrier().await;
+    pool.core.objects.graveyard.barrier().await;
     let files: usize = (0..bench.disks.len()).map(|disk| bench.shards(disk).len()).sum();
-    let placed: usize = pool.core.index.read().objects.values().map(|object| object.placed().count()).sum();
+    let placed: usize = pool.core.objects.index().objects.values().map(|object| object.placed().count()).sum();
     assert_eq!(files, placed, "litter");
 }
 

@@ -269,7 +269,7 @@ async fn a_label_damaged_while_the_pool_is_open_is_healed_by_clear() {
     let pool = bench.create(Layout::Raidz1).await;
     fill(&pool).await;
     scribble(&bench, 1, 5);
-    pool.core.files.clear();
+    pool.core.objects.files.clear();
     pool.check().await.unwrap();
     verify(&pool).await;
     pool.clear().await.unwrap();
@@ -337,7 +337,7 @@ async fn a_folder_that_is_renamed_away_and_back_is_brought_up_to_date() {
     // What is being written there meanwhile would be in the way of a removal.
     std::fs::rename(&bench.disks[1], bench.dir.path().join("dead")).unwrap();
     pool.check().await.unwrap();
-    pool.core.files.clear();
+    pool.core.objects.files.clear();
     verify(&pool).await;
     pool.close().await.unwrap();
 }

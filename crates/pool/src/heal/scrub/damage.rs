@@ -41,7 +41,7 @@ impl Core {
     /// Of the paths that were looked for, these alone are gone now.
     pub fn note_missing(&self, gone: MissingObjects) {
         let damage: Vec<Damage> = {
-            let index = self.index.read();
+            let index = self.objects.index();
             let gone = gone.objects.into_iter().filter(|(path, _)| index.get(path).is_none());
             let whole = |len: u64| std::iter::once(0..len).collect();
             gone.map(|(object, len)| Damage { object, version: MISSING, ranges: whole(len) }).collect()
@@ -98,7 +98,7 @@ impl Core {
             return (Vec::new(), 0);
         }
         let (mut listed, mut more) = (Vec::new(), 0);
-        for object in self.index.read().objects.values().filter(|object| self.is_out_of_reach(object)) {
+        for object in self.objects.index().objects.values().filter(|object| self.is_out_of_reach(object)) {
             if listed.len() < OUT_OF_REACH_MAX {
                 listed.push(self.out_of_reach_in(object));
             } else {

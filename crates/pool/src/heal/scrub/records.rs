@@ -15,7 +15,7 @@ impl Core {
     /// Blocks.
     pub fn scrub_records(self: &Arc<Self>) -> Records {
         let mut found = self.scrub_labels();
-        if let Some(journal) = self.journal.get().and_then(std::sync::Weak::upgrade) {
+        if let Some(journal) = self.journal() {
             let journal = crate::journal::check::check_copies(&self.members, &journal);
             found.errors += journal.errors;
             found.repaired += journal.repaired;

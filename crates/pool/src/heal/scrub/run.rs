@@ -30,7 +30,7 @@ const WAIT_STEP: Duration = Duration::from_millis(20);
 
 /// The task that scrubs when told to: runs until the pool is closed.
 pub async fn run(core: Arc<Core>) {
-    while !core.closed.load(Ordering::Acquire) {
+    while !core.is_closed() {
         if core.scrubs.state.lock().is_running() {
             core.scrub_session().await;
         }
@@ -41,7 +41,7 @@ pub async fn run(core: Arc<Core>) {
 impl Core {
     /// A scrub in the middle of an object stops here.
     pub fn scrub_interrupted(&self) -> bool {
-        self.scrubs.wish.load(Ordering::Acquire) != GO_ON || self.closed.load(Ordering::Acquire)
+        self.scrubs.wish.load(Ordering::Acquire) != GO_ON || self.is_closed()
     }
 
     /// Reads what is left, until the end or until told otherwise.
@@ -51,7 +51,7 @@ impl Core {
             let found = self.blocking(|core| core.scrub_records()).await.unwrap_or_default();
             self.scrubs.state.lock().add_records(found);
             let _ = self.blocking(|core| core.bury_copies()).await;
-            self.graveyard.barrier().await;
+            self.objects.graveyard.barrier().await;
         }
         let objects = stream::unfold(after, |after| async move {
             let object = self.next_object(&after)?;
@@ -82,7 +82,7 @@ impl Core {
         let after = self.scrubs.state.lock().after.clone();
         let (objects, bytes) = {
             use std::ops::Bound;
-            let index = self.index.read();
+            let index = self.objects.index();
             let rest = index.objects.range::<str, _>((Bound::Excluded(after.as_str()), Bound::Unbounded));
             rest.fold((0, 0), |(objects, bytes), (_, object)| (objects + 1, bytes + verify::stored_bytes(object)))
         };
@@ -216,7 +216,7 @@ impl Core {
     }
 
     fn is_damaged_still(&self, damage: &Damage) -> bool {
-        let index = self.index.read();
+        let index = self.objects.index();
         let object = index.get(&damage.object);
         object.map_or(damage.version == MISSING, |object| object.version == damage.version)
     }
@@ -319,7 +319,7 @@ impl Pool {
 
     /// Waits until no scrub runs, or the pool is closed.
     pub async fn scrub_wait(&self) {
-        while self.core.scrubs.state.lock().is_running() && !self.core.closed.load(Ordering::Acquire) {
+        while self.core.scrubs.state.lock().is_running() && !self.core.is_closed() {
             tokio::time::sleep(WAIT_STEP).await;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
@@ -30,7 +30,7 @@ pub struct Scrubs {
     /// Versions that are being repaired by the scrub, which counts for itself what it meets.
     pub(super) in_repair: Mutex<BTreeSet<u64>>,
     /// Bytes were lost since the counters were zero: not all was answered.
-    pub has_lost: AtomicBool,
+    pub(super) has_lost: AtomicBool,
     pub(super) saving: Mutex<()>,
     pub(super) users: Mutex<Option<Arc<dyn Users>>>,
 }
@@ -87,6 +87,11 @@ impl Scrubs {
     /// It may hold what holds the pool.
     pub fn forget_users(&self) {
         *self.users.lock() = None;
+    }
+
+    /// Bytes were lost since the counters were zero.
+    pub fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::Acquire)
     }
 
     /// As long as it is held, nothing is written to the disks.

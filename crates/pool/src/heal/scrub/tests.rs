@@ -85,7 +85,7 @@ async fn bit_rot_spread_over_all_disks_is_repaired_by_one_scrub() {
         let bench = Bench::new(disks);
         let pool = bench.create(layout).await;
         fill(&*pool.store()).await;
-        let objects: Vec<_> = pool.core.index.read().objects.values().cloned().collect();
+        let objects: Vec<_> = pool.core.objects.index().objects.values().cloned().collect();
         for object in &objects {
             let shards = u64::from(object.geometry.shards());
             for (index, slot) in object.placed() {
@@ -111,7 +111,7 @@ async fn a_long_read_survives_damage_at_different_places_of_several_shards() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Raidz1).await;
     fill(&*pool.store()).await;
-    let object = pool.core.index.read().get("o5").cloned().unwrap();
+    let object = pool.core.objects.index().get("o5").cloned().unwrap();
     for (index, slot) in object.placed() {
         let file = bench.disks[usize::from(slot)].join(object.file_name(index));
         flip(&file, block_offset(u64::from(object.header_bytes), u64::from(index)));
@@ -127,7 +127,7 @@ async fn what_cannot_be_repaired_is_named_by_its_bytes_until_it_is_gone() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Raidz1).await;
     fill(&*pool.store()).await;
-    let object = pool.core.index.read().get("o5").cloned().unwrap();
+    let object = pool.core.objects.index().get("o5").cloned().unwrap();
     // The third block of the second stripe, on two of three disks.
     for index in [0, 2] {
         let file = bench.disks[usize::from(object.slot(index).unwrap())].join(object.file_name(index));
@@ -171,7 +171,7 @@ async fn what_went_from_too_many_disks_while_the_pool_was_closed_is_known() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Raidz1).await;
     fill(&*pool.store()).await;
-    let object = pool.core.index.read().get("o5").cloned().unwrap();
+    let object = pool.core.objects.index().get("o5").cloned().unwrap();
     pool.close().await.unwrap();
     drop(pool);
     for index in [0, 2] {
@@ -237,7 +237,7 @@ async fn a_scrub_goes_on_where_it_was_paused_or_killed() {
     {
         let mut state = pool.core.scrubs.state.lock();
         for at in 0..3 {
-            let object = pool.core.index.read().get(&format!("o{at}")).cloned().unwrap();
+            let object = pool.core.objects.index().get(&format!("o{at}")).cloned().unwrap();
             state.add(pool.core.settle_object(&object, Vec::new()));
         }
     }
@@ -248,7 +248,7 @@ async fn a_scrub_goes_on_where_it_was_paused_or_killed() {
     let status = pool.scrub_status().unwrap();
     assert_eq!((status.phase, status.why.as_str()), (ScrubPhase::Finished, "test"));
     assert_eq!((status.objects_done, status.objects_total), (6, 6));
-    let whole: u64 = pool.core.index.read().objects.values().map(|object| verify::stored_bytes(object)).sum();
+    let whole: u64 = pool.core.objects.index().objects.values().map(|object| verify::stored_bytes(object)).sum();
     assert!(status.bytes_done < whole, "what was done before is not read again");
     // Paused, closed, opened, gone on with.
     pool.scrub_start("by hand").await.unwrap();

@@ -12,13 +12,13 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::found::{Damage, ObjectDone};
 use crate::core::Core;
+use crate::disk::DiskFile;
 use crate::disk::work::Work;
-use crate::disk::{DIRECT_ALIGN, DiskFile};
 use crate::member::member_disk::{ErrorKind, MemberDisk};
 use crate::object::geometry::{BLOCK_BYTES, block_offset};
 use crate::object::index::Object;
 use crate::object::read::blocks_intact;
-use crate::object::shard::{self, Header};
+use crate::object::shard::{self};
 
 /// Blocks read at once: long reads for full speed, shorter ones while others wait for the disk.
 const BLOCKS_IDLE: u64 = 64;
@@ -177,25 +177,6 @@ impl Core {
             }
             first = next;
         }
-    }
-
-    /// A range of a file past the kernel's cache, shorter where the file ends before.
-    pub fn read_stored(&self, file: &dyn DiskFile, range: Range<u64>) -> io::Result<Bytes> {
-        let aligned = range.start - range.start % DIRECT_ALIGN as u64..range.end.next_multiple_of(DIRECT_ALIGN as u64);
-        let mut buffer = self.members.buffers.take((aligned.end - aligned.start) as usize);
-        let count = file.read_direct_at(buffer.bytes_mut(), aligned.start)? as u64;
-        let skip = range.start - aligned.start;
-        let length = count.saturating_sub(skip).min(range.end - range.start);
-        Ok(buffer.freeze().slice(skip.min(count) as usize..(skip.min(count) + length) as usize))
-    }
-
-    pub fn is_header_of(&self, object: &Object, index: u8, bytes: &[u8]) -> bool {
-        Header::decode(bytes).is_some_and(|header| {
-            header.pool == self.members.id
-                && header.version == object.version
-                && header.index == index
-                && header.path == object.path
-        })
     }
 
     /// Counts what was found and repairs it. Blocks.
