@@ -120,6 +120,7 @@ lint: check-cargo
 	cargo fmt --all -- --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) test --release --locked --workspace --test layers
+	.ci/circles.py
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check licenses bans sources; else .ci/dependencies.py; fi
 
 bench: packages-bench build

@@ -11,7 +11,7 @@ pub enum PoolError {
     BadName(String),
     #[error("{layout} needs at least {need} disks, {have} given: add disks or choose another layout")]
     TooFewDisks { layout: String, need: usize, have: usize },
-    #[error("{have} disks given, a pool has at most {max}: make several pools", max = crate::layout::DISKS_MAX)]
+    #[error("{have} disks given, a pool has at most {max}: make several pools", max = crate::object::layout::DISKS_MAX)]
     TooManyDisks { have: usize },
     #[error("width {width} does not fit {layout} on {disks} disks: use {min} to {max}, or leave it out")]
     BadWidth { layout: String, width: u8, disks: usize, min: usize, max: usize },

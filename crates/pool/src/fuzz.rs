@@ -8,15 +8,15 @@ use larder_base::checksum::checksum;
 use larder_base::log::LogEntry;
 use uuid::Uuid;
 
-use crate::inspect;
 use crate::journal::format::{
     ALIGN_BYTES, BATCH_HEADER_BYTES, BatchHeader, RecordHeader, SegmentHeader, decode_checkpoint, encode_checkpoint,
     segment_seed,
 };
 use crate::journal::replay::{Rebuild, SegmentImage, scan};
-use crate::label::Label;
-use crate::shard::{self, Found, Header, PathName, Reader};
-use crate::tombstones;
+use crate::member::label::Label;
+use crate::object::shard::{self, Found, Header, PathName, Reader};
+use crate::object::tombstones;
+use crate::salvage::inspect;
 
 const POOL: Uuid = Uuid::from_u128(5);
 const SEQUENCE: u64 = 3;
@@ -31,7 +31,7 @@ pub fn label(data: &[u8]) {
     for bytes in [data, &sealed] {
         if let Ok(label) = Label::decode(bytes) {
             assert_eq!(Label::decode(&label.encode()).as_ref(), Ok(&label));
-            assert_eq!(crate::label::winner(std::slice::from_ref(&label)), Some(&label));
+            assert_eq!(crate::member::label::winner(std::slice::from_ref(&label)), Some(&label));
         }
         inspect::label(bytes);
     }
@@ -142,7 +142,7 @@ pub fn history(data: &[u8]) {
 }
 
 pub fn scrub_state(data: &[u8]) {
-    crate::scrub::go_on(data);
+    crate::heal::scrub::go_on(data);
 }
 
 #[cfg(test)]
@@ -153,8 +153,8 @@ mod driver;
 mod tests {
     use super::driver::drive;
     use super::*;
-    use crate::geometry::Geometry;
     use crate::journal::format::StreamMark;
+    use crate::object::geometry::Geometry;
 
     fn header() -> Header {
         let attributes = vec![("content-type".to_owned(), "text/plain".to_owned())];
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn fuzz_label() {
-        drive("label", &[crate::label::tests::example(1).encode()], label);
+        drive("label", &[crate::member::label::tests::example(1).encode()], label);
     }
 
     #[test]

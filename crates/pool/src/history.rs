@@ -6,25 +6,16 @@
 //! E3. It is bounded: the oldest events go first.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::core::Core;
 use crate::disk::DiskIo;
-use crate::error::PoolError;
-use crate::filedisk::{self, FileDisks};
-use crate::label::{Label, Usage};
-use crate::member::{DiskState, ErrorKind, MemberDisk};
-use crate::patient;
-use crate::pool::{Pool, read_labels};
-use crate::sidecar::Sidecar;
-use crate::write::now_ms;
+use crate::disk::work::Work;
+use crate::member::side_file::Sidecar;
 
 const EVENTS_MAX: usize = 1000;
 /// No pool has had more: a copy that says so is wrong, and nobody could count on.
@@ -32,8 +23,6 @@ const NUMBER_MAX: u64 = 1 << 48;
 /// Longest text of one event: some causes quote paths.
 const TEXT_BYTES_MAX: usize = 1000;
 pub const FILE: Sidecar = Sidecar { name: "larder.history", magic: *b"LARDHIST", bytes_max: 256 << 10 };
-/// What follows within this time is written together.
-const GATHER_FOR: Duration = Duration::from_secs(1);
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +88,7 @@ pub struct History {
     events: Mutex<Events>,
     wanted: Notify,
     /// One writer at a time, so that the newer state is the one that stays.
-    pub writing: Mutex<()>,
+    writing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -169,143 +158,63 @@ pub fn tell_again(data: &[u8]) {
 }
 
 /// The most complete copy.
-fn read(disks: &[Arc<dyn DiskIo>]) -> VecDeque<Event> {
+pub fn read(disks: &[Arc<dyn DiskIo>]) -> VecDeque<Event> {
     let copies = FILE.read(disks).into_iter().filter_map(|text| decode(&text));
     copies.max_by_key(|events| (events.back().map(|last| last.number), events.len())).unwrap_or_default()
 }
 
-impl Core {
-    /// Tells what happened. Never waits for a disk (E1).
-    pub fn event(&self, kind: EventKind, text: impl AsRef<str>) {
-        self.history.events.lock().add(kind, text.as_ref(), now_ms());
-        self.history.wanted.notify_one();
+impl History {
+    /// Keeps what happened. Never waits for a disk (E1).
+    pub fn add(&self, kind: EventKind, text: &str) {
+        self.events.lock().add(kind, text, now_ms());
+        self.wanted.notify_one();
     }
 
-    /// Counts an error of a disk; the first of its kind since the counters were zero is an event.
-    pub fn count_error(&self, member: &MemberDisk, kind: ErrorKind, error: &str) {
-        if member.count(kind, error) {
-            let kind = match kind {
-                ErrorKind::Read => "read",
-                ErrorKind::Write => "write",
-                ErrorKind::Checksum => "checksum",
-            };
-            self.event(EventKind::Errors, format!("{}: first {kind} error: {error}", member.path.read().display()));
-        }
+    /// Takes over what the disks know. Blocks.
+    pub fn take_over(&self, disks: &[Arc<dyn DiskIo>]) {
+        self.events.lock().list = read(disks);
     }
 
-    /// Takes over what the disks know, and adds how the pool is opened now. Blocks.
-    pub fn begin_history(&self, before: &Label) {
-        self.history.events.lock().list = read(&self.disks_readable());
-        let (kind, mut text) = opening(before);
-        for member in self.members.iter().filter(|member| !member.is_readable()) {
-            text.push_str(&format!("; {} is {}", member.path.read().display(), member.state()));
-        }
-        self.event(kind, text);
-    }
-
-    /// Tells which disks are out of date, once it is known which of them take writes.
-    pub fn tell_of_stale_disks(&self) {
-        let is_stale = |member: &&MemberDisk| {
-            let state = member.state();
-            state == DiskState::Resilvering || state == DiskState::ReadOnly && !member.is_in_sync()
-        };
-        for member in self.members.iter().filter(is_stale) {
-            let why = match (&*member.stale.lock(), member.last_error.lock().as_str()) {
-                (Some(why), _) => why.clone(),
-                (None, "") => "it was away and is out of date".to_owned(),
-                (None, why) => why.to_owned(),
-            };
-            let now = match member.state() {
-                DiskState::ReadOnly => "it refuses writes, and cannot be brought up to date",
-                _ => "being brought up to date",
-            };
-            self.event(EventKind::DiskBack, format!("{}: {why}; {now}", member.path.read().display()));
-        }
+    /// Waits until something has happened. For one task.
+    pub async fn has_news(&self) {
+        self.wanted.notified().await;
     }
 
     pub fn events(&self) -> Vec<Event> {
-        self.history.events.lock().list.iter().cloned().collect()
+        self.events.lock().list.iter().cloned().collect()
     }
 
     /// Writes what is not on the disks yet. Blocks.
-    pub fn write_history(&self) {
-        let _one = self.history.writing.lock();
+    pub fn write(&self, work: &Work, disks: impl FnOnce() -> Vec<Arc<dyn DiskIo>>) {
+        let _one = self.writing.lock();
         let text = {
-            let mut events = self.history.events.lock();
+            let mut events = self.events.lock();
             if std::mem::replace(&mut events.is_written, true) {
                 return;
             }
             events.encode()
         };
-        FILE.write(&self.work, &self.disks_writable(), &text);
+        FILE.write(work, &disks(), &text);
     }
 
-    pub fn disks_readable(&self) -> Vec<Arc<dyn DiskIo>> {
-        self.members.iter().filter(|member| member.is_readable()).filter_map(|member| member.io().ok()).collect()
-    }
-
-    pub fn disks_writable(&self) -> Vec<Arc<dyn DiskIo>> {
-        self.members.iter().filter(|member| member.is_writable()).filter_map(|member| member.io().ok()).collect()
+    /// As long as it is held, nothing is written to the disks.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock()
     }
 }
 
-/// How a pool is opened, by what its label said before.
-fn opening(before: &Label) -> (EventKind, String) {
-    let (host, own_id) = filedisk::host();
-    if before.generation == 1 {
-        let disks = before.members.len();
-        return (EventKind::Created, format!("{} of {disks} disks on {host}", before.layout));
-    }
-    match &before.usage {
-        Usage::Exported => (EventKind::Imported, format!("on {host}; it was exported")),
-        Usage::Closed { host_id, host: other } if *host_id != own_id => {
-            (EventKind::Imported, format!("on {host}; it was closed on {other}"))
-        }
-        Usage::Open { host_id, host: other } if *host_id != own_id => {
-            (EventKind::Imported, format!("on {host}, by force; it was in use on {other}"))
-        }
-        Usage::Closed { .. } => (EventKind::Opened, format!("on {host}")),
-        Usage::Open { .. } => (EventKind::Opened, format!("on {host}, after a stop without closing it")),
-    }
-}
-
-/// The task that writes what has gathered: runs until the pool is closed.
-pub async fn run(core: Arc<Core>) {
-    while !core.closed.load(Ordering::Acquire) {
-        core.history.wanted.notified().await;
-        tokio::time::sleep(GATHER_FOR).await;
-        if core.closed.load(Ordering::Acquire) {
-            return;
-        }
-        // It fails only when the runtime ends.
-        let _ = core.blocking(|core| core.write_history()).await;
-    }
-}
-
-impl Pool {
-    /// What happened to the pool, oldest first.
-    pub fn history(&self) -> Vec<Event> {
-        self.core.events()
-    }
-
-    /// Name and history of the pool on these disks, without opening it.
-    pub fn history_of(disks: &[PathBuf]) -> Result<(String, Vec<Event>), PoolError> {
-        let found = read_labels(&*patient::over(Arc::new(FileDisks)), disks);
-        let Some(name) = found.labelled.first().map(|disk| disk.label.name.clone()) else {
-            let paths: Vec<String> = disks.iter().map(|path| path.display().to_string()).collect();
-            return Err(PoolError::NoPool(paths.join(", ")));
-        };
-        let disks: Vec<Arc<dyn DiskIo>> = found.labelled.into_iter().map(|disk| disk.disk).collect();
-        Ok((name, read(&disks).into()))
-    }
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
     use super::*;
-    use crate::Layout;
     use crate::testing::Bench;
+    use crate::{Layout, Pool};
 
     fn kinds(events: &[Event]) -> Vec<&str> {
         events.iter().map(|event| event.kind.as_str()).collect()
@@ -349,7 +258,7 @@ mod tests {
         // One disk misses what follows; the copy of another is damaged.
         std::fs::rename(&bench.disks[0], bench.dir.path().join("away")).unwrap();
         let pool = bench.open().await;
-        pool.core.event(EventKind::Changed, "while one is away");
+        pool.core.members.event(EventKind::Changed, "while one is away");
         pool.export().await.unwrap();
         std::fs::rename(bench.dir.path().join("away"), &bench.disks[0]).unwrap();
         std::fs::write(bench.disks[1].join(FILE.name), b"not a history").unwrap();
@@ -371,7 +280,7 @@ mod tests {
     async fn what_gathers_is_written_without_a_close() {
         let bench = Bench::new(2);
         let pool = bench.create(Layout::Mirror2).await;
-        pool.core.event(EventKind::Changed, "one");
+        pool.core.members.event(EventKind::Changed, "one");
         for _ in 0..100 {
             let (_, events) = Pool::history_of(&bench.disks).unwrap();
             if kinds(&events) == ["created", "changed"] {

@@ -1,79 +1,50 @@
 //! Disks into one object store: labels, placement, mirror and parity, journal, repair.
 //!
 //! ```text
-//! store.rs, upload.rs        the ObjectStore face           journal/       the LogStore face
-//! write.rs  read.rs  repair.rs  tombstones.rs               label.rs       who belongs to the pool
-//! placement.rs geometry.rs parity.rs shard.rs   (pure)      recover.rs     from names to the index
-//! change.rs settle.rs        other disks, other layouts     members.rs     disks by slot
-//! stray.rs  what lies in a wrong place
-//! core.rs  index.rs  member.rs                              filedisk.rs    real files, behind disk.rs
-//! work.rs   threads, or turns in a simulator                watch.rs       disks that do not answer
-//! reserve.rs  room that a full pool gives up                patient.rs     the same, while nobody uses them yet
-//! salvage/                   what is left of a pool, read only
+//! pool.rs status.rs metrics.rs history.rs error.rs    what a pool is to its users, what it says and remembers
+//! change/    creating, opening, other disks and layouts, moving
+//! heal/      repair, scrub, misplaced shards
+//! object/    geometry, parity, shards, placement, index; write, upload, read, delete; the ObjectStore face
+//! journal/   the LogStore face
+//! member/    labels, disks by slot, adoption, reserves, side files
+//! disk/      the trait of a disk, real folders, watching, timing, counting, buffers, threads or turns
+//! salvage/   what is left of a pool, read only; structures decoded for people
+//! core.rs    what all parts of an open pool share
 //! ```
 //!
-//! Absences: no module but `filedisk.rs` touches a file; nothing here knows what a filesystem is;
+//! Absences: no module but `disk/folder.rs` touches a file; nothing here knows what a filesystem is;
 //! nothing is ever overwritten in place (the journal's ring excepted), so there is no write hole.
 #![forbid(unsafe_code)]
 
-mod activity;
-mod adopt;
-mod attributes;
-mod buffer;
 mod change;
 mod core;
-mod counted;
-mod create;
 pub mod disk;
 mod error;
-pub mod filedisk;
-mod forecast;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod geometry;
+mod heal;
 mod history;
-mod index;
-pub mod inspect;
 mod journal;
-mod label;
-mod layout;
 mod member;
-mod members;
 mod metrics;
-pub mod parity;
-mod patient;
-mod placement;
+mod object;
 mod pool;
-mod read;
-mod recover;
-mod repair;
-mod reserve;
 pub mod salvage;
-mod scrub;
-mod settle;
-mod shard;
-mod sidecar;
 mod status;
-mod store;
-mod stray;
-mod tombstones;
-mod upload;
-pub mod watch;
-pub mod work;
-mod write;
 
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use change::{Change, ChangePlan, Worth};
-pub use create::{CreateOptions, Plan, PlannedDisk};
+pub use change::create::{CreateOptions, Plan, PlannedDisk};
+pub use change::disks::{Change, ChangePlan, Worth};
+pub use change::mover::Moving;
 pub use error::PoolError;
+pub use heal::scrub::{Damage, MissingObjects, ScrubPhase, ScrubStatus, Users};
 pub use history::{Event, EventKind};
-pub use layout::{DISKS_MAX, Layout, ParseLayoutError};
-pub use member::DiskState;
+pub use member::member_disk::DiskState;
+pub use object::layout::{DISKS_MAX, Layout, ParseLayoutError};
+pub use object::parity;
 pub use pool::{OpenOptions, Pool};
-pub use scrub::{Damage, Gone, ScrubPhase, ScrubStatus, Users};
-pub use settle::Moving;
 pub use status::{DiskStatus, FoundDisk, FoundPool, PoolState, PoolStatus};

@@ -5,34 +5,33 @@ use std::sync::atomic::Ordering;
 use larder_base::LogStore;
 use larder_base::metrics::Metrics;
 
-use crate::member::{DiskState, MemberDisk};
+use crate::heal::scrub::ScrubPhase;
+use crate::member::member_disk::{DiskState, MemberDisk};
 use crate::pool::Pool;
-use crate::scrub::ScrubPhase;
 
 impl Pool {
     /// Adds the pool's counters and states. Touches no disk but for how much room its filesystem says there is.
     pub fn metrics(&self, out: &mut Metrics) {
         let core = &self.core;
-        let pool = core.name.as_str();
+        let pool = core.members.name.as_str();
         for member in core.members.iter() {
             disk(pool, member, out);
         }
         let labels = [("pool", pool)];
         let (total, available) = core.space();
         let (objects, bytes) = {
-            let index = core.index.read();
+            let index = core.objects.index();
             (index.objects.len() as u64, index.bytes)
         };
         out.gauge("larder_pool_objects", "Objects stored.", &labels, objects);
         out.gauge("larder_pool_stored_bytes", "Bytes of objects, before redundancy.", &labels, bytes);
         out.gauge("larder_pool_size_bytes", "Bytes of objects that fit, stored ones included.", &labels, total);
         out.gauge("larder_pool_available_bytes", "Bytes of objects that can still be written.", &labels, available);
-        let repaired = core.repairs.repaired.load(Ordering::Relaxed);
+        let repaired = core.repairs.repaired();
         out.counter("larder_pool_repaired_shards_total", "Shards made anew.", &labels, repaired);
         let repairing = u64::from(!core.repairs.is_idle());
         out.gauge("larder_pool_repairing", "1 while something is being repaired or resilvered.", &labels, repairing);
-        let (checked, total) =
-            (core.repairs.checked.load(Ordering::Relaxed), core.repairs.total.load(Ordering::Relaxed));
+        let (checked, total) = core.repairs.progress();
         out.gauge("larder_pool_resilver_checked_objects", "Objects the last pass has looked at.", &labels, checked);
         out.gauge("larder_pool_resilver_objects", "Objects the last pass has to look at.", &labels, total);
         if let Some(moving) = core.moving() {

@@ -1,41 +1,26 @@
 //! A pool as its users see it: open, use, close.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use larder_base::features::Access;
 use larder_base::log::LogStore;
 use object_store::ObjectStore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::adopt::{self, Damaged};
-use crate::core::{Core, Start};
-use crate::create::{self, absolute};
-use crate::disk::{DiskIo, DiskOpener};
+use crate::core::Core;
+use crate::disk::{DiskIo, DiskOpener, FileDisks, folder, timed_disk};
 use crate::error::PoolError;
-use crate::filedisk::{self, FileDisks};
-use crate::history::{self, EventKind};
-use crate::index::{Graveyard, Index};
-use crate::journal::{self, Journal};
-use crate::label::{self, Label, Usage};
-use crate::member::{DiskState, ErrorKind, MemberDisk};
-use crate::patient;
-use crate::repair;
-use crate::scrub;
-use crate::settle;
-use crate::store::PoolStore;
-use crate::tombstones::{self, Tombstones};
-use crate::watch::HANGS;
-use crate::work::Work;
+use crate::history::{self, Event, EventKind};
+use crate::journal::Journal;
+use crate::member::found::read_labels;
+use crate::member::label::Usage;
+use crate::member::member_disk::MemberDisk;
+use crate::object::store::PoolStore;
 
 /// How long closing waits for what is being moved or repaired: one object at most, unless a disk hangs.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Of looks for disks that hang.
-const WATCH_EVERY: Duration = Duration::from_secs(1);
 const CLOSE_STEP: Duration = Duration::from_millis(5);
 
 /// What to open.
@@ -65,72 +50,35 @@ pub struct Pool {
     pub(crate) core: Arc<Core>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) store: PoolStore,
-    pub(crate) worker: tokio::task::JoinHandle<()>,
-    historian: tokio::task::JoinHandle<()>,
-    scrubber: tokio::task::JoinHandle<()>,
-    sweeper: tokio::task::JoinHandle<()>,
-    mover: tokio::task::JoinHandle<()>,
+    pub(crate) tasks: Tasks,
+}
+
+/// What an open pool does in the background: repair, writing its history, scrubbing, sweeping tombstones, moving.
+pub struct Tasks(pub [tokio::task::JoinHandle<()>; 5]);
+
+impl Tasks {
+    fn abort(&self) {
+        self.0.iter().for_each(tokio::task::JoinHandle::abort);
+    }
 }
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pool({})", self.core.name)
+        write!(f, "Pool({})", self.core.members.name)
     }
 }
 
 impl Pool {
-    /// Opens a pool: believes the right label, locks the disks, replays the journal.
-    pub fn open(options: OpenOptions) -> BoxFuture<'static, Result<Self, PoolError>> {
-        Box::pin(async move {
-            let options = OpenOptions { opener: patient::over(options.opener.clone()), ..options };
-            let cancelled = || PoolError::Cancelled(options.name.clone().unwrap_or_default());
-            let of_task = options.clone();
-            let opened = options.opener.work().blocking(move || open_blocking(&of_task)).await;
-            let (core, journal, was_closed) = opened.ok_or_else(cancelled)??;
-            let journal = Arc::new(journal);
-            let damaged =
-                |error: larder_base::LogError| PoolError::Journal { pool: core.name.clone(), why: error.to_string() };
-            let (tombstones, gone) = Tombstones::open(journal.clone()).await.map_err(damaged)?;
-            if !was_closed {
-                core.blocking(|core| core.make_found_durable()).await?;
-            }
-            core.blocking(move |core| core.load_index(&gone)).await??;
-            core.blocking(|core| core.make_reserves()).await?;
-            let tombstones = Arc::new(tombstones);
-            if core.members.iter().all(|member| member.is_writable()) {
-                tombstones.sweep(&core).await?;
-            }
-            core.members.iter().filter_map(|member| member.io().ok()).for_each(|io| io.settle());
-            let worker = tokio::spawn(repair::run(core.clone()));
-            let historian = tokio::spawn(history::run(core.clone()));
-            let scrubber = tokio::spawn(scrub::run(core.clone()));
-            let stale = core.members.iter().any(|member| member.state() == DiskState::Resilvering);
-            let whole = core.members.iter().all(|member| member.is_writable());
-            let lacking = whole && core.index.read().objects.values().any(|object| !object.is_spread());
-            // While a disk is away its shards are not made anew on others: it may be back soon.
-            if stale || lacking {
-                core.repairs.add_all();
-            }
-            // After a crash a put that was cut short may lack what was never written.
-            if lacking && !stale && was_closed {
-                core.count_lacking();
-            }
-            let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
-            let store = PoolStore { core: core.clone(), tombstones };
-            let m = core.layout().failures();
-            let weaker = core.index.read().objects.values().any(|object| object.geometry.m < m);
-            core.mover.stragglers.store(weaker, Ordering::Release);
-            let mover = tokio::spawn(settle::run(core.clone()));
-            Ok(Self { core, journal, store, worker, historian, scrubber, sweeper, mover })
-        })
+    pub(crate) fn new(core: Arc<Core>, journal: Arc<Journal>, store: PoolStore, tasks: Tasks) -> Self {
+        Self { core, journal, store, tasks }
     }
 
     pub fn name(&self) -> &str {
-        &self.core.name
+        &self.core.members.name
     }
 
     pub fn id(&self) -> Uuid {
-        self.core.id
+        self.core.members.id
     }
 
     /// Where its disks were last seen.
@@ -153,17 +101,33 @@ impl Pool {
         self.core.space()
     }
 
+    /// What happened to the pool, oldest first.
+    pub fn history(&self) -> Vec<Event> {
+        self.core.members.history.events()
+    }
+
+    /// Name and history of the pool on these disks, without opening it.
+    pub fn history_of(disks: &[PathBuf]) -> Result<(String, Vec<Event>), PoolError> {
+        let found = read_labels(&*timed_disk::over(Arc::new(FileDisks)), disks);
+        let Some(name) = found.labelled.first().map(|disk| disk.label.name.clone()) else {
+            let paths: Vec<String> = disks.iter().map(|path| path.display().to_string()).collect();
+            return Err(PoolError::NoPool(paths.join(", ")));
+        };
+        let disks: Vec<Arc<dyn DiskIo>> = found.labelled.into_iter().map(|disk| disk.disk).collect();
+        Ok((name, history::read(&disks).into()))
+    }
+
     /// Sets all error counters to zero and looks for disks that came back.
     pub async fn clear(&self) -> Result<(), PoolError> {
         self.core.members.iter().for_each(MemberDisk::clear_errors);
-        self.core.event(EventKind::Cleared, "error counters set to zero");
+        self.core.members.event(EventKind::Cleared, "error counters set to zero");
         self.core.forget_losses();
         self.core
             .blocking(|core| {
                 core.reconnect(true);
                 core.refresh_journal();
-                if core.label().unproven {
-                    core.write_labels(|label| label.unproven = false);
+                if core.members.label().unproven {
+                    core.members.write_labels(|label| label.unproven = false);
                 }
             })
             .await
@@ -178,7 +142,7 @@ impl Pool {
     pub async fn check(&self) -> Result<(), PoolError> {
         self.core
             .blocking(|core| {
-                if core.look_at_disks() {
+                if core.members.look_at_disks() {
                     core.reconnect(false);
                     core.refresh_journal();
                 }
@@ -195,7 +159,7 @@ impl Pool {
 
     /// Stops, marks the pool as cleanly closed and gives up the locks.
     pub async fn close(&self) -> Result<(), PoolError> {
-        let (host, host_id) = filedisk::host();
+        let (host, host_id) = folder::host();
         self.finish(Usage::Closed { host, host_id }).await
     }
 
@@ -205,449 +169,47 @@ impl Pool {
     }
 
     async fn finish(&self, usage: Usage) -> Result<(), PoolError> {
-        if self.core.closed.swap(true, Ordering::AcqRel) {
+        if self.core.close() {
             return Ok(());
         }
-        self.core.repairs.wanted.notify_one();
-        self.core.mover.wanted.notify_one();
+        self.core.repairs.wake();
+        self.core.mover.wake();
         self.core.stop_scrubbing().await;
         // A move that is cut off in the middle would look like a disk that fails.
         let since = Instant::now();
-        while (self.core.mover.is_busy() || self.core.repairs.busy.load(Ordering::Acquire))
-            && since.elapsed() < CLOSE_WAIT_MAX
-        {
+        while (self.core.mover.is_busy() || self.core.repairs.is_busy()) && since.elapsed() < CLOSE_WAIT_MAX {
             tokio::time::sleep(CLOSE_STEP).await;
         }
         // Whoever holds a permit finishes first.
-        let writers = self.core.writers.acquire_many(crate::core::WRITERS_MAX as u32).await;
+        let writers = self.core.objects.hold_writers().await;
         let journal = self.journal.clone();
-        self.core.graveyard.barrier().await;
+        self.core.objects.graveyard.barrier().await;
         self.core
             .blocking(move |core| {
                 journal.close();
                 if usage == Usage::Exported {
-                    core.event(EventKind::Exported, format!("by {}", core.owner));
+                    core.members.event(EventKind::Exported, format!("by {}", core.members.owner));
                 }
-                core.write_labels(|label| label.usage = usage);
-                core.write_history();
+                core.members.write_labels(|label| label.usage = usage);
+                core.members.write_history();
                 // There may be room again, and more than whoever opens it next finds.
-                core.make_reserves();
+                core.reserves.make(&core.members);
                 core.give_back_disks();
             })
             .await?;
         drop(writers);
-        self.core.graveyard.stop();
+        self.core.objects.graveyard.stop();
         Ok(())
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.core.closed.store(true, Ordering::Release);
+        self.core.close();
         self.core.scrubs.forget_users();
-        self.worker.abort();
-        self.historian.abort();
-        self.scrubber.abort();
-        self.sweeper.abort();
-        self.mover.abort();
-        self.core.graveyard.stop();
+        self.tasks.abort();
+        self.core.objects.graveyard.stop();
         self.journal.stop();
         self.core.give_back_disks();
     }
-}
-
-/// A directory with a label that can be read.
-pub struct Labelled {
-    pub path: PathBuf,
-    pub disk: Arc<dyn DiskIo>,
-    pub label: Label,
-    /// Only the second copy could be read.
-    pub second: bool,
-}
-
-/// What lies in some directories.
-#[derive(Default)]
-pub struct Directories {
-    pub labelled: Vec<Labelled>,
-    pub damaged: Vec<Damaged>,
-    /// Where nothing answers.
-    pub hanging: Vec<PathBuf>,
-    /// Why others cannot be used.
-    pub notes: Vec<String>,
-}
-
-pub fn read_labels(opener: &dyn DiskOpener, paths: &[PathBuf]) -> Directories {
-    let Directories { mut labelled, mut damaged, mut hanging, mut notes } = Directories::default();
-    let mut seen = Vec::new();
-    for path in paths {
-        let path = absolute(path);
-        let disk = match opener.open_disk(&path) {
-            Ok(disk) => disk,
-            Err(error) => {
-                notes.push(format!("{}: {error}", path.display()));
-                hanging.extend((error.kind() == std::io::ErrorKind::TimedOut).then_some(path));
-                continue;
-            }
-        };
-        let identity = disk.identity().ok();
-        if identity.is_some() && seen.contains(&identity) {
-            continue;
-        }
-        seen.push(identity);
-        match label::read_copies(&*disk) {
-            Ok(Ok((label, second))) => labelled.push(Labelled { path, disk, label, second }),
-            Ok(Err(label::NEWER)) => notes.push(format!("{}: {}", path.display(), label::NEWER)),
-            Ok(Err(why)) => damaged.push(Damaged { path, disk, why }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && adopt::is_in_use(&*disk) => {
-                damaged.push(Damaged { path, disk, why: adopt::UNLABELLED });
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                notes.push(no_larder_disk(&path));
-            }
-            Err(error) => {
-                notes.push(format!("{}: {error}", path.display()));
-                hanging.extend((error.kind() == std::io::ErrorKind::TimedOut).then_some(path));
-            }
-        }
-    }
-    Directories { labelled, damaged, hanging, notes }
-}
-
-fn no_larder_disk(path: &Path) -> String {
-    format!("{}: no larder disk", path.display())
-}
-
-/// The pool's core and journal, and whether it had been closed.
-fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), PoolError> {
-    let Directories { mut labelled, mut damaged, mut hanging, mut notes } =
-        read_labels(&*options.opener, &options.disks);
-    let unusable: Vec<String> = notes.iter().cloned().chain(damaged.iter().map(Damaged::note)).collect();
-    let pool = choose_pool(options, &labelled, &unusable)?;
-    let hinted = hinted(&*options.opener, pool, &labelled);
-    labelled.extend(hinted.labelled.into_iter().filter(|disk| disk.label.pool == pool));
-    damaged.extend(hinted.damaged);
-    hanging.extend(hinted.hanging);
-    let labels: Vec<Label> =
-        labelled.iter().map(|disk| &disk.label).filter(|label| label.pool == pool).cloned().collect();
-    for (path, disk, label) in create::finish_creation(&*options.opener, &labels) {
-        notes.retain(|note| *note != no_larder_disk(&path));
-        damaged.retain(|found| found.path != path);
-        labelled.push(Labelled { path, disk, label, second: false });
-    }
-    let (ours, foreign): (Vec<_>, Vec<_>) = labelled.into_iter().partition(|disk| disk.label.pool == pool);
-    for disk in foreign {
-        notes.push(format!("{} belongs to another pool, '{}': not used", disk.path.display(), disk.label.name));
-    }
-    let claimed: Vec<Uuid> = ours.iter().map(|disk| disk.label.disk).collect();
-    let ours = without_duplicates(ours, &mut notes);
-    let labels: Vec<Label> = ours.iter().map(|disk| disk.label.clone()).collect();
-    let Some(winner) = label::winner(&labels).cloned() else {
-        return Err(PoolError::NoPool(paths_text(&options.disks)));
-    };
-    check_features(&labels, true)?;
-    check_usage(options, &winner)?;
-    let (host, host_id) = filedisk::host();
-    let owner = format!("process {} on {host}", std::process::id());
-    let members = assemble(&winner, ours, &owner, &mut notes)?;
-    for member in members.iter().filter(|member| hanging.contains(&*member.path.read()) && !member.is_readable()) {
-        HANGS.clone_into(&mut member.last_error.lock());
-    }
-    adopt::adopt(&winner, &members, &claimed, damaged, &owner, &mut notes)?;
-    let mut losses = Vec::new();
-    if let Err(error) = check_enough(&winner, &members) {
-        losses = believe_rolled_back(&members);
-        if losses.is_empty() || check_enough(&winner, &members).is_err() {
-            return Err(error);
-        }
-        if !options.accept_loss {
-            let (why, help) = (losses.join("; "), journal::help(members.iter(), &winner));
-            return Err(PoolError::ChangesLost { pool: winner.name, why, help });
-        }
-    }
-    let stale_labels = stale_labels(&winner, &labels, &members);
-    notes.extend(stale_labels.iter().cloned());
-    let before = winner.clone();
-    let (graveyard, mut burials) = Graveyard::new();
-    let core = Arc::new(Core::new(Start {
-        label: winner,
-        members,
-        opener: options.opener.clone(),
-        owner,
-        index: Index::default(),
-        graveyard,
-        notes,
-    }));
-    let reaper = core.clone();
-    match core.work.clone() {
-        Work::Threads => std::thread::Builder::new()
-            .name("larder-reaper".into())
-            .spawn(move || reaper.bury_all(&mut burials))
-            .map(drop)
-            .map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?,
-        Work::InTurns(turns) => drop(tokio::spawn(reaper.bury_in_turns(burials, turns))),
-    }
-    if matches!(core.work, Work::Threads) {
-        let watched = Arc::downgrade(&core);
-        let watch = move || {
-            while let Some(core) = watched.upgrade().filter(|core| !core.closed.load(Ordering::Acquire)) {
-                core.look_for_hangs();
-                drop(core);
-                std::thread::sleep(WATCH_EVERY);
-            }
-        };
-        let started = std::thread::Builder::new().name("larder-watch".into()).spawn(watch);
-        started.map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?;
-    }
-    // A pool that is refused stays as it is: nothing is written before this (J7).
-    let give_up = |_: &PoolError| {
-        core.graveyard.stop();
-        core.give_back_disks();
-    };
-    let stored = journal::read(&core, options.accept_loss).inspect_err(give_up)?;
-    losses.extend(stored.loss.clone());
-    core.begin_history(&before);
-    stale_labels.into_iter().for_each(|text| core.event(EventKind::DiskBack, text));
-    core.load_scrub();
-    if options.accept_loss {
-        let found =
-            if losses.is_empty() { "the labels and the journal show no loss".to_owned() } else { losses.join("; ") };
-        let text = format!("opened although acknowledged changes may be lost, as asked: {found}");
-        tracing::error!(pool = %core.name, text);
-        core.event(EventKind::Errors, text);
-    }
-    core.write_labels(|label| {
-        label.usage = Usage::Open { host, host_id };
-        // Also where only a volume knows that something is missing.
-        label.unproven |= options.accept_loss;
-    });
-    core.tell_of_stale_disks();
-    core.begin_session();
-    let journal = Journal::open(core.clone(), stored).inspect_err(give_up)?;
-    // From here on every disk in use can be told from an older copy of itself, and the journal reaches what it began with.
-    core.write_labels(|_| {});
-    Ok((core, journal, !matches!(before.usage, Usage::Open { .. })))
-}
-
-fn paths_text(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// The pool that was named, or the only one, or the one with most disks here.
-fn choose_pool(options: &OpenOptions, labelled: &[Labelled], notes: &[String]) -> Result<Uuid, PoolError> {
-    let mut counts: Vec<(usize, Uuid, String)> = Vec::new();
-    for disk in labelled {
-        if options.name.as_ref().is_some_and(|name| *name != disk.label.name && *name != disk.label.pool.to_string()) {
-            continue;
-        }
-        match counts.iter_mut().find(|(_, pool, _)| *pool == disk.label.pool) {
-            Some((count, _, _)) => *count += 1,
-            None => counts.push((1, disk.label.pool, disk.label.name.clone())),
-        }
-    }
-    counts.sort_by_key(|(count, _, _)| std::cmp::Reverse(*count));
-    match counts.as_slice() {
-        [] if notes.is_empty() => Err(PoolError::NoPool(paths_text(&options.disks))),
-        [] => Err(PoolError::NoPool(notes.join("; "))),
-        [(first, _, a), (second, _, b), ..] if first == second => Err(PoolError::SeveralPools(format!("{a}, {b}"))),
-        [(_, pool, _), ..] => Ok(*pool),
-    }
-}
-
-/// Members that were not named are looked for where they were last seen.
-fn hinted(opener: &dyn DiskOpener, pool: Uuid, labelled: &[Labelled]) -> Directories {
-    let mut hints: Vec<PathBuf> = Vec::new();
-    for disk in labelled.iter().filter(|disk| disk.label.pool == pool) {
-        for member in &disk.label.members {
-            let known = |path: &Path| labelled.iter().any(|disk| disk.path == path) || hints.iter().any(|h| h == path);
-            if !labelled.iter().any(|disk| disk.label.disk == member.id) && !known(&member.path) {
-                hints.push(member.path.clone());
-            }
-        }
-    }
-    read_labels(opener, &hints)
-}
-
-/// Two directories with one disk id: a copy was made. The newer counts; if none is, the one at the
-/// place that the pool knows; else neither can be trusted.
-fn without_duplicates(disks: Vec<Labelled>, notes: &mut Vec<String>) -> Vec<Labelled> {
-    let mut kept: Vec<Labelled> = Vec::new();
-    let mut refused: Vec<Uuid> = Vec::new();
-    for disk in disks {
-        let Some(at) = kept.iter().position(|other| other.label.disk == disk.label.disk) else {
-            if !refused.contains(&disk.label.disk) {
-                kept.push(disk);
-            }
-            continue;
-        };
-        let score = |disk: &Labelled| {
-            let home = disk.label.members.iter().any(|m| m.id == disk.label.disk && m.path == disk.path);
-            (disk.label.generation, home)
-        };
-        let other = kept.swap_remove(at);
-        let (a, b) = (other.path.display().to_string(), disk.path.display().to_string());
-        match score(&disk).cmp(&score(&other)) {
-            std::cmp::Ordering::Equal => {
-                notes.push(format!("{a} and {b} are copies of one disk: neither is used; take one away"));
-                refused.push(disk.label.disk);
-            }
-            std::cmp::Ordering::Greater => {
-                notes.push(format!("{a} is a copy of disk {b}: not used; take it away"));
-                kept.push(disk);
-            }
-            std::cmp::Ordering::Less => {
-                notes.push(format!("{b} is a copy of disk {a}: not used; take it away"));
-                kept.push(other);
-            }
-        }
-    }
-    kept
-}
-
-/// Refuses what this program would misread, and with `to_write` what it would damage. One label that says so suffices: it is
-/// of the same pool.
-pub fn check_features(labels: &[Label], to_write: bool) -> Result<(), PoolError> {
-    let mut read_only = Ok(());
-    for label in labels {
-        let pool = label.name.clone();
-        match label.features.access(&label::KNOWN) {
-            Access::Refused(features) => {
-                return Err(PoolError::UnknownFeatures { pool, features: features.join(", ") });
-            }
-            Access::ReadOnly(features) if to_write => {
-                read_only = Err(PoolError::ReadOnlyFeatures { pool, features: features.join(", ") });
-            }
-            Access::ReadOnly(_) | Access::Full => {}
-        }
-    }
-    read_only
-}
-
-fn check_usage(options: &OpenOptions, label: &Label) -> Result<(), PoolError> {
-    let (_, own_id) = filedisk::host();
-    match &label.usage {
-        Usage::Open { host, host_id } if *host_id != own_id && !options.force => {
-            Err(PoolError::InUse { pool: label.name.clone(), host: host.clone() })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Locks the disks that are there and puts them at their places.
-fn assemble(
-    winner: &Label,
-    disks: Vec<Labelled>,
-    owner: &str,
-    notes: &mut Vec<String>,
-) -> Result<Vec<MemberDisk>, PoolError> {
-    let members: Vec<MemberDisk> = winner.members.iter().map(MemberDisk::of_entry).collect();
-    for disk in disks {
-        let place = members.iter().zip(&winner.members).find(|(member, _)| member.id == disk.label.disk);
-        let Some((member, entry)) = place else {
-            if !winner.is_spare(disk.label.disk) {
-                notes.push(format!("{} was taken out of the pool earlier: not used", disk.path.display()));
-            }
-            continue;
-        };
-        if entry.offline {
-            continue;
-        }
-        let io = member.watched(disk.disk);
-        let lock = match io.lock(owner) {
-            Ok(lock) => lock,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                let holder = error.to_string();
-                return Err(PoolError::Locked { pool: winner.name.clone(), path: disk.path, holder });
-            }
-            Err(error) => {
-                notes.push(format!("{} cannot be locked: {error}", disk.path.display()));
-                *member.last_error.lock() = error.to_string();
-                member.set_state(DiskState::Faulted);
-                continue;
-            }
-        };
-        let rolled_back = winner.is_rolled_back(&disk.label);
-        let in_sync = entry.in_sync && winner.descends_from(&disk.label) && !rolled_back;
-        let path = disk.path.display();
-        if rolled_back {
-            let (own, newest) = (disk.label.generation, winner.settled);
-            let why = format!(
-                "an older copy of itself: its label is of generation {own}, the pool had written {newest} to it"
-            );
-            notes.push(format!("{path}: {why}"));
-            *member.stale.lock() = Some(why.clone());
-            *member.last_error.lock() = why;
-        } else if !in_sync {
-            let (own, newest) = (disk.label.generation, winner.generation);
-            notes.push(format!(
-                "{path} was away and is out of date (its label is of generation {own}, the newest of {newest})"
-            ));
-        }
-        if disk.second {
-            notes.push(format!(
-                "{path}: its label is damaged, the copy of it is used: all on the disk is being verified"
-            ));
-            member.count(ErrorKind::Checksum, "its label was damaged");
-        }
-        let suspect = disk.second || entry.suspect;
-        member.attach(io, lock, disk.path);
-        member.in_sync.store(in_sync, Ordering::Release);
-        member.suspect.store(suspect, Ordering::Release);
-        member.rolled_back.store(rolled_back, Ordering::Release);
-        member.set_state(if in_sync && !suspect { DiskState::Online } else { DiskState::Resilvering });
-    }
-    Ok(members)
-}
-
-/// Disks whose labels alone are older than the newest.
-fn stale_labels(winner: &Label, labels: &[Label], members: &[MemberDisk]) -> Vec<String> {
-    let newest = winner.generation;
-    let is_stale = |label: &&Label| label.generation < newest;
-    let told = |label: &Label| {
-        let member =
-            members.iter().find(|member| member.id == label.disk && member.is_readable() && member.is_in_sync())?;
-        let (path, own) = (member.path.read().display().to_string(), label.generation);
-        Some(format!(
-            "the label of {path} was stale (generation {own}, the newest is {newest}): the pool stopped while labels were written, or the disk was full; nothing else on it is out of date, and the label is written anew"
-        ))
-    };
-    labels.iter().filter(is_stale).filter_map(told).collect()
-}
-
-/// Takes disks that are older copies of themselves for what there is. What that loses.
-fn believe_rolled_back(members: &[MemberDisk]) -> Vec<String> {
-    let believe = |member: &MemberDisk| {
-        member.in_sync.store(true, Ordering::Release);
-        if !member.is_suspect() {
-            member.set_state(DiskState::Online);
-        }
-        format!("{} is {}", member.path.read().display(), member.last_error.lock())
-    };
-    members.iter().filter(|member| member.rolled_back.load(Ordering::Acquire)).map(believe).collect()
-}
-
-/// Refuses when more disks are missing or out of date than the layout survives.
-fn check_enough(winner: &Label, members: &[MemberDisk]) -> Result<(), PoolError> {
-    let bad: Vec<&MemberDisk> = members.iter().filter(|member| !member.is_in_sync()).collect();
-    if bad.len() <= usize::from(winner.failures()) {
-        return Ok(());
-    }
-    let names: Vec<String> = bad
-        .iter()
-        .map(|member| {
-            let state = if member.is_readable() { "out of date" } else { "missing" };
-            let why = match member.last_error.lock().as_str() {
-                "" => String::new(),
-                why => format!(": {why}"),
-            };
-            format!("{} (disk {}) is {state}{why}", member.path.read().display(), member.id)
-        })
-        .collect();
-    Err(PoolError::TooManyLost {
-        pool: winner.name.clone(),
-        out: bad.len(),
-        disks: members.len(),
-        layout: winner.layout.to_string(),
-        survives: winner.failures(),
-        names: names.join("; "),
-    })
 }

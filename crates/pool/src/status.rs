@@ -10,14 +10,15 @@ use larder_base::units::Elapsed;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::filedisk::FileDisks;
-use crate::label::{self, Label, Usage};
-use crate::layout::Layout;
-use crate::member::{DiskState, MemberDisk};
-use crate::patient;
-use crate::pool::{Labelled, Pool, read_labels};
-use crate::scrub::ScrubStatus;
-use crate::settle::Moving;
+use crate::change::mover::Moving;
+use crate::disk::folder::FileDisks;
+use crate::disk::timed_disk;
+use crate::heal::scrub::ScrubStatus;
+use crate::member::found::{Labelled, read_labels};
+use crate::member::label::{self, Label, Usage};
+use crate::member::member_disk::{DiskState, MemberDisk};
+use crate::object::layout::Layout;
+use crate::pool::Pool;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -104,21 +105,21 @@ pub struct FoundDisk {
 impl Pool {
     pub fn status(&self) -> PoolStatus {
         let core = &self.core;
-        let label = core.label();
-        let full = core.full_disks();
+        let label = core.members.label();
+        let full = core.members.full_disks();
         let disks: Vec<DiskStatus> = core.members.iter().map(|member| disk_status(member, &label, &full)).collect();
         let copies = core.members.iter().filter(|member| label.journal.contains(&member.id) && member.is_writable());
         let (state, status, action) = self.verdict(&disks, copies.count());
         let (total_bytes, available_bytes) = core.space();
         let (objects, stored_bytes) = {
-            let index = core.index.read();
+            let index = core.objects.index();
             (index.objects.len() as u64, index.bytes)
         };
         PoolStatus {
-            name: core.name.clone(),
-            id: core.id,
-            layout: core.layout(),
-            width: core.width(),
+            name: core.members.name.clone(),
+            id: core.members.id,
+            layout: core.members.layout(),
+            width: core.members.width(),
             state,
             status,
             action,
@@ -131,17 +132,17 @@ impl Pool {
             stored_bytes,
             total_bytes,
             available_bytes,
-            notes: core.notes(),
+            notes: core.members.notes(),
         }
     }
 
     fn scan_text(&self) -> String {
         let repairs = &self.core.repairs;
-        let repaired = repairs.repaired.load(Ordering::Relaxed);
+        let repaired = repairs.repaired();
         if repairs.is_idle() {
             return if repaired == 0 { String::new() } else { format!("{repaired} pieces repaired") };
         }
-        let (checked, total) = (repairs.checked.load(Ordering::Relaxed), repairs.total.load(Ordering::Relaxed));
+        let (checked, total) = repairs.progress();
         format!("repairing: {checked} of {total} objects looked at, {repaired} pieces repaired")
     }
 
@@ -153,11 +154,11 @@ impl Pool {
         };
         let unreadable =
             |disk: &DiskStatus| matches!(disk.state, DiskState::Faulted | DiskState::Removed | DiskState::Missing);
-        let clear = format!("larder pool clear {}", core.name);
-        let online = |disks: &[&Path]| each(disks, |disk| format!("larder pool online {} {disk}", core.name));
+        let clear = format!("larder pool clear {}", core.members.name);
+        let online = |disks: &[&Path]| each(disks, |disk| format!("larder pool online {} {disk}", core.members.name));
         let gone = of(&unreadable);
         let offline = of(&|disk| disk.state == DiskState::Offline);
-        if gone.len() + offline.len() > usize::from(core.failures()) {
+        if gone.len() + offline.len() > usize::from(core.members.failures()) {
             let lost = [&gone[..], &offline[..]].concat();
             let status = format!("{} not usable: data that lies there cannot be read.", all_are(&lost));
             let mut actions = Vec::new();
@@ -212,10 +213,10 @@ impl Pool {
             let status = format!("{} being brought up to date.", all_are(&resilvering));
             return (PoolState::Degraded, status, "Wait for it to finish.".to_owned());
         }
-        if journal_copies < core.journal_copies() {
+        if journal_copies < core.members.journal_copies() {
             let status = format!(
                 "The journal has {journal_copies} of {} copies: if more disks fail now, what was written last may be lost.",
-                core.journal_copies()
+                core.members.journal_copies()
             );
             let full = of(&|disk| disk.full || disk.free_bytes < core.journal_bytes());
             let action = match full.is_empty() {
@@ -232,7 +233,7 @@ impl Pool {
         };
         let (bad, bad_names) = names(&|disk| disk.checksum_errors + disk.read_errors + disk.write_errors > 0);
         if bad > 0 {
-            let status = match core.scrubs.has_lost.load(Ordering::Acquire) {
+            let status = match core.scrubs.has_lost() {
                 true => format!("{bad_names} returned errors, and some bytes could not be repaired."),
                 false => {
                     format!(
@@ -245,7 +246,7 @@ impl Pool {
         }
         let full = of(&|disk| disk.full);
         if !full.is_empty() {
-            let name = &core.name;
+            let name = &core.members.name;
             let status = match full.len() == disks.len() {
                 true => "All disks are full: nothing new can be stored.".to_owned(),
                 false => format!("{} full: new data goes to the other disks, while they have room.", all_are(&full)),
@@ -278,7 +279,7 @@ impl Pool {
 
     /// A filesystem that turned read-only by itself cannot be remounted: it has to be checked first.
     fn action_for_read_only(&self, disks: &[&Path]) -> String {
-        let name = &self.core.name;
+        let name = &self.core.members.name;
         let remount = each(disks, |disk| format!("mount -o remount,rw \"$(stat -c %m {disk})\""));
         let replace = each(disks, |disk| format!("larder pool replace {name} {disk} NEW-DISK"));
         format!(
@@ -297,15 +298,16 @@ impl Pool {
             return format!("Wait until {places}.");
         }
         let paths: Vec<&Path> = staying.iter().map(|disk| disk.path.as_path()).collect();
-        let check = format!("Check cable and mount of {}, then run: larder pool clear {}", list(&paths), core.name);
+        let check =
+            format!("Check cable and mount of {}, then run: larder pool clear {}", list(&paths), core.members.name);
         let waiting: Vec<(Uuid, Duration)> = core
             .waiting_for_spares()
             .into_iter()
             .filter(|(_, left)| !left.is_zero())
-            .filter_map(|(slot, left)| Some((core.member(slot)?.id, left)))
+            .filter_map(|(slot, left)| Some((core.members.member(slot)?.id, left)))
             .collect();
         let mut actions = vec![check];
-        for ((id, left), spare) in waiting.iter().zip(core.label().spares) {
+        for ((id, left), spare) in waiting.iter().zip(core.members.label().spares) {
             let Some(disk) = staying.iter().find(|disk| disk.id == *id) else { continue };
             let (path, spare) = (disk.path.display(), spare.path.display());
             let left = Elapsed(left.as_secs());
@@ -317,7 +319,8 @@ impl Pool {
             .map(|disk| disk.path.as_path())
             .collect();
         if !without_spare.is_empty() {
-            let replace = each(&without_spare, |disk| format!("larder pool replace {} {disk} NEW-DISK", core.name));
+            let replace =
+                each(&without_spare, |disk| format!("larder pool replace {} {disk} NEW-DISK", core.members.name));
             let places = if without_spare.len() == 1 { "a new disk in its place" } else { "new disks in their places" };
             actions.push(format!("Or put {places}:\n{replace}"));
         }
@@ -326,7 +329,7 @@ impl Pool {
 
     /// The pools that lie on these directories. Changes nothing, needs no lock.
     pub fn scan(paths: &[PathBuf]) -> Vec<FoundPool> {
-        let labelled = read_labels(&*patient::over(Arc::new(FileDisks)), paths).labelled;
+        let labelled = read_labels(&*timed_disk::over(Arc::new(FileDisks)), paths).labelled;
         let mut pools: Vec<Uuid> = labelled.iter().map(|disk| disk.label.pool).collect();
         pools.sort();
         pools.dedup();

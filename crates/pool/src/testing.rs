@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::CreateOptions;
+use crate::Layout;
+use crate::OpenOptions;
+use crate::Pool;
+use crate::disk::folder::FileDisks;
 use crate::disk::{DiskFile, DiskIo, DiskOpener, DiskSpace};
-use crate::filedisk::FileDisks;
-use crate::{CreateOptions, Layout, OpenOptions, Pool};
 
 /// What is wrong with one disk.
 #[derive(Debug)]
@@ -405,7 +408,7 @@ impl Bench {
     pub async fn create(&self, layout: Layout) -> Pool {
         let pool = Pool::create(self.options(layout)).await.unwrap();
         // Nothing is written behind the back of a test that counts.
-        pool.core.blocking(|core| core.write_history()).await.unwrap();
+        pool.core.blocking(|core| core.members.write_history()).await.unwrap();
         pool
     }
 

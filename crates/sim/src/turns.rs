@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use larder_base::{Clock, Timestamp};
-use larder_pool::work::Turns;
+use larder_pool::disk::work::Turns;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;

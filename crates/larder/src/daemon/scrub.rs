@@ -50,7 +50,7 @@ impl OpenPool {
     /// Tells the pool what its volumes need and it has not.
     pub(crate) async fn look_for_gone(&self) {
         match self.registry.gone_objects().await {
-            Ok(gone) => self.pool.note_gone(gone_of(gone)),
+            Ok(gone) => self.pool.note_missing(gone_of(gone)),
             Err(error) => tracing::warn!(pool = %self.name, %error, "cannot look for objects that are gone"),
         }
     }
@@ -135,10 +135,10 @@ fn damaged_objects(damaged: &[larder_pool::Damage]) -> Vec<DamagedObject> {
     damaged.iter().map(object).collect()
 }
 
-fn gone_of(gone: GoneObjects) -> larder_pool::Gone {
+fn gone_of(gone: GoneObjects) -> larder_pool::MissingObjects {
     let length = |object: &DamagedObject| object.ranges.last().map_or(0, |range| range.end);
     let objects = gone.objects.into_iter().map(|object| (object.path.clone(), length(&object))).collect();
-    larder_pool::Gone { objects, asked: gone.asked }
+    larder_pool::MissingObjects { objects, asked: gone.asked }
 }
 
 /// Those who use a pool. It must not hold what holds it.
@@ -154,7 +154,7 @@ impl larder_pool::Users for VolumesOf {
         })
     }
 
-    fn find_gone(&self) -> BoxFuture<'_, Option<larder_pool::Gone>> {
+    fn find_missing(&self) -> BoxFuture<'_, Option<larder_pool::MissingObjects>> {
         Box::pin(async move { self.0.upgrade()?.gone_objects().await.ok().map(gone_of) })
     }
 }

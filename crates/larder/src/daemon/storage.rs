@@ -189,7 +189,7 @@ impl OpenPool {
         self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))?;
         // What it had lost nobody misses any more.
         if let Some(info) = infos.into_iter().find(|info| info.name == name) {
-            self.pool.note_gone(larder_pool::Gone { objects: Vec::new(), asked: vec![info.prefix()] });
+            self.pool.note_missing(larder_pool::MissingObjects { objects: Vec::new(), asked: vec![info.prefix()] });
         }
         Ok(())
     }

@@ -11,10 +11,10 @@ use super::format::{ALIGN_BYTES, SegmentHeader};
 use super::replay::{self, SegmentImage};
 use super::segments::file_name;
 use super::{Shared, writer};
-use crate::core::Core;
 use crate::disk::{DIRECT_ALIGN, DiskIo};
-use crate::member::ErrorKind;
-use crate::scrub::Records;
+use crate::heal::scrub::Records;
+use crate::member::member_disk::ErrorKind;
+use crate::member::members::Members;
 
 /// Longest part of a segment that is read: bounds memory.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
@@ -31,21 +31,21 @@ struct Due {
 }
 
 /// Reads each segment in use from every copy and makes those equal that differ. Blocks.
-pub fn check_copies(core: &Arc<Core>, shared: &Shared) -> Records {
+pub fn check_copies(members: &Arc<Members>, shared: &Shared) -> Records {
     let (dues, slots) = due(shared);
     let mut found = Records::default();
     for due in dues {
-        let copies = core.work.side_by_side(slots.clone(), |slot| {
-            let disk = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
-            let (core, file, bytes) = (core.clone(), due.file, due.bytes.min(SEGMENT_BYTES_MAX));
-            core.clone().work.on_disk(&disk, move |disk| read_segment(&core, disk, file, bytes))
+        let copies = members.work.side_by_side(slots.clone(), |slot| {
+            let disk = members.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+            let (members, file, bytes) = (members.clone(), due.file, due.bytes.min(SEGMENT_BYTES_MAX));
+            members.clone().work.on_disk(&disk, move |disk| read_segment(&members, disk, file, bytes))
         });
         let copies: Vec<Vec<u8>> = copies.into_iter().map(io::Result::unwrap_or_default).collect();
-        let of_copies = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, due.file));
+        let of_copies = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, members.id, due.file));
         let header = of_copies.filter(|header| header.sequence == due.sequence).max_by_key(|header| header.file);
         let header = header.unwrap_or(SegmentHeader { sequence: due.sequence, bytes: due.bytes, file: Some(due.file) });
         let image = SegmentImage { header, copies };
-        let mut merged = replay::scan(core.id, &image);
+        let mut merged = replay::scan(members.id, &image);
         merged.truncate(due.settled as usize);
         let differing = slots.iter().zip(&image.copies).filter(|(_, copy)| !merged.is_in(copy));
         let differing: Vec<(u8, u64)> = differing.map(|(slot, copy)| (*slot, bytes_differing(copy, &merged))).collect();
@@ -63,25 +63,26 @@ pub fn check_copies(core: &Arc<Core>, shared: &Shared) -> Records {
                 due.live.iter().filter(|offset| !is_there(offset) && state.needs(due.sequence, **offset)).count();
             if lost > 0 {
                 // What is damaged on all copies is in memory still; the metadata engine stores it elsewhere soon.
-                tracing::error!(pool = %core.name, lost, "journal entries are damaged on all disks");
+                tracing::error!(pool = %members.name, lost, "journal entries are damaged on all disks");
                 found.errors += lost as u64;
                 found.unrepaired += lost as u64;
                 continue;
             }
-            let heal = |(slot, bytes): &(u8, u64)| (*slot, *bytes, writer::heal_copy(core, *slot, due.file, &merged));
+            let heal =
+                |(slot, bytes): &(u8, u64)| (*slot, *bytes, writer::heal_copy(members, *slot, due.file, &merged));
             differing.iter().map(heal).collect::<Vec<_>>()
         };
         for (slot, bytes, result) in healed {
-            let Some(member) = core.member(slot) else { continue };
+            let Some(member) = members.member(slot) else { continue };
             found.errors += 1;
             let text = format!("a journal copy differs in {}", file_name(due.file));
-            core.count_error(member, ErrorKind::Checksum, &text);
+            members.count_error(member, ErrorKind::Checksum, &text);
             match result {
                 Ok(()) => {
                     found.repaired += 1;
                     found.repaired_bytes += bytes;
                 }
-                Err(error) => core.write_failed(slot, &error),
+                Err(error) => members.write_failed(slot, &error),
             }
         }
     }
@@ -112,9 +113,9 @@ fn due(shared: &Shared) -> (Vec<Due>, Vec<u8>) {
 }
 
 /// As the disk has it, past the kernel's cache.
-fn read_segment(core: &Core, disk: &dyn DiskIo, file: u32, bytes: u64) -> io::Result<Vec<u8>> {
+fn read_segment(members: &Members, disk: &dyn DiskIo, file: u32, bytes: u64) -> io::Result<Vec<u8>> {
     let file = disk.open(&file_name(file), false)?;
-    let mut buffer = core.buffers.take((bytes as usize).next_multiple_of(DIRECT_ALIGN));
+    let mut buffer = members.buffers.take((bytes as usize).next_multiple_of(DIRECT_ALIGN));
     let count = file.read_direct_at(buffer.bytes_mut(), 0)?;
     Ok(buffer.as_ref().get(..count.min(bytes as usize)).unwrap_or_default().to_vec())
 }

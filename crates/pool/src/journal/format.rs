@@ -4,7 +4,7 @@ use larder_base::checksum::checksum;
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::shard::Reader;
+use crate::object::shard::Reader;
 
 pub const SEGMENT_MAGIC: [u8; 8] = *b"LARDJRNL";
 pub const BATCH_MAGIC: [u8; 8] = *b"LARDBTCH";

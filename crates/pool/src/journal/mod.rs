@@ -42,9 +42,10 @@ use larder_base::metrics::{Counter, Latency};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use crate::core::Core;
+use crate::disk::activity::Activity;
+use crate::disk::work::{Started, Turns, Work};
 use crate::error::PoolError;
-use crate::work::{Started, Turns, Work};
+use crate::member::members::Members;
 use format::{Kind, STREAM_NAME_BYTES_MAX, StreamMark, segment_seed};
 use replay::StreamState;
 use segments::Segments;
@@ -61,7 +62,8 @@ const COPIES_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// The journal of an open pool.
 pub struct Journal {
-    core: Arc<Core>,
+    members: Arc<Members>,
+    activity: Arc<Activity>,
     shared: Arc<Shared>,
     thread: Mutex<Option<Started>>,
 }
@@ -132,9 +134,9 @@ impl Journal {
     }
 
     /// Reads the journal, heals the copies, and starts writing. Blocks.
-    pub fn open(core: Arc<Core>, stored: Stored) -> Result<Self, PoolError> {
+    pub fn open(members: Arc<Members>, activity: Arc<Activity>, stored: Stored) -> Result<Self, PoolError> {
         let is_lossy = stored.loss.is_some();
-        let (mut writer, streams, segments) = Writer::open(core.clone(), stored)?;
+        let (mut writer, streams, segments) = Writer::open(members.clone(), stored)?;
         let streams = streams
             .into_iter()
             .map(|(name, state)| (name, Stream { accepted: state.last, state, poisoned: None }))
@@ -160,12 +162,10 @@ impl Journal {
             begun: tokio::sync::Notify::new(),
         });
         writer.begin_first(&shared, is_lossy)?;
-        // Unset until here; a core has one journal.
-        let _ = core.journal.set(Arc::downgrade(&shared));
         let of_thread = shared.clone();
-        let thread = match core.work.clone() {
+        let thread = match members.work.clone() {
             Work::Threads => {
-                let thread = core.work.start("larder-journal", move || writer.run(&of_thread));
+                let thread = members.work.start("larder-journal", move || writer.run(&of_thread));
                 let failed = |source| PoolError::Io { what: "start a thread for", path: "the journal".into(), source };
                 Some(thread.map_err(failed)?)
             }
@@ -175,7 +175,12 @@ impl Journal {
                 None
             }
         };
-        Ok(Self { core, shared, thread: Mutex::new(thread) })
+        Ok(Self { members, activity, shared, thread: Mutex::new(thread) })
+    }
+
+    /// What others tell of disks that have changed, as long as it is open.
+    pub fn handle(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.shared)
     }
 
     /// Waits until a segment is begun. For one task.
@@ -217,7 +222,7 @@ impl Journal {
     async fn submit(&self, kind: Kind, stream: &str, id: u64, payload: Vec<Bytes>) -> Result<Receipt, LogError> {
         let payload_bytes: u64 = payload.iter().map(|part| part.len() as u64).sum();
         check_request(stream, payload_bytes)?;
-        let _busy = self.core.activity.enter();
+        let _busy = self.activity.enter();
         let (done, wait) = oneshot::channel();
         let mut pending = Some(Pending { kind, stream: stream.to_owned(), id, payload, payload_bytes, done });
         loop {
@@ -228,9 +233,9 @@ impl Journal {
             room.await;
         }
         self.shared.wake();
-        let core = Arc::clone(&self.core);
+        let activity = Arc::clone(&self.activity);
         Ok(Box::pin(async move {
-            let _busy = core.activity.enter();
+            let _busy = activity.enter();
             wait.await.unwrap_or_else(|_| Err(LogError::Poisoned("the pool is closed".into())))
         }))
     }
@@ -374,7 +379,7 @@ impl Shared {
 #[async_trait]
 impl LogStore for Journal {
     fn is_proven(&self) -> bool {
-        !self.core.label().unproven
+        !self.members.label().unproven
     }
 
     fn last(&self, stream: &str) -> Option<u64> {
@@ -402,14 +407,14 @@ impl LogStore for Journal {
         };
         let stream = stream.to_owned();
         let shared = self.shared.clone();
-        self.core
-            .blocking(move |core| {
+        self.members
+            .blocking(move |members| {
                 let slots = shared.state.lock().segments.copies().to_vec();
-                let read = move |core: &Arc<Core>| {
-                    let read = |(id, location): &(u64, _)| read_entry(core, &shared, &stream, *id, *location);
+                let read = move |members: &Arc<Members>| {
+                    let read = |(id, location): &(u64, _)| read_entry(members, &shared, &stream, *id, *location);
                     locations.iter().map(read).collect::<Result<Vec<_>, _>>()
                 };
-                core.without_hanging(&slots, read).unwrap_or_else(|error| Err(LogError::Poisoned(error.to_string())))
+                members.without_hanging(&slots, read).unwrap_or_else(|error| Err(LogError::Poisoned(error.to_string())))
             })
             .await
             .map_err(|error| LogError::Poisoned(error.to_string()))?
@@ -450,7 +455,7 @@ impl LogStore for Journal {
 
 /// Reads one entry from whichever copy has it intact.
 fn read_entry(
-    core: &Core,
+    members: &Members,
     shared: &Shared,
     stream: &str,
     id: u64,
@@ -462,9 +467,9 @@ fn read_entry(
     };
     let damaged = |why: &str| LogError::Damaged { stream: stream.to_owned(), why: format!("entry {id}: {why}") };
     let (file, copies) = place.ok_or_else(|| damaged("it was trimmed"))?;
-    let seed = segment_seed(core.id, location.segment) ^ location.offset;
+    let seed = segment_seed(members.id, location.segment) ^ location.offset;
     for slot in copies {
-        let Some(io) = core.member(slot).and_then(|member| member.io().ok()) else { continue };
+        let Some(io) = members.member(slot).and_then(|member| member.io().ok()) else { continue };
         let mut bytes = vec![0; location.bytes as usize];
         let read = io
             .open(&segments::file_name(file), false)

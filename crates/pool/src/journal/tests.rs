@@ -8,8 +8,9 @@ use bytes::Bytes;
 use larder_base::log::LogError;
 use object_store::ObjectStoreExt;
 
+use crate::Layout;
+use crate::Pool;
 use crate::testing::{Bench, Trouble, noise};
-use crate::{Layout, Pool};
 
 fn payload(id: u64) -> Bytes {
     noise(id, 100 + (id as usize * 37) % 3000).into()
@@ -165,7 +166,7 @@ async fn the_ring_goes_round_and_fills_up() {
     log.append("large", 1, vec![noise(9, 1 << 20).into()]).await.unwrap();
     assert_eq!(log.replay("large", 0).await.unwrap()[0].payload, noise(9, 1 << 20));
     let error = loop {
-        if let Err(error) = log.append("full", pool.core.version_next(), vec![big.clone()]).await {
+        if let Err(error) = log.append("full", pool.core.objects.versions.next(), vec![big.clone()]).await {
             break error;
         }
     };
@@ -588,14 +589,14 @@ async fn tombstones_that_were_found_are_swept_when_they_are_in_the_way() {
     drop(pool);
     let pool = bench.open().await;
     let log = pool.log();
-    assert_eq!(log.replay(crate::tombstones::STREAM, 0).await.unwrap().len(), 1);
+    assert_eq!(log.replay(crate::object::tombstones::STREAM, 0).await.unwrap().len(), 1);
     let mut id = 0;
     while log.usage().0 * 100 < log.usage().1 * 80 {
         id += 1;
         log.append("a", id, vec![noise(id, 100_000).into()]).await.unwrap();
     }
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    assert_eq!(log.replay(crate::tombstones::STREAM, 0).await.unwrap().len(), 0);
+    assert_eq!(log.replay(crate::object::tombstones::STREAM, 0).await.unwrap().len(), 0);
 }
 
 /// An open file outlives its folder: what is written there from then on nobody would find.
@@ -667,7 +668,7 @@ async fn a_copy_that_could_not_be_made_is_made_later() {
     assert!(status.status.contains("The journal has 1 of 2 copies"), "{status:?}");
     for _ in 0..100 {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        if pool.core.label().journal.len() == 2 {
+        if pool.core.members.label().journal.len() == 2 {
             break;
         }
     }
@@ -685,7 +686,7 @@ async fn a_disk_that_is_out_of_use_is_no_copy() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Mirror2).await;
     append(&pool, "a", 1..=10).await;
-    pool.core.take_out(0, crate::DiskState::Faulted);
+    pool.core.members.take_out(0, crate::DiskState::Faulted);
     append(&pool, "a", 11..=11).await;
     let journal: Vec<bool> = pool.status().disks.iter().map(|disk| disk.journal).collect();
     assert_eq!(journal, [false, true, true]);

@@ -17,14 +17,14 @@ use super::format::{
 use super::replay::{self, Location, Rebuild, SegmentImage, StreamState};
 use super::segments::{CHECKPOINT_ROOM_BYTES, DIRECTORY, Next, Segments, file_name, parse_file_name};
 use super::{Pending, QUEUE_BYTES_MAX, Shared, State};
-use crate::core::Core;
+use crate::disk::watch::{Watch, hangs};
+use crate::disk::work::{Started, Work, wait_watched};
 use crate::disk::{DiskFile, DiskIo, read_file};
 use crate::error::PoolError;
 use crate::history::EventKind;
-use crate::label::Label;
-use crate::member::MemberDisk;
-use crate::watch::{Watch, hangs};
-use crate::work::{Started, Work, wait_watched};
+use crate::member::label::Label;
+use crate::member::member_disk::MemberDisk;
+use crate::member::members::Members;
 
 /// Longest segment file read: bounds memory on the word of a directory.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
@@ -39,7 +39,7 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 const BATCH_BYTES: u64 = 4 << 20;
 
 pub struct Writer {
-    core: Arc<Core>,
+    members: Arc<Members>,
     copies: Vec<Copy>,
     /// Disks with copies that could not be made equal to the others.
     behind: Vec<u8>,
@@ -135,14 +135,14 @@ impl Job {
 }
 
 impl Copy {
-    fn new(core: &Core, slot: u8) -> Self {
-        let watch = core.member(slot).map(MemberDisk::watch).unwrap_or_default();
+    fn new(members: &Members, slot: u8) -> Self {
+        let watch = members.member(slot).map(MemberDisk::watch).unwrap_or_default();
         Self { slot, file: None, held: Held::new(), helper: None, watch }
     }
 
     /// Its disk takes writes, and has done so since the copy was opened.
-    fn is_in_use(&self, core: &Core) -> bool {
-        let member = core.member(self.slot);
+    fn is_in_use(&self, members: &Members) -> bool {
+        let member = members.member(self.slot);
         member.is_some_and(|member| member.is_writable() && Arc::ptr_eq(&member.watch(), &self.watch))
     }
 
@@ -179,30 +179,33 @@ struct Built {
 impl Writer {
     // ---- opening ----------------------------------------------------------------------------
 
-    pub fn open(core: Arc<Core>, stored: Stored) -> Result<(Self, BTreeMap<String, StreamState>, Segments), PoolError> {
+    pub fn open(
+        members: Arc<Members>,
+        stored: Stored,
+    ) -> Result<(Self, BTreeMap<String, StreamState>, Segments), PoolError> {
         let Stored { sources, images, spare, .. } = stored;
-        let failed = |why: String| PoolError::Journal { pool: core.name.clone(), why };
-        let mut segments = Segments::new(core.label().journal_bytes, sources.clone());
+        let failed = |why: String| PoolError::Journal { pool: members.name.clone(), why };
+        let mut segments = Segments::new(members.label().journal_bytes, sources.clone());
         let mut rebuild = Rebuild::default();
         let (mut sequence_last, mut batch_last, mut checkpoint_last) = (0, 0, 0);
         let mut behind = Vec::new();
-        let (proven, mut lacking) = (core.label().journal_batch, BTreeSet::new());
+        let (proven, mut lacking) = (members.label().journal_batch, BTreeSet::new());
         let last = images.keys().next_back().copied();
         let mut current = None;
         for (sequence, (file, image, bad)) in &images {
-            let found = replay::scan(core.id, image);
+            let found = replay::scan(members.id, image);
             // In those before it the records after a hole tell what is missing.
-            if last == Some(*sequence) && may_hide_a_batch(core.id, image, found.end, bad) {
+            if last == Some(*sequence) && may_hide_a_batch(members.id, image, found.end, bad) {
                 return Err(failed(format!("the end of {} cannot be read on any disk", file_name(*file))));
             }
-            if last != Some(*sequence) || first_batch(core.id, image, &found) <= proven {
-                lacking.extend(lacking_copies(&core, &sources, *file, image));
+            if last != Some(*sequence) || first_batch(members.id, image, &found) <= proven {
+                lacking.extend(lacking_copies(&members, &sources, *file, image));
             }
-            behind.extend(heal(&core, &sources, *file, &found));
+            behind.extend(heal(&members, &sources, *file, &found));
             if last == Some(*sequence) {
-                behind.extend(clear_end(&core, &sources, *file, found.end, bad));
-                behind.extend(flush(&core, &sources, *file));
-                current = go_on(core.id, image, found.end, *file);
+                behind.extend(clear_end(&members, &sources, *file, found.end, bad));
+                behind.extend(flush(&members, &sources, *file));
+                current = go_on(members.id, image, found.end, *file);
             }
             sequence_last = sequence_last.max(*sequence);
             batch_last = batch_last.max(found.batch_last);
@@ -219,10 +222,10 @@ impl Writer {
         for slot in lacking {
             let text = format!(
                 "{}: its copy of the journal was missing or damaged: made anew from the others",
-                paths(&core, &[slot])
+                paths(&members, &[slot])
             );
-            tracing::warn!(pool = %core.name, text);
-            core.event(EventKind::Errors, text);
+            tracing::warn!(pool = %members.name, text);
+            members.event(EventKind::Errors, text);
         }
         spare.into_iter().for_each(|(file, bytes)| segments.add_spare(file, bytes));
         let streams = rebuild.finish();
@@ -234,7 +237,7 @@ impl Writer {
         let covered = segments.coverable(checkpoint_last);
         segments.cover(&covered);
         let mut writer = Self {
-            core,
+            members,
             copies: Vec::new(),
             behind,
             current,
@@ -245,11 +248,11 @@ impl Writer {
             retry: None,
         };
         let is_copy = |slot: &u8| {
-            let is_writable = writer.core.member(*slot).is_some_and(|member| member.is_writable());
+            let is_writable = writer.members.member(*slot).is_some_and(|member| member.is_writable());
             is_writable && !writer.behind.contains(slot)
         };
         let copies: Vec<u8> = sources.into_iter().filter(is_copy).collect();
-        let copies: Vec<Copy> = copies.into_iter().map(|slot| Copy::new(&writer.core, slot)).collect();
+        let copies: Vec<Copy> = copies.into_iter().map(|slot| Copy::new(&writer.members, slot)).collect();
         writer.copies.extend(copies);
         writer.find_copies(&segments);
         if let Some((file, bytes)) = writer.current.as_ref().map(|current| (current.file, current.bytes)) {
@@ -272,10 +275,10 @@ impl Writer {
         match self.begin_segment(shared, 0) {
             Err(error) if is_lossy => {
                 let why = format!("it cannot be begun anew: {error}");
-                Err(PoolError::Journal { pool: self.core.name.clone(), why })
+                Err(PoolError::Journal { pool: self.members.name.clone(), why })
             }
             Err(error) => {
-                tracing::warn!(pool = %self.core.name, %error, "the journal's first segment cannot be made yet");
+                tracing::warn!(pool = %self.members.name, %error, "the journal's first segment cannot be made yet");
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -293,29 +296,29 @@ impl Writer {
             self.name_copies();
             let named = self.copies.len();
             // A disk that did not take the label is no copy either, and that the labels have to say, too.
-            self.copies.retain(|copy| copy.is_in_use(&self.core));
+            self.copies.retain(|copy| copy.is_in_use(&self.members));
             if self.copies.len() == named || self.copies.is_empty() {
                 break;
             }
         }
-        let may_help = matches!(self.core.work, Work::Threads) && self.core.journal_copies() > 1;
+        let may_help = matches!(self.members.work, Work::Threads) && self.members.journal_copies() > 1;
         for copy in &mut self.copies {
             copy.helper = copy.helper.take().or_else(|| may_help.then(Helper::start)?.ok());
         }
     }
 
     fn choose_copies(&mut self, segments: &Segments) {
-        let core = self.core.clone();
-        let wanted = core.journal_copies();
-        self.copies.retain(|copy| copy.is_in_use(&core));
+        let members = self.members.clone();
+        let wanted = members.journal_copies();
+        self.copies.retain(|copy| copy.is_in_use(&members));
         // Where no disk took writes any more, those that had copies have all that there is.
         let as_before = if self.copies.is_empty() { segments.copies() } else { &[] };
         let is_current = |slot: &u8| as_before.contains(slot) && !self.behind.contains(slot);
-        let mut rooms = core.rooms(|_| 0);
-        rooms.retain(|(slot, _, _)| core.member(*slot).is_some_and(|member| member.is_in_sync()));
+        let mut rooms = members.rooms(|_| 0);
+        rooms.retain(|(slot, _, _)| members.member(*slot).is_some_and(|member| member.is_in_sync()));
         rooms.sort_by_key(|(slot, _, free)| (!is_current(slot), std::cmp::Reverse(*free)));
         let current: Vec<u8> = rooms.iter().map(|(slot, _, _)| *slot).filter(is_current).collect();
-        let stays = |copy: &Copy| core.member(copy.slot).is_some_and(|member| member.takes_data());
+        let stays = |copy: &Copy| members.member(copy.slot).is_some_and(|member| member.takes_data());
         for (slot, _, _) in rooms {
             if self.copies.iter().filter(|copy| stays(copy)).count() >= wanted {
                 break;
@@ -325,33 +328,34 @@ impl Writer {
             }
             let sources = if self.copies.is_empty() { segments.copies().to_vec() } else { self.slots() };
             if current.contains(&slot) || self.make_copy(&sources, slot, segments).is_ok() {
-                self.copies.push(Copy::new(&core, slot));
+                self.copies.push(Copy::new(&members, slot));
             }
         }
         // A disk that leaves is a copy until another is.
-        self.copies.retain(|copy| copy.is_in_use(&core));
+        self.copies.retain(|copy| copy.is_in_use(&members));
         self.copies.sort_by_key(|copy| !stays(copy));
         self.copies.truncate(wanted);
     }
 
     /// Writes a copy anew. What lies on the disk counts for nothing from here on, which the labels say first (J5).
     fn make_copy(&mut self, sources: &[u8], slot: u8, segments: &Segments) -> io::Result<()> {
-        let is_named = || self.core.member(slot).is_some_and(|member| self.core.label().journal.contains(&member.id));
+        let is_named =
+            || self.members.member(slot).is_some_and(|member| self.members.label().journal.contains(&member.id));
         if is_named() {
             self.name_copies();
         }
         if is_named() {
             return Err(io::Error::other("no other disk has a copy"));
         }
-        copy_all(&self.core, sources, slot, segments)?;
+        copy_all(&self.members, sources, slot, segments)?;
         self.behind.retain(|behind| *behind != slot);
         Ok(())
     }
 
     fn name_copies(&self) {
-        let ids: Vec<Uuid> = self.copies.iter().filter_map(|copy| Some(self.core.member(copy.slot)?.id)).collect();
-        if self.core.label().journal != ids && !ids.is_empty() {
-            self.core.write_labels(|label| label.journal = ids);
+        let ids: Vec<Uuid> = self.copies.iter().filter_map(|copy| Some(self.members.member(copy.slot)?.id)).collect();
+        if self.members.label().journal != ids && !ids.is_empty() {
+            self.members.write_labels(|label| label.journal = ids);
         }
     }
 
@@ -455,7 +459,7 @@ impl Writer {
 
     /// A copy on a disk that is out of use counts for nothing, whether or not it could still be written.
     fn keep_copies(&mut self, shared: &Shared) -> Result<(), LogError> {
-        if !self.copies.iter().all(|copy| copy.is_in_use(&self.core)) {
+        if !self.copies.iter().all(|copy| copy.is_in_use(&self.members)) {
             self.refresh_copies(shared);
         } else if self.retry_in().is_some_and(|wait| wait.is_zero()) {
             self.make_more_copies(shared);
@@ -465,8 +469,8 @@ impl Writer {
 
     /// Until it is tried again to make more copies; nothing where there are enough.
     pub fn retry_in(&mut self) -> Option<Duration> {
-        let stays = |copy: &&Copy| self.core.member(copy.slot).is_some_and(|member| member.takes_data());
-        if self.copies.iter().filter(stays).count() >= self.core.journal_copies() {
+        let stays = |copy: &&Copy| self.members.member(copy.slot).is_some_and(|member| member.takes_data());
+        if self.copies.iter().filter(stays).count() >= self.members.journal_copies() {
             self.retry = None;
             return None;
         }
@@ -478,7 +482,7 @@ impl Writer {
     fn make_more_copies(&mut self, shared: &Shared) {
         let has_none = |slot: u8| self.copies.iter().all(|copy| copy.slot != slot);
         let can_have = |(slot, member): (u8, &MemberDisk)| member.is_in_sync() && member.takes_data() && has_none(slot);
-        if self.core.members.with_slots().any(can_have) {
+        if self.members.with_slots().any(can_have) {
             self.refresh_copies(shared);
         }
         if let Some((wait, since)) = &mut self.retry {
@@ -508,14 +512,14 @@ impl Writer {
         let Some(current) = &self.current else { return Err(LogError::Poisoned("no segment".into())) };
         let start = current.offset - before.len() as u64;
         let count = records.len() as u64;
-        let built = build(&self.core, current, self.batch_next, records, payloads, &before);
+        let built = build(&self.members, current, self.batch_next, records, payloads, &before);
         let began = Instant::now();
         self.write_copies(shared, &built.bytes, start)?;
         shared.counts.commit.add(began.elapsed());
         shared.counts.batches.add(1);
         shared.counts.records.add(count);
         shared.counts.bytes.add(built.bytes.len() as u64);
-        self.core.journal_batch.store(self.batch_next, Ordering::Release);
+        self.members.note_journal_batch(self.batch_next);
         self.batch_next += 1;
         if let Some(current) = &mut self.current {
             current.offset = built.end;
@@ -564,8 +568,8 @@ impl Writer {
         self.looked = Instant::now();
         let used: Vec<u32> = shared.state.lock().segments.files().collect();
         let is_gone = |copy: &&Copy| {
-            let Some(Ok(io)) = self.core.member(copy.slot).map(MemberDisk::io) else { return false };
-            match self.core.work.on_disk(&io, |io| io.list(DIRECTORY)) {
+            let Some(Ok(io)) = self.members.member(copy.slot).map(MemberDisk::io) else { return false };
+            match self.members.work.on_disk(&io, |io| io.list(DIRECTORY)) {
                 Ok(names) => {
                     let there: BTreeSet<u32> = names.iter().filter_map(|name| parse_file_name(name)).collect();
                     used.iter().any(|file| !there.contains(file))
@@ -582,14 +586,14 @@ impl Writer {
         if gone.len() < self.copies.len() {
             return self.replace_copies(shared, gone);
         }
-        gone.iter().for_each(|(slot, error)| self.core.write_failed(*slot, error));
-        self.copies.retain(|copy| self.core.member(copy.slot).is_some_and(|member| member.is_writable()));
+        gone.iter().for_each(|(slot, error)| self.members.write_failed(*slot, error));
+        self.copies.retain(|copy| self.members.member(copy.slot).is_some_and(|member| member.is_writable()));
         let failures = self.write_held(&used);
         let kept = self.copies.len() - failures.len();
         if kept > 0 {
             let text = format!("the journal was removed from all disks: it is written anew on {kept}, nothing is lost");
-            tracing::error!(pool = %self.core.name, text);
-            self.core.event(EventKind::Errors, text);
+            tracing::error!(pool = %self.members.name, text);
+            self.members.event(EventKind::Errors, text);
         }
         if kept > 0 && failures.is_empty() { Ok(()) } else { self.replace_copies(shared, failures) }
     }
@@ -602,17 +606,17 @@ impl Writer {
         for file in files {
             let held: Vec<Arc<dyn DiskFile>> =
                 self.copies.iter().filter_map(|copy| copy.held.get(file).cloned()).collect();
-            let (pool, file) = (self.core.id, *file);
+            let (pool, file) = (self.members.id, *file);
             let read = |held: &Arc<dyn DiskFile>| read_open(&**held);
-            let bytes = self.core.work.watched(&watches, move || merged(pool, file, &held, read));
+            let bytes = self.members.work.watched(&watches, move || merged(pool, file, &held, read));
             let bytes = bytes.unwrap_or_else(|| Err(hangs())).map(Bytes::from);
             for (slot, result) in &mut written {
                 let Ok(made) = result else { continue };
-                let member = self.core.member(*slot).ok_or_else(|| io::ErrorKind::NotFound.into());
+                let member = self.members.member(*slot).ok_or_else(|| io::ErrorKind::NotFound.into());
                 let wrote = member.and_then(|member| {
                     let bytes =
                         bytes.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))?.clone();
-                    self.core.work.on_disk(&member.io()?, move |disk| write_segment(disk, file, &bytes))
+                    self.members.work.on_disk(&member.io()?, move |disk| write_segment(disk, file, &bytes))
                 });
                 match wrote {
                     Ok(new) => drop(made.insert(file, new)),
@@ -622,9 +626,9 @@ impl Writer {
         }
         let mut failures = Vec::new();
         for (copy, (slot, result)) in self.copies.iter_mut().zip(written) {
-            let named = self.core.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| {
+            let named = self.members.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| {
                 let sync = |io: &dyn DiskIo| io.sync_directory(DIRECTORY).and_then(|()| io.sync_directory(""));
-                self.core.work.on_disk(&member.io()?, sync)
+                self.members.work.on_disk(&member.io()?, sync)
             });
             match result.and_then(|made| named.map(|()| made)) {
                 Ok(made) => {
@@ -640,7 +644,7 @@ impl Writer {
     /// Opens the segments in use that are not open yet.
     fn hold(&mut self, files: &[u32]) {
         for copy in &mut self.copies {
-            let Some(Ok(io)) = self.core.member(copy.slot).map(MemberDisk::io) else { continue };
+            let Some(Ok(io)) = self.members.member(copy.slot).map(MemberDisk::io) else { continue };
             copy.held.retain(|file, _| files.contains(file));
             let lacking: Vec<u32> = files.iter().copied().filter(|file| !copy.held.contains_key(file)).collect();
             if lacking.is_empty() {
@@ -648,7 +652,7 @@ impl Writer {
             }
             let open = |io: &dyn DiskIo, file: u32| Some((file, io.open(&file_name(file), false).ok()?));
             let opened = self
-                .core
+                .members
                 .work
                 .on_disk(&io, move |io| Ok(lacking.into_iter().filter_map(|file| open(io, file)).collect::<Vec<_>>()));
             copy.held.extend(opened.unwrap_or_default());
@@ -666,8 +670,8 @@ impl Writer {
     fn replace_copies(&mut self, shared: &Shared, failures: Vec<(u8, io::Error)>) -> Result<(), LogError> {
         self.copies.retain(|copy| failures.iter().all(|(slot, _)| *slot != copy.slot));
         for (slot, error) in &failures {
-            tracing::warn!(pool = %self.core.name, slot, %error, "journal copy lost");
-            self.core.write_failed(*slot, error);
+            tracing::warn!(pool = %self.members.name, slot, %error, "journal copy lost");
+            self.members.write_failed(*slot, error);
         }
         if self.copies.is_empty() {
             let why = failures.first().map_or_else(String::new, |(_, error)| error.to_string());
@@ -713,8 +717,9 @@ impl Writer {
 
     fn open_files(&mut self, file: u32) {
         for copy in self.copies.iter_mut().filter(|copy| copy.file.is_none()) {
-            let io = self.core.member(copy.slot).and_then(|member| member.io().ok());
-            copy.file = io.and_then(|io| self.core.work.on_disk(&io, move |io| io.open(&file_name(file), true)).ok());
+            let io = self.members.member(copy.slot).and_then(|member| member.io().ok());
+            copy.file =
+                io.and_then(|io| self.members.work.on_disk(&io, move |io| io.open(&file_name(file), true)).ok());
         }
     }
 
@@ -747,7 +752,7 @@ impl Writer {
             copy.held.extend(copy.file.clone().map(|file| (next.file, file)));
         }
         shared.begun.notify_one();
-        let mut head = SegmentHeader { sequence, bytes: next.bytes, file: Some(next.file) }.encode(self.core.id);
+        let mut head = SegmentHeader { sequence, bytes: next.bytes, file: Some(next.file) }.encode(self.members.id);
         head.resize(ALIGN_BYTES as usize, 0);
         self.write_checkpoint(shared, head)?;
         self.prepare_next(shared);
@@ -756,17 +761,17 @@ impl Writer {
 
     /// Writing zeros to a new file takes longer than a hundred batches: another thread does it before it is needed.
     fn prepare_next(&mut self, shared: &Arc<Shared>) {
-        let members = self.copies.iter().map(|copy| self.core.member(copy.slot).and_then(|member| member.io().ok()));
+        let members = self.copies.iter().map(|copy| self.members.member(copy.slot).and_then(|member| member.io().ok()));
         let Some(disks) = members.collect::<Option<Vec<Arc<dyn DiskIo>>>>() else { return };
         let Some(next) = shared.state.lock().segments.prepare() else { return };
         let watches = disks.iter().filter_map(|disk| disk.watch()).collect();
-        let (of_thread, core) = (shared.clone(), self.core.clone());
+        let (of_thread, members) = (shared.clone(), self.members.clone());
         let prepare = move || {
             // What fails here is tried again when the file is needed, and then the disk is held to account.
-            let is_made = disks.iter().all(|disk| make_file(&core, &**disk, next).is_ok());
+            let is_made = disks.iter().all(|disk| make_file(&members, &**disk, next).is_ok());
             of_thread.state.lock().segments.prepared(is_made);
         };
-        match self.core.work.start("larder-journal-next", prepare) {
+        match self.members.work.start("larder-journal-next", prepare) {
             Ok(started) => self.preparing = Some(Preparing { started, watches }),
             Err(_) => shared.state.lock().segments.prepared(false),
         }
@@ -784,9 +789,9 @@ impl Writer {
     fn make_files(&mut self, shared: &Shared, next: Next) -> Result<(), LogError> {
         let mut failures = Vec::new();
         for copy in &mut self.copies {
-            let io = self.core.member(copy.slot).ok_or(io::ErrorKind::NotFound.into()).and_then(MemberDisk::io);
-            let core = self.core.clone();
-            let made = io.and_then(|io| self.core.work.on_disk(&io, move |io| ready_file(&core, io, next)));
+            let io = self.members.member(copy.slot).ok_or(io::ErrorKind::NotFound.into()).and_then(MemberDisk::io);
+            let members = self.members.clone();
+            let made = io.and_then(|io| self.members.work.on_disk(&io, move |io| ready_file(&members, io, next)));
             match made {
                 Ok(file) => copy.file = Some(file),
                 Err(error) => failures.push((copy.slot, error)),
@@ -805,9 +810,9 @@ impl Writer {
         self.replace_copies(shared, failures)?;
         // The copies that are new have no file for this segment yet.
         for copy in &mut self.copies {
-            let io = self.core.member(copy.slot).and_then(|member| member.io().ok());
-            let core = self.core.clone();
-            copy.file = io.and_then(|io| self.core.work.on_disk(&io, move |io| make_file(&core, io, next)).ok());
+            let io = self.members.member(copy.slot).and_then(|member| member.io().ok());
+            let members = self.members.clone();
+            copy.file = io.and_then(|io| self.members.work.on_disk(&io, move |io| make_file(&members, io, next)).ok());
         }
         Ok(())
     }
@@ -838,7 +843,7 @@ impl Writer {
 }
 
 /// The file as it was made ready, or made now.
-fn ready_file(core: &Core, io: &dyn DiskIo, next: Next) -> io::Result<Arc<dyn DiskFile>> {
+fn ready_file(members: &Members, io: &dyn DiskIo, next: Next) -> io::Result<Arc<dyn DiskFile>> {
     if next.ready
         && let Ok(file) = io.open(&file_name(next.file), true)
         && file.length()? >= next.bytes
@@ -847,14 +852,14 @@ fn ready_file(core: &Core, io: &dyn DiskIo, next: Next) -> io::Result<Arc<dyn Di
         file.sync()?;
         return Ok(file);
     }
-    make_file(core, io, next)
+    make_file(members, io, next)
 }
 
 /// Past the cache, so that what is committed meanwhile does not wait behind the whole file.
-fn make_file(core: &Core, io: &dyn DiskIo, next: Next) -> io::Result<Arc<dyn DiskFile>> {
+fn make_file(members: &Members, io: &dyn DiskIo, next: Next) -> io::Result<Arc<dyn DiskFile>> {
     io.make_directory(DIRECTORY)?;
     let file = io.create(&file_name(next.file))?;
-    let mut zeros = core.buffers.take(ZEROS_BYTES);
+    let mut zeros = members.buffers.take(ZEROS_BYTES);
     zeros.bytes_mut().fill(0);
     let mut at = 0;
     while at < next.bytes {
@@ -927,18 +932,18 @@ fn batch_bytes(records: &[RecordHeader]) -> u64 {
 
 /// The bytes of a batch at the current offset, behind `before`.
 fn build(
-    core: &Core,
+    members: &Members,
     current: &Current,
     batch: u64,
     records: Vec<RecordHeader>,
     payloads: &[&[Bytes]],
     before: &[u8],
 ) -> Built {
-    let seed = segment_seed(core.id, current.sequence);
+    let seed = segment_seed(members.id, current.sequence);
     let used = BATCH_HEADER_BYTES + records.iter().map(RecordHeader::bytes).sum::<usize>();
     let header = BatchHeader { batch, bytes: used as u64, records: records.len() as u32 };
     let end = current.offset + (used as u64).next_multiple_of(ALIGN_BYTES);
-    let mut buffer = core.buffers.take(before.len() + (end - current.offset) as usize);
+    let mut buffer = members.buffers.take(before.len() + (end - current.offset) as usize);
     let mut out = Fill { rest: buffer.bytes_mut() };
     out.put(before);
     out.put(&header.encode(seed, current.offset));
@@ -1017,11 +1022,11 @@ pub struct Stored {
 }
 
 /// Reads the journal and compares it with what the labels prove (J7). Writes nothing. Blocks.
-pub fn read(core: &Core, accept_loss: bool) -> Result<Stored, PoolError> {
-    let label = core.label();
+pub fn read(members: &Members, accept_loss: bool) -> Result<Stored, PoolError> {
+    let label = members.label();
     let is_named = |member: &MemberDisk| label.journal.contains(&member.id);
     let slots = |is_source: &dyn Fn(&MemberDisk) -> bool| -> Vec<u8> {
-        let readable = core.members.with_slots().filter(|(_, member)| member.is_readable());
+        let readable = members.with_slots().filter(|(_, member)| member.is_readable());
         readable.filter(|(_, member)| is_source(member)).map(|(slot, _)| slot).collect()
     };
     // An older copy of a disk has an older copy of the journal (B4).
@@ -1029,23 +1034,23 @@ pub fn read(core: &Core, accept_loss: bool) -> Result<Stored, PoolError> {
     let is_current = !current.is_empty();
     let second_best = [slots(&|member| accept_loss && is_named(member)), slots(&|_| accept_loss)];
     let sources = std::iter::once(current).chain(second_best).find(|slots| !slots.is_empty()).unwrap_or_default();
-    let (images, spare) = if sources.is_empty() { Default::default() } else { load(core, &sources)? };
+    let (images, spare) = if sources.is_empty() { Default::default() } else { load(members, &sources)? };
     let reached =
-        images.values().rev().map(|(_, image, _)| replay::scan(core.id, image).batch_last).find(|last| *last > 0);
+        images.values().rev().map(|(_, image, _)| replay::scan(members.id, image).batch_last).find(|last| *last > 0);
     let why = match reached {
         _ if !is_current => Some("none of the disks with a current copy of the journal is here".to_owned()),
-        None if label.journal_batch > 0 || (images.is_empty() && holds_objects(core)) => {
-            Some(format!("nothing is left of the journal on {}", paths(core, &sources)))
+        None if label.journal_batch > 0 || (images.is_empty() && holds_objects(members)) => {
+            Some(format!("nothing is left of the journal on {}", paths(members, &sources)))
         }
         Some(last) if last < label.journal_batch => {
-            let (here, proven) = (paths(core, &sources), label.journal_batch);
+            let (here, proven) = (paths(members, &sources), label.journal_batch);
             Some(format!("the journal on {here} ends with batch {last}, and batch {proven} was durable"))
         }
         _ => None,
     };
     match why {
         Some(why) if !accept_loss => {
-            Err(PoolError::ChangesLost { pool: core.name.clone(), why, help: help(core.members.iter(), &label) })
+            Err(PoolError::ChangesLost { pool: members.name.clone(), why, help: help(members.iter(), &label) })
         }
         loss => Ok(Stored { sources, images, spare, loss }),
     }
@@ -1059,23 +1064,24 @@ fn first_batch(pool: Uuid, image: &SegmentImage, found: &replay::Scanned) -> u64
 }
 
 /// The disks whose copy of a segment is gone altogether.
-fn lacking_copies(core: &Core, sources: &[u8], file: u32, image: &SegmentImage) -> Vec<u8> {
-    let lacks = |copy: &[u8]| SegmentHeader::decode_in(copy, core.id, file).is_none();
+fn lacking_copies(members: &Members, sources: &[u8], file: u32, image: &SegmentImage) -> Vec<u8> {
+    let lacks = |copy: &[u8]| SegmentHeader::decode_in(copy, members.id, file).is_none();
     sources.iter().zip(&image.copies).filter(|(_, copy)| lacks(copy)).map(|(slot, _)| *slot).collect()
 }
 
 /// Objects are put through an open pool, and that has a journal.
-fn holds_objects(core: &Core) -> bool {
+fn holds_objects(members: &Members) -> bool {
     let has_some = |io: &Arc<dyn DiskIo>| {
-        let folders = io.list(crate::recover::OBJECTS).unwrap_or_default();
-        let holds = |folder: &String| io.list(&format!("{}/{folder}", crate::recover::OBJECTS)).unwrap_or_default();
+        let folders = io.list(crate::object::shard_files::OBJECTS).unwrap_or_default();
+        let holds =
+            |folder: &String| io.list(&format!("{}/{folder}", crate::object::shard_files::OBJECTS)).unwrap_or_default();
         folders.iter().flat_map(holds).any(|name| !name.starts_with('!'))
     };
-    core.disks_readable().iter().any(has_some)
+    members.disks_readable().iter().any(has_some)
 }
 
-fn paths(core: &Core, slots: &[u8]) -> String {
-    let path = |slot: &u8| core.member(*slot).map(|member| member.path.read().display().to_string());
+fn paths(members: &Members, slots: &[u8]) -> String {
+    let path = |slot: &u8| members.member(*slot).map(|member| member.path.read().display().to_string());
     let paths: Vec<String> = slots.iter().filter_map(path).collect();
     if paths.is_empty() { "the disks that are here".to_owned() } else { paths.join(", ") }
 }
@@ -1101,12 +1107,12 @@ type Images = BTreeMap<u64, (u32, SegmentImage, Vec<BTreeSet<u64>>)>;
 
 /// Reads all segment files of all copies: those with a valid header by sequence, the others as spare. What cannot be read
 /// anywhere is neither: refused, or it would be written over.
-fn load(core: &Core, sources: &[u8]) -> Result<(Images, BTreeMap<u32, u64>), PoolError> {
+fn load(members: &Members, sources: &[u8]) -> Result<(Images, BTreeMap<u32, u64>), PoolError> {
     let disks: Vec<Arc<dyn DiskIo>> =
-        sources.iter().filter_map(|slot| core.member(*slot).and_then(|member| member.io().ok())).collect();
+        sources.iter().filter_map(|slot| members.member(*slot).and_then(|member| member.io().ok())).collect();
     let failed = |what: &str, error: &io::Error| {
         let why = format!("{what} cannot be read on any of the disks that hold it: {error}");
-        PoolError::Journal { pool: core.name.clone(), why }
+        PoolError::Journal { pool: members.name.clone(), why }
     };
     let lists: Vec<io::Result<Vec<String>>> = disks.iter().map(|disk| list(&**disk)).collect();
     if let Some(error) = unreadable(&lists) {
@@ -1125,7 +1131,7 @@ fn load(core: &Core, sources: &[u8]) -> Result<(Images, BTreeMap<u32, u64>), Poo
             read.into_iter().map(|copy| copy.unwrap_or_else(|error| Readable::none(&error))).collect();
         let (copies, bad): (Vec<Vec<u8>>, Vec<BTreeSet<u64>>) =
             read.into_iter().map(|copy| (copy.bytes, copy.bad)).unzip();
-        let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, core.id, file));
+        let headers = copies.iter().filter_map(|copy| SegmentHeader::decode_in(copy, members.id, file));
         let header = headers.max_by_key(|header| header.sequence);
         match header {
             Some(header) => {
@@ -1205,13 +1211,13 @@ fn may_hide_a_batch(pool: Uuid, image: &SegmentImage, end: u64, bad: &[BTreeSet<
 
 /// Makes all copies of a segment equal, so that what was replayed once survives any m of them. Returns the disks with
 /// those that are not.
-fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) -> Vec<u8> {
+fn heal(members: &Members, sources: &[u8], file: u32, found: &replay::Scanned) -> Vec<u8> {
     let mut behind = Vec::new();
     for slot in found.differing.iter().filter_map(|at| sources.get(*at)) {
-        if !core.member(*slot).is_some_and(|member| member.is_writable()) {
+        if !members.member(*slot).is_some_and(|member| member.is_writable()) {
             behind.push(*slot);
-        } else if let Err(error) = heal_copy(core, *slot, file, found) {
-            core.write_failed(*slot, &error);
+        } else if let Err(error) = heal_copy(members, *slot, file, found) {
+            members.write_failed(*slot, &error);
             behind.push(*slot);
         }
     }
@@ -1220,25 +1226,25 @@ fn heal(core: &Core, sources: &[u8], file: u32, found: &replay::Scanned) -> Vec<
 
 /// A copy that could not be read behind the end may have a batch there that nobody was told of. It is not to be found at the
 /// next opening, after others have taken its place. Returns the disks that still have it.
-fn clear_end(core: &Core, sources: &[u8], file: u32, end: u64, bad: &[BTreeSet<u64>]) -> Vec<u8> {
+fn clear_end(members: &Members, sources: &[u8], file: u32, end: u64, bad: &[BTreeSet<u64>]) -> Vec<u8> {
     let clear = |slot: u8| {
-        let member = core.member(slot).filter(|member| member.is_writable()).ok_or(io::ErrorKind::NotFound)?;
+        let member = members.member(slot).filter(|member| member.is_writable()).ok_or(io::ErrorKind::NotFound)?;
         let target = member.io()?.open(&file_name(file), true)?;
         target.write_at(&mut [IoSlice::new(&[0; ALIGN_BYTES as usize])], end)?;
         target.sync()
     };
     let hidden = sources.iter().copied().zip(bad).filter(|(_, bad)| bad.range(end..).next().is_some());
-    let fails = |slot: &u8| clear(*slot).inspect_err(|error| core.write_failed(*slot, error)).is_err();
+    let fails = |slot: &u8| clear(*slot).inspect_err(|error| members.write_failed(*slot, error)).is_err();
     hidden.map(|(slot, _)| slot).filter(fails).collect()
 }
 
 /// The last batch may have been written and not flushed by whoever was killed: it is before anything is answered. Returns the
 /// disks that did not.
-fn flush(core: &Core, sources: &[u8], file: u32) -> Vec<u8> {
+fn flush(members: &Members, sources: &[u8], file: u32) -> Vec<u8> {
     let fails = |slot: &u8| {
-        let Some(member) = core.member(*slot).filter(|member| member.is_writable()) else { return false };
+        let Some(member) = members.member(*slot).filter(|member| member.is_writable()) else { return false };
         let flushed = member.io().and_then(|io| io.open(&file_name(file), true)?.sync());
-        flushed.inspect_err(|error| core.write_failed(*slot, error)).is_err()
+        flushed.inspect_err(|error| members.write_failed(*slot, error)).is_err()
     };
     sources.iter().copied().filter(fails).collect()
 }
@@ -1255,10 +1261,10 @@ fn go_on(pool: Uuid, image: &SegmentImage, end: u64, file: u32) -> Option<Curren
 }
 
 /// Writes the bytes of a segment as they should be to one disk.
-pub fn heal_copy(core: &Core, slot: u8, file: u32, found: &replay::Scanned) -> io::Result<()> {
-    let io = core.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+pub fn heal_copy(members: &Members, slot: u8, file: u32, found: &replay::Scanned) -> io::Result<()> {
+    let io = members.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
     let pieces: Vec<(usize, Vec<u8>)> = found.pieces().map(|(at, piece)| (at, piece.to_vec())).collect();
-    core.work.on_disk(&io, move |io| {
+    members.work.on_disk(&io, move |io| {
         io.make_directory(DIRECTORY)?;
         let target = io.open(&file_name(file), true).or_else(|_| io.create(&file_name(file)))?;
         for (at, piece) in &pieces {
@@ -1271,14 +1277,14 @@ pub fn heal_copy(core: &Core, slot: u8, file: u32, found: &replay::Scanned) -> i
 
 /// Makes another copy of every segment out of what those that there are hold between them: what is damaged on one of
 /// them must not become damage on two.
-fn copy_all(core: &Core, sources: &[u8], target: u8, segments: &Segments) -> io::Result<()> {
-    let disk = |slot: u8| core.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| member.io());
+fn copy_all(members: &Members, sources: &[u8], target: u8, segments: &Segments) -> io::Result<()> {
+    let disk = |slot: u8| members.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| member.io());
     let sources: Vec<Arc<dyn DiskIo>> = sources.iter().filter_map(|slot| disk(*slot).ok()).collect();
     if sources.is_empty() {
         return Err(io::ErrorKind::NotFound.into());
     }
     let target: Arc<dyn DiskIo> = disk(target)?;
-    core.work.on_disk(&target, |target| {
+    members.work.on_disk(&target, |target| {
         target.make_directory(DIRECTORY)?;
         for name in target.list(DIRECTORY)? {
             // Left from an earlier time as a journal disk.
@@ -1289,13 +1295,13 @@ fn copy_all(core: &Core, sources: &[u8], target: u8, segments: &Segments) -> io:
     let watches: Vec<Arc<Watch>> = sources.iter().filter_map(|source| source.watch()).collect();
     for file in segments.files() {
         // Two steps: when a source hangs, nobody is left who would write what was read long ago.
-        let (of_task, pool) = (sources.clone(), core.id);
+        let (of_task, pool) = (sources.clone(), members.id);
         let read = move |disk: &Arc<dyn DiskIo>| read_file(&**disk, &file_name(file), SEGMENT_BYTES_MAX);
-        let bytes = core.work.watched(&watches, move || merged(pool, file, &of_task, read));
+        let bytes = members.work.watched(&watches, move || merged(pool, file, &of_task, read));
         let bytes = bytes.unwrap_or_else(|| Err(hangs()))?;
-        core.work.on_disk(&target, move |target| write_segment(target, file, &bytes).map(drop))?;
+        members.work.on_disk(&target, move |target| write_segment(target, file, &bytes).map(drop))?;
     }
-    core.work.on_disk(&target, |target| target.sync_directory(DIRECTORY).and_then(|()| target.sync_directory("")))
+    members.work.on_disk(&target, |target| target.sync_directory(DIRECTORY).and_then(|()| target.sync_directory("")))
 }
 
 /// A segment's file anew, as it is to be on every copy.

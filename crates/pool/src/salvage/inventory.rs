@@ -9,8 +9,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::disk::{DiskIo, read_file};
-use crate::geometry::Geometry;
-use crate::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName};
+use crate::object::geometry::Geometry;
+use crate::object::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName};
 
 /// Where fsck puts what it found.
 const LOST_AND_FOUND: &str = "lost+found";

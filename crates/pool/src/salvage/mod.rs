@@ -7,6 +7,7 @@
 //!
 //! Blocks are looked at one by one: an object is lost only where fewer than `k` shards have a block.
 
+pub mod inspect;
 mod inventory;
 mod store;
 #[cfg(test)]
@@ -20,13 +21,14 @@ use object_store::ObjectStore;
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::disk::folder::FileDisks;
 use crate::disk::{DiskIo, DiskOpener};
 use crate::error::PoolError;
-use crate::filedisk::FileDisks;
 use crate::journal::salvage as journals;
 pub use crate::journal::salvage::{LogRead, SegmentFound};
-use crate::label::{self, Label};
-use crate::{adopt, tombstones};
+use crate::member::adopt;
+use crate::member::label::{self, Label};
+use crate::object::tombstones;
 pub use inventory::{Damage, ObjectFound, ShardFound};
 use inventory::{Index, take};
 
@@ -103,7 +105,7 @@ impl Salvage {
         let (ours, foreign): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|found| found.is_of(pool));
         notes.extend(foreign.iter().map(Candidate::why_not));
         let labels: Vec<Label> = ours.iter().filter_map(|found| found.label.clone()).collect();
-        crate::pool::check_features(&labels, false)?;
+        crate::change::open::check_features(&labels, false)?;
         for found in &ours {
             if let Ok(Some(holder)) = found.disk.holder() {
                 let name = found.label.as_ref().map_or_else(|| pool.to_string(), |label| label.name.clone());

@@ -20,9 +20,9 @@ use object_store::{
 
 use super::Inner;
 use super::inventory::{Damage, Place, Version};
-use crate::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, block_offset};
-use crate::parity;
-use crate::shard::{self, Header};
+use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, block_offset};
+use crate::object::parity;
+use crate::object::shard::{self, Header};
 
 /// Read and verified at once.
 const CHUNK_BYTES: u64 = 4 << 20;

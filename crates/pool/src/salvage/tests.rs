@@ -7,7 +7,10 @@ use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStoreExt, PutPayload};
 
 use super::*;
-use crate::{CreateOptions, Layout, OpenOptions, Pool};
+use crate::CreateOptions;
+use crate::Layout;
+use crate::OpenOptions;
+use crate::Pool;
 
 const OBJECTS: usize = 12;
 
@@ -136,7 +139,7 @@ async fn blocks_of_all_shards_are_damaged_but_not_the_same() {
     // Block 0 of every file on disk 0, block 1 on disk 1, block 2 on disk 2.
     for (n, disk) in disks.iter().enumerate() {
         for (path, mut bytes) in state(&disk.join("objects")) {
-            let header = crate::shard::header_length(&bytes).unwrap() as usize;
+            let header = crate::object::shard::header_length(&bytes).unwrap() as usize;
             if let Some(byte) = bytes.get_mut(header + n * 32_776 + 5) {
                 *byte ^= 0x40;
                 std::fs::write(path, bytes).unwrap();
@@ -183,12 +186,12 @@ async fn a_pool_in_use_is_left_alone_and_another_pool_not_mixed_in() {
 }
 
 /// Rewrites the labels of all disks.
-fn relabel(disks: &[PathBuf], change: impl Fn(&mut crate::label::Label)) {
+fn relabel(disks: &[PathBuf], change: impl Fn(&mut crate::member::label::Label)) {
     for disk in disks {
         let disk = FileDisks.open_disk(disk).unwrap();
-        let mut label = crate::label::read(&*disk).unwrap().unwrap();
+        let mut label = crate::member::label::read(&*disk).unwrap().unwrap();
         change(&mut label);
-        crate::label::write(&*disk, &label).unwrap();
+        crate::member::label::write(&*disk, &label).unwrap();
     }
 }
 

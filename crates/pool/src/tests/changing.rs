@@ -8,9 +8,13 @@ use std::time::Duration;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
+use crate::Change;
+use crate::DiskState;
+use crate::Layout;
+use crate::Pool;
 use crate::PoolError;
+use crate::PoolState;
 use crate::testing::{Bench, noise};
-use crate::{Change, DiskState, Layout, Pool, PoolState};
 
 /// Objects of every kind: mirrored, one stripe, several stripes.
 const SIZES: [usize; 4] = [300, 100 << 10, 700 << 10, 5 << 20];
@@ -66,15 +70,20 @@ async fn a_pool_grows_and_objects_use_the_wider_stripes() {
     assert_eq!(pool.status().disks.len(), 3, "a plan changes nothing");
     assert_eq!(pool.change(&change).await.unwrap(), plan);
     fill(&pool, 12, 4).await;
-    assert_eq!(pool.core.index.read().get("o/15").unwrap().geometry.k, 5, "new data uses all disks");
-    assert_eq!(pool.core.index.read().get("o/3").unwrap().geometry.k, 2);
+    assert_eq!(pool.core.objects.index().get("o/15").unwrap().geometry.k, 5, "new data uses all disks");
+    assert_eq!(pool.core.objects.index().get("o/3").unwrap().geometry.k, 2);
     let change = Change::Rebalance { layout: None, width: None };
     let plan = pool.plan_change(&change).await.unwrap();
     assert!(plan.move_bytes > 10 << 20, "{plan:?}");
     pool.change(&change).await.unwrap();
     settled(&pool).await;
     assert!(
-        pool.core.index.read().objects.values().all(|object| object.geometry.size < 1 << 20 || object.geometry.k == 5)
+        pool.core
+            .objects
+            .index()
+            .objects
+            .values()
+            .all(|object| object.geometry.size < 1 << 20 || object.geometry.k == 5)
     );
     verify(&pool, 0, 16).await;
     scrubbed(&pool).await;
@@ -186,9 +195,9 @@ async fn the_layout_changes_online() {
         assert_eq!(plan.after.layout, layout);
         fill(&pool, 12, 4).await;
         settled(&pool).await;
-        assert_eq!(pool.core.failures(), failures, "{layout}");
-        assert_eq!(pool.core.label().journal.len(), usize::from(failures) + 1);
-        assert!(pool.core.index.read().objects.values().all(|object| object.geometry.m == failures));
+        assert_eq!(pool.core.members.failures(), failures, "{layout}");
+        assert_eq!(pool.core.members.label().journal.len(), usize::from(failures) + 1);
+        assert!(pool.core.objects.index().objects.values().all(|object| object.geometry.m == failures));
         verify(&pool, 0, 16).await;
         scrubbed(&pool).await;
         // As many disks as it says may now go.
@@ -318,7 +327,7 @@ async fn a_spare_takes_the_place_of_a_disk_that_failed() {
     crate::tests::remove_folder(&bench.disks[2]);
     pool.check().await.unwrap();
     assert!(pool.core.blocking(|core| core.use_spare(2)).await.unwrap().unwrap());
-    pool.core.mover.wanted.notify_one();
+    pool.core.mover.wake();
     settled(&pool).await;
     let status = pool.status();
     assert_eq!((status.state, status.spares.len(), status.disks.len()), (PoolState::Online, 0, 3), "{status:?}");
@@ -341,18 +350,18 @@ async fn a_place_that_was_taken_is_taken() {
     lose(2);
     pool.check().await.unwrap();
     assert!(pool.core.blocking(|core| core.use_spare(2)).await.unwrap().unwrap());
-    pool.core.mover.wanted.notify_one();
+    pool.core.mover.wake();
     settled(&pool).await;
     assert!(pool.status().disks.iter().all(|disk| disk.replaces.is_none()), "{:?}", pool.status().disks);
-    assert!(pool.core.label().members.iter().all(|member| member.replaces.is_none()));
+    assert!(pool.core.members.label().members.iter().all(|member| member.replaces.is_none()));
     lose(1);
     pool.check().await.unwrap();
     let action = pool.status().action;
     assert!(action.contains(&format!("larder pool replace tank {} NEW-DISK", bench.disks[1].display())), "{action}");
     // A label of an earlier larder still says so.
-    let stale = pool.core.members.get(1).unwrap().entry().id;
+    let stale = pool.core.members.member(1).unwrap().entry().id;
     pool.core.members.iter().next().unwrap().set_replaces(Some(uuid::Uuid::from_u128(stale.as_u128() ^ 1)));
-    pool.core.write_labels(|_| {});
+    pool.core.members.write_labels(|_| {});
     pool.close().await.unwrap();
     let pool = Pool::open(crate::OpenOptions { disks: vec![one], ..bench.open_options() }).await.unwrap();
     assert!(pool.status().disks.iter().all(|disk| disk.replaces.is_none()), "{:?}", pool.status().disks);
@@ -413,7 +422,7 @@ async fn what_cannot_be_is_refused_and_changes_nothing() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Raidz1).await;
     fill(&pool, 0, 4).await;
-    let label = pool.core.label();
+    let label = pool.core.members.label();
     let full = new_disk(&bench, "full");
     std::fs::write(full.join("photo.jpg"), "x").unwrap();
     let own = bench.disks[0].clone();
@@ -431,7 +440,7 @@ async fn what_cannot_be_is_refused_and_changes_nothing() {
             assert!(error.to_string().contains(says), "{change:?}: {error}");
         }
     }
-    assert_eq!(pool.core.label().members.len(), label.members.len());
+    assert_eq!(pool.core.members.label().members.len(), label.members.len());
 }
 
 /// Somebody mistypes where a disk is mounted, and the folder would lie on the system's disk.
@@ -573,8 +582,8 @@ async fn a_shard_that_came_back_is_not_unlinked() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Raidz1).await;
     fill(&pool, 0, 4).await;
-    let object = pool.core.index.read().get("o/3").cloned().unwrap();
-    let graves = object.placed().map(|(index, slot)| crate::index::Grave {
+    let object = pool.core.objects.index().get("o/3").cloned().unwrap();
+    let graves = object.placed().map(|(index, slot)| crate::object::index::Grave {
         slot,
         file: object.file_name(index),
         version: object.version,
@@ -582,8 +591,8 @@ async fn a_shard_that_came_back_is_not_unlinked() {
         of: Some(object.path.clone()),
         is_copy: false,
     });
-    pool.core.graveyard.send(graves.collect());
-    pool.core.graveyard.barrier().await;
+    pool.core.objects.graveyard.send(graves.collect());
+    pool.core.objects.graveyard.barrier().await;
     scrubbed(&pool).await;
     verify(&pool, 0, 4).await;
 }
@@ -633,13 +642,13 @@ async fn a_pool_that_was_dropped_touches_no_label() {
     let new = bench.dir.path().join("new");
     std::fs::create_dir(&new).unwrap();
     let disk = bench.opener.open_disk(&new).unwrap();
-    let generation = core.label().generation;
-    assert!(core.write_first_label(&*disk, uuid::Uuid::new_v4(), |_| {}).is_err());
+    let generation = core.members.label().generation;
+    assert!(core.members.write_first_label(&*disk, uuid::Uuid::new_v4(), |_| {}).is_err());
     assert_eq!(std::fs::read_dir(&new).unwrap().count(), 0);
-    assert!(!core.write_labels(|label| label.rebalancing = true));
+    assert!(!core.members.write_labels(|label| label.rebalancing = true));
     let old = bench.opener.open_disk(&bench.disks[0]).unwrap();
-    assert!(!core.remove_label(&*old) && crate::label::read(&*old).unwrap().is_ok());
-    assert_eq!((core.label().generation, core.is_rebalancing()), (generation, false));
+    assert!(!core.members.remove_label(&*old) && crate::member::label::read(&*old).unwrap().is_ok());
+    assert_eq!((core.members.label().generation, core.members.is_rebalancing()), (generation, false));
     bench.open().await.close().await.unwrap();
 }
 
@@ -653,10 +662,10 @@ async fn a_disk_with_a_journal_leaves_when_another_has_it() {
     bench.faults(2).quota_bytes.store(64 << 10, SeqCst);
     pool.change(&Change::Remove { disk: text(&bench.disks[0]) }).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(pool.core.label().journal.len(), 2);
+    assert_eq!(pool.core.members.label().journal.len(), 2);
     bench.faults(2).quota_bytes.store(1 << 30, SeqCst);
     settled(&pool).await;
-    assert_eq!((pool.core.label().journal.len(), pool.status().disks.len()), (2, 2));
+    assert_eq!((pool.core.members.label().journal.len(), pool.status().disks.len()), (2, 2));
     drop(pool);
     crate::tests::remove_folder(&bench.disks[1]);
     let pool = bench.open().await;
@@ -740,12 +749,12 @@ async fn a_shard_is_not_given_to_a_disk_that_has_left() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Mirror2).await;
     fill(&pool, 0, 1).await;
-    let object = pool.core.index.read().get("o/0").unwrap().clone();
+    let object = pool.core.objects.index().get("o/0").unwrap().clone();
     let placed: Vec<(u8, u8)> = object.placed().collect();
     let free = (0..3).find(|slot| placed.iter().all(|(_, taken)| taken != slot)).unwrap();
-    pool.core.member(free).unwrap().retire();
+    pool.core.members.member(free).unwrap().retire();
     assert!(pool.core.publish(&object, 0, free).is_err());
-    pool.core.graveyard.barrier().await;
+    pool.core.objects.graveyard.barrier().await;
     assert_eq!(object.placed().collect::<Vec<_>>(), placed);
     assert_eq!(bench.shards(usize::from(placed[0].1)).len(), 1, "what was there stays");
     verify(&pool, 0, 1).await;
@@ -761,10 +770,10 @@ async fn a_replacement_that_was_cut_short_goes_on_or_is_asked_for_again() {
         fill(&pool, 0, 3).await;
         let new = new_disk(&bench, "new");
         let disk = bench.opener.open_disk(&new).unwrap();
-        crate::create::prepare(&*disk).unwrap();
-        let mut member = crate::label::Member::new(uuid::Uuid::new_v4(), new.clone());
-        member.replaces = Some(pool.core.member(1).unwrap().id);
-        pool.core.write_first_label(&*disk, member.id, |label| label.members.push(member.clone())).unwrap();
+        crate::change::create::prepare(&*disk).unwrap();
+        let mut member = crate::member::label::Member::new(uuid::Uuid::new_v4(), new.clone());
+        member.replaces = Some(pool.core.members.member(1).unwrap().id);
+        pool.core.members.write_first_label(&*disk, member.id, |label| label.members.push(member.clone())).unwrap();
         bench.opener.fuel.store(0, SeqCst);
         drop(pool);
         bench.opener.fuel.store(i64::MAX, SeqCst);

@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 
+use crate::DiskState;
+use crate::Layout;
+use crate::Pool;
 use crate::disk::DiskOpener;
 use crate::testing::{Bench, noise};
-use crate::{DiskState, Layout, Pool};
 
 const OLD: usize = 300_000;
 const NEW: usize = 400_000;
@@ -49,7 +51,7 @@ async fn an_object_that_was_being_repaired_is_none_that_was_cut_short() {
         let bench = Bench::new(3);
         let pool = bench.create(Layout::Raidz1).await;
         pool.store().put(&Path::from("a"), noise(1, NEW).into()).await.unwrap();
-        let object = pool.core.index.read().get("a").cloned().unwrap();
+        let object = pool.core.objects.index().get("a").cloned().unwrap();
         let [shard] = bench.shards(0).try_into().unwrap();
         let index = object.placed().find(|(_, slot)| *slot == 0).unwrap().0;
         std::fs::remove_file(shard).unwrap();
@@ -67,7 +69,7 @@ async fn an_object_that_was_being_repaired_is_none_that_was_cut_short() {
         let got = pool.store().get(&Path::from("a")).await.unwrap().bytes().await.unwrap();
         assert!(got == noise(1, NEW), "fuel {fuel}");
         pool.repaired().await;
-        pool.core.graveyard.barrier().await;
+        pool.core.objects.graveyard.barrier().await;
         assert_eq!(bench.shards(0).len(), 1, "litter, fuel {fuel}");
         pool.close().await.unwrap();
     }
@@ -108,7 +110,7 @@ async fn half_a_temporary_file_is_not_taken_for_a_shard() {
     unname(&bench, 2);
     let pool = bench.open().await;
     pool.repaired().await;
-    pool.core.graveyard.barrier().await;
+    pool.core.objects.graveyard.barrier().await;
     let [rebuilt] = bench.shards(2).try_into().unwrap();
     assert_eq!(std::fs::read(&rebuilt).unwrap(), bytes);
     pool.close().await.unwrap();
@@ -126,13 +128,13 @@ async fn versions_grow_though_no_disk_took_the_label_of_a_session() {
         let before = labels.each_ref().map(|label| std::fs::read(label).unwrap());
         let pool = bench.open().await;
         pool.store().put(&a, noise(round, NEW).into()).await.unwrap();
-        let version = pool.core.index.read().get("a").unwrap().version;
+        let version = pool.core.objects.index().get("a").unwrap().version;
         pool.store().delete(&a).await.unwrap();
         drop(pool);
         labels.iter().zip(before).for_each(|(label, bytes)| std::fs::write(label, bytes).unwrap());
         let pool = bench.open().await;
         pool.store().put(&a, noise(round + 100, NEW).into()).await.unwrap();
-        assert!(pool.core.index.read().get("a").unwrap().version > version);
+        assert!(pool.core.objects.index().get("a").unwrap().version > version);
         drop(pool);
         let pool = bench.open().await;
         let got = pool.store().get(&a).await.unwrap().bytes().await.unwrap();
@@ -150,7 +152,7 @@ async fn what_was_deleted_stays_so_when_a_disk_could_not_be_listed() {
     let [shard] = bench.shards(1).try_into().unwrap();
     let bytes = std::fs::read(&shard).unwrap();
     pool.store().delete(&Path::from("a")).await.unwrap();
-    pool.core.graveyard.barrier().await;
+    pool.core.objects.graveyard.barrier().await;
     drop(pool);
     // Its unlink was not durable when power was cut.
     std::fs::write(&shard, bytes).unwrap();
@@ -197,7 +199,7 @@ async fn a_delete_that_the_journal_does_not_take_leaves_no_half_an_object() {
             for version in [1, 2] {
                 store.put(&Path::from("a"), noise(version, NEW).into()).await.unwrap();
             }
-            pool.core.graveyard.barrier().await;
+            pool.core.objects.graveyard.barrier().await;
             // No room for another segment, and none in the first.
             (0..3).for_each(|disk| bench.faults(disk).fill_up());
             for (stream, bytes) in [("a", 100_000), ("b", 28_000), ("c", 7_000), ("d", 10)] {
@@ -223,9 +225,9 @@ async fn a_delete_that_the_journal_does_not_take_leaves_no_half_an_object() {
                 Err(error) => panic!("{layout}, fuel {fuel}: {error}"),
             }
             pool.repaired().await;
-            pool.core.graveyard.barrier().await;
+            pool.core.objects.graveyard.barrier().await;
             let files: usize = (0..bench.disks.len()).map(|disk| bench.shards(disk).len()).sum();
-            let placed: usize = pool.core.index.read().objects.values().map(|object| object.placed().count()).sum();
+            let placed: usize = pool.core.objects.index().objects.values().map(|object| object.placed().count()).sum();
             assert_eq!(files, placed, "{layout}, fuel {fuel}: litter");
             pool.close().await.unwrap();
             if survived {
@@ -274,10 +276,10 @@ async fn check(layout: Layout, fuel: i64) -> bool {
     assert!(small == Some(noise(4, 1000)) || (!acked[3] && small.is_none()), "{layout} fuel {fuel}: small");
     assert_eq!(read("kept").await, Some(noise(5, OLD)));
     pool.repaired().await;
-    pool.core.graveyard.barrier().await;
-    let alive = pool.core.index.read().objects.len();
+    pool.core.objects.graveyard.barrier().await;
+    let alive = pool.core.objects.index().objects.len();
     let files: usize = (0..bench.disks.len()).map(|disk| bench.shards(disk).len()).sum();
-    let expected: usize = pool.core.index.read().objects.values().map(|object| object.placed().count()).sum();
+    let expected: usize = pool.core.objects.index().objects.values().map(|object| object.placed().count()).sum();
     assert_eq!(files, expected, "{layout} fuel {fuel}: litter beside {alive} objects");
     pool.close().await.unwrap();
     survived
@@ -309,7 +311,7 @@ async fn a_delete_is_remembered_while_a_version_before_it_is_read() {
     let path = Path::from("a");
     let remembered = async || pool.log().replay("larder-tombstones", 0).await.unwrap().len();
     pool.store().put(&path, "one".into()).await.unwrap();
-    let reader = pool.core.index.read().get("a").cloned();
+    let reader = pool.core.objects.index().get("a").cloned();
     pool.store().put(&path, "two".into()).await.unwrap();
     pool.store().delete(&path).await.unwrap();
     pool.store.tombstones.sweep(&pool.core).await.unwrap();
@@ -322,7 +324,7 @@ async fn a_delete_is_remembered_while_a_version_before_it_is_read() {
 /// W5. Whoever began first ends last: its version would not be the one that is found again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_that_was_outrun_is_not_committed() {
-    use crate::write::{Commit, Request};
+    use crate::object::write::{Commit, Request};
     let bench = Bench::new(2);
     let pool = bench.create(Layout::Mirror2).await;
     let path = Path::from("a");
@@ -333,7 +335,7 @@ async fn a_put_that_was_outrun_is_not_committed() {
         if deleted {
             pool.store().delete(&path).await.unwrap();
         }
-        let order = pool.core.commit_lock("a").lock().await;
+        let order = pool.core.objects.commit_lock("a").lock().await;
         let committed = pool.core.commit(&order, draft, &request, &[]).await;
         assert!(matches!(committed, Ok(Commit::Outrun(_))), "deleted: {deleted}");
         assert_eq!(pool.store().head(&path).await.is_ok(), !deleted);
@@ -378,9 +380,9 @@ async fn an_empty_folder_is_not_made_a_disk_of_a_new_pool() {
     let bench = Bench::new(1);
     std::fs::create_dir_all(&bench.disks[0]).ok();
     let disk = bench.opener.open_disk(&bench.disks[0]).unwrap();
-    assert!(!crate::create::is_prepared(&*disk));
-    crate::create::prepare(&*disk).unwrap();
-    assert!(crate::create::is_prepared(&*disk));
+    assert!(!crate::change::create::is_prepared(&*disk));
+    crate::change::create::prepare(&*disk).unwrap();
+    assert!(crate::change::create::is_prepared(&*disk));
     std::fs::write(bench.disks[0].join("somebody's"), b"").unwrap();
-    assert!(!crate::create::is_prepared(&*disk));
+    assert!(!crate::change::create::is_prepared(&*disk));
 }

@@ -6,8 +6,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
+use crate::DiskState;
+use crate::Layout;
+use crate::Pool;
+use crate::PoolError;
+use crate::PoolState;
 use crate::testing::{Bench, noise};
-use crate::{DiskState, Layout, Pool, PoolError, PoolState};
 
 /// Sizes around every boundary: empty, one block, mirror limit, unit, stripe.
 const SIZES: [usize; 8] = [0, 1, 40_000, 128 << 10, (128 << 10) + 1, 1 << 20, (3 << 20) + 77, (9 << 20) + 4097];
@@ -88,7 +92,7 @@ async fn check(layout: Layout, kind: Damage) {
         if kind == Damage::EmptyDirectory { empty(&bench, disk) } else { damage(&bench, disk, kind) }
     }
     // Nothing the pool has open may hide the damage.
-    pool.core.files.clear();
+    pool.core.objects.files.clear();
     if kind == Damage::MissingAtOpen {
         pool = bench.open().await;
     }
@@ -113,11 +117,11 @@ async fn check(layout: Layout, kind: Damage) {
     }
     if matches!(kind, Damage::Flip | Damage::Truncate | Damage::Unlink) {
         // Repaired on the spot: now as many others may fail.
-        pool.core.files.clear();
+        pool.core.objects.files.clear();
         // Copies and parity that nobody read are found by a scrub.
         pool.scrub().await.unwrap();
         pool.repaired().await;
-        pool.core.files.clear();
+        pool.core.objects.files.clear();
         pool.clear().await.unwrap();
         assert_eq!(pool.scrub().await.unwrap().repaired, 0, "{what}");
         verify(&store, &what).await;
@@ -127,7 +131,7 @@ async fn check(layout: Layout, kind: Damage) {
                 damage(&bench, disk, Damage::Flip);
             }
         }
-        pool.core.files.clear();
+        pool.core.objects.files.clear();
         verify(&store, &format!("{what}, then others")).await;
     }
     pool.close().await.unwrap();
@@ -174,7 +178,7 @@ async fn more_than_m_is_refused_and_never_wrong() {
         for disk in 0..lose {
             damage(&bench, disk, Damage::Flip);
         }
-        pool.core.files.clear();
+        pool.core.objects.files.clear();
         let (store, mut refused) = (pool.store(), 0);
         for (i, size) in SIZES.iter().enumerate() {
             match store.get(&Path::from(format!("o/{i}"))).await {
@@ -330,7 +334,7 @@ async fn one_sync_that_fails_costs_no_put() {
 async fn verify_one(pool: &crate::Pool, layout: Layout) {
     let got = pool.store().get(&Path::from("a")).await.unwrap().bytes().await.unwrap();
     assert_eq!(got, noise(1, 300_000), "{layout}");
-    assert!(pool.core.index.read().objects.values().all(|object| object.is_whole()), "{layout}: repaired since");
+    assert!(pool.core.objects.index().objects.values().all(|object| object.is_whole()), "{layout}: repaired since");
 }
 
 #[tokio::test]
@@ -343,7 +347,7 @@ async fn a_delete_that_failed_was_no_delete() {
     for _ in 0..2 {
         assert!(store.delete(&Path::from("a")).await.is_err(), "neither journal nor disks take it");
     }
-    assert!(pool.core.index.read().get("a").is_some(), "nobody was told that it is gone");
+    assert!(pool.core.objects.index().get("a").is_some(), "nobody was told that it is gone");
 }
 
 /// A power cut in between would leave a disk that counts as one that has missed nothing (D1).
@@ -353,10 +357,10 @@ async fn who_does_without_a_disk_is_answered_when_the_labels_say_so() {
     let pool = bench.create(Layout::Raidz1).await;
     let store = pool.store();
     store.put(&Path::from("old"), noise(1, 200_000).into()).await.unwrap();
-    let labels = pool.core.hold_labels();
+    let labels = pool.core.members.hold_labels();
     let core = pool.core.clone();
-    let out = tokio::task::spawn_blocking(move || core.take_out(2, DiskState::Faulted));
-    while pool.core.member(2).unwrap().is_writable() {
+    let out = tokio::task::spawn_blocking(move || core.members.take_out(2, DiskState::Faulted));
+    while pool.core.members.member(2).unwrap().is_writable() {
         tokio::task::yield_now().await;
     }
     let putting = store.clone();

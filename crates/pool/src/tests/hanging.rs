@@ -7,9 +7,12 @@ use std::time::Duration;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 
+use crate::DiskState;
+use crate::Layout;
+use crate::Pool;
+use crate::PoolState;
+use crate::disk::watch::{CALL_SECONDS_MAX, HANGS};
 use crate::testing::{Bench, Frozen, noise};
-use crate::watch::{CALL_SECONDS_MAX, HANGS};
-use crate::{DiskState, Layout, Pool, PoolState};
 
 const BIG: usize = 12 << 20;
 
@@ -49,7 +52,7 @@ async fn put(pool: &Pool, id: u64) {
 /// As long as nobody waits that long.
 async fn let_time_pass(pool: &Pool) {
     tokio::time::sleep(Duration::from_millis(300)).await;
-    pool.core.blocking(|core| (0..CALL_SECONDS_MAX + 2).for_each(|_| core.look_for_hangs())).await.unwrap();
+    pool.core.blocking(|core| (0..CALL_SECONDS_MAX + 2).for_each(|_| core.members.look_for_hangs())).await.unwrap();
 }
 
 async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -171,7 +174,7 @@ async fn a_disk_that_hung_is_out_of_date() {
     let appended = tokio::spawn(async move { append(&of_task, 2).await });
     let_time_pass(&pool).await;
     soon("the journal", appended).await.unwrap();
-    let generation = pool.core.label().generation;
+    let generation = pool.core.members.label().generation;
     bench.faults(0).thaw();
     drop(Arc::into_inner(pool).unwrap());
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -180,7 +183,7 @@ async fn a_disk_that_hung_is_out_of_date() {
     assert!(Pool::open(bench.open_options()).await.is_err(), "disk 0 is out of date and disk 1 missing");
     std::fs::rename(&away, &bench.disks[1]).unwrap();
     let pool = bench.open().await;
-    assert!(pool.core.label().generation > generation);
+    assert!(pool.core.members.label().generation > generation);
     assert_eq!(pool.log().replay("a", 0).await.unwrap().len(), 2);
 }
 
@@ -212,9 +215,10 @@ async fn nobody_keeps_others_waiting() {
     }
     bench.faults(3).freeze(Frozen::Writes);
     let of_task = pool.clone();
-    let labels = tokio::spawn(async move { of_task.core.blocking(|core| core.write_labels(|_| {})).await.unwrap() });
+    let labels =
+        tokio::spawn(async move { of_task.core.blocking(|core| core.members.write_labels(|_| {})).await.unwrap() });
     let of_task = pool.clone();
-    let told = tokio::spawn(async move { of_task.core.blocking(|core| core.write_history()).await.unwrap() });
+    let told = tokio::spawn(async move { of_task.core.blocking(|core| core.members.write_history()).await.unwrap() });
     let shard = bench.shards(1)[0].clone();
     std::fs::remove_file(&shard).unwrap();
     pool.core.repairs.add_all();
@@ -242,9 +246,9 @@ async fn one_disk_hangs_after_the_other() {
     let of_task = pool.clone();
     let appended = tokio::spawn(async move { append(&of_task, 2).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
-    (0..CALL_SECONDS_MAX / 2).for_each(|_| pool.core.look_for_hangs());
+    (0..CALL_SECONDS_MAX / 2).for_each(|_| pool.core.members.look_for_hangs());
     bench.faults(4).freeze(Frozen::Writes);
-    (0..CALL_SECONDS_MAX).for_each(|_| pool.core.look_for_hangs());
+    (0..CALL_SECONDS_MAX).for_each(|_| pool.core.members.look_for_hangs());
     assert_eq!(pool.status().disks[4].state, DiskState::Online);
     let_time_pass(&pool).await;
     soon("the journal", appended).await.unwrap();

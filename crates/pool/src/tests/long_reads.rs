@@ -8,8 +8,8 @@ use object_store::{GetOptions, ObjectStoreExt};
 use rand::{Rng, SeedableRng};
 
 use crate::Layout;
+use crate::disk::folder::FileDisks;
 use crate::disk::{DIRECT_ALIGN, DiskOpener};
-use crate::filedisk::FileDisks;
 use crate::testing::{Bench, noise};
 
 const BYTES: usize = (11 << 20) + 12_345;
@@ -60,7 +60,7 @@ fn a_file_ends_where_it_ends() {
         let want = noise(1, 3 * DIRECT_ALIGN + 777);
         std::fs::write(dir.path().join("f"), &want).unwrap();
         let file = FileDisks.open_disk(dir.path()).unwrap().open("f", false).unwrap();
-        let buffers = std::sync::Arc::<crate::buffer::Buffers>::default();
+        let buffers = std::sync::Arc::<crate::disk::buffer::Buffers>::default();
         for (offset, length) in [(0, 4), (0, 3), (1, 1), (3, 1), (3, 2), (4, 1), (9, 1)] {
             let (offset, length) = (offset * DIRECT_ALIGN, length * DIRECT_ALIGN);
             let mut buffer = buffers.take(length);

@@ -6,8 +6,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
+use crate::CreateOptions;
+use crate::Layout;
+use crate::OpenOptions;
+use crate::Pool;
+use crate::PoolError;
 use crate::testing::{Bench, noise};
-use crate::{CreateOptions, Layout, OpenOptions, Pool, PoolError};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn create_refuses_what_cannot_be() {
@@ -148,7 +152,7 @@ async fn full_disks_take_what_is_small() {
     pool.store().put(&"big".into(), noise(2, 1 << 20).into()).await.unwrap();
     (0..3).for_each(|disk| bench.faults(disk).quota_bytes.store(1 << 30, SeqCst));
     pool.core.members.iter().for_each(|member| member.forget_space());
-    pool.core.make_reserves();
+    pool.core.reserves.make(&pool.core.members);
     assert!(is_kept());
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
-use crate::index::Object;
+use crate::Layout;
+use crate::Pool;
+use crate::object::index::Object;
 use crate::testing::{Bench, noise};
-use crate::{Layout, Pool};
 
 const OBJECTS: u64 = 6;
 const OBJECT_BYTES: usize = 3 << 20;
@@ -27,7 +28,7 @@ async fn verify(pool: &Pool) {
 }
 
 fn object(pool: &Pool, path: &str) -> Arc<Object> {
-    pool.core.index.read().get(path).cloned().unwrap()
+    pool.core.objects.index().get(path).cloned().unwrap()
 }
 
 /// Where shard `index` would lie on disk `slot`.
@@ -49,8 +50,8 @@ fn swap(bench: &Bench, object: &Object, a: u8, b: u8) {
 
 /// On the disks and in the index: each shard once, each on a disk of its own.
 async fn assert_spread(bench: &Bench, pool: &Pool, what: &str) {
-    pool.core.graveyard.barrier().await;
-    let objects: Vec<Arc<Object>> = pool.core.index.read().objects.values().cloned().collect();
+    pool.core.objects.graveyard.barrier().await;
+    let objects: Vec<Arc<Object>> = pool.core.objects.index().objects.values().cloned().collect();
     for object in objects {
         let mut disks = Vec::new();
         for index in 0..object.geometry.shards() {
@@ -85,7 +86,7 @@ async fn a_shard_on_a_disk_that_holds_another_is_moved_away_by_a_scrub() {
             pool = bench.open().await;
             pool.repaired().await;
         } else {
-            pool.core.files.clear();
+            pool.core.objects.files.clear();
             let found = pool.scrub().await.unwrap();
             assert_eq!((found.errors, found.repaired, found.unrepaired), (1, 1, 0), "{what}: {found:?}");
         }
@@ -131,12 +132,12 @@ async fn the_only_intact_copy_of_a_shard_is_never_unlinked() {
         let mut bytes = std::fs::read(&own).unwrap();
         bytes[70_000] ^= 1;
         std::fs::write(&own, bytes).unwrap();
-        pool.core.files.clear();
+        pool.core.objects.files.clear();
         if restart {
             pool.close().await.unwrap();
             drop((pool, one));
             pool = bench.open().await;
-            pool.core.graveyard.barrier().await;
+            pool.core.objects.graveyard.barrier().await;
             pool.repaired().await;
         }
         pool.scrub().await.unwrap();
@@ -158,7 +159,7 @@ async fn exchanged_shards_are_found_again_without_a_restart() {
         fill(&pool).await;
         let one = object(&pool, "o1");
         swap(&bench, &one, 0, 1);
-        pool.core.files.clear();
+        pool.core.objects.files.clear();
         if by_reading {
             // Both are missed at once; the first reader may be too early.
             let _ = pool.store().get_range(&Path::from("o1"), 0..2 << 20).await;
@@ -209,7 +210,7 @@ async fn what_is_no_file_in_the_place_of_a_shard_gives_way() {
             if kind == "full" {
                 std::fs::write(own.join("mine"), b"kept").unwrap();
             }
-            pool.core.files.clear();
+            pool.core.objects.files.clear();
             if restart {
                 pool.close().await.unwrap();
                 drop((pool, one));

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
+use crate::Layout;
+use crate::Pool;
 use crate::testing::{Bench, noise};
-use crate::{Layout, Pool};
 
 /// More than an upload gathers before it writes, and no whole number of stripes.
 const LONG: usize = (9 << 20) + 4321;
@@ -28,9 +29,9 @@ async fn read(pool: &Pool) -> Option<Vec<u8>> {
 /// All files are those of objects that are there.
 async fn check_litter(bench: &Bench, pool: &Pool) {
     pool.repaired().await;
-    pool.core.graveyard.barrier().await;
+    pool.core.objects.graveyard.barrier().await;
     let files: usize = (0..bench.disks.len()).map(|disk| bench.shards(disk).len()).sum();
-    let placed: usize = pool.core.index.read().objects.values().map(|object| object.placed().count()).sum();
+    let placed: usize = pool.core.objects.index().objects.values().map(|object| object.placed().count()).sum();
     assert_eq!(files, placed, "litter");
 }
 

@@ -5,8 +5,14 @@ use std::path::PathBuf;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
+use crate::Change;
+use crate::CreateOptions;
+use crate::DiskState;
+use crate::Layout;
+use crate::Pool;
+use crate::PoolError;
+use crate::PoolState;
 use crate::testing::{Bench, noise};
-use crate::{Change, CreateOptions, DiskState, Layout, Pool, PoolError, PoolState};
 
 const OBJECTS: u64 = 12;
 const OBJECT_BYTES: usize = 3 << 20;
@@ -263,7 +269,7 @@ async fn a_label_damaged_while_the_pool_is_open_is_healed_by_clear() {
     let pool = bench.create(Layout::Raidz1).await;
     fill(&pool).await;
     scribble(&bench, 1, 5);
-    pool.core.files.clear();
+    pool.core.objects.files.clear();
     pool.check().await.unwrap();
     verify(&pool).await;
     pool.clear().await.unwrap();
@@ -331,7 +337,7 @@ async fn a_folder_that_is_renamed_away_and_back_is_brought_up_to_date() {
     // What is being written there meanwhile would be in the way of a removal.
     std::fs::rename(&bench.disks[1], bench.dir.path().join("dead")).unwrap();
     pool.check().await.unwrap();
-    pool.core.files.clear();
+    pool.core.objects.files.clear();
     verify(&pool).await;
     pool.close().await.unwrap();
 }
@@ -411,7 +417,7 @@ async fn status_and_scrub_say_what_cannot_be_read_while_one_disk_is_stale_and_an
     std::fs::rename(&bench.disks[1], away(1)).unwrap();
     pool.check().await.unwrap();
     // It is not brought up to date yet.
-    pool.worker.abort();
+    pool.tasks.0[0].abort();
     std::fs::rename(bench.dir.path().join("older"), &bench.disks[1]).unwrap();
     pool.check().await.unwrap();
     assert_eq!(pool.status().disks[1].state, DiskState::Resilvering);

@@ -7,11 +7,15 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use object_store::ObjectStoreExt;
 
+use crate::DiskState;
+use crate::Layout;
+use crate::OpenOptions;
+use crate::Pool;
+use crate::PoolError;
 use crate::disk::DiskOpener;
-use crate::label;
+use crate::member::label;
 use crate::salvage::{Salvage, SalvageOptions};
 use crate::testing::{Bench, noise};
-use crate::{DiskState, Layout, OpenOptions, Pool, PoolError};
 
 const STREAM: &str = "s";
 const EARLY: u64 = 5;

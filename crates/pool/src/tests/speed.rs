@@ -5,8 +5,10 @@ use std::time::Instant;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 
+use crate::CreateOptions;
+use crate::Layout;
+use crate::Pool;
 use crate::testing::noise;
-use crate::{CreateOptions, Layout, Pool};
 
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_base::checksum::checksum;
+use larder_pool::disk::watch::{CALL_SECONDS_MAX, hangs};
 use larder_pool::disk::{DiskFile, DiskIo, DiskSpace};
-use larder_pool::watch::{CALL_SECONDS_MAX, hangs};
 use parking_lot::MutexGuard;
 use rand::Rng;
 

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_base::checksum::checksum;
+use larder_pool::disk::work::Work;
 use larder_pool::disk::{DiskIo, DiskOpener};
-use larder_pool::work::Work;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;

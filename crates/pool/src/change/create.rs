@@ -1,0 +1,471 @@
+//! Planning and creating pools.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use larder_base::units::ByteSize;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::disk::folder::{self, FileDisks};
+use crate::disk::{DiskIo, DiskOpener, DiskSpace, LOCK_NAME, PROBE_NAME};
+use crate::error::PoolError;
+use crate::heal::scrub::FILE_NAME as SCRUB_NAME;
+use crate::history;
+use crate::history::now_ms;
+use crate::journal::Journal;
+use crate::member::found::absolute;
+use crate::member::label::{self, Label, Member, Usage};
+use crate::member::member_disk::reserve_soft;
+use crate::member::reserve;
+use crate::object::layout::{DISKS_MAX, Layout};
+use crate::object::placement;
+use crate::object::shard::FANOUT;
+use crate::pool::{OpenOptions, Pool};
+
+/// The least room a disk must have: journal, label and a few objects.
+const DISK_BYTES_MIN: u64 = 16 << 20;
+/// What may lie in a directory that counts as empty: ext4 makes the one at the root of a filesystem, a pool that was not
+/// finished leaves the other.
+const HARMLESS: [&str; 2] = ["lost+found", LOCK_NAME];
+/// What nothing depends on: an open pool may have written it to a directory that somebody has just emptied.
+const SIDE_FILES: [&str; 3] = [history::FILE.name, SCRUB_NAME, PROBE_NAME];
+
+/// What a new pool should be.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    pub name: String,
+    pub layout: Layout,
+    pub disks: Vec<PathBuf>,
+    /// Disks per object; by default as many as there are, within reason.
+    pub width: Option<u8>,
+    /// Size of the journal on each of its disks; by default by the size of the disks.
+    pub journal_bytes: Option<u64>,
+    pub opener: Arc<dyn DiskOpener>,
+}
+
+impl CreateOptions {
+    pub fn new(name: impl Into<String>, layout: Layout, disks: Vec<PathBuf>) -> Self {
+        Self { name: name.into(), layout, disks, width: None, journal_bytes: None, opener: Arc::new(FileDisks) }
+    }
+}
+
+/// What a pool would be: the answer of `pool create --dry-run`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub name: String,
+    pub layout: Layout,
+    pub width: u8,
+    /// Data and parity pieces of an object of full width.
+    pub data: u8,
+    pub parity: u8,
+    pub raw_bytes: u64,
+    /// What can be stored, after redundancy and reserves.
+    pub usable_bytes: u64,
+    /// Disks that may fail at once without loss.
+    pub failures_survived: u8,
+    pub disks: Vec<PlannedDisk>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedDisk {
+    pub path: PathBuf,
+    pub size_bytes: u64,
+    /// How much of it the layout can use.
+    pub used_bytes: u64,
+    pub filesystem_shared: bool,
+}
+
+/// A directory that may become a disk of a pool.
+pub struct Candidate {
+    pub path: PathBuf,
+    pub disk: Arc<dyn DiskIo>,
+    /// The directory does not exist.
+    pub is_yet_to_be_made: bool,
+    pub space: DiskSpace,
+}
+
+impl Candidate {
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        self.disk.identity().ok()
+    }
+}
+
+/// Directories that may join a pool: empty but for labels that are `left_over`, large enough, each given once.
+pub fn candidates(
+    opener: &dyn DiskOpener,
+    paths: &[PathBuf],
+    left_over: impl Fn(&Label) -> bool,
+) -> Result<Vec<Candidate>, PoolError> {
+    check_same_path(paths)?;
+    let found: Vec<Candidate> = paths.iter().map(|path| candidate(opener, path, false)).collect::<Result<_, _>>()?;
+    check_identities(&found)?;
+    found.iter().try_for_each(|candidate| check_empty(candidate, &left_over))?;
+    Ok(found)
+}
+
+/// A directory whatever it holds.
+pub fn of_disk(path: &Path, disk: Arc<dyn DiskIo>) -> Result<Candidate, PoolError> {
+    let space = disk.space().map_err(PoolError::io("ask the size of", path))?;
+    Ok(Candidate { path: path.to_owned(), disk, is_yet_to_be_made: false, space })
+}
+
+impl Pool {
+    /// Says what [`Pool::create`] would make, and refuses what it would refuse. Changes nothing.
+    pub fn plan(options: &CreateOptions) -> Result<Plan, PoolError> {
+        Ok(examine(options, false)?.0)
+    }
+
+    /// Makes a pool out of empty directories and opens it. Directories that do not exist are made.
+    pub async fn create(options: CreateOptions) -> Result<Self, PoolError> {
+        let opener = options.opener.clone();
+        let disks = options.disks.clone();
+        let name = options.name.clone();
+        let written = opener.work().blocking(move || write_pool(&options)).await;
+        written.ok_or_else(|| PoolError::Cancelled(name.clone()))??;
+        Self::open(OpenOptions { name: Some(name), opener, ..OpenOptions::new(disks) }).await
+    }
+}
+
+/// All checks; with `make` missing directories are created.
+fn examine(options: &CreateOptions, make: bool) -> Result<(Plan, Vec<Candidate>), PoolError> {
+    check_name(&options.name)?;
+    let count = options.disks.len();
+    let layout = options.layout;
+    if count < layout.disks_min() {
+        return Err(PoolError::TooFewDisks { layout: layout.to_string(), need: layout.disks_min(), have: count });
+    }
+    if count > DISKS_MAX {
+        return Err(PoolError::TooManyDisks { have: count });
+    }
+    let width = width_of(options)?;
+    check_same_path(&options.disks)?;
+    let candidates: Vec<Candidate> =
+        options.disks.iter().map(|path| candidate(&*options.opener, path, make)).collect::<Result<_, _>>()?;
+    check_identities(&candidates)?;
+    candidates.iter().try_for_each(|candidate| check_empty(candidate, &|_| false))?;
+    Ok((plan_of(options, width, &candidates), candidates))
+}
+
+fn check_name(name: &str) -> Result<(), PoolError> {
+    let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let good = name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(valid);
+    if good { Ok(()) } else { Err(PoolError::BadName(name.to_owned())) }
+}
+
+fn width_of(options: &CreateOptions) -> Result<u8, PoolError> {
+    let (layout, disks) = (options.layout, options.disks.len());
+    options.width.map_or_else(|| Ok(layout.width_default(disks)), |width| check_width(layout, disks, width))
+}
+
+pub fn check_width(layout: Layout, disks: usize, width: u8) -> Result<u8, PoolError> {
+    let min = if layout == Layout::Stripe { 1 } else { layout.disks_min() };
+    let max = if layout.is_mirror() { min } else { disks };
+    if (min..=max).contains(&usize::from(width)) {
+        return Ok(width);
+    }
+    Err(PoolError::BadWidth { layout: layout.to_string(), width, disks, min, max })
+}
+
+fn check_same_path(paths: &[PathBuf]) -> Result<(), PoolError> {
+    for (at, path) in paths.iter().enumerate() {
+        if let Some(twice) = paths.iter().take(at).find(|other| *other == path) {
+            return Err(PoolError::SameDisk(twice.clone(), path.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn candidate(opener: &dyn DiskOpener, path: &Path, make: bool) -> Result<Candidate, PoolError> {
+    let mut is_yet_to_be_made = false;
+    let mut open = || match opener.open_disk(path) {
+        Err(error) if make && error.kind() == std::io::ErrorKind::NotFound => {
+            opener.make_directory(path)?;
+            opener.open_disk(path)
+        }
+        // A plan changes nothing: it looks at the filesystem that the directory would be on.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let parent = path.ancestors().skip(1).find(|parent| parent.is_dir()).ok_or(error)?;
+            is_yet_to_be_made = true;
+            opener.open_disk(parent).map(|disk| Arc::new(NotYet(disk)) as Arc<dyn DiskIo>)
+        }
+        other => other,
+    };
+    let disk = open().map_err(PoolError::io("open the directory", path))?;
+    let space = disk.space().map_err(PoolError::io("ask the size of", path))?;
+    if space.free_bytes < DISK_BYTES_MIN {
+        return Err(PoolError::TooSmall { path: path.to_owned(), room: space.free_bytes, need: DISK_BYTES_MIN });
+    }
+    Ok(Candidate { path: path.to_owned(), disk, is_yet_to_be_made, space })
+}
+
+fn check_identities(candidates: &[Candidate]) -> Result<(), PoolError> {
+    let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
+    for candidate in candidates {
+        let Ok(identity) = candidate.disk.identity() else { continue };
+        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == identity) {
+            return Err(PoolError::SameDisk(other.to_path_buf(), candidate.path.clone()));
+        }
+        seen.push((identity, &candidate.path));
+    }
+    Ok(())
+}
+
+fn check_empty(candidate: &Candidate, left_over: &dyn Fn(&Label) -> bool) -> Result<(), PoolError> {
+    let path = &candidate.path;
+    let is_left_over = match label::read(&*candidate.disk) {
+        Err(_) => false,
+        Ok(Ok(label)) if left_over(&label) => true,
+        Ok(label) => {
+            let pool = label.map_or_else(|why| format!("unknown: {why}"), |label| label.name);
+            return Err(PoolError::AlreadyLabelled { path: path.clone(), pool });
+        }
+    };
+    let names = candidate.disk.list("").map_err(PoolError::io("list", path))?;
+    let disk = &*candidate.disk;
+    let is_label = |name: &str| is_left_over && [label::LABEL_NAME, label::SECOND_NAME].contains(&name);
+    let is_harmless = |name: &String| HARMLESS.contains(&name.as_str()) || is_label(name) || is_unfinished(disk, name);
+    match names.into_iter().find(|name| !is_harmless(name)) {
+        Some(found) => Err(PoolError::NotEmpty { path: path.clone(), found }),
+        None => Ok(()),
+    }
+}
+
+/// What is left of a disk that was being made ready when it was cut short, or was emptied while a pool was open: our own
+/// folders, with nothing in them, a label without a name, files that nothing depends on. Anything else is somebody's.
+fn is_unfinished(disk: &dyn DiskIo, name: &str) -> bool {
+    let is_empty = |folder: &str| disk.list(folder).is_ok_and(|names| names.is_empty());
+    match name {
+        "objects" => {
+            disk.list(name).is_ok_and(|folders| folders.iter().all(|folder| is_empty(&format!("objects/{folder}"))))
+        }
+        "journal" => is_empty(name),
+        _ => {
+            let is_new_of = |file: &str| name.strip_suffix(".new") == Some(file);
+            reserve::is_reserve(name)
+                || SIDE_FILES.iter().any(|file| name == *file || is_new_of(file))
+                || [label::LABEL_NAME, label::SECOND_NAME].into_iter().any(is_new_of)
+        }
+    }
+}
+
+fn plan_of(options: &CreateOptions, width: u8, candidates: &[Candidate]) -> Plan {
+    let layout = options.layout;
+    let sharing = |disk: &Candidate| {
+        candidates.iter().filter(|other| other.space.filesystem == disk.space.filesystem).count().max(1) as u64
+    };
+    // What of it is there most of the time; it may become longer, as any other data.
+    let journal = Journal::usual_bytes(journal_bytes(options, candidates));
+    let free = |disk: &Candidate| {
+        let share = disk.space.free_bytes / sharing(disk);
+        share.saturating_sub(reserve_soft(disk.space.total_bytes / sharing(disk))).saturating_sub(journal)
+    };
+    let frees: Vec<u64> = candidates.iter().map(free).collect();
+    let (usable_bytes, used) = placement::fill(layout, width, &frees, candidates.len());
+    let (data, parity) = layout.shape(width, candidates.len());
+    let disks: Vec<PlannedDisk> = candidates
+        .iter()
+        .zip(&used)
+        .map(|(disk, used)| PlannedDisk {
+            path: disk.path.clone(),
+            size_bytes: disk.space.total_bytes / sharing(disk),
+            used_bytes: *used,
+            filesystem_shared: sharing(disk) > 1,
+        })
+        .collect();
+    let warnings = warnings(layout, &disks, &frees);
+    Plan {
+        name: options.name.clone(),
+        layout,
+        width,
+        data,
+        parity,
+        raw_bytes: disks.iter().map(|disk| disk.size_bytes).sum(),
+        usable_bytes,
+        failures_survived: layout.failures(),
+        disks,
+        warnings,
+    }
+}
+
+fn warnings(layout: Layout, disks: &[PlannedDisk], frees: &[u64]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let shared: Vec<String> =
+        disks.iter().filter(|d| d.filesystem_shared).map(|d| d.path.display().to_string()).collect();
+    if !shared.is_empty() {
+        warnings.push(format!(
+            "{} lie on one filesystem: good for trying out, but if that disk fails all is lost",
+            shared.join(", ")
+        ));
+    }
+    if layout == Layout::Stripe {
+        warnings.push("stripe has no redundancy: one failed disk loses what lies on it".to_owned());
+    }
+    for (disk, free) in disks.iter().zip(frees) {
+        let idle = free - disk.used_bytes.min(*free);
+        if idle > free / 20 {
+            let (idle, path) = (ByteSize(idle), disk.path.display());
+            warnings.push(format!("{idle} of {path} cannot be used: it is larger than the others together allow"));
+        }
+    }
+    warnings
+}
+
+fn journal_bytes(options: &CreateOptions, candidates: &[Candidate]) -> u64 {
+    let smallest = candidates.iter().map(|disk| disk.space.free_bytes).min().unwrap_or(0);
+    options.journal_bytes.unwrap_or_else(|| Journal::size_default(smallest))
+}
+
+fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
+    let (plan, candidates) = examine(options, true)?;
+    let ids: Vec<Uuid> = candidates.iter().map(|_| Uuid::new_v4()).collect();
+    let copies = usize::from(plan.failures_survived) + 1;
+    let (host, host_id) = folder::host();
+    let mut label = Label {
+        pool: Uuid::new_v4(),
+        name: options.name.clone(),
+        layout: options.layout,
+        width: plan.width,
+        earlier: None,
+        rebalancing: false,
+        spares: Vec::new(),
+        disk: Uuid::nil(),
+        generation: 1,
+        nonce: rand::random(),
+        history: Vec::new(),
+        members: ids.iter().zip(&candidates).map(|(id, disk)| Member::new(*id, absolute(&disk.path))).collect(),
+        journal: ids.iter().take(copies).copied().collect(),
+        journal_bytes: journal_bytes(options, &candidates),
+        settled: 0,
+        journal_batch: 0,
+        unproven: false,
+        usage: Usage::Closed { host, host_id },
+        created_ms: now_ms(),
+        features: Default::default(),
+    };
+    let mut locks = Vec::new();
+    for candidate in &candidates {
+        locks.push(candidate.disk.lock("pool create").map_err(PoolError::io("lock", &candidate.path))?);
+    }
+    for candidate in &candidates {
+        prepare(&*candidate.disk).map_err(PoolError::io("prepare", &candidate.path))?;
+    }
+    // Labels come last: a directory without one is not part of anything.
+    for (id, candidate) in ids.iter().zip(&candidates) {
+        label.disk = *id;
+        if let Err(error) = label::write(&*candidate.disk, &label) {
+            candidates.iter().for_each(|written| label::remove(&*written.disk));
+            return Err(PoolError::io("write the label of", &candidate.path)(error));
+        }
+    }
+    Ok(())
+}
+
+/// Finishes what a power cut left of `write_pool`: labels on some disks only. Labels come last and opening writes the second
+/// generation, so where all are of the first nothing was ever stored. A member without one whose folder is as `prepare` left it
+/// lacks only that; an empty folder may be the mount point of a disk that is away. Returns the disks that have a label now.
+pub fn finish_creation(opener: &dyn DiskOpener, labels: &[Label]) -> Vec<(PathBuf, Arc<dyn DiskIo>, Label)> {
+    let Some(first) = labels.first().filter(|_| labels.iter().all(|label| label.generation == 1)) else {
+        return Vec::new();
+    };
+    let lacking = first.members.iter().filter(|member| labels.iter().all(|label| label.disk != member.id));
+    let finish = |member: &Member| -> Option<(PathBuf, Arc<dyn DiskIo>, Label)> {
+        let disk = opener.open_disk(&member.path).ok().filter(|disk| is_prepared(&**disk))?;
+        // Whoever makes the pool just now holds it.
+        let _lock = disk.lock("pool create").ok()?;
+        let label = Label { disk: member.id, ..first.clone() };
+        let written = prepare(&*disk).and_then(|()| label::write(&*disk, &label));
+        if let Err(error) = written {
+            tracing::warn!(disk = %member.path.display(), %error, "the creation of the pool cannot be finished there");
+            label::remove(&*disk);
+            return None;
+        }
+        tracing::info!(pool = %first.name, disk = %member.path.display(), "the creation of the pool was cut short: finished");
+        Some((member.path.clone(), disk.clone(), label))
+    };
+    lacking.filter_map(finish).collect()
+}
+
+/// A disk that was made ready and has no label yet.
+pub fn is_prepared(disk: &dyn DiskIo) -> bool {
+    let has_no_label = label::read(disk).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    let names = disk.list("").unwrap_or_default();
+    let is_ours = |name: &String| HARMLESS.contains(&name.as_str()) || is_unfinished(disk, name);
+    has_no_label
+        && ["objects", "journal"].iter().all(|ours| names.iter().any(|name| name == ours))
+        && names.iter().all(is_ours)
+}
+
+pub fn prepare(disk: &dyn DiskIo) -> std::io::Result<()> {
+    for file in SIDE_FILES {
+        // They would speak of another time, or of another pool.
+        let _ = disk.remove(file);
+    }
+    disk.make_directory("objects")?;
+    for directory in 0..FANOUT {
+        disk.make_directory(&format!("objects/{directory:02x}"))?;
+    }
+    Journal::prepare(disk)?;
+    disk.sync_all()
+}
+
+/// A directory that would be made: empty, on the filesystem of its parent.
+#[derive(Debug)]
+struct NotYet(Arc<dyn DiskIo>);
+
+impl NotYet {
+    fn none<T>() -> std::io::Result<T> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+}
+
+impl DiskIo for NotYet {
+    fn create(&self, _: &str) -> std::io::Result<Arc<dyn crate::disk::DiskFile>> {
+        Self::none()
+    }
+
+    fn open(&self, _: &str, _: bool) -> std::io::Result<Arc<dyn crate::disk::DiskFile>> {
+        Self::none()
+    }
+
+    fn rename(&self, _: &str, _: &str) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn remove(&self, _: &str) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn list(&self, _: &str) -> std::io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn make_directory(&self, _: &str) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn remove_directory(&self, _: &str) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn sync_directory(&self, _: &str) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn sync_all(&self) -> std::io::Result<()> {
+        Self::none()
+    }
+
+    fn space(&self) -> std::io::Result<DiskSpace> {
+        self.0.space()
+    }
+
+    fn lock(&self, _: &str) -> std::io::Result<Box<dyn std::any::Any + Send + Sync>> {
+        Self::none()
+    }
+
+    fn identity(&self) -> std::io::Result<(u64, u64)> {
+        Self::none()
+    }
+}

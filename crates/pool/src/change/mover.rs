@@ -1,0 +1,94 @@
+//! How far the moving of objects to their places is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// The state of the background task.
+#[derive(Debug)]
+pub struct Mover {
+    pub(super) wanted: Arc<Notify>,
+    /// Told whenever an object has been written anew (S2).
+    pub(super) landed: Notify,
+    /// Objects with less redundancy than the layout has now: uploads that began before it changed.
+    pub(super) stragglers: AtomicBool,
+    pub(super) busy: AtomicBool,
+    pub(super) writing_anew: tokio::sync::Mutex<()>,
+    pub(super) pass: Mutex<Option<Pass>>,
+    pub(super) moved_bytes: AtomicU64,
+    pub(super) looked_at: AtomicU64,
+    /// Why the last object that could not be moved could not.
+    pub(super) last_error: Mutex<String>,
+    /// Held while the disks or the layout are changed: one change at a time.
+    pub(super) changing: Mutex<()>,
+}
+
+/// One walk over the index.
+#[derive(Debug)]
+pub struct Pass {
+    pub started: Instant,
+    pub objects: u64,
+}
+
+/// How far the moving is: part of the status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moving {
+    /// What for, such as "removing /disk1".
+    pub why: String,
+    pub objects: u64,
+    pub objects_done: u64,
+    /// Since it began or since the pool was opened.
+    pub moved_bytes: u64,
+    pub seconds: u64,
+    /// Until the end of this pass, by its rate so far.
+    pub seconds_left: Option<u64>,
+    /// Why something cannot be moved now; it is tried again.
+    pub stuck: String,
+}
+
+impl Mover {
+    /// `wanted` is told by others, too: when a disk goes out of use, a spare may take its place.
+    pub fn new(wanted: Arc<Notify>) -> Self {
+        Self {
+            wanted,
+            landed: Notify::new(),
+            stragglers: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+            writing_anew: tokio::sync::Mutex::default(),
+            pass: Mutex::default(),
+            moved_bytes: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
+            last_error: Mutex::default(),
+            changing: Mutex::default(),
+        }
+    }
+
+    /// Whoever moves looks again, if only whether the pool is closed.
+    pub fn wake(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Told when an object has been written anew (S2).
+    pub fn landed(&self) -> Notified<'_> {
+        self.landed.notified()
+    }
+
+    /// Whether there may be objects with less redundancy than the layout has now.
+    pub fn has_stragglers(&self) -> bool {
+        self.stragglers.load(Ordering::Acquire)
+    }
+
+    pub fn set_stragglers(&self, are_left: bool) {
+        self.stragglers.store(are_left, Ordering::Release);
+    }
+
+    /// Shards are being moved just now.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+}

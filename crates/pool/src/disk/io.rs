@@ -1,0 +1,133 @@
+//! What a pool asks of a disk. Real files are in `folder.rs`; tests and simulators bring their own.
+//!
+//! Names are relative to the disk's directory and never leave it. All calls block.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::disk::watch::Watch;
+use crate::disk::work::Work;
+
+/// What direct I/O is aligned to: offset, length and place in memory. No block of a disk or filesystem page is longer
+/// where larder runs; a filesystem that wants more refuses, and is served through the cache.
+pub const DIRECT_ALIGN: usize = 4096;
+
+/// The file that is locked by who has the disk; its text says who, for people.
+pub const LOCK_NAME: &str = "larder.lock";
+
+/// Written and removed to find out whether a disk takes writes.
+pub const PROBE_NAME: &str = "larder.probe";
+
+/// Room on a disk. Disks with the same `filesystem` share it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskSpace {
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    pub filesystem: u64,
+}
+
+/// One disk: a directory on some filesystem.
+pub trait DiskIo: Send + Sync + Debug + 'static {
+    /// Creates or truncates a file for reading and writing.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    fn open(&self, name: &str, writable: bool) -> io::Result<Arc<dyn DiskFile>>;
+    /// Atomically replaces `to`.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Names in a directory, in no order. Names that are not UTF-8 are left out: none is ours.
+    fn list(&self, directory: &str) -> io::Result<Vec<String>>;
+    /// Creates a directory unless it exists.
+    fn make_directory(&self, name: &str) -> io::Result<()>;
+    /// Removes an empty directory; for tidiness alone.
+    fn remove_directory(&self, _name: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Makes creations, renames and removals within a directory durable; `""` is the disk itself.
+    fn sync_directory(&self, name: &str) -> io::Result<()>;
+    /// Makes everything done on this disk so far durable.
+    fn sync_all(&self) -> io::Result<()>;
+    fn space(&self) -> io::Result<DiskSpace>;
+    /// Takes the exclusive lock of this disk until the result is dropped. `WouldBlock` when
+    /// another process holds it; the error then says who.
+    fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>>;
+    /// Who holds the lock of this disk, found out without taking or writing anything.
+    fn holder(&self) -> io::Result<Option<String>> {
+        Ok(None)
+    }
+    /// Two paths with one identity are the same directory.
+    fn identity(&self) -> io::Result<(u64, u64)>;
+    /// Whether a head moves between two places that are read at once. Where nobody knows, one does.
+    fn seeks(&self) -> bool {
+        true
+    }
+    /// What tells whether it answers, where somebody looks.
+    fn watch(&self) -> Option<Arc<Watch>> {
+        None
+    }
+    /// It is in use from now on (H6).
+    fn settle(&self) {}
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync + 'static {
+    /// Reads until the buffers are full or the file ends; returns the bytes read.
+    fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize>;
+    /// As `read_at`, but only if no device has to be waited for; otherwise `WouldBlock`.
+    fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize>;
+    /// Writes all buffers.
+    fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
+    /// As `read_at`, past the kernel's cache where the filesystem can: for long reads of what is not needed again soon.
+    /// `buffer` and `offset` are aligned to [`DIRECT_ALIGN`].
+    fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(&mut [IoSliceMut::new(buffer)], offset)
+    }
+    /// As `write_at`, past the kernel's cache where the filesystem can; whether it did. `bytes` and `offset` are aligned
+    /// to [`DIRECT_ALIGN`].
+    fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
+        self.write_at(&mut [IoSlice::new(bytes)], offset).map(|()| false)
+    }
+    /// The filesystem, if one flush of its device serves all its files: what went past the cache into blocks that were
+    /// written and synced before is durable when any file of this filesystem has been synced.
+    fn flushed_together(&self) -> Option<u64> {
+        None
+    }
+    /// Makes contents and length durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Hint: begin writing this range to the device now.
+    fn start_writeback(&self, offset: u64, length: u64);
+    fn length(&self) -> io::Result<u64>;
+}
+
+/// Opens disks by path.
+pub trait DiskOpener: Send + Sync + Debug + 'static {
+    fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>>;
+    /// Creates the directory of a new disk, unless it exists.
+    fn make_directory(&self, path: &Path) -> io::Result<()>;
+    /// How a pool on these disks runs what blocks.
+    fn work(&self) -> Work {
+        Work::Threads
+    }
+}
+
+/// Reads a whole file of at most `bytes_max`.
+pub fn read_file(disk: &dyn DiskIo, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = disk.open(name, false)?;
+    let length = file.length()?.min(bytes_max) as usize;
+    let mut bytes = vec![0; length];
+    let read = file.read_at(&mut [IoSliceMut::new(&mut bytes)], 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Writes a file so that after a crash either the old or the new contents are there.
+pub fn write_file_atomically(disk: &dyn DiskIo, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temp = format!("{name}.new");
+    let file = disk.create(&temp)?;
+    file.write_at(&mut [IoSlice::new(bytes)], 0)?;
+    file.sync()?;
+    disk.rename(&temp, name)?;
+    disk.sync_directory("")
+}

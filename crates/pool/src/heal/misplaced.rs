@@ -1,0 +1,109 @@
+//! Shards that lie elsewhere than the index has them: somebody moved files about, or mixed up what two disks held.
+//!
+//! Y1. Two shards of one object never stay on one disk: they would be lost together. One of them is copied to a disk that
+//!     holds none, as any shard that moves (S1).
+//! Y2. A shard that is missing or damaged in its place is looked for on all other disks, by its name. It is believed there
+//!     if each block of it is intact, and counts as found when it is durable.
+//! Y3. A second copy of a shard would outlive its object, so it is unlinked; but only after the one that the index knows has been
+//!     read from end to end. Where that is damaged, the second copy is what it is mended with.
+//! Y4. What is no file where a shard should be makes way under another name. It is never removed, unless it is empty.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::core::Core;
+use crate::disk::DiskIo;
+use crate::error::PoolError;
+use crate::heal::rebuilt::{Rebuild, Source};
+use crate::object::index::{Grave, Object};
+use crate::object::shard::{self, FANOUT, Found};
+use crate::object::shard_files;
+
+impl Core {
+    /// Y2; whether it was found. The caller holds the object's lock. Blocks.
+    pub fn find_again(&self, object: &Object, index: u8) -> bool {
+        let own = object.slot(index);
+        let others = self.members.with_slots().filter(|(slot, member)| Some(*slot) != own && member.is_readable());
+        let others: Vec<u8> = others.map(|(slot, _)| slot).collect();
+        let is_there =
+            |slot: &u8| self.holds_shard(object, index, *slot) && self.make_durable(object, index, *slot).is_ok();
+        let Some(found) = others.into_iter().find(is_there) else { return false };
+        {
+            // It may have left meanwhile (S3).
+            let _places = self.objects.index();
+            if self.members.member(found).is_none() {
+                return false;
+            }
+            object.set_slot(index, found);
+        }
+        self.objects.files.remove(&(found, object.version, index));
+        if let Some(slot) = own {
+            self.objects.files.remove(&(slot, object.version, index));
+            // What is left in its old place is no use: damaged, or another thing under its name.
+            let (file, version) = (object.file_name(index), object.version);
+            let of = Some(object.path.clone());
+            self.objects.graveyard.send(vec![Grave { slot, file, version, index, of, is_copy: false }]);
+        }
+        let disk =
+            self.members.member(found).map(|member| member.path.read().display().to_string()).unwrap_or_default();
+        tracing::warn!(pool = %self.members.name, object = %object.path, index, disk, "a shard was found on another disk");
+        true
+    }
+
+    /// Who has put it there has perhaps not synced it.
+    fn make_durable(&self, object: &Object, index: u8, slot: u8) -> io::Result<()> {
+        let io = self.members.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+        io.open(&object.file_name(index), false)?.sync()?;
+        io.sync_directory(&shard::directory(&object.path))
+    }
+
+    /// Y1: moves one of two, first of all one of those that were `found` there; which were moved. What finds no free disk stays.
+    /// The caller holds the object's lock. Blocks.
+    pub fn spread(self: &Arc<Self>, object: &Arc<Object>, found: &[u8]) -> Result<Vec<u8>, PoolError> {
+        let mut moved = Vec::new();
+        for index in found.iter().copied().chain(object.crowded()) {
+            let own = object.slot(index);
+            let is_alone = object.placed().filter(|(_, slot)| Some(*slot) == own).count() < 2;
+            let Some(target) = self.repair_target(object, None).filter(|_| !is_alone) else { continue };
+            match self.rebuild(object, index, target, Source::Itself) {
+                Ok(()) => moved.push(index),
+                Err(Rebuild::Write(error)) => self.members.write_failed(target, &error),
+                Err(Rebuild::Read(error)) => return Err(error),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Sends second copies of living shards to the graveyard (Y3). What is needed is left to who looks for it (Y2), what else is
+    /// not known may be on its way to the index. Bounded in memory by what one directory holds. Blocks.
+    pub fn bury_copies(&self) {
+        let disks = self.members.with_slots().filter(|(_, member)| member.is_writable());
+        let disks: Vec<(u8, Arc<dyn DiskIo>)> = disks.filter_map(|(slot, m)| Some((slot, m.io().ok()?))).collect();
+        for directory in 0..FANOUT {
+            let directory = format!("objects/{directory:02x}");
+            for (slot, disk) in &disks {
+                if self.scrub_interrupted() {
+                    return;
+                }
+                // A disk that cannot be listed is found out by others.
+                let names = disk.list(&directory).unwrap_or_default();
+                let copies = names.iter().filter_map(|name| self.as_copy(*slot, &**disk, &directory, name));
+                let copies: Vec<Grave> = copies.collect();
+                if !copies.is_empty() {
+                    self.objects.graveyard.send(copies);
+                }
+            }
+        }
+    }
+
+    fn as_copy(&self, slot: u8, disk: &dyn DiskIo, directory: &str, name: &str) -> Option<Grave> {
+        let Found::Shard(shard) = shard::parse_name(name) else { return None };
+        let file = format!("{directory}/{name}");
+        let path = shard_files::path_of(self.members.id, disk, &file, &shard)?;
+        let object = self.objects.index().get(&path).filter(|object| object.version == shard.version).cloned()?;
+        let is_copy = object.slot(shard.index).is_some_and(|own| own != slot) && object.file_name(shard.index) == file;
+        let (version, index) = (shard.version, shard.index);
+        let is_spare = is_copy && self.is_well(&object, index);
+        is_spare.then_some(Grave { slot, file, version, index, of: Some(path), is_copy: false })
+    }
+}

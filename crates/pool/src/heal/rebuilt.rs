@@ -1,0 +1,26 @@
+//! How a shard is made anew: out of what, and why it could not be.
+
+use std::io;
+
+use crate::error::PoolError;
+
+/// Where the bytes of a new shard come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The shard where it is now; what is damaged of it, the others.
+    Itself,
+    Others,
+}
+
+pub enum Rebuild {
+    /// The object cannot be read.
+    Read(PoolError),
+    /// The target cannot be written.
+    Write(io::Error),
+}
+
+impl From<io::Error> for Rebuild {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}

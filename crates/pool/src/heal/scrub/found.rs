@@ -1,0 +1,73 @@
+//! What a scrub finds: of an object, of labels and journal copies, and in the end.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of what is not there at all.
+pub const MISSING: u64 = u64::MAX;
+
+/// Ranges that are told apart; beyond that the last one grows.
+pub const RANGES_MAX: usize = 64;
+
+/// An object with bytes that no intact shards give back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    pub object: String,
+    pub version: u64,
+    /// Bytes of the object, in order.
+    pub ranges: Vec<Range<u64>>,
+}
+
+/// Objects that somebody needs and that the pool has never heard of: nothing of them is left on any disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MissingObjects {
+    /// Path and length of each.
+    pub objects: Vec<(String, u64)>,
+    /// Every path that begins with one of these was looked for.
+    pub asked: Vec<String>,
+}
+
+/// What was found damaged and made good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    pub errors: u64,
+    pub repaired: u64,
+    pub repaired_bytes: u64,
+    pub unrepaired: u64,
+}
+
+/// How a scrub left the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// It was told to stop, or the pool is being closed.
+    Interrupted,
+    /// More disks are out of use than the layout survives: nothing can be said about what is on them.
+    Faulted,
+}
+
+/// One object is done.
+#[derive(Debug)]
+pub struct ObjectDone {
+    pub path: String,
+    pub bytes: u64,
+    pub errors: u64,
+    pub repaired: u64,
+    pub repaired_bytes: u64,
+    pub is_unrepaired: bool,
+    pub damage: Option<Damage>,
+}
+
+pub fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        let full = joined.len() >= RANGES_MAX;
+        match joined.last_mut() {
+            Some(last) if full || last.end >= range.start => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}

@@ -1,0 +1,402 @@
+//! Labels: what each disk knows about its pool, and which label to believe.
+//!
+//! The file `larder.label`, and its copy `larder.label.2` for when the first is damaged, is a fixed header (magic, version, length, checksum) and a JSON body,
+//! so that a person can read it. It is replaced atomically on every disk that is in use whenever
+//! membership or the state of a disk changes, with a higher generation.
+//!
+//! B1. A label of generation g names, in `history`, the generations it descends from. A label
+//!     that is in the winner's history is merely old; one that is not comes from a split.
+//! B2. The newest label wins. After a split the side with more disks wins, then the newer; but not one that more disks
+//!     lack, of those that it calls in sync, than the layout can spare: writing it was cut short, and no data came after it.
+//!     Before that counts how many lack it: who went on without a disk said so, on all that it had.
+//! B3. A member is in sync unless the winning label says that it missed writes, its own label
+//!     lies off the winner's history, or it is rolled back (B4). Only in-sync disks decide what exists.
+//! B4. A label says in `settled` which generation every disk has that it calls in sync. A disk in sync with an older label
+//!     is an older copy of itself: it lacks what was written since, and does not know.
+//! B5. A label says in `journal_batch` which batch was durable on every copy of the journal that it names. Copies that do
+//!     not reach it together have lost what was acknowledged.
+
+use std::cmp::Reverse;
+use std::io::{ErrorKind, IoSlice};
+use std::path::PathBuf;
+
+use larder_base::checksum::checksum;
+use larder_base::features::{Features, Known};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::disk::{self, DiskIo};
+use crate::object::layout::{DISKS_MAX, Layout};
+use crate::object::shard::Reader;
+
+pub const LABEL_NAME: &str = "larder.label";
+/// Written after the first; used when the first does not decode. At worst it is merely old (B1).
+pub const SECOND_NAME: &str = "larder.label.2";
+pub const MAGIC: [u8; 8] = *b"LARDLABL";
+const FORMAT_VERSION: u32 = 1;
+pub const HEADER_BYTES: usize = 24;
+/// Bounds what is read on the word of a length field: 32 members need a tenth of it.
+const LABEL_BYTES_MAX: u64 = 256 << 10;
+const HISTORY_MAX: usize = 64;
+const DAMAGED: &str = "its label is damaged";
+/// The features of labels, and of all that lies on disks, that this program knows.
+pub const KNOWN: Known = Known { read_only_compatible: &[], incompatible: &[] };
+pub const NEWER: &str = "its label was written by a newer larder";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    pub pool: Uuid,
+    pub name: String,
+    pub layout: Layout,
+    pub width: u8,
+    /// The layout before this one, while objects of it may be left: the pool survives what both survive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Layout>,
+    /// All objects are to be laid out anew, as the disks and the layout are now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rebalancing: bool,
+    /// Disks that wait for another to fail.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spares: Vec<Spare>,
+    /// The disk that carries this label.
+    pub disk: Uuid,
+    pub generation: u64,
+    /// Tells apart two labels of one generation written by different processes.
+    pub nonce: u64,
+    /// The (generation, nonce) pairs before this one, newest first (B1).
+    pub history: Vec<(u64, u64)>,
+    pub members: Vec<Member>,
+    /// The disks whose journal copies are current.
+    pub journal: Vec<Uuid>,
+    pub journal_bytes: u64,
+    /// The newest generation that is durable on every disk that it calls in sync (B4). 0: not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub settled: u64,
+    /// A batch that is durable on every copy of the journal (B5). 0: none is known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub journal_batch: u64,
+    /// Somebody opened the pool although its journal could not be proven whole: nothing is swept until this is cleared.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unproven: bool,
+    pub usage: Usage,
+    pub created_ms: u64,
+    /// What a program must know to read or write this pool.
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub features: Features,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    pub id: Uuid,
+    /// Where it was last seen: a hint.
+    pub path: PathBuf,
+    pub in_sync: bool,
+    /// Its label was damaged: in doubt until each shard on it has been verified.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspect: bool,
+    /// Being emptied: nothing new is put on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
+    /// Not used until somebody says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub offline: bool,
+    /// The member whose place it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<Uuid>,
+}
+
+impl Member {
+    /// A disk that has just joined.
+    pub fn new(id: Uuid, path: PathBuf) -> Self {
+        Self { id, path, in_sync: true, suspect: false, leaving: false, offline: false, replaces: None }
+    }
+}
+
+/// A disk that takes the place of one that fails.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spare {
+    pub id: Uuid,
+    pub path: PathBuf,
+}
+
+/// Who has the pool open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Usage {
+    /// Open, or not closed properly.
+    Open {
+        host: String,
+        host_id: String,
+    },
+    Closed {
+        host: String,
+        host_id: String,
+    },
+    Exported,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Label {
+    pub fn encode(&self) -> Vec<u8> {
+        // A struct of strings and numbers always serialises.
+        let body = serde_json::to_vec_pretty(self).unwrap_or_default();
+        let mut out = Vec::with_capacity(HEADER_BYTES + body.len());
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        out.extend_from_slice(&checksum(u64::from(FORMAT_VERSION), &body).to_le_bytes());
+        out.extend_from_slice(&body);
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let mut reader = Reader(bytes);
+        let damaged = DAMAGED;
+        if reader.take(8) != Some(&MAGIC) {
+            return Err("its label is no larder label");
+        }
+        let version = reader.u32().ok_or(damaged)?;
+        let length = reader.u32().ok_or(damaged)?;
+        let sum = reader.u64().ok_or(damaged)?;
+        let body = reader.take(length as usize).ok_or(damaged)?;
+        if checksum(u64::from(version), body) != sum {
+            return Err(damaged);
+        }
+        // The checksum covers the version: this is no flipped bit.
+        if version != FORMAT_VERSION {
+            return Err(NEWER);
+        }
+        let label: Self = serde_json::from_slice(body).map_err(|_| damaged)?;
+        label.is_sane().then_some(label).ok_or(damaged)
+    }
+
+    fn is_sane(&self) -> bool {
+        let members = self.members.len();
+        (1..=DISKS_MAX).contains(&members)
+            && self.spares.len() <= DISKS_MAX
+            && (self.members.iter().any(|member| member.id == self.disk) || self.is_spare(self.disk))
+            && self.width > self.layout.failures()
+            && usize::from(self.width) <= DISKS_MAX
+            && self.journal_bytes <= 1 << 40
+    }
+
+    /// Whether the disk of `other`, which this label calls in sync, is an older copy of itself (B4).
+    pub fn is_rolled_back(&self, other: &Self) -> bool {
+        self.has_in_sync(other.disk) && self.descends_from(other) && other.generation < self.settled
+    }
+
+    fn has_in_sync(&self, disk: Uuid) -> bool {
+        self.members.iter().any(|member| member.id == disk && member.in_sync)
+    }
+
+    pub fn is_spare(&self, disk: Uuid) -> bool {
+        self.spares.iter().any(|spare| spare.id == disk)
+    }
+
+    /// Disks that may fail without loss: what every object survives.
+    pub fn failures(&self) -> u8 {
+        self.earlier.map_or(u8::MAX, Layout::failures).min(self.layout.failures())
+    }
+
+    /// The next generation of this label.
+    pub fn advance(&mut self, nonce: u64) {
+        self.history.insert(0, (self.generation, self.nonce));
+        self.history.truncate(HISTORY_MAX);
+        self.generation += 1;
+        self.nonce = nonce;
+    }
+
+    fn state(&self) -> (u64, u64) {
+        (self.generation, self.nonce)
+    }
+
+    /// Whether `other` is this label's own state or one that it descends from (B1).
+    pub fn descends_from(&self, other: &Self) -> bool {
+        let oldest_known = self.history.last().map_or(self.generation, |(generation, _)| *generation);
+        self.state() == other.state() || self.history.contains(&other.state()) || other.generation < oldest_known
+    }
+}
+
+/// Chooses the label to believe among those of one pool (B2).
+pub fn winner(labels: &[Label]) -> Option<&Label> {
+    let is_newest =
+        |label: &Label| !labels.iter().any(|other| other.state() != label.state() && other.descends_from(label));
+    let mut ends: Vec<&Label> = labels.iter().filter(|label| is_newest(label)).collect();
+    if ends.is_empty() {
+        ends = labels.iter().collect();
+    }
+    // Disks that should have it and do not. Whoever went on without a disk said so; a label that counts on a disk which
+    // went on without it was cut short.
+    let lack = |label: &Label| {
+        labels.iter().filter(|other| label.has_in_sync(other.disk) && !other.descends_from(label)).count()
+    };
+    let is_whole = |label: &Label| lack(label) <= usize::from(label.failures());
+    let supporters = |label: &Label| labels.iter().filter(|other| label.descends_from(other)).count();
+    ends.into_iter()
+        .max_by_key(|label| (is_whole(label), Reverse(lack(label)), supporters(label), label.generation, label.nonce))
+}
+
+/// What the label of a disk says, and whether only its second copy could be read.
+pub fn read_copies(disk: &dyn DiskIo) -> std::io::Result<Result<(Label, bool), &'static str>> {
+    let copy = |name| Ok(Label::decode(&disk::read_file(disk, name, LABEL_BYTES_MAX)?));
+    let first: std::io::Result<Result<Label, &'static str>> = copy(LABEL_NAME);
+    let second = copy(SECOND_NAME);
+    if let (Ok(Ok(first)), Ok(Ok(second))) = (&first, &second)
+        && first.pool == second.pool
+        && first.disk == second.disk
+        && second.descends_from(first)
+    {
+        // On a full disk the copy is written first.
+        return Ok(Ok((second.clone(), false)));
+    }
+    if matches!(first, Ok(Ok(_) | Err(NEWER))) {
+        return first.map(|label| label.map(|label| (label, false)));
+    }
+    match second {
+        Ok(Ok(label)) => Ok(Ok((label, true))),
+        Ok(Err(NEWER)) => Ok(Err(NEWER)),
+        _ => first.map(|label| label.map(|label| (label, false))),
+    }
+}
+
+pub fn read(disk: &dyn DiskIo) -> std::io::Result<Result<Label, &'static str>> {
+    Ok(read_copies(disk)?.map(|(label, _)| label))
+}
+
+pub fn write(disk: &dyn DiskIo, label: &Label) -> std::io::Result<()> {
+    let bytes = label.encode();
+    let written = disk::write_file_atomically(disk, LABEL_NAME, &bytes)
+        .and_then(|()| disk::write_file_atomically(disk, SECOND_NAME, &bytes));
+    match written {
+        // Over what is there, the copy first: one of the two can be read at any time.
+        Err(full) if full.kind() == ErrorKind::StorageFull || full.kind() == ErrorKind::QuotaExceeded => {
+            let over = |name| {
+                let file = disk.open(name, true)?;
+                file.write_at(&mut [IoSlice::new(&bytes)], 0)?;
+                file.sync()
+            };
+            over(SECOND_NAME).and_then(|()| over(LABEL_NAME)).map_err(|_| full)
+        }
+        written => written,
+    }
+}
+
+/// Takes the label away again.
+pub fn remove(disk: &dyn DiskIo) {
+    // What cannot be removed was most likely never written.
+    let _ = disk.remove(LABEL_NAME);
+    let _ = disk.remove(SECOND_NAME);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    pub fn example(disk: u128) -> Label {
+        let member = |id| Member::new(Uuid::from_u128(id), format!("/d{id}").into());
+        Label {
+            pool: Uuid::from_u128(9),
+            name: "tank".into(),
+            layout: Layout::Mirror3,
+            width: 3,
+            earlier: None,
+            rebalancing: false,
+            spares: Vec::new(),
+            disk: Uuid::from_u128(disk),
+            generation: 5,
+            nonce: 1,
+            history: vec![(4, 1), (3, 1)],
+            members: vec![member(1), member(2), member(3)],
+            journal: vec![Uuid::from_u128(1)],
+            journal_bytes: 1 << 20,
+            settled: 0,
+            journal_batch: 0,
+            unproven: false,
+            usage: Usage::Exported,
+            created_ms: 0,
+            features: Features::default(),
+        }
+    }
+
+    #[test]
+    fn a_label_round_trips_and_damage_is_noticed() {
+        let label = example(1);
+        let bytes = label.encode();
+        assert_eq!(&bytes[..16], b"LARDLABL\x01\0\0\0\xe9\x02\0\0", "golden");
+        assert_eq!(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes)), "e0d92cf70c05399e", "golden");
+        assert_eq!(Label::decode(&bytes), Ok(label));
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 1;
+            assert!(Label::decode(&bad).is_err(), "byte {at}");
+            assert!(Label::decode(&bytes[..at]).is_err());
+        }
+    }
+
+    #[test]
+    fn features_of_a_newer_program_are_kept() {
+        let mut label = example(1);
+        label.features.compatible.push("brand-new".into());
+        let mut again = Label::decode(&label.encode()).unwrap();
+        again.advance(3);
+        let again = Label::decode(&again.encode()).unwrap();
+        assert_eq!(again.features.compatible, ["brand-new"]);
+    }
+
+    #[test]
+    fn the_newest_label_wins_even_alone_unless_history_split() {
+        let old = example(1);
+        let mut new = example(2);
+        new.advance(7);
+        assert_eq!(winner(&[old.clone(), new.clone(), example(3)]), Some(&new), "one newer among three");
+        assert!(new.descends_from(&old));
+        // Disk 3 ran alone from generation 5 with another nonce, for longer.
+        let mut split = example(3);
+        (0..4).for_each(|i| split.advance(100 + i));
+        let mut newer = example(1);
+        newer.advance(7);
+        assert_eq!(winner(&[newer.clone(), new.clone(), split.clone()]).map(|l| l.generation), Some(6));
+        assert!(!new.descends_from(&split));
+    }
+
+    #[test]
+    fn a_label_that_was_cut_short_does_not_undo_what_went_on_without_its_disk() {
+        for nonces in [(1, 2), (2, 1)] {
+            let label = |disk: u128, nonce: u64, out: &[u128]| {
+                let mut label = example(disk);
+                label.layout = Layout::Mirror2;
+                label.members = (0..2).map(|id| Member::new(Uuid::from_u128(id), "/d".into())).collect();
+                label.members.iter_mut().for_each(|m| m.in_sync = !out.contains(&m.id.as_u128()));
+                label.advance(nonce);
+                label
+            };
+            // Power was cut when only disk 0 had it; then disk 1 was alone, and said so.
+            let (cut, alone) = (label(0, nonces.0, &[]), label(1, nonces.1, &[0]));
+            assert_eq!(winner(&[cut, alone.clone()]), Some(&alone));
+        }
+    }
+
+    #[test]
+    fn a_label_that_was_cut_short_does_not_put_another_session_out_of_sync() {
+        // Five disks, two may go. Disk 4 was away, and the label that says so (generation 5) is on the others.
+        let label = |disk: u128, out: &[u128]| {
+            let mut label = example(disk);
+            label.layout = Layout::Raidz2;
+            label.members = (0..5).map(|id| Member::new(Uuid::from_u128(id), "/d".into())).collect();
+            label.members.iter_mut().for_each(|m| m.in_sync = !out.contains(&m.id.as_u128()));
+            label
+        };
+        // Without disk 1, power was cut when only disk 4, which was not in sync, had the new label.
+        let mut cut = label(4, &[1, 4]);
+        cut.advance(9);
+        // Without disk 4, and with an older disk 1, when only disk 3 had it.
+        let mut again = label(3, &[1, 4]);
+        again.advance(8);
+        let labels = [label(0, &[4]), label(1, &[]), label(2, &[4]), again.clone(), cut];
+        assert_eq!(winner(&labels), Some(&again), "disk 3 stays in sync");
+    }
+}

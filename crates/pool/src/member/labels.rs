@@ -1,0 +1,128 @@
+//! Writing the labels of an open pool.
+
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+use uuid::Uuid;
+
+use crate::history::EventKind;
+use crate::member::label::{self, Label};
+use crate::member::member_disk::{ErrorKind, MemberDisk};
+use crate::member::members::{Members, Shape};
+
+impl Members {
+    pub fn is_rebalancing(&self) -> bool {
+        self.label.lock().rebalancing
+    }
+
+    pub fn label(&self) -> Label {
+        self.label.lock().clone()
+    }
+
+    /// Writes the label of a disk that is not in use yet. All labels after it descend from it, whether it could be
+    /// written or not: it never looks like one side of a split (B1).
+    pub fn write_first_label(
+        &self,
+        disk: &dyn crate::disk::DiskIo,
+        id: Uuid,
+        change: impl FnOnce(&mut Label),
+    ) -> std::io::Result<()> {
+        let mut label = self.label.lock();
+        if self.is_given_back.load(Ordering::Acquire) {
+            return Err(std::io::Error::other("the pool has been closed"));
+        }
+        label.advance(rand::random());
+        let mut first = Label { disk: id, ..label.clone() };
+        change(&mut first);
+        label::write(disk, &first).inspect_err(|_| label::remove(disk))
+    }
+
+    /// Takes the label off a disk that is no longer the pool's; `false`: the pool itself is not ours any more.
+    pub fn remove_label(&self, disk: &dyn crate::disk::DiskIo) -> bool {
+        let _label = self.label.lock();
+        let is_ours = !self.is_given_back.load(Ordering::Acquire);
+        if is_ours {
+            label::remove(disk);
+        }
+        is_ours
+    }
+
+    /// Writes a new generation of the label to every disk that can be written. `change` may edit
+    /// it; member paths and states are filled in here. A disk that fails here is taken out too. `false`: the disks are not
+    /// ours any more.
+    pub fn write_labels(&self, change: impl FnOnce(&mut Label)) -> bool {
+        let mut label = self.label.lock();
+        if self.is_given_back.load(Ordering::Acquire) {
+            return false;
+        }
+        // A disk that fails here is out of use before the next round says so.
+        self.untold.fetch_add(1, Ordering::AcqRel);
+        change(&mut label);
+        *self.shape.write() = Shape::of(&label);
+        // Each disk that fails makes one more round: bounded by the number of disks.
+        for _ in 0..=self.len() {
+            label.advance(rand::random());
+            label.members = self.iter().map(MemberDisk::entry).collect();
+            label.journal_batch = label.journal_batch.max(self.journal_batch.load(Ordering::Acquire));
+            let (is_done, has_it) = self.write_label_everywhere(&label);
+            // B4. It is said by the next label: this one is on the disks already.
+            if label.members.iter().all(|member| !member.in_sync || has_it.contains(&member.id)) {
+                label.settled = label.generation;
+            }
+            if is_done {
+                break;
+            }
+        }
+        self.untold.fetch_sub(1, Ordering::AcqRel);
+        true
+    }
+
+    /// Whether no disk failed, and which disks have it.
+    fn write_label_everywhere(&self, label: &Label) -> (bool, Vec<Uuid>) {
+        // Those whose word counts first: if it ends in between, the new label is not on a disk alone that was away.
+        let writable = self.iter().filter(|member| member.is_writable());
+        let (first, then): (Vec<_>, Vec<_>) = writable.partition(|member| member.is_in_sync());
+        let write = |member: &MemberDisk| {
+            let mut own = label.clone();
+            own.disk = member.id;
+            self.work.on_disk(&member.io()?, move |io| label::write(io, &own))
+        };
+        let mut results = self.work.side_by_side(first.clone(), write);
+        results.extend(self.work.side_by_side(then.clone(), write));
+        let writable: Vec<&MemberDisk> = first.into_iter().chain(then).collect();
+        let has_it = writable.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(member, _)| member.id);
+        let has_it = has_it.collect();
+        let failed: Vec<_> = writable
+            .into_iter()
+            .zip(results)
+            .filter_map(|(member, result)| Some((member, result.err()?)))
+            // A disk too full for a new label keeps its old one, which is merely old (B1).
+            .filter(|(_, error)| error.kind() != std::io::ErrorKind::StorageFull)
+            .collect();
+        for (member, error) in &failed {
+            self.count_error(member, ErrorKind::Write, &error.to_string());
+            member.set_state(self.probe_state(member));
+            self.out_of_sync(member);
+            self.event(
+                EventKind::DiskOut,
+                format!("{}: its label cannot be written: {error}", member.path.read().display()),
+            );
+        }
+        (failed.is_empty(), has_it)
+    }
+
+    /// A batch of the journal is durable on all its copies: the next label says so (B5).
+    pub fn note_journal_batch(&self, batch: u64) {
+        self.journal_batch.store(batch, Ordering::Release);
+    }
+
+    /// As long as it is held, no label is written.
+    pub fn hold_labels(&self) -> MutexGuard<'_, Label> {
+        self.label.lock()
+    }
+
+    /// From now on no label is written. The labels are held.
+    pub fn give_back(&self, _labels: &MutexGuard<'_, Label>) {
+        self.is_given_back.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,349 @@
+//! One disk of an open pool: its state, its error counts, its room.
+//!
+//! ```text
+//!       write fails, probe fails; hangs (H1)    label gone
+//!   Online ------------------------> Faulted   ------------> Removed
+//!     |  ^                              |                       |
+//!     |  | resilvered                   | seen again            | seen again
+//!     |  +---- Resilvering <------------+-----------------------+---- Missing
+//!     +--> ReadOnly (writes refused, reads answered)
+//! ```
+//!
+//! D1. A disk that leaves the writable states has missed writes from then on: `in_sync` is false until it
+//!     has been resilvered, and the labels of the others say so before the next acknowledgement.
+//! D2. Never are more disks out of sync than the layout survives: with more gone, the further ones stay
+//!     authorities, so that the pool opens when all are back. What they miss meanwhile is safe: newer
+//!     versions win, deletes stay in the journal (T1), and what they lack is rebuilt at opening.
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::disk::counted::{CountedDisk, DiskCounts};
+use crate::disk::watch::Watch;
+use crate::disk::{DiskIo, DiskSpace};
+use crate::member::label;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[repr(u8)]
+pub enum DiskState {
+    Online = 0,
+    /// Back after an absence; being brought up to date.
+    Resilvering = 1,
+    /// Reads work, writes are refused.
+    ReadOnly = 2,
+    /// Fails I/O.
+    Faulted = 3,
+    /// Its directory lost its label or is gone.
+    Removed = 4,
+    /// Was not there when the pool was opened.
+    Missing = 5,
+    /// Somebody asked for it not to be used.
+    Offline = 6,
+}
+
+impl DiskState {
+    fn from_byte(byte: u8) -> Self {
+        match byte {
+            0 => Self::Online,
+            1 => Self::Resilvering,
+            2 => Self::ReadOnly,
+            3 => Self::Faulted,
+            4 => Self::Removed,
+            6 => Self::Offline,
+            _ => Self::Missing,
+        }
+    }
+}
+
+impl std::fmt::Display for DiskState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Online => "online",
+            Self::Resilvering => "being resilvered",
+            Self::ReadOnly => "read-only",
+            Self::Faulted => "faulted",
+            Self::Removed => "removed",
+            Self::Missing => "missing",
+            Self::Offline => "offline",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    Read,
+    Write,
+    Checksum,
+}
+
+/// Free space is asked of the filesystem at most this often.
+const SPACE_AGE_MAX: Duration = Duration::from_millis(100);
+/// How long a disk that said "no space" is taken at its word.
+const FULL_FOR: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub struct MemberDisk {
+    pub id: Uuid,
+    pub path: RwLock<PathBuf>,
+    io: RwLock<Option<Arc<dyn DiskIo>>>,
+    /// Of the calls since it was attached.
+    watch: RwLock<Arc<Watch>>,
+    lock: Mutex<Option<Box<dyn Any + Send + Sync>>>,
+    state: AtomicU8,
+    pub in_sync: AtomicBool,
+    /// Its label was damaged, so all on it is read and verified before it counts as in sync.
+    pub suspect: AtomicBool,
+    /// An older copy of itself lay in its place when the pool was opened (B4).
+    pub rolled_back: AtomicBool,
+    /// Why it was out of date when the pool was opened.
+    pub stale: Mutex<Option<String>>,
+    /// Nothing new is put on it, and what lies on it moves to others.
+    pub leaving: AtomicBool,
+    /// The disk whose place it takes, until that one has left.
+    replaces: Mutex<Option<Uuid>>,
+    /// It has left; only its slot remains.
+    retired: AtomicBool,
+    pub read_errors: AtomicU64,
+    pub write_errors: AtomicU64,
+    pub checksum_errors: AtomicU64,
+    pub counts: Arc<DiskCounts>,
+    /// Bytes of shards made anew on it since it is back.
+    pub resilvered_bytes: AtomicU64,
+    /// Bytes promised to writers that are still at work.
+    pub pending_bytes: AtomicU64,
+    /// Reads under way, to choose among copies.
+    pub reading: AtomicU64,
+    /// As last seen, and when; `None`: to be looked at again.
+    space: Mutex<Option<(Option<Instant>, DiskSpace)>>,
+    full_until: Mutex<Option<Instant>>,
+    /// When it went out of use, as far as is known.
+    out_since: Mutex<Option<Instant>>,
+    /// The last error, for people.
+    pub last_error: Mutex<String>,
+}
+
+impl MemberDisk {
+    pub fn new(id: Uuid, path: PathBuf) -> Self {
+        Self {
+            id,
+            path: RwLock::new(path),
+            io: RwLock::new(None),
+            watch: RwLock::default(),
+            lock: Mutex::new(None),
+            state: AtomicU8::new(DiskState::Missing as u8),
+            in_sync: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
+            rolled_back: AtomicBool::new(false),
+            stale: Mutex::default(),
+            leaving: AtomicBool::new(false),
+            replaces: Mutex::default(),
+            retired: AtomicBool::new(false),
+            read_errors: AtomicU64::new(0),
+            write_errors: AtomicU64::new(0),
+            checksum_errors: AtomicU64::new(0),
+            counts: Arc::default(),
+            resilvered_bytes: AtomicU64::new(0),
+            pending_bytes: AtomicU64::new(0),
+            reading: AtomicU64::new(0),
+            space: Mutex::new(None),
+            full_until: Mutex::new(None),
+            out_since: Mutex::new(None),
+            last_error: Mutex::new(String::new()),
+        }
+    }
+
+    /// A disk as the label has it, not attached yet.
+    pub fn of_entry(entry: &label::Member) -> Self {
+        let new = Self { replaces: Mutex::new(entry.replaces), ..Self::new(entry.id, entry.path.clone()) };
+        new.leaving.store(entry.leaving, Ordering::Release);
+        if entry.offline {
+            new.set_state(DiskState::Offline);
+        }
+        new
+    }
+
+    /// What the label says of it.
+    pub fn entry(&self) -> label::Member {
+        label::Member {
+            id: self.id,
+            path: self.path.read().clone(),
+            in_sync: self.is_in_sync(),
+            suspect: self.is_suspect(),
+            leaving: self.is_leaving(),
+            offline: self.state() == DiskState::Offline,
+            replaces: self.replaces(),
+        }
+    }
+
+    pub fn state(&self) -> DiskState {
+        DiskState::from_byte(self.state.load(Ordering::Acquire))
+    }
+
+    pub fn set_state(&self, state: DiskState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// From now on calls to `io` are counted and watched as those to this disk.
+    pub fn watched(&self, io: Arc<dyn DiskIo>) -> Arc<dyn DiskIo> {
+        let watch = io.watch().unwrap_or_default();
+        *self.watch.write() = Arc::clone(&watch);
+        Arc::new(CountedDisk { inner: io, counts: Arc::clone(&self.counts), watch })
+    }
+
+    pub fn watch(&self) -> Arc<Watch> {
+        self.watch.read().clone()
+    }
+
+    /// Takes a disk in use whose calls are counted ([`Self::watched`]).
+    pub fn attach(&self, io: Arc<dyn DiskIo>, lock: Box<dyn Any + Send + Sync>, path: PathBuf) {
+        *self.path.write() = path;
+        *self.space.lock() = io.space().ok().map(|space| (None, space));
+        *self.io.write() = Some(io);
+        *self.lock.lock() = Some(lock);
+        self.resilvered_bytes.store(0, Ordering::Relaxed);
+        *self.out_since.lock() = None;
+    }
+
+    pub fn detach(&self) {
+        *self.io.write() = None;
+        *self.lock.lock() = None;
+    }
+
+    pub fn is_readable(&self) -> bool {
+        matches!(self.state(), DiskState::Online | DiskState::Resilvering | DiskState::ReadOnly)
+    }
+
+    pub fn is_writable(&self) -> bool {
+        matches!(self.state(), DiskState::Online | DiskState::Resilvering)
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    pub fn replaces(&self) -> Option<Uuid> {
+        *self.replaces.lock()
+    }
+
+    pub fn set_replaces(&self, disk: Option<Uuid>) {
+        *self.replaces.lock() = disk;
+    }
+
+    /// Whether new data may be put on it.
+    pub fn takes_data(&self) -> bool {
+        self.is_writable() && !self.is_leaving()
+    }
+
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// From now on the pool does not know it.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    pub fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Acquire)
+    }
+
+    pub fn is_in_sync(&self) -> bool {
+        self.in_sync.load(Ordering::Acquire)
+    }
+
+    /// The disk, whatever its state.
+    pub fn io(&self) -> std::io::Result<Arc<dyn DiskIo>> {
+        self.io
+            .read()
+            .clone()
+            .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotConnected, "the disk is not there"))
+    }
+
+    /// Counts an error; whether it is the first of its kind since the counters were zero.
+    pub fn count(&self, kind: ErrorKind, error: &str) -> bool {
+        let counter = match kind {
+            ErrorKind::Read => &self.read_errors,
+            ErrorKind::Write => &self.write_errors,
+            ErrorKind::Checksum => &self.checksum_errors,
+        };
+        *self.last_error.lock() = error.to_owned();
+        counter.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// It is up to date: why it was out of use is over. Errors that were counted are told until they are cleared.
+    pub fn forget_why_out(&self) {
+        let counters = [&self.read_errors, &self.write_errors, &self.checksum_errors];
+        if counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0) {
+            self.last_error.lock().clear();
+        }
+    }
+
+    pub fn clear_errors(&self) {
+        for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.last_error.lock().clear();
+    }
+
+    /// What the filesystem says, at most [`SPACE_AGE_MAX`] old.
+    pub fn space(&self) -> DiskSpace {
+        let mut cached = self.space.lock();
+        if let Some((Some(at), space)) = *cached
+            && at.elapsed() < SPACE_AGE_MAX
+        {
+            return space;
+        }
+        let fresh = self.io().and_then(|io| io.space());
+        match fresh {
+            Ok(space) => *cached = Some((Some(Instant::now()), space)),
+            // Unknown is not full: what is wrong with the disk the next write finds out.
+            Err(_) => *cached = Some((Some(Instant::now()), cached.map(|(_, space)| space).unwrap_or_default())),
+        }
+        cached.map(|(_, space)| space).unwrap_or_default()
+    }
+
+    /// The next who asks looks again. What was seen is kept for the case that the disk does not answer.
+    pub fn forget_space(&self) {
+        if let Some((at, _)) = &mut *self.space.lock() {
+            *at = None;
+        }
+    }
+
+    /// Notes that it is out of use, unless that is known; returns for how long.
+    pub fn out_since(&self) -> Duration {
+        self.out_since.lock().get_or_insert_with(Instant::now).elapsed()
+    }
+
+    pub fn mark_full(&self) {
+        *self.full_until.lock() = Some(Instant::now() + FULL_FOR);
+        self.forget_space();
+    }
+
+    /// Something was deleted: the disk may have room again.
+    pub fn unmark_full(&self) {
+        *self.full_until.lock() = None;
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.full_until.lock().is_some_and(|until| Instant::now() < until)
+    }
+}
+
+/// Room that ordinary data leaves free, so that metadata can still be written when users see a
+/// full pool. Shown as not available.
+pub fn reserve_soft(total_bytes: u64) -> u64 {
+    (total_bytes / 64).clamp(2 << 20, 1 << 30)
+}
+
+/// Room that nothing but labels and repairs uses.
+pub fn reserve_hard(total_bytes: u64) -> u64 {
+    reserve_soft(total_bytes) / 4
+}

@@ -1,0 +1,266 @@
+//! The disks of an open pool, with all that is known of them: labels, faults, room, and what happened.
+//!
+//! Whoever works with disks gets this and no more of the pool. How the parts are kept is this room's own affair: `labels.rs` writes
+//! them, `faults.rs` decides which disks are out of use, `room.rs` gives out room, `waiting.rs` waits for disks and no longer than
+//! they answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::disk::buffer::Buffers;
+use crate::disk::work::Work;
+use crate::disk::{DiskIo, DiskOpener};
+use crate::history::{EventKind, History};
+use crate::member::label::Label;
+use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
+use crate::member::slots::Slots;
+use crate::object::layout::Layout;
+
+/// While somebody may still want what the journal has lost (J7).
+const UNPROVEN: &str = "the pool was opened although acknowledged changes were lost (see the history): data that no file refers to \
+    is kept until it is cleared with: larder pool clear";
+
+/// How often absent disks are looked for.
+const RECONNECT_EVERY: Duration = Duration::from_secs(5);
+
+/// The disks of an open pool.
+pub struct Members {
+    pub id: Uuid,
+    pub name: String,
+    /// Who has the locks, for people.
+    pub owner: String,
+    pub opener: Arc<dyn DiskOpener>,
+    pub work: Work,
+    pub buffers: Arc<Buffers>,
+    pub history: History,
+    /// Told when a disk goes out of use.
+    pub out: Arc<Notify>,
+    slots: Slots,
+    pub(super) shape: RwLock<Shape>,
+    /// The label as last written; its `disk` field means nothing here.
+    pub(super) label: Mutex<Label>,
+    /// The last batch of the journal that is durable on all its copies (B5).
+    pub(super) journal_batch: AtomicU64,
+    /// The disks are no longer ours.
+    pub(super) is_given_back: AtomicBool,
+    pub(super) placing: Mutex<u64>,
+    /// Held while it is decided whether a disk that leaves is out of sync.
+    pub(super) leaving: Mutex<()>,
+    /// Whoever may be about to say on the labels that a disk is out of use (D1).
+    pub(super) untold: AtomicUsize,
+    /// Told when the way to a disk was closed (H1).
+    pub(super) hangs: Notify,
+    /// Held by a check: one at a time, so that a disk that hangs does not gather them.
+    pub(super) checking: Mutex<()>,
+    /// Held while disks are taken back.
+    returning: Mutex<()>,
+    reconnected: Mutex<Option<Instant>>,
+    notes: Mutex<Vec<Note>>,
+}
+
+/// Something an administrator should know: foreign disks and the like.
+#[derive(Debug)]
+struct Note {
+    text: String,
+    /// The member at whose place it was found: told until that one is up to date, or has left.
+    of: Option<Uuid>,
+}
+
+impl Note {
+    /// Each begins with the path that it is about.
+    fn new(text: String, members: &[MemberDisk]) -> Self {
+        let is_about = |member: &&MemberDisk| {
+            let path = member.path.read().display().to_string();
+            text.strip_prefix(&path).is_some_and(|rest| rest.starts_with([':', ' ', ',']))
+        };
+        let of = members.iter().find(is_about).map(|member| member.id);
+        Self { text, of }
+    }
+}
+
+/// How objects are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) layout: Layout,
+    pub(super) width: u8,
+    /// Objects of this layout may be left.
+    pub(super) earlier: Option<Layout>,
+}
+
+impl Shape {
+    pub(super) fn of(label: &Label) -> Self {
+        Self { layout: label.layout, width: label.width, earlier: label.earlier }
+    }
+
+    pub(super) fn failures_min(&self) -> u8 {
+        self.earlier.map_or(u8::MAX, Layout::failures).min(self.layout.failures())
+    }
+
+    pub(super) fn failures_max(&self) -> u8 {
+        self.earlier.map_or(0, Layout::failures).max(self.layout.failures())
+    }
+}
+
+/// What [`Members::new`] starts from.
+pub struct Start {
+    pub label: Label,
+    pub members: Vec<MemberDisk>,
+    pub opener: Arc<dyn DiskOpener>,
+    pub owner: String,
+    pub notes: Vec<String>,
+}
+
+impl Members {
+    pub fn new(start: Start) -> Self {
+        let Start { label, members, opener, owner, notes } = start;
+        let notes = notes.into_iter().map(|text| Note::new(text, &members)).collect();
+        Self {
+            id: label.pool,
+            name: label.name.clone(),
+            owner,
+            work: opener.work(),
+            opener,
+            buffers: Arc::default(),
+            history: History::default(),
+            out: Arc::default(),
+            slots: Slots::new(members),
+            shape: RwLock::new(Shape::of(&label)),
+            journal_batch: AtomicU64::new(label.journal_batch),
+            label: Mutex::new(label),
+            is_given_back: AtomicBool::new(false),
+            placing: Mutex::new(0),
+            leaving: Mutex::new(()),
+            untold: AtomicUsize::new(0),
+            hangs: Notify::new(),
+            checking: Mutex::new(()),
+            returning: Mutex::new(()),
+            reconnected: Mutex::new(Some(Instant::now())),
+            notes: Mutex::new(notes),
+        }
+    }
+
+    // ---- by slot ----------------------------------------------------------------------------
+
+    pub fn member(&self, slot: u8) -> Option<&MemberDisk> {
+        self.slots.get(slot)
+    }
+
+    pub fn with_slots(&self) -> impl Iterator<Item = (u8, &MemberDisk)> {
+        self.slots.with_slots()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &MemberDisk> {
+        self.slots.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Gives a disk the next slot; gives it back when there is none left (N2).
+    pub fn push(&self, member: MemberDisk) -> Result<u8, Box<MemberDisk>> {
+        self.slots.push(member)
+    }
+
+    /// Whoever takes the place of a disk that has left has taken it.
+    pub fn end_replacements(&self) {
+        self.slots.end_replacements();
+    }
+
+    /// What was found when the pool was opened and is still so.
+    pub fn notes(&self) -> Vec<String> {
+        let is_well = |member: &MemberDisk| member.state() == DiskState::Online && member.is_in_sync();
+        let is_over = |id: Uuid| self.iter().find(|member| member.id == id).is_none_or(is_well);
+        let mut notes = self.notes.lock();
+        notes.retain(|note| note.of.is_none_or(|id| !is_over(id)));
+        let unproven = self.label.lock().unproven.then(|| UNPROVEN.to_owned());
+        notes.iter().map(|note| note.text.clone()).chain(unproven).collect()
+    }
+
+    /// What new objects are given.
+    pub fn layout(&self) -> Layout {
+        self.shape.read().layout
+    }
+
+    /// How many disks an object is laid over at most.
+    pub fn width(&self) -> u8 {
+        self.shape.read().width
+    }
+
+    /// Disks that may fail without loss: what every object survives, those of an earlier layout included.
+    pub fn failures(&self) -> u8 {
+        self.shape.read().failures_min()
+    }
+
+    /// Copies of the journal.
+    pub fn journal_copies(&self) -> usize {
+        usize::from(self.shape.read().failures_max()) + 1
+    }
+
+    /// Disks that can be written at all, full or not.
+    pub fn writable(&self) -> usize {
+        self.iter().filter(|member| member.is_writable()).count()
+    }
+
+    // ---- disks that come back ---------------------------------------------------------------
+
+    /// Held while disks are taken back: two at once would take one back twice.
+    pub fn begin_return(&self) -> MutexGuard<'_, ()> {
+        self.returning.lock()
+    }
+
+    /// Who takes disks back just now may wait for one that hangs.
+    pub fn is_returning(&self) -> bool {
+        self.returning.is_locked()
+    }
+
+    /// Some disks are out of use, and it is time to look whether they are back. Counts as a look.
+    pub fn is_due_to_return(&self) -> bool {
+        if self.writable() == self.len() {
+            return false;
+        }
+        let mut last = self.reconnected.lock();
+        let is_due = last.is_none_or(|at| at.elapsed() >= RECONNECT_EVERY);
+        if is_due {
+            *last = Some(Instant::now());
+        }
+        is_due
+    }
+
+    // ---- history ----------------------------------------------------------------------------
+
+    /// Tells what happened. Never waits for a disk (E1).
+    pub fn event(&self, kind: EventKind, text: impl AsRef<str>) {
+        self.history.add(kind, text.as_ref());
+    }
+
+    /// Counts an error of a disk; the first of its kind since the counters were zero is an event.
+    pub fn count_error(&self, member: &MemberDisk, kind: ErrorKind, error: &str) {
+        if member.count(kind, error) {
+            let kind = match kind {
+                ErrorKind::Read => "read",
+                ErrorKind::Write => "write",
+                ErrorKind::Checksum => "checksum",
+            };
+            self.event(EventKind::Errors, format!("{}: first {kind} error: {error}", member.path.read().display()));
+        }
+    }
+
+    pub fn disks_readable(&self) -> Vec<Arc<dyn DiskIo>> {
+        self.iter().filter(|member| member.is_readable()).filter_map(|member| member.io().ok()).collect()
+    }
+
+    pub fn disks_writable(&self) -> Vec<Arc<dyn DiskIo>> {
+        self.iter().filter(|member| member.is_writable()).filter_map(|member| member.io().ok()).collect()
+    }
+
+    /// Writes what is not on the disks yet. Blocks.
+    pub fn write_history(&self) {
+        self.history.write(&self.work, || self.disks_writable());
+    }
+}

@@ -1,0 +1,14 @@
+//! Members: the disks that belong to a pool, the labels that say so, and what each disk keeps beside its shards.
+
+pub mod adopt;
+pub mod faults;
+pub mod found;
+pub mod label;
+pub mod labels;
+pub mod member_disk;
+pub mod members;
+pub mod reserve;
+pub mod room;
+pub mod side_file;
+pub mod slots;
+pub mod waiting;

@@ -1,0 +1,123 @@
+//! Room for the little that a full pool still has to write: each disk keeps some in files, which are given up when there
+//! is no other.
+//!
+//! Others may fill the filesystems that the disks lie on. Opening a volume writes a small object, and so does whoever makes
+//! room by deleting: without these files a full pool could neither be opened nor emptied.
+//!
+//! F1. The files' contents mean nothing: they may be missing, short, or somebody may remove them.
+//! F2. Only objects of at most [`OBJECT_BYTES_MAX`] use what is given up, and only where there is no other room.
+//! F3. No more is given up than is asked for: whoever fills the filesystem takes the rest at once.
+//! F4. They are made again when there is room for them beyond what data of users leave free.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::disk::DiskIo;
+use crate::member::member_disk::{MemberDisk, reserve_soft};
+use crate::member::members::Members;
+use crate::object::geometry::MIRROR_BYTES_MAX;
+
+const PREFIX: &str = "larder.reserve-";
+const FILE_BYTES: u64 = 64 << 10;
+/// Of each disk; the smallest disks have fewer.
+const FILES_MAX: u64 = 16;
+const FILES_MIN: u64 = 4;
+/// The longest object that is written without leaving anything free: manifests, and small tables of metadata.
+pub const OBJECT_BYTES_MAX: u64 = MIRROR_BYTES_MAX;
+/// What a small object takes beside its bytes: header, checksums, blocks of the filesystem.
+const OVERHEAD_BYTES: u64 = 32 << 10;
+/// How often it is tried to make those that are lacking.
+const TRY_EVERY: Duration = Duration::from_secs(10);
+
+const _: () = assert!(OBJECT_BYTES_MAX + OVERHEAD_BYTES <= FILES_MIN * FILE_BYTES);
+
+pub fn is_reserve(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
+fn name_of(number: u64) -> String {
+    format!("{PREFIX}{number:02}")
+}
+
+#[derive(Debug, Default)]
+pub struct Reserves {
+    /// Some disk has none and should.
+    is_lacking: AtomicBool,
+    tried: Mutex<Option<Instant>>,
+}
+
+impl Reserves {
+    /// Makes the files on all disks that have room for them. Blocks.
+    pub fn make(&self, members: &Members) {
+        let mut is_lacking = false;
+        for (slot, total, free) in members.rooms(reserve_soft) {
+            let Some(Ok(io)) = members.member(slot).map(MemberDisk::io) else { continue };
+            let wanted = (total / 64 / FILE_BYTES).clamp(FILES_MIN, FILES_MAX);
+            let lacking: Vec<String> = (0..wanted).map(name_of).filter(|name| !has_reserve(&*io, name)).collect();
+            // What cannot be made now is tried again; whether the disk is well is for others to find out.
+            is_lacking |= free < lacking.len() as u64 * FILE_BYTES
+                || lacking.iter().any(|name| make(&*io, name).inspect_err(|_| _ = io.remove(name)).is_err());
+        }
+        self.is_lacking.store(is_lacking, Ordering::Release);
+    }
+
+    /// As `make`, in the background and now and then, where some are lacking.
+    pub fn make_if_due(self: &Arc<Self>, members: &Arc<Members>) {
+        if !self.is_lacking.load(Ordering::Acquire) {
+            return;
+        }
+        let mut tried = self.tried.lock();
+        if tried.is_none_or(|at| at.elapsed() >= TRY_EVERY) {
+            *tried = Some(Instant::now());
+            let (reserves, of_task) = (self.clone(), members.clone());
+            members.work.detach(move || reserves.make(&of_task));
+        }
+    }
+
+    /// Only what is lacking may be used up (F2).
+    pub fn are_lacking(&self) -> bool {
+        self.is_lacking.load(Ordering::Acquire)
+    }
+
+    /// Gives up as much as an object of `bytes` needs; whether there was so much on some disk. Blocks.
+    pub fn give_up(&self, members: &Members, bytes: u64) -> bool {
+        let files = (bytes + OVERHEAD_BYTES).div_ceil(FILE_BYTES) as usize;
+        let mut given_up = false;
+        for member in members.iter().filter(|member| member.is_writable()) {
+            let Ok(io) = member.io() else { continue };
+            let removed = (0..FILES_MAX).filter(|number| io.remove(&name_of(*number)).is_ok()).take(files).count();
+            if removed > 0 {
+                member.unmark_full();
+                member.forget_space();
+                given_up |= removed == files;
+            }
+        }
+        if given_up {
+            tracing::warn!(pool = %members.name, "the disks are full: room kept for metadata is used");
+        }
+        *self.tried.lock() = Some(Instant::now());
+        self.is_lacking.store(true, Ordering::Release);
+        given_up
+    }
+}
+
+/// One that was cut short has less to give up.
+fn has_reserve(io: &dyn DiskIo, name: &str) -> bool {
+    io.open(name, false).and_then(|file| file.length()).is_ok_and(|length| length >= FILE_BYTES)
+}
+
+fn make(io: &dyn DiskIo, name: &str) -> io::Result<()> {
+    // A filesystem that compresses would keep no room for zeros.
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state ^ (state >> 32)).to_le_bytes()
+    };
+    let bytes: Vec<u8> = (0..FILE_BYTES / 8).flat_map(|_| next()).collect();
+    let file = io.create(name)?;
+    file.write_at(&mut [IoSlice::new(&bytes)], 0)
+}

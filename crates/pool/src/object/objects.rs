@@ -1,0 +1,87 @@
+//! The objects of an open pool: what is stored, what has been deleted, and who reads and writes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use quick_cache::sync::Cache;
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
+
+use crate::disk::DiskFile;
+use crate::object::index::{Grave, Graveyard, Index, Object};
+use crate::object::versions::Versions;
+
+/// Objects being written at once: bounds threads and memory, far above what a disk needs.
+const WRITERS_MAX: usize = 16;
+
+/// Blocking reads at once.
+const READERS_MAX: usize = 64;
+
+/// Locks that order commits of one path.
+const COMMIT_LOCKS: usize = 64;
+
+/// Files kept open for reading; each may hold two descriptors, with and without the kernel's cache.
+const OPEN_FILES_MAX: usize = 384;
+
+/// Identifies an open shard file: disk, version, shard.
+pub type FileKey = (u8, u64, u8);
+
+/// The objects of an open pool.
+pub struct Objects {
+    index: RwLock<Index>,
+    pub graveyard: Graveyard,
+    pub versions: Versions,
+    /// Files kept open for reading.
+    pub files: Cache<FileKey, Arc<dyn DiskFile>>,
+    /// Deleted versions whose tombstones are not trimmed, by path (W5).
+    pub(super) deleted: Mutex<BTreeMap<String, u64>>,
+    /// Versions that were refused after some of their shards had a name: one may be found at the next opening, so whoever
+    /// deletes the path deletes it, too.
+    pub(super) refused: Mutex<BTreeMap<String, Object>>,
+    /// Files that a disk would not unlink (T1).
+    pub(super) stubborn: Mutex<Vec<Grave>>,
+    /// A disk whose word counts has failed to sync what was unlinked. A second sync may tell of success without it, so
+    /// tombstones stay until the pool is opened again (T1).
+    pub(super) unsynced: AtomicBool,
+    pub(super) writers: Semaphore,
+    pub(super) readers: Semaphore,
+    commits: Vec<tokio::sync::Mutex<()>>,
+}
+
+impl Objects {
+    pub fn new(graveyard: Graveyard) -> Self {
+        Self {
+            index: RwLock::default(),
+            graveyard,
+            versions: Versions::default(),
+            files: Cache::new(OPEN_FILES_MAX),
+            deleted: Mutex::default(),
+            refused: Mutex::default(),
+            stubborn: Mutex::default(),
+            unsynced: AtomicBool::new(false),
+            writers: Semaphore::new(WRITERS_MAX),
+            readers: Semaphore::new(READERS_MAX),
+            commits: (0..COMMIT_LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
+        }
+    }
+
+    pub fn index(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read()
+    }
+
+    pub fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
+        self.index.write()
+    }
+
+    /// Orders the commits of one path.
+    pub fn commit_lock(&self, path: &str) -> &tokio::sync::Mutex<()> {
+        let at = xxhash_rust::xxh3::xxh3_64(path.as_bytes()) as usize % self.commits.len();
+        &self.commits[at]
+    }
+
+    /// Waits until nobody writes an object any more; nobody begins to as long as the permit is held.
+    pub async fn hold_writers(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
+        self.writers.acquire_many(WRITERS_MAX as u32).await
+    }
+}

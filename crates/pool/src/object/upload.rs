@@ -1,0 +1,369 @@
+//! Multipart uploads: an object written as its parts arrive, a few stripes in memory at a time.
+//!
+//! Parts get their order when `put_part` is called, whatever the order in which the returned
+//! futures are driven. A part's future resolves when its bytes have been handed to the disks or
+//! less than a chunk of them is waiting.
+//!
+//! An upload that is outrun (W5) becomes another one, of the bytes that it has written: with a new number all checksums are
+//! others, too.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::{Buf, Bytes};
+use futures::FutureExt;
+use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::error::PoolError;
+use crate::object::geometry::Geometry;
+use crate::object::index::Object;
+use crate::object::read::READ_BYTES_MAX;
+use crate::object::refusal::{Refused, refused};
+use crate::object::write::{Commit, Draft, Failure, Gather, Request, ShardGroup, given_up, shard_groups};
+
+/// Stripes are written in runs of at least this many bytes.
+const CHUNK_BYTES: u64 = 8 << 20;
+/// How often an upload that is outrun writes again: it does not hold up those who are quicker.
+const ROUNDS_MAX: u8 = 3;
+
+pub struct Upload {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    core: Arc<Core>,
+    request: Request,
+    /// Background work, which does not count as use of the pool.
+    is_quiet: bool,
+    /// How often it has been outrun.
+    round: u8,
+    waiting: Mutex<Waiting>,
+    writer: tokio::sync::Mutex<State>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    parts: VecDeque<Bytes>,
+    bytes: u64,
+}
+
+enum State {
+    /// Nothing written yet: small objects never leave this state.
+    Gathering,
+    Writing(Box<Writing>),
+    Finished,
+}
+
+struct Writing {
+    draft: Arc<Draft>,
+    groups: Vec<ShardGroup>,
+    stripes: u64,
+    failed: Vec<u8>,
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Upload({})", self.shared.request.path)
+    }
+}
+
+impl Upload {
+    pub fn new(core: Arc<Core>, request: Request) -> Self {
+        Self::begin(core, request, false)
+    }
+
+    /// For background work.
+    pub fn quiet(core: Arc<Core>, request: Request) -> Self {
+        Self::begin(core, request, true)
+    }
+
+    fn begin(core: Arc<Core>, request: Request, is_quiet: bool) -> Self {
+        Self { shared: Arc::new(Shared::new(core, request, is_quiet, 0)) }
+    }
+}
+
+impl Drop for Upload {
+    /// An upload that is neither completed nor aborted leaves nothing behind.
+    fn drop(&mut self) {
+        let shared = self.shared.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { shared.abandon().await });
+        }
+    }
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        self.shared.push(data);
+        let shared = self.shared.clone();
+        async move {
+            let path = shared.request.path.clone();
+            let name = shared.core.members.name.clone();
+            let task = tokio::spawn(async move { shared.drain(false).await });
+            task.await.map_err(|_| PoolError::Cancelled(name))?.map_err(|error| refused(&path, error))
+        }
+        .boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let shared = self.shared.clone();
+        let name = shared.core.members.name.clone();
+        let task = tokio::spawn(async move { shared.complete().await });
+        let object = task
+            .await
+            .map_err(|_| PoolError::Cancelled(name))?
+            .map_err(|error| refused(&self.shared.request.path, error))?;
+        Ok(PutResult { e_tag: Some(object.e_tag()), version: None, extensions: Default::default() })
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.shared.abandon().await;
+        Ok(())
+    }
+}
+
+impl Waiting {
+    /// The first `bytes` of what waits.
+    fn take(&mut self, bytes: u64) -> Gather {
+        let mut left = bytes;
+        let mut taken = Vec::new();
+        while left > 0 {
+            let Some(mut part) = self.parts.pop_front() else { break };
+            if part.len() as u64 > left {
+                let head = part.copy_to_bytes(left as usize);
+                self.parts.push_front(part);
+                part = head;
+            }
+            left -= part.len() as u64;
+            taken.push(part);
+        }
+        self.bytes -= bytes - left;
+        Gather::new(taken)
+    }
+}
+
+impl Shared {
+    fn new(core: Arc<Core>, request: Request, is_quiet: bool, round: u8) -> Self {
+        let writer = tokio::sync::Mutex::new(State::Gathering);
+        Self { core, request, is_quiet, round, waiting: Mutex::default(), writer }
+    }
+
+    fn chunk_bytes(&self) -> u64 {
+        self.core.members.work.gather_bytes(CHUNK_BYTES)
+    }
+
+    fn push(&self, pieces: impl IntoIterator<Item = Bytes>) {
+        let mut waiting = self.waiting.lock();
+        for piece in pieces {
+            waiting.bytes += piece.len() as u64;
+            waiting.parts.push_back(piece);
+        }
+    }
+
+    /// Writes the whole stripes that wait; with `last` also the rest.
+    async fn drain(&self, last: bool) -> Result<(), Refused> {
+        let _busy = (!self.is_quiet).then(|| self.core.activity.enter());
+        let mut state = self.writer.lock().await;
+        if self.waiting.lock().bytes < self.chunk_bytes() && !last {
+            return Ok(());
+        }
+        if matches!(*state, State::Gathering) {
+            *state = State::Writing(Box::new(self.begin().await?));
+        }
+        let State::Writing(writing) = &mut *state else {
+            return Err(PoolError::Cancelled(self.core.members.name.clone()).into());
+        };
+        let stripe = writing.draft.object.geometry.stripe_bytes();
+        let run = self.chunk_bytes().next_multiple_of(stripe);
+        loop {
+            let data = {
+                let mut waiting = self.waiting.lock();
+                let bytes = waiting.bytes.min(run) / stripe * stripe;
+                waiting.take(bytes)
+            };
+            if data.length == 0 {
+                return Ok(());
+            }
+            let stripes = data.length / stripe;
+            // Until its end is known every stripe of the object is a full one.
+            let shape = Geometry { size: u64::MAX, ..writing.draft.object.geometry };
+            self.write(writing, data, shape).await?;
+            writing.stripes += stripes;
+        }
+    }
+
+    async fn begin(&self) -> Result<Writing, Refused> {
+        self.core.check_condition(&self.request)?;
+        // How long it will be nobody knows yet.
+        let known_bytes = self.waiting.lock().bytes.max(self.chunk_bytes());
+        let draft = Arc::new(self.core.draft(&self.request, known_bytes, &[])?);
+        let groups = shard_groups(draft.object.geometry, &draft.object).into_iter().map(|group| {
+            let shards = self.core.new_shards(&draft.object, &group);
+            let slots: Vec<u8> = shards.iter().map(|shard| shard.slot).collect();
+            let created = self.core.blocking_on(slots.clone(), move |core| ShardGroup::create(core, shards));
+            async move { Ok::<_, PoolError>(created.await?.unwrap_or_else(|_| ShardGroup::given_up(slots))) }
+        });
+        let groups = futures::future::try_join_all(groups).await?;
+        Ok(Writing { draft, groups, stripes: 0, failed: Vec::new() })
+    }
+
+    async fn write(&self, writing: &mut Writing, data: Gather, shape: Geometry) -> Result<(), Refused> {
+        let data = Arc::new(data);
+        let stripe = writing.stripes;
+        let tasks = std::mem::take(&mut writing.groups).into_iter().map(|mut group| {
+            let (header_bytes, data) = (u64::from(writing.draft.object.header_bytes), data.clone());
+            let slots = group.slots();
+            let failures = group.take_failures();
+            let written = self.core.blocking_on(slots.clone(), move |_| {
+                group.write_stripes(header_bytes, shape, &data, stripe);
+                group
+            });
+            async move {
+                let mut group = written.await?.unwrap_or_else(|_| ShardGroup::given_up(slots));
+                group.add_failures(failures);
+                Ok::<_, PoolError>(group)
+            }
+        });
+        writing.groups = futures::future::try_join_all(tasks).await?;
+        let alive = writing.groups.iter().flat_map(ShardGroup::alive).count();
+        if alive < usize::from(writing.draft.object.geometry.k) {
+            return Err(self.too_few(alive).into());
+        }
+        Ok(())
+    }
+
+    fn too_few(&self, alive: usize) -> PoolError {
+        let why = format!("only {alive} of its disks still take it");
+        PoolError::CannotWrite { pool: self.core.members.name.clone(), object: self.request.path.clone(), why }
+    }
+
+    async fn complete(&self) -> Result<Arc<Object>, Refused> {
+        let gathering = matches!(*self.writer.lock().await, State::Gathering);
+        if gathering {
+            let data = {
+                let mut waiting = self.waiting.lock();
+                let bytes = waiting.bytes;
+                waiting.take(bytes)
+            };
+            return match self.is_quiet {
+                true => self.core.put_quietly(&self.request, data).await,
+                false => self.core.put(&self.request, data).await,
+            };
+        }
+        self.drain(true).await?;
+        let state = std::mem::replace(&mut *self.writer.lock().await, State::Finished);
+        let State::Writing(writing) = state else {
+            return Err(PoolError::Cancelled(self.core.members.name.clone()).into());
+        };
+        self.finish(*writing).await
+    }
+
+    /// Writes the tail, the headers, and commits.
+    async fn finish(&self, mut writing: Writing) -> Result<Arc<Object>, Refused> {
+        let tail = {
+            let mut waiting = self.waiting.lock();
+            let bytes = waiting.bytes;
+            waiting.take(bytes)
+        };
+        let geometry = writing.draft.object.geometry;
+        let size = writing.stripes * geometry.stripe_bytes() + tail.length;
+        let shape = Geometry { size, ..geometry };
+        let failures = match self.write(&mut writing, tail, shape).await {
+            Ok(()) => self.sync(&mut writing, size).await,
+            Err(error) => Err(error),
+        };
+        match failures {
+            Ok(failures) => {
+                writing.failed.extend(failures.iter().map(|(slot, _)| *slot));
+                let slots = writing.failed.clone();
+                self.core
+                    .blocking(move |core| {
+                        failures.iter().for_each(|(slot, error)| core.members.write_failed(*slot, error))
+                    })
+                    .await?;
+                let object = &writing.draft.object;
+                let failed: Vec<u8> =
+                    object.placed().filter(|(_, slot)| slots.contains(slot)).map(|(index, _)| index).collect();
+                if object.placed().count() - failed.len() < usize::from(geometry.k) {
+                    let left = object.placed().count() - failed.len();
+                    self.core.discard(&writing.draft).await?;
+                    return Err(self.too_few(left).into());
+                }
+                let order = self.core.objects.commit_lock(&self.request.path).lock().await;
+                match self.core.commit(&order, writing.draft, &self.request, &failed).await? {
+                    Commit::Stored(object) => Ok(object),
+                    Commit::Outrun(draft) => {
+                        drop(order);
+                        self.write_again(&draft).await
+                    }
+                }
+            }
+            Err(error) => {
+                self.core.discard(&writing.draft).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// W5.
+    async fn write_again(&self, outrun: &Arc<Draft>) -> Result<Arc<Object>, Refused> {
+        let written = Arc::new(outrun.object.as_draft());
+        let result = if self.round < ROUNDS_MAX {
+            let again = Self::new(self.core.clone(), self.request.clone(), self.is_quiet, self.round + 1);
+            let copied = again.copy(&written).await;
+            // After an error something may lie about.
+            again.abandon().await;
+            copied
+        } else {
+            Err(Refused::Outrun)
+        };
+        for (index, slot) in written.placed() {
+            self.core.objects.files.remove(&(slot, written.version, index));
+        }
+        self.core.discard(outrun).await?;
+        result
+    }
+
+    async fn copy(&self, written: &Arc<Object>) -> Result<Arc<Object>, Refused> {
+        let size = written.geometry.size;
+        for start in (0..size).step_by(READ_BYTES_MAX as usize) {
+            let range = start..(start + READ_BYTES_MAX).min(size);
+            self.push(self.core.read_quietly(written, range).await?);
+            self.drain(false).await?;
+        }
+        // It may be outrun itself.
+        Box::pin(self.complete()).await
+    }
+
+    /// Now the size is known: headers and names can be made.
+    async fn sync(&self, writing: &mut Writing, size: u64) -> Result<Vec<Failure>, Refused> {
+        let Some(draft) = Arc::get_mut(&mut writing.draft) else {
+            return Err(PoolError::Cancelled(self.core.members.name.clone()).into());
+        };
+        draft.object.geometry.size = size;
+        let tasks = std::mem::take(&mut writing.groups).into_iter().map(|mut group| {
+            let (slots, headers) = (group.slots(), writing.draft.headers(&group.alive().collect::<Vec<u8>>()));
+            let failures = group.take_failures();
+            let synced = self.core.blocking_on(slots.clone(), move |core| group.finish(&core.members.work, &headers));
+            async move {
+                let mut failed = synced.await?.unwrap_or_else(|_| given_up(slots));
+                failed.extend(failures);
+                Ok::<_, PoolError>(failed)
+            }
+        });
+        Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
+    }
+
+    async fn abandon(&self) {
+        let state = std::mem::replace(&mut *self.writer.lock().await, State::Finished);
+        *self.waiting.lock() = Waiting::default();
+        if let State::Writing(writing) = state {
+            // Whatever cannot be removed now is removed when the pool is opened.
+            let _ = self.core.discard(&writing.draft).await;
+        }
+    }
+}

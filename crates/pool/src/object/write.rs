@@ -1,0 +1,601 @@
+//! Writing objects.
+//!
+//!   temp files written and synced on all disks -> renamed, directories synced -> in the index
+//!        (a crash leaves temps: removed)      (a crash leaves >= k or < k shards)  acknowledged
+//!
+//! W1. No shard gets its final name before every shard of the object is durable under a temporary
+//!     one. So a version with too few final names and no temps left is damage, not a crash.
+//! W2. The version that is replaced stays whole until the new one is in the index.
+//! W3. A put that meets a failing disk starts again on the others; bytes already handed over as
+//!     parts cannot be asked for twice, so an upload goes on with what is left, at least `k` shards.
+//! W4. An object is acknowledged with all its shards, or, when a disk fails between renaming and
+//!     syncing or too few disks are alive, with at least `k`, and is repaired later.
+//! W5. The version that is stored last has the highest number: at the next opening the highest lives, and a tombstone
+//!     names all up to one. Whoever was outrun by a later version writes again with a new number, a put while nobody else
+//!     may commit, so that it is outrun once; an upload reads back what it has written.
+
+use crate::history::now_ms;
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_base::checksum::checksum_slices;
+use object_store::{Attributes, PutMode};
+use tokio::sync::MutexGuard;
+
+use crate::core::Core;
+use crate::disk::DiskFile;
+use crate::disk::watch::hangs;
+use crate::disk::work::Work;
+use crate::error::PoolError;
+use crate::member::member_disk::MemberDisk;
+use crate::member::reserve;
+use crate::member::room::Placed;
+use crate::object::geometry::{BLOCK_BYTES, Geometry, OBJECT_BYTES_MAX, UNIT_BYTES, block_offset};
+use crate::object::index::{NO_SLOT, NewObject, Object};
+use crate::object::parity;
+use crate::object::refusal::Refused;
+use crate::object::shard::{self, HEADER_BYTES_MAX};
+
+/// Dirty bytes of a shard after which write-back is started, so that the final sync is short.
+/// More paths are not refused while a pool is open: it has lost more disks than it survives.
+const REFUSED_MAX: usize = 65_536;
+const WRITEBACK_BYTES: u64 = 4 << 20;
+
+/// A run of bytes in several pieces, addressable without copying.
+pub struct Gather {
+    parts: Vec<Bytes>,
+    /// Where each part starts.
+    starts: Vec<u64>,
+    pub length: u64,
+}
+
+impl Gather {
+    pub fn new(parts: impl IntoIterator<Item = Bytes>) -> Self {
+        let parts: Vec<Bytes> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let mut length = 0;
+        let starts = parts
+            .iter()
+            .map(|part| {
+                let start = length;
+                length += part.len() as u64;
+                start
+            })
+            .collect();
+        Self { parts, starts, length }
+    }
+
+    /// The slices that make up `start..end`, which must lie within.
+    fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> {
+        let first = self.starts.partition_point(|&at| at <= start).saturating_sub(1);
+        self.starts.iter().zip(&self.parts).skip(first).take_while(move |(at, _)| **at < end).map(move |(&at, part)| {
+            let from = start.saturating_sub(at).min(part.len() as u64) as usize;
+            let to = (end - at).min(part.len() as u64) as usize;
+            &part[from..to.max(from)]
+        })
+    }
+}
+
+/// An object on its way: where its shards are being written.
+pub struct Draft {
+    pub object: Object,
+    pub attributes: Vec<(String, String)>,
+    _placed: Placed,
+}
+
+impl Draft {
+    /// The headers of these shards.
+    pub fn headers(&self, indexes: &[u8]) -> BTreeMap<u8, Vec<u8>> {
+        let header = |index: u8| self.object.header(index, self.attributes.clone()).encode();
+        indexes.iter().map(|index| (*index, header(*index))).collect()
+    }
+}
+
+/// What the caller asked to be stored.
+#[derive(Clone)]
+pub struct Request {
+    pub path: String,
+    pub attributes: Attributes,
+    pub mode: PutMode,
+}
+
+/// How a commit ended that was not refused.
+pub enum Commit {
+    Stored(Arc<Object>),
+    /// A later version has come and perhaps gone while this one was being written (W5). Its shards still have their temporary
+    /// names.
+    Outrun(Arc<Draft>),
+}
+
+/// A shard that could not be written, and why.
+pub type Failure = (u8, io::Error);
+
+impl Core {
+    /// Stores an object whose bytes are all here.
+    pub async fn put(self: &Arc<Self>, request: &Request, data: Gather) -> Result<Arc<Object>, Refused> {
+        let _busy = self.activity.enter();
+        self.put_quietly(request, data).await
+    }
+
+    /// For background work: does not count as use of the pool.
+    pub async fn put_quietly(self: &Arc<Self>, request: &Request, data: Gather) -> Result<Arc<Object>, Refused> {
+        self.check_open()?;
+        self.check_condition(request)?;
+        let Ok(_permit) = self.objects.writers.acquire().await else {
+            return Err(PoolError::Closed(self.members.name.clone()).into());
+        };
+        self.reconnect_if_due();
+        self.reserves.make_if_due(&self.members);
+        let data = Arc::new(data);
+        let mut avoid: Vec<u8> = Vec::new();
+        let mut held = None;
+        loop {
+            let draft = match self.draft(request, data.length, &avoid) {
+                // What was just deleted may not be unlinked yet, or not be seen yet.
+                Err(error) if error.is_no_space() => {
+                    self.objects.graveyard.barrier().await;
+                    self.members.iter().for_each(MemberDisk::forget_space);
+                    match self.draft(request, data.length, &avoid) {
+                        Err(error) if error.is_no_space() && data.length <= reserve::OBJECT_BYTES_MAX => {
+                            let bytes = data.length;
+                            self.blocking(move |core| core.reserves.give_up(&core.members, bytes)).await?;
+                            self.draft(request, bytes, &avoid)?
+                        }
+                        other => other?,
+                    }
+                }
+                other => other?,
+            };
+            let draft = Arc::new(draft);
+            let failures = self.write_shards(&draft, &data).await?;
+            if failures.is_empty() {
+                let order = match held.take() {
+                    Some(order) => order,
+                    None => self.objects.commit_lock(&request.path).lock().await,
+                };
+                match self.commit(&order, draft, request, &[]).await? {
+                    Commit::Stored(object) => return Ok(object),
+                    // W5: nobody commits before this one.
+                    Commit::Outrun(draft) => {
+                        self.discard(&draft).await?;
+                        held = Some(order);
+                        continue;
+                    }
+                }
+            }
+            // W3. Every round excludes at least one more disk.
+            self.discard(&draft).await?;
+            avoid.extend(failures.iter().map(|(slot, _)| *slot));
+            self.blocking(move |core| {
+                failures.iter().for_each(|(slot, error)| core.members.write_failed(*slot, error))
+            })
+            .await?;
+        }
+    }
+
+    /// A version with a higher number is there, or has been deleted (W5).
+    fn is_outrun(&self, object: &Object) -> bool {
+        let gone = self.objects.deleted.lock().get(&object.path).is_some_and(|gone| *gone > object.version);
+        gone || self.objects.index().get(&object.path).is_some_and(|current| current.version > object.version)
+    }
+
+    /// Fails early what would fail at the commit anyway.
+    pub fn check_condition(&self, request: &Request) -> Result<(), Refused> {
+        let index = self.objects.index();
+        let current = index.get(&request.path);
+        match &request.mode {
+            PutMode::Overwrite => Ok(()),
+            PutMode::Create if current.is_none() => Ok(()),
+            PutMode::Create => Err(Refused::Exists),
+            PutMode::Update(version) => {
+                let e_tag = current.map(|object| object.e_tag());
+                if e_tag.is_some() && e_tag == version.e_tag { Ok(()) } else { Err(Refused::Changed(e_tag)) }
+            }
+        }
+    }
+
+    pub fn draft(self: &Arc<Self>, request: &Request, size: u64, avoid: &[u8]) -> Result<Draft, PoolError> {
+        let attributes = crate::object::attributes::to_pairs(&request.attributes);
+        let header_bytes = shard::header_bytes(&request.path, &attributes);
+        if header_bytes > HEADER_BYTES_MAX || size > OBJECT_BYTES_MAX {
+            let why = "its name, attributes or size are beyond all bounds".to_owned();
+            return Err(PoolError::CannotWrite { pool: self.members.name.clone(), object: request.path.clone(), why });
+        }
+        let placed = self.place(size, avoid)?;
+        let new = NewObject {
+            pool: self.members.id,
+            path: request.path.clone(),
+            version: self.objects.versions.next(),
+            modified_ms: now_ms(),
+            geometry: Geometry { size, k: placed.choice.k, m: placed.choice.m },
+            header_bytes: header_bytes as u32,
+            has_attributes: !attributes.is_empty(),
+        };
+        let object = Object::new(new, &placed.choice.slots, self.objects.graveyard.clone());
+        let _ = object.attributes.set(request.attributes.clone());
+        Ok(Draft { object, attributes, _placed: placed })
+    }
+
+    /// Writes and syncs all shards under temporary names.
+    async fn write_shards(self: &Arc<Self>, draft: &Arc<Draft>, data: &Arc<Gather>) -> Result<Vec<Failure>, PoolError> {
+        let geometry = draft.object.geometry;
+        let mut tasks = Vec::new();
+        for group in shard_groups(geometry, &draft.object) {
+            let (shards, headers, data) = (self.new_shards(&draft.object, &group), draft.headers(&group), data.clone());
+            let header_bytes = u64::from(draft.object.header_bytes);
+            let slots: Vec<u8> = shards.iter().map(|shard| shard.slot).collect();
+            let written = self.blocking_on(slots, move |core| {
+                let mut group = ShardGroup::create(core, shards);
+                group.write_stripes(header_bytes, geometry, &data, 0);
+                group.finish(&core.members.work, &headers)
+            });
+            tasks
+                .push(async move { Ok::<_, PoolError>(written.await?.unwrap_or_else(|out| out.failures().collect())) });
+        }
+        Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
+    }
+
+    /// What is to be known of these shards to create their files.
+    pub fn new_shards(&self, object: &Object, indexes: &[u8]) -> Vec<NewShard> {
+        let shard = |index: u8| {
+            let seed = shard::shard_seed(self.members.id, object.version, index);
+            let name = shard::temp_name(&object.path, object.version, index);
+            Some(NewShard { index, slot: object.slot(index)?, seed, name, directory: shard::directory(&object.path) })
+        };
+        indexes.iter().filter_map(|index| shard(*index)).collect()
+    }
+
+    /// Removes what a failed attempt left.
+    pub async fn discard(self: &Arc<Self>, draft: &Arc<Draft>) -> Result<(), PoolError> {
+        self.discard_shards(draft, draft.object.placed().collect()).await
+    }
+
+    async fn discard_shards(self: &Arc<Self>, draft: &Arc<Draft>, shards: Vec<(u8, u8)>) -> Result<(), PoolError> {
+        let object = &draft.object;
+        let name = |index| shard::temp_name(&object.path, object.version, index);
+        let files: Vec<(u8, String)> = shards.iter().map(|(index, slot)| (*slot, name(*index))).collect();
+        let slots: Vec<u8> = files.iter().map(|(slot, _)| *slot).collect();
+        // What a disk that hangs keeps is unlinked when it is back.
+        self.blocking_on(slots, move |core| {
+            for (slot, file) in files {
+                if let Some(io) = core.members.member(slot).and_then(|member| member.io().ok()) {
+                    let _ = io.remove(&file);
+                }
+            }
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Gives the shards their names but those that `failed`, syncs the directories, and publishes the object. The path's
+    /// commit lock is held.
+    pub async fn commit(
+        self: &Arc<Self>,
+        _order: &MutexGuard<'_, ()>,
+        draft: Arc<Draft>,
+        request: &Request,
+        failed: &[u8],
+    ) -> Result<Commit, Refused> {
+        if !failed.is_empty() {
+            // What a full disk took of its shard is room for others.
+            let left_out = draft.object.placed().filter(|(index, _)| failed.contains(index)).collect();
+            self.discard_shards(&draft, left_out).await?;
+            failed.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
+        }
+        if let Err(refused) = self.check_condition(request).and_then(|()| Ok(self.check_open()?)) {
+            self.discard(&draft).await?;
+            return Err(refused);
+        }
+        if self.is_outrun(&draft.object) {
+            return Ok(Commit::Outrun(draft));
+        }
+        let failures = self.name_shards(&draft).await?;
+        let lost: Vec<u8> = failures.iter().map(|(index, _, _)| *index).collect();
+        lost.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
+        if !failures.is_empty() {
+            let of_task = draft.clone();
+            self.blocking(move |core| {
+                for (index, slot, error) in &failures {
+                    core.members.write_failed(*slot, error);
+                    core.leave_no_draft(&of_task.object, *index, *slot);
+                }
+            })
+            .await?;
+        }
+        if self.members.is_untold() {
+            self.blocking(|core| core.members.wait_until_told()).await?;
+        }
+        // A disk that took its shard may have gone meanwhile; one that is not in sync is not believed alone (O1).
+        let members: Vec<_> = draft.object.placed().filter_map(|(_, slot)| self.members.member(slot)).collect();
+        let kept = members.iter().filter(|member| member.is_readable()).count();
+        if kept < usize::from(draft.object.geometry.k) || !members.iter().any(|member| member.is_in_sync()) {
+            draft.object.bury();
+            self.remember_refused(&draft.object);
+            let why = format!("only {kept} disks took it");
+            return Err(
+                PoolError::CannotWrite { pool: self.members.name.clone(), object: request.path.clone(), why }.into()
+            );
+        }
+        let Some(draft) = Arc::into_inner(draft) else {
+            return Err(PoolError::Cancelled(self.members.name.clone()).into());
+        };
+        let object = Arc::new(draft.object);
+        self.objects.index_mut().insert(object.clone());
+        // Whatever was refused before is older.
+        self.objects.refused.lock().remove(&object.path);
+        if object.geometry.m < self.members.layout().failures() {
+            self.mover.set_stragglers(true);
+            self.mover.wake();
+        }
+        if !object.is_whole() {
+            self.repairs.add(&object.path);
+        }
+        Ok(Commit::Stored(object))
+    }
+
+    /// A shard that could not be given its name: beside a stored version its temporary file would speak of one that was cut
+    /// short (O2). A disk that keeps it is not believed, where the others can do without. Blocks.
+    fn leave_no_draft(&self, object: &Object, index: u8, slot: u8) {
+        let Some(member) = self.members.member(slot).filter(|member| member.is_writable()) else { return };
+        let removed = member.io().and_then(|io| {
+            match io.remove(&shard::temp_name(&object.path, object.version, index)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            io.sync_directory(&shard::directory(&object.path))
+        });
+        if removed.is_err() {
+            self.members.give_up(slot);
+        }
+    }
+
+    fn remember_refused(&self, object: &Object) {
+        let mut refused = self.objects.refused.lock();
+        if refused.len() < REFUSED_MAX {
+            refused.insert(object.path.clone(), object.shadow());
+        }
+    }
+
+    /// Renames and syncs on all disks at once; (shard, disk, why) of those that failed.
+    async fn name_shards(self: &Arc<Self>, draft: &Arc<Draft>) -> Result<Vec<(u8, u8, io::Error)>, PoolError> {
+        let tasks = draft.object.placed().collect::<Vec<_>>().into_iter().map(|(index, slot)| {
+            let object = &draft.object;
+            let (temp, file) = (shard::temp_name(&object.path, object.version, index), object.file_name(index));
+            let directory = shard::directory(&object.path);
+            let named = self.blocking_on([slot], move |core| {
+                let rename = || {
+                    let io = core.members.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+                    io.rename(&temp, &file)?;
+                    io.sync_directory(&directory)
+                };
+                rename().err().map(|error| (index, slot, error))
+            });
+            async move { Ok::<_, PoolError>(named.await?.unwrap_or_else(|_| Some((index, slot, hangs())))) }
+        });
+        Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
+    }
+}
+
+/// Which shards are written by one thread: each data shard on its own, all parity together since
+/// they are computed together, copies of a mirror each on its own.
+pub fn shard_groups(geometry: Geometry, object: &Object) -> Vec<Vec<u8>> {
+    let placed: Vec<u8> = object.placed().map(|(index, _)| index).collect();
+    let (data, parity): (Vec<u8>, Vec<u8>) = placed.into_iter().partition(|i| geometry.k == 1 || *i < geometry.k);
+    let mut groups: Vec<Vec<u8>> = data.into_iter().map(|index| vec![index]).collect();
+    if !parity.is_empty() {
+        groups.push(parity);
+    }
+    groups
+}
+
+/// The open temporary files of one group of shards.
+pub struct ShardGroup {
+    shards: Vec<OpenShard>,
+    failures: Vec<Failure>,
+}
+
+/// A shard that is to be written.
+pub struct NewShard {
+    pub index: u8,
+    pub slot: u8,
+    seed: u64,
+    /// Of its temporary file, and the directory that it lies in.
+    name: String,
+    directory: String,
+}
+
+/// The failures of shards that were written together when the disk of one of them turned out to hang. What is wrong with
+/// which of the disks is known by then.
+pub fn given_up(slots: impl IntoIterator<Item = u8>) -> Vec<Failure> {
+    slots.into_iter().map(|slot| (slot, io::ErrorKind::Interrupted.into())).collect()
+}
+
+struct OpenShard {
+    index: u8,
+    slot: u8,
+    seed: u64,
+    file: Arc<dyn DiskFile>,
+    unsynced_bytes: u64,
+}
+
+impl ShardGroup {
+    pub fn create(core: &Core, shards: Vec<NewShard>) -> Self {
+        let mut group = Self { shards: Vec::new(), failures: Vec::new() };
+        for new in shards {
+            match create_shard(core, &new) {
+                Ok(shard) => group.shards.push(shard),
+                Err(error) => group.failures.push((new.slot, error)),
+            }
+        }
+        group
+    }
+
+    /// One that nobody waits for any more: a disk hangs (H1). All of its shards are lost to the object.
+    pub fn given_up(slots: impl IntoIterator<Item = u8>) -> Self {
+        Self { shards: Vec::new(), failures: given_up(slots) }
+    }
+
+    /// Failures so far: those of a group that is given up are not forgotten with it.
+    pub fn take_failures(&mut self) -> Vec<Failure> {
+        std::mem::take(&mut self.failures)
+    }
+
+    pub fn add_failures(&mut self, failures: Vec<Failure>) {
+        self.failures.extend(failures);
+    }
+
+    /// The disks of the shards that are still being written.
+    pub fn slots(&self) -> Vec<u8> {
+        self.shards.iter().map(|shard| shard.slot).collect()
+    }
+
+    /// The shards that are still being written.
+    pub fn alive(&self) -> impl Iterator<Item = u8> + '_ {
+        self.shards.iter().map(|shard| shard.index)
+    }
+
+    /// Writes the units of the stripes that `data` holds, the first of which is `stripe`. Ends
+    /// with a whole stripe unless it ends with the object, as `geometry` has it.
+    pub fn write_stripes(&mut self, header_bytes: u64, geometry: Geometry, data: &Gather, stripe: u64) {
+        let base = stripe * geometry.stripe_bytes();
+        let stripes = stripe..stripe + data.length.div_ceil(geometry.stripe_bytes());
+        for stripe in stripes {
+            let is_parity = self.shards.first().is_some_and(|shard| shard.index >= geometry.k && geometry.k > 1);
+            if is_parity {
+                self.write_parity(header_bytes, geometry, data, base, stripe);
+            } else {
+                self.write_data(header_bytes, geometry, data, base, stripe);
+            }
+        }
+    }
+
+    fn write_data(&mut self, header_bytes: u64, geometry: Geometry, data: &Gather, base: u64, stripe: u64) {
+        self.each(|shard| {
+            let unit = if geometry.k == 1 { 0 } else { shard.index };
+            let range = geometry.unit_range(stripe, unit);
+            let first = stripe * (UNIT_BYTES / BLOCK_BYTES);
+            let mut sums = Vec::new();
+            let mut at = range.start;
+            while at < range.end {
+                let end = (at + BLOCK_BYTES).min(range.end);
+                let seed = shard::block_seed(shard.seed, first + sums.len() as u64);
+                sums.push(checksum_slices(seed, data.slices(at - base, end - base)).to_le_bytes());
+                at = end;
+            }
+            let mut buffers = Vec::with_capacity(sums.len() * 3);
+            for (i, sum) in sums.iter().enumerate() {
+                let at = range.start + i as u64 * BLOCK_BYTES;
+                let end = (at + BLOCK_BYTES).min(range.end);
+                buffers.extend(data.slices(at - base, end - base).map(IoSlice::new));
+                buffers.push(IoSlice::new(sum));
+            }
+            shard.write(header_bytes, first, &mut buffers, range.end - range.start)
+        });
+    }
+
+    fn write_parity(&mut self, header_bytes: u64, geometry: Geometry, data: &Gather, base: u64, stripe: u64) {
+        // The first data unit of a stripe is its longest.
+        let longest = geometry.unit_range(stripe, 0);
+        let unit_bytes = (longest.end - longest.start) as usize;
+        let first = stripe * (UNIT_BYTES / BLOCK_BYTES);
+        let mut rows: Vec<Vec<u8>> = self.shards.iter().map(|_| vec![0; unit_bytes]).collect();
+        // Block by block, so that the sums stay in the cache while the data units pass by.
+        for from in (0..unit_bytes as u64).step_by(BLOCK_BYTES as usize) {
+            let to = (from + BLOCK_BYTES).min(unit_bytes as u64);
+            for unit in 0..geometry.k {
+                let range = geometry.unit_range(stripe, unit);
+                let (start, end) = ((range.start + from).min(range.end), (range.start + to).min(range.end));
+                for (row, shard) in rows.iter_mut().zip(&self.shards) {
+                    let power = usize::from(shard.index - geometry.k);
+                    let acc = &mut row[from as usize..to as usize];
+                    add_unit(acc, data, start - base, end - base, power);
+                }
+            }
+        }
+        let mut rows = rows.into_iter();
+        self.each(|shard| {
+            let row = rows.next().unwrap_or_default();
+            let sums: Vec<[u8; 8]> = row
+                .chunks(BLOCK_BYTES as usize)
+                .zip(first..)
+                .map(|(block, at)| {
+                    checksum_slices(shard::block_seed(shard.seed, at), std::iter::once(block)).to_le_bytes()
+                })
+                .collect();
+            let mut buffers = Vec::with_capacity(sums.len() * 2);
+            for (block, sum) in row.chunks(BLOCK_BYTES as usize).zip(&sums) {
+                buffers.extend([IoSlice::new(block), IoSlice::new(sum)]);
+            }
+            shard.write(header_bytes, first, &mut buffers, row.len() as u64)
+        });
+    }
+
+    /// Applies `write` to every shard; those that fail are dropped and remembered.
+    fn each(&mut self, mut write: impl FnMut(&mut OpenShard) -> io::Result<()>) {
+        let failures = &mut self.failures;
+        self.shards.retain_mut(|shard| match write(shard) {
+            Ok(()) => true,
+            Err(error) => {
+                failures.push((shard.slot, error));
+                false
+            }
+        });
+    }
+
+    /// Writes the headers and syncs.
+    pub fn finish(mut self, work: &Work, headers: &BTreeMap<u8, Vec<u8>>) -> Vec<Failure> {
+        self.each(|shard| {
+            let header = headers.get(&shard.index).ok_or(io::ErrorKind::InvalidInput)?;
+            shard.file.write_at(&mut [IoSlice::new(header)], 0)
+        });
+        let results = work.side_by_side(self.shards.iter().collect(), |shard: &OpenShard| shard.file.sync());
+        let synced = self.shards.iter().zip(results);
+        self.failures.extend(synced.filter_map(|(shard, result)| Some((shard.slot, result.err()?))));
+        self.failures
+    }
+}
+
+/// One step of Horner's rule with a data unit's bytes `start..end`, zeros beyond them.
+fn add_unit(acc: &mut [u8], data: &Gather, start: u64, end: u64, power: usize) {
+    let mut at = 0;
+    for slice in data.slices(start, end) {
+        parity::step(&mut acc[at..at + slice.len()], slice, power);
+        at += slice.len();
+    }
+    parity::pad(&mut acc[at..], power);
+}
+
+fn create_shard(core: &Core, new: &NewShard) -> io::Result<OpenShard> {
+    let NewShard { index, slot, seed, name, directory } = new;
+    let io = core.members.member(*slot).ok_or(io::ErrorKind::NotFound)?.io()?;
+    let file = io.create(name).or_else(|error| {
+        if error.kind() != io::ErrorKind::NotFound {
+            return Err(error);
+        }
+        // Somebody removed the directory. Where the whole disk was emptied this fails or the probe finds out.
+        crate::member::label::read(&*io)?.map_err(io::Error::other)?;
+        io.make_directory("objects")?;
+        io.make_directory(directory)?;
+        io.sync_directory("objects")?;
+        io.create(name)
+    })?;
+    Ok(OpenShard { index: *index, slot: *slot, seed: *seed, file, unsynced_bytes: 0 })
+}
+
+impl OpenShard {
+    fn write(&mut self, header_bytes: u64, block: u64, buffers: &mut [IoSlice<'_>], bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let offset = block_offset(header_bytes, block);
+        self.file.write_at(buffers, offset)?;
+        self.unsynced_bytes += bytes;
+        if self.unsynced_bytes >= WRITEBACK_BYTES {
+            let end = offset + bytes;
+            self.file.start_writeback(end.saturating_sub(self.unsynced_bytes), self.unsynced_bytes);
+            self.unsynced_bytes = 0;
+        }
+        Ok(())
+    }
+}
