@@ -898,7 +898,8 @@ async fn dispatch_one(
 
         let mut response = reply(resp).await;
         // What is hashed is what the client sees, its signature included.
-        if cmd == Command::SessionSetup
+        if session_preauth.is_some()
+            && read_u32(&response.bytes, 0x08) == ntstatus::STATUS_MORE_PROCESSING_REQUIRED
             && let Some(key) = response.signing_key.take()
             && let Err(e) = sign_pieces(&mut response.bytes, std::iter::empty(), &key.key, key.algo)
         {

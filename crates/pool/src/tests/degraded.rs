@@ -352,6 +352,7 @@ async fn a_delete_that_failed_was_no_delete() {
 
 /// A power cut in between would leave a disk that counts as one that has missed nothing (D1).
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::await_holding_lock, reason = "others wait for the labels on threads of their own")]
 async fn who_does_without_a_disk_is_answered_when_the_labels_say_so() {
     let bench = Bench::new(3);
     let pool = bench.create(Layout::Raidz1).await;

@@ -103,6 +103,14 @@ pub struct Change {
     pub acl: Option<Option<Acl>>,
 }
 
+/// Whether a file that is made can be given `descriptor`.
+pub fn check(descriptor: &SecurityDescriptor) -> SmbResult<()> {
+    match &descriptor.dacl {
+        Some(Dacl::Rules(aces)) => list(aces, descriptor).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Sets `descriptor` on a file. The open of `who` was granted the rights that its parts need.
 pub async fn set(files: &Files, who: &Cred, ino: Ino, descriptor: &SecurityDescriptor) -> SmbResult<()> {
     let (attr, acl) = files.acl(ino).await.or_status()?;

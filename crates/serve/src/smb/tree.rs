@@ -228,6 +228,7 @@ impl Tree {
         if !self.writable {
             return Err(SmbError::AccessDenied);
         }
+        opts.security.as_ref().map_or(Ok(()), security::check)?;
         let stored = names::stored(name);
         let files = &self.core.files;
         let made = if opts.directory {

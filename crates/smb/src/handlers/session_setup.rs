@@ -251,7 +251,7 @@ async fn continue_or_reject(
         return HandlerResponse::err(ntstatus::STATUS_USER_SESSION_DELETED);
     };
     let key = binding.as_ref().map(|binding| binding.key);
-    let response = continue_exchange(server, conn, req, sid, pending, binding, ntlm, client_mic).await;
+    let response = continue_exchange(server, conn, req, sid, pending, binding, (ntlm, client_mic)).await;
     // Until the channel has a key of its own, the session's signs.
     match response.status {
         ntstatus::STATUS_SUCCESS => response,
@@ -349,7 +349,8 @@ fn more_processing(sid: u64, outbound: &[u8]) -> HandlerResponse {
     }
 }
 
-/// Later rounds of the exchange for `sid`.
+/// Later rounds of the exchange for `sid`: the client's token, and its MIC of
+/// the mechanisms if it sent one.
 async fn continue_exchange(
     server: &Arc<ServerState>,
     conn: &Arc<Connection>,
@@ -357,8 +358,7 @@ async fn continue_exchange(
     sid: u64,
     pending: PendingAuth,
     binding: Option<Binding>,
-    ntlm: Vec<u8>,
-    client_mic: Option<Vec<u8>>,
+    (ntlm, client_mic): (Vec<u8>, Option<Vec<u8>>),
 ) -> HandlerResponse {
     // After a counter-proposal the client's next token is the NTLM
     // NEGOTIATE_MESSAGE.
