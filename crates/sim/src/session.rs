@@ -293,36 +293,23 @@ impl Run {
         let whole: Vec<Image> = disks.map(|disk| self.world.copy(disk)).collect();
         let mut struck = self.behind.lock();
         let behind = struck.clone();
-        let mut taken_back = Vec::new();
         for &victim in &self.plan.victims {
             let older = {
                 let older = self.older.lock();
-                let states: Vec<usize> =
-                    older.iter().enumerate().filter(|(_, (disk, _))| *disk == victim).map(|(at, _)| at).collect();
-                (!states.is_empty()).then(|| {
-                    let at = states[self.draw(|random| random.random_range(0..states.len()))];
-                    (at, older[at].1.clone())
-                })
+                let states: Vec<&(usize, Image)> = older.iter().filter(|(disk, _)| *disk == victim).collect();
+                (!states.is_empty()).then(|| states[self.draw(|random| random.random_range(0..states.len()))].1.clone())
             };
             match (self.draw(|random| random.random_range(0..7)), older) {
                 (0, _) => self.world.damage_journal(victim, JournalDamage::Removed),
                 (1, _) => self.world.damage_journal(victim, JournalDamage::Emptied),
                 (2, _) => self.world.damage_journal(victim, JournalDamage::Zeroed),
-                (3, Some((at, image))) => {
-                    self.world.put_back(victim, &image);
-                    // What it was since is no longer its past. A disk that came back from there would bring a history that
-                    // others of that time share, and nobody could tell which of the two was answered to clients.
-                    let mut index = 0..;
-                    self.older.lock().retain(|(disk, _)| index.next() <= Some(at) || *disk != victim);
-                    taken_back.push(victim);
-                }
+                (3, Some(image)) => self.world.put_back(victim, &image),
                 (4 | 5, _) => self.set_gone(victim, true),
                 _ => continue,
             }
             struck.insert(victim);
         }
-        let past = whole.iter().cloned().enumerate().filter(|(disk, _)| !taken_back.contains(disk));
-        self.older.lock().extend(past);
+        self.older.lock().extend(whole.iter().cloned().enumerate());
         if struck.len() > usize::from(self.plan.layout.failures()) {
             *self.whole.lock() = Some((whole, behind));
         }

@@ -8,7 +8,8 @@
 //!     that is in the winner's history is merely old; one that is not comes from a split.
 //! B2. The newest label wins. After a split the side with more disks wins, then the newer; but not one that more disks
 //!     lack, of those that it calls in sync, than the layout can spare: writing it was cut short, and no data came after it.
-//!     Before that counts how many lack it: who went on without a disk said so, on all that it had.
+//!     Before that counts how many lack it: who went on without a disk said so, on all that it had. A disk whose label is older
+//!     than one that it had (B4), and does not say so, is an older copy of itself and counts for nobody.
 //! B3. A member is in sync unless the winning label says that it missed writes, its own label
 //!     lies off the winner's history, or it is rolled back (B4). Only in-sync disks decide what exists.
 //! B4. A label says in `settled` which generation every disk has that it calls in sync. A disk in sync with an older label
@@ -188,6 +189,12 @@ impl Label {
         self.has_in_sync(other.disk) && self.descends_from(other) && other.generation < self.settled
     }
 
+    /// Whether the disk of `other` had a later label than that: this one has settled it there (B4). So the disk is an older copy of itself,
+    /// and it has not gone on without this label's disk, or its label would say so.
+    fn has_outlived(&self, other: &Self) -> bool {
+        other.generation < self.settled && other.has_in_sync(self.disk)
+    }
+
     fn has_in_sync(&self, disk: Uuid) -> bool {
         self.members.iter().any(|member| member.id == disk && member.in_sync)
     }
@@ -231,7 +238,8 @@ pub fn winner(labels: &[Label]) -> Option<&Label> {
     // Disks that should have it and do not. Whoever went on without a disk said so; a label that counts on a disk which
     // went on without it was cut short.
     let lack = |label: &Label| {
-        labels.iter().filter(|other| label.has_in_sync(other.disk) && !other.descends_from(label)).count()
+        let lacks = |other: &&Label| label.has_in_sync(other.disk) && !other.descends_from(label);
+        labels.iter().filter(lacks).filter(|other| !label.has_outlived(other)).count()
     };
     let is_whole = |label: &Label| lack(label) <= usize::from(label.failures());
     let supporters = |label: &Label| labels.iter().filter(|other| label.descends_from(other)).count();
@@ -378,6 +386,34 @@ pub(crate) mod tests {
             let (cut, alone) = (label(0, nonces.0, &[]), label(1, nonces.1, &[0]));
             assert_eq!(winner(&[cut, alone.clone()]), Some(&alone));
         }
+    }
+
+    /// Power was cut when disks 1 and 2 had a label and disk 0 had not. Then disk 2 was away and disk 1 an older copy of itself; what
+    /// went on settled later labels on 0 and 1. Now 1 and 2 are back as the power cut left them: two against one.
+    #[test]
+    fn older_copies_that_agree_do_not_outvote_what_was_settled_on_one_of_them() {
+        let cut = |disk| {
+            let mut label = example(disk);
+            label.advance(9);
+            label
+        };
+        let mut went_on = example(1);
+        went_on.members[2].in_sync = false;
+        (0..3).for_each(|nonce| went_on.advance(100 + nonce));
+        for settled in [7, 0] {
+            went_on.settled = settled;
+            let labels = [went_on.clone(), cut(2), cut(3)];
+            assert_eq!(winner(&labels) == Some(&went_on), settled > 0, "without the proof the majority counts");
+        }
+        // A copy that says that it went on without disk 1 has its say, whatever was settled.
+        went_on.settled = 7;
+        let without = |disk| {
+            let mut label = cut(disk);
+            label.members[0].in_sync = false;
+            label
+        };
+        let labels = [went_on.clone(), without(2), without(3)];
+        assert_ne!(winner(&labels), Some(&went_on));
     }
 
     #[test]
