@@ -22,12 +22,12 @@ CIRCLES = {
     "files": 3,
     "larder": 27,
     "load": 23,
-    "measure": 58,
+    "measure": 31,
     "pool": 2,
     "serve": 5,
     "sim": 3,
-    "smb": 47,
-    "volume": 36,
+    "smb": 46,
+    "volume": 35,
 }
 
 OPEN, CLOSE = "([{", ")]}"

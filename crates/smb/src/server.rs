@@ -20,7 +20,7 @@ use crate::builder::{Access, Share, ShareNameError, SmbServerBuilder, check_shar
 use crate::conn::connection_loop;
 use crate::conn::limits::Limits;
 use crate::conn::listener::{AcceptBackoff, configure_socket};
-use crate::conn::state::Connection;
+use crate::conn::state::{Connection, Open};
 use crate::files::{DurableTable, Replays, close_opens};
 use crate::handlers::interfaces::Interfaces;
 
@@ -319,7 +319,7 @@ pub struct ServerState {
     pub(crate) leases: Arc<crate::files::LeaseTable>,
     /// Every durable open, and the ones kept after their session ended.
     pub(crate) durable: Arc<DurableTable>,
-    pub(crate) replays: Arc<Replays>,
+    pub(crate) replays: Arc<Replays<RwLock<Open>>>,
 }
 
 impl ServerState {

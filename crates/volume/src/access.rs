@@ -1,24 +1,14 @@
 //! Who may: the POSIX rules, pure, so that a table can test them.
 
-use std::sync::Arc;
-
 use larder_base::Timestamp;
 
-use crate::acl::{self, Acl, Rights};
-use crate::inode::InodeCore;
+use crate::acl::{self, ALWAYS, Guarded, OWNING, READING, Rights, WRITING};
 use crate::types::*;
 
 pub(crate) const S_ISUID: u32 = 0o4000;
 pub(crate) const S_ISGID: u32 = 0o2000;
 pub(crate) const S_ISVTX: u32 = 0o1000;
 const S_IXGRP: u32 = 0o010;
-
-/// What decides who may use an object: its attributes, and its list where it has one (`acl.one_truth`).
-#[derive(Clone, Debug)]
-pub(crate) struct Guarded {
-    pub(crate) attr: Attr,
-    pub(crate) acl: Option<Arc<Acl>>,
-}
 
 /// The permissions that `cred` has, as an [`AccessMask`].
 pub(crate) fn granted(of: &Guarded, cred: &Cred) -> AccessMask {
@@ -96,13 +86,6 @@ pub(crate) fn may_remove(dir: &Guarded, victim: &Guarded, cred: &Cred) -> FsResu
     Ok(())
 }
 
-/// What anybody may who reached a file: stat it, and wait for it.
-const ALWAYS: Rights = acl::READ_EA | acl::READ_ATTRIBUTES | acl::READ_CONTROL | acl::SYNCHRONIZE;
-const READING: Rights = acl::READ_DATA | acl::EXECUTE;
-const WRITING: Rights = acl::WRITE_DATA | acl::APPEND_DATA | acl::WRITE_EA | acl::WRITE_ATTRIBUTES;
-/// What the owner may whatever the mode says: change it.
-const OWNING: Rights = acl::WRITE_ATTRIBUTES | acl::WRITE_EA | acl::WRITE_DAC | acl::WRITE_OWNER;
-
 /// What `cred` may do with a file in `parent`, in the rights that an open of SMB or NFSv4 asks for. The root has no parent; its owner is
 /// granted DELETE as part of "full access", and the delete itself is refused.
 pub(crate) fn rights(of: &Guarded, parent: Option<&Guarded>, cred: &Cred) -> Rights {
@@ -145,27 +128,6 @@ fn by_mode(attr: &Attr, cred: &Cred) -> Rights {
         rights |= if !directory || bits & ACCESS_EXECUTE != 0 { acl::DELETE_CHILD } else { 0 };
     }
     rights
-}
-
-/// What becomes of the list after `set` was applied, which found the permission bits `before` (`acl.chmod_discards`).
-pub(crate) fn follow_list(core: &mut InodeCore, set: &SetAttr, before: u32) {
-    let Some(acl) = core.acl.clone() else { return };
-    // An exclusive create carries no mode: the client sets it next.
-    let is_being_made = core.verifier.is_some();
-    let is_discarded = set.mode.is_some_and(|mode| match is_being_made {
-        true => is_private(mode),
-        false => mode & 0o777 != before & 0o777,
-    });
-    if is_discarded {
-        core.acl = None;
-        return;
-    }
-    core.attr.mode = acl.mode(&core.attr);
-}
-
-/// Whether the maker of a file wants it to be for nobody else (`acl.inherited_at_birth`).
-pub(crate) fn is_private(mode: u32) -> bool {
-    mode & 0o077 == 0
 }
 
 /// Changes who is not privileged makes to content take setuid away, and setgid where it means a group, or a group of
@@ -277,7 +239,10 @@ pub(crate) fn wants_atime(attr: &Attr, now: Timestamp) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::acl::Acl;
 
     pub(crate) fn attr(kind: FileKind, mode: u32) -> Attr {
         let time = Timestamp::new(1, 0);

@@ -9,6 +9,8 @@
 //!   NFS v3 client has taken its umask off already. A file that its maker wants private (no bits for group and others) stays private.
 //! - `acl.in_the_record`: the list lies in the inode's record, so that both change and are read together.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::types::{Attr, Cred, FileKind};
@@ -36,6 +38,15 @@ pub const WRITE_OWNER: Rights = 0x0008_0000;
 pub const SYNCHRONIZE: Rights = 0x0010_0000;
 /// "Full control".
 pub const EVERYTHING: Rights = 0x001f_01ff;
+
+/// What anybody may who reached a file that has mode bits alone: stat it, and wait for it.
+pub const ALWAYS: Rights = READ_EA | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE;
+/// What reading by mode bits is. An executable that may not be read cannot be run either: the client does the running.
+pub const READING: Rights = READ_DATA | EXECUTE;
+/// What writing by mode bits is.
+pub const WRITING: Rights = WRITE_DATA | APPEND_DATA | WRITE_EA | WRITE_ATTRIBUTES;
+/// What the owner may whatever the mode says: change it.
+pub const OWNING: Rights = WRITE_ATTRIBUTES | WRITE_EA | WRITE_DAC | WRITE_OWNER;
 
 /// Files made in the directory get the rule.
 pub const FILE_INHERIT: u8 = 0x01;
@@ -121,6 +132,13 @@ pub struct Acl {
     /// Rules that are inherited say so (SE_DACL_AUTO_INHERITED).
     pub marks_inherited: bool,
     pub rules: Vec<Rule>,
+}
+
+/// What decides who may use an object: its attributes, and its list where it has one (`acl.one_truth`).
+#[derive(Clone, Debug)]
+pub(crate) struct Guarded {
+    pub(crate) attr: Attr,
+    pub(crate) acl: Option<Arc<Acl>>,
 }
 
 /// The mode bits that one class of users is sure to have.
@@ -252,6 +270,11 @@ impl Acl {
     }
 }
 
+/// Whether the maker of a file wants it to be for nobody else (`acl.inherited_at_birth`).
+pub(crate) fn is_private(mode: u32) -> bool {
+    mode & 0o077 == 0
+}
+
 fn who_len(who: &Who) -> usize {
     match who {
         Who::Owner | Who::OwningGroup | Who::Everyone => 0,
@@ -313,7 +336,7 @@ fn child_flags(flags: u8, directory: bool) -> u8 {
 pub fn specific(rights: Rights) -> Rights {
     const GENERIC: [(Rights, Rights); 4] = [
         (0x8000_0000, READ_DATA | READ_EA | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE),
-        (0x4000_0000, WRITE_DATA | APPEND_DATA | WRITE_EA | WRITE_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE),
+        (0x4000_0000, WRITING | READ_CONTROL | SYNCHRONIZE),
         (0x2000_0000, EXECUTE | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE),
         (0x1000_0000, EVERYTHING),
     ];

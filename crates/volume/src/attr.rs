@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::access::{self, Guarded, apply, touch_mtime, wants_atime};
-use crate::acl::{Acl, Rights};
+use crate::access::{self, apply, touch_mtime, wants_atime};
+use crate::acl::{Acl, Guarded, Rights};
 use crate::inode::{Inode, InodeCore};
 use crate::marks;
 use crate::meta::{Batch, Ticket};
@@ -159,7 +159,7 @@ fn set_without_size(state: &State, cred: &Cred, inode: &Arc<Inode>, set: &SetAtt
     }
     let bits = core.attr.mode;
     apply(&mut core.attr, cred, set, now);
-    access::follow_list(core, set, bits);
+    core.follow_list(set, bits);
     core.verifier = None;
     let after = core.attr;
     let ticket = cores.submit(&*state.meta, Batch::default())?;

@@ -16,12 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::access::Guarded;
-use crate::acl::Acl;
+use crate::acl::{self, Acl, Guarded};
 use crate::data::FileState;
 use crate::known::Known;
 use crate::meta::Ticket;
-use crate::types::{Attr, FileId, Ino};
+use crate::types::{Attr, FileId, Ino, SetAttr};
 
 pub(crate) struct Inode {
     pub(crate) id: FileId,
@@ -77,5 +76,21 @@ impl InodeCore {
     /// What decides who may use it.
     pub(crate) fn guarded(&self) -> Guarded {
         Guarded { attr: self.attr, acl: self.acl.clone() }
+    }
+
+    /// What becomes of the list after `set` was applied, which found the permission bits `before` (`acl.chmod_discards`).
+    pub(crate) fn follow_list(&mut self, set: &SetAttr, before: u32) {
+        let Some(list) = self.acl.clone() else { return };
+        // An exclusive create carries no mode: the client sets it next.
+        let is_being_made = self.verifier.is_some();
+        let is_discarded = set.mode.is_some_and(|mode| match is_being_made {
+            true => acl::is_private(mode),
+            false => mode & 0o777 != before & 0o777,
+        });
+        if is_discarded {
+            self.acl = None;
+            return;
+        }
+        self.attr.mode = list.mode(&self.attr);
     }
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::access::{self, Guarded, touch_ctime, touch_mtime};
+use crate::access::{self, touch_ctime, touch_mtime};
+use crate::acl::{self, Guarded};
 use crate::inode::{Inode, InodeCore};
 use crate::keys::{self, Entry};
 use crate::meta::{Batch, Ticket};
@@ -502,7 +503,7 @@ pub(crate) fn newborn(
     let attr = &mut core.attr;
     let mode = set.mode.unwrap_or(default_mode);
     (attr.uid, attr.gid, attr.mode) = access::ownership(&parent.attr, cred, kind, mode, set);
-    if kind != FileKind::Symlink && !access::is_private(mode) {
+    if kind != FileKind::Symlink && !acl::is_private(mode) {
         core.acl = parent.acl.as_ref().and_then(|acl| acl.inherited(kind, attr.uid, attr.gid)).map(Arc::new);
     }
     attr.mode = core.acl.as_ref().map_or(attr.mode, |acl| acl.mode(attr));

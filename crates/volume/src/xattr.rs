@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::access::{self, Guarded, S_ISVTX, touch_ctime};
+use crate::access::{self, S_ISVTX, touch_ctime};
+use crate::acl::Guarded;
 use crate::attr::{current, guarded};
 use crate::inode::Inode;
 use crate::keys;

@@ -54,7 +54,7 @@ fn variance(values: &[f64]) -> f64 {
 /// The mean of a series, resampled in blocks: as many means as resamples, each divided by the mean itself.
 pub(crate) fn block_bootstrap(series: &[f64], random: &mut Random) -> Option<Vec<f64>> {
     let known: Vec<f64> = series.iter().copied().filter(|v| v.is_finite() && *v >= 0.0).collect();
-    let series = crate::bench::show::thinned(&known, MOMENTS_MAX);
+    let series = thinned(&known, MOMENTS_MAX);
     let (n, centre) = (series.len(), mean(&series));
     if n < MOMENTS_MIN || !centre.is_finite() || centre <= 0.0 {
         return None;
@@ -241,6 +241,17 @@ pub(crate) fn middle(mut values: Vec<f64>) -> Option<[f64; 2]> {
     values.sort_by(f64::total_cmp);
     let at = |part: f64| values.get(((values.len().checked_sub(1)?) as f64 * part).round() as usize).copied();
     Some([at(CHANCE / 2.0)?, at(1.0 - CHANCE / 2.0)?])
+}
+
+/// Every n-th at most, the last included: series of days become bounded pictures. Of each group the mean of what is
+/// known; a group of which nothing is known stays a hole.
+pub(crate) fn thinned(values: &[f64], points_max: usize) -> Vec<f64> {
+    let group = values.len().div_ceil(points_max.max(1)).max(1);
+    let mean = |chunk: &[f64]| {
+        let known: Vec<f64> = chunk.iter().copied().filter(|v| v.is_finite()).collect();
+        if known.is_empty() { f64::NAN } else { known.iter().sum::<f64>() / known.len() as f64 }
+    };
+    values.chunks(group).map(mean).collect()
 }
 
 #[cfg(test)]

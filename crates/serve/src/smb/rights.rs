@@ -4,15 +4,8 @@
 //! ([`larder_files::Files::rights`]), by its mode bits or its access control list. READONLY, kept for Windows, takes writing away as well.
 
 use larder_files::Uses;
-pub use larder_volume::acl::{APPEND_DATA, DELETE, READ_DATA, WRITE_ATTRIBUTES, WRITE_DAC, WRITE_DATA, WRITE_OWNER};
-use larder_volume::acl::{DELETE_CHILD, EXECUTE, READ_ATTRIBUTES, READ_CONTROL, READ_EA, SYNCHRONIZE, WRITE_EA};
-
-/// What anybody may who reached the file: stat it, and wait for it.
-const ALWAYS: u32 = READ_EA | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE;
-const READING: u32 = READ_DATA | EXECUTE;
-const WRITING: u32 = WRITE_DATA | APPEND_DATA | WRITE_EA | WRITE_ATTRIBUTES;
-/// What the owner may whatever the mode says: change it.
-pub const OWNING: u32 = WRITE_ATTRIBUTES | WRITE_EA | WRITE_DAC | WRITE_OWNER;
+use larder_volume::acl::{ALWAYS, DELETE_CHILD, EXECUTE, READING, WRITING};
+pub use larder_volume::acl::{APPEND_DATA, DELETE, OWNING, READ_DATA, WRITE_ATTRIBUTES, WRITE_DATA};
 
 /// MS-FSCC 2.6.
 pub const DOS_READONLY: u32 = 0x1;

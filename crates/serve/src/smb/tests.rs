@@ -6,7 +6,9 @@ use larder_base::SystemClock;
 use larder_smb::{
     Bytes, DirChangeKind, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, SmbError, SmbPath, SmbResult,
 };
-use larder_volume::{Backing, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Stability, SyncMode, Volume};
+use larder_volume::{
+    Backing, Ino, MemoryBudget, Properties, Registry, SetAttr, Space, Stability, SyncMode, Volume, acl,
+};
 use object_store::memory::InMemory;
 
 use super::*;
@@ -375,7 +377,7 @@ async fn owners_alone_change_the_security_of_a_file() {
     let (own, _) = open(&ann, "f", OpenIntent::Open, rights::READ_DATA).await.unwrap();
     let (other, _) = open(&bob, "f", OpenIntent::Open, rights::READ_DATA).await.unwrap();
     // The server asks before it lets an open change them.
-    let changing = rights::WRITE_DAC | rights::WRITE_OWNER;
+    let changing = acl::WRITE_DAC | acl::WRITE_OWNER;
     assert_eq!([own.maximal_access() & changing, other.maximal_access() & changing], [changing, 0]);
     let mut descriptor = own.security().await.unwrap();
     assert_eq!(descriptor.owner, Some(larder_smb::Sid::new(22, &[1, 1000])));

@@ -12,34 +12,52 @@ const CHANNELS_MAX: usize = 32;
 
 /// The connections that have one session.
 #[derive(Default)]
-pub(crate) struct Channels(Mutex<Vec<Weak<Connection>>>);
+pub(crate) struct Channels(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    connections: Vec<Weak<Connection>>,
+    /// The session is over: no connection gets it any more.
+    has_ended: bool,
+}
 
 impl Channels {
-    fn list(&self) -> MutexGuard<'_, Vec<Weak<Connection>>> {
+    fn list(&self) -> MutexGuard<'_, List> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `conn` has the session as well.
     pub(crate) fn add(&self, conn: &Arc<Connection>) -> Result<(), u32> {
         let mut list = self.list();
-        list.retain(|other| other.strong_count() > 0);
-        if list.len() >= CHANNELS_MAX {
+        if list.has_ended {
+            return Err(ntstatus::STATUS_USER_SESSION_DELETED);
+        }
+        list.connections.retain(|other| other.strong_count() > 0);
+        if list.connections.len() >= CHANNELS_MAX {
             return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
         }
-        list.push(Arc::downgrade(conn));
+        list.connections.push(Arc::downgrade(conn));
         Ok(())
     }
 
-    /// `conn` no longer has it. True if no other has it either.
+    /// `conn` no longer has it. True if no other has it either: the session
+    /// has ended.
     pub(crate) fn remove(&self, conn: &Connection) -> bool {
         let mut list = self.list();
-        list.retain(|other| other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), conn));
-        list.is_empty()
+        list.connections.retain(|other| other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), conn));
+        list.has_ended |= list.connections.is_empty();
+        list.connections.is_empty()
+    }
+
+    /// The session ends, on all its connections, which the caller tells.
+    pub(crate) fn end(&self) -> Vec<Arc<Connection>> {
+        self.list().has_ended = true;
+        self.live()
     }
 
     /// Those that are there and not about to close.
     pub(crate) fn live(&self) -> Vec<Arc<Connection>> {
-        self.list().iter().filter_map(Weak::upgrade).filter(|conn| !conn.is_closing()).collect()
+        self.list().connections.iter().filter_map(Weak::upgrade).filter(|conn| !conn.is_closing()).collect()
     }
 }
 
@@ -99,6 +117,7 @@ mod tests {
         assert_eq!(channels.live().len(), 1);
         assert!(!channels.remove(&one));
         assert!(channels.remove(&two));
+        assert_eq!(channels.add(&one), Err(ntstatus::STATUS_USER_SESSION_DELETED), "what has ended is not begun again");
     }
 
     #[test]
@@ -141,6 +160,7 @@ mod tests {
         let (one, two, session) = two_channels().await;
         assert!(two.close_session(7, None).await);
         assert!(one.sessions.read().await.is_empty());
+        assert_eq!(session.read().await.channels.add(&one), Err(ntstatus::STATUS_USER_SESSION_DELETED));
         assert_eq!(trees(&session).await, 0);
     }
 }

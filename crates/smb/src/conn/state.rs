@@ -17,7 +17,7 @@ use crate::conn::channels::{ChannelKeys, Channels};
 use crate::conn::outbound::{Notified, Outbound};
 use crate::conn::pending::{AsyncOp, PendingOps, Stop};
 use crate::files::{
-    ChannelSequence, Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot, Replay,
+    Begun, ChannelSequence, Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot,
     WatchReg, close_opens, end_opens, finish_close,
 };
 use crate::path::SmbPath;
@@ -183,7 +183,7 @@ impl Connection {
         let Some(sess_arc) = self.forget_session(session_id).await else {
             return false;
         };
-        let others = sess_arc.read().await.channels.live();
+        let others = sess_arc.read().await.channels.end();
         for other in others {
             other.forget_session(session_id).await;
         }
@@ -287,7 +287,9 @@ impl Connection {
         };
         let mut opens = Vec::new();
         for (id, sess_arc) in removed {
+            sess_arc.read().await.channels.end();
             self.remember_ended(id, &sess_arc).await;
+            self.channel_keys.forget(id);
             opens.extend(detach_session(&sess_arc).await);
         }
         opens
@@ -330,7 +332,9 @@ impl Connection {
                         ids.push(*tree_id);
                     }
                 }
-                self.pending.stop_where(Stop::Retry, |op| op.session_id == session_id && ids.contains(&op.tree_id));
+                let is_of_them = |op: &AsyncOp| op.session_id == session_id && ids.contains(&op.tree_id);
+                self.pending.stop_where(Stop::Retry, is_of_them);
+                sess.channels.live().iter().for_each(|other| other.pending.stop_where(Stop::Retry, is_of_them));
                 ids.into_iter().filter_map(|id| trees.remove(&id)).collect::<Vec<_>>()
             };
             for tree_arc in removed {
@@ -514,7 +518,7 @@ pub struct Open {
     /// Set on a durable open (Open.IsDurable).
     pub(crate) durable: Option<DurableReg>,
     /// The place of the CREATE that made the open, by its CreateGuid.
-    pub(crate) replay: Option<Replay>,
+    pub(crate) begun: Option<Begun<RwLock<Open>>>,
     /// The change notification watch the first CHANGE_NOTIFY on the open
     /// armed.
     pub(crate) watch: Option<WatchReg>,

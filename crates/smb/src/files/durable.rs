@@ -672,13 +672,13 @@ impl DurableTable {
     }
 }
 
-/// Closes a kept open taken out of the table on a task of the current
-/// runtime, counted in `in_flight` until done.
 /// Whether the connection of an open takes requests.
 fn is_served(conn: &Weak<Connection>) -> bool {
     conn.upgrade().is_some_and(|conn| !conn.is_closing())
 }
 
+/// Closes a kept open taken out of the table on a task of the current
+/// runtime, counted in `in_flight` until done.
 fn spawn_close(open: Arc<RwLock<Open>>, in_flight: InFlight) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move {
@@ -784,7 +784,7 @@ mod tests {
                 created: false,
                 create_action: 1,
                 marked_deleted: Default::default(),
-                replay: None,
+                begun: None,
                 position: Default::default(),
                 lock_sequences: Default::default(),
                 channel_sequence: Arc::default(),

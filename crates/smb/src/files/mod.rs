@@ -27,8 +27,8 @@ pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion,
 #[cfg(test)]
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
 pub(crate) use leases::{AfterSend, BreakWait, LeaseRef, LeaseTable, MAX_BREAK_WAIT, Notices};
-pub(crate) use replays::{Place, Replay, Replays};
-pub(crate) use sequences::{Change as UnderWay, ChannelSequence, LockSequences};
+pub(crate) use replays::{Begun, Place, Replays};
+pub(crate) use sequences::{ChannelSequence, LockSequences, UnderWay};
 pub(crate) use table::bytes_of;
 pub(crate) use table::{FileRef, FileTable, OpenRequest, Refused, Sharing};
 pub use table::{OpenFiles, OutsideAccess};
@@ -281,7 +281,7 @@ mod tests {
             created: false,
             create_action: 1,
             marked_deleted: Default::default(),
-            replay: None,
+            begun: None,
             position: Default::default(),
             lock_sequences: Default::default(),
             channel_sequence: Arc::default(),

@@ -5,60 +5,62 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::sync::RwLock;
 use uuid::Uuid;
-
-use crate::conn::state::Open;
 
 /// Connection.ClientGuid and CreateGuid.
 type Key = (Uuid, [u8; 16]);
 
 /// Every version 2 CREATE that is under way or whose open is there.
-#[derive(Default)]
-pub(crate) struct Replays(Mutex<HashMap<Key, Place>>);
+pub(crate) struct Replays<Open>(Mutex<HashMap<Key, Place<Open>>>);
 
 /// What became of a CREATE.
-#[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum Place<Open> {
     UnderWay,
     /// It made this open, which may be answered again.
-    Made(Weak<RwLock<Open>>),
+    Made(Weak<Open>),
 }
 
 /// A CREATE's place, which is empty again when this is dropped: with a CREATE
 /// that fails, or with the open.
-pub(crate) struct Replay {
-    table: Arc<Replays>,
+pub(crate) struct Begun<Open> {
+    table: Arc<Replays<Open>>,
     key: Key,
 }
 
-impl Replays {
-    fn places(&self) -> MutexGuard<'_, HashMap<Key, Place>> {
+impl<Open> Default for Replays<Open> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<Open> Replays<Open> {
+    fn places(&self) -> MutexGuard<'_, HashMap<Key, Place<Open>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a CREATE; or what another with the same names has come to.
-    pub(crate) fn begin(self: &Arc<Self>, client: Uuid, create_guid: [u8; 16]) -> Result<Replay, Place> {
+    pub(crate) fn begin(self: &Arc<Self>, client: Uuid, create_guid: [u8; 16]) -> Result<Begun<Open>, Place<Open>> {
         let key = (client, create_guid);
         let mut places = self.places();
         match places.get(&key) {
-            Some(place) => Err(place.clone()),
+            Some(Place::UnderWay) => Err(Place::UnderWay),
+            Some(Place::Made(open)) => Err(Place::Made(Weak::clone(open))),
             None => {
                 places.insert(key, Place::UnderWay);
-                Ok(Replay { table: Arc::clone(self), key })
+                Ok(Begun { table: Arc::clone(self), key })
             }
         }
     }
 }
 
-impl Replay {
+impl<Open> Begun<Open> {
     /// The CREATE made `open`.
-    pub(crate) fn made(&self, open: &Arc<RwLock<Open>>) {
+    pub(crate) fn made(&self, open: &Arc<Open>) {
         self.table.places().insert(self.key, Place::Made(Arc::downgrade(open)));
     }
 }
 
-impl Drop for Replay {
+impl<Open> Drop for Begun<Open> {
     fn drop(&mut self) {
         self.table.places().remove(&self.key);
     }
@@ -71,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_create_is_under_way_until_it_ends() {
-        let table = Arc::new(Replays::default());
+        let table = Arc::new(Replays::<()>::default());
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let first = table.begin(one, [7; 16]).ok().unwrap();
         assert!(matches!(table.begin(one, [7; 16]), Err(Place::UnderWay)));

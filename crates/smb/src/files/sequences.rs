@@ -58,7 +58,7 @@ struct Changes {
 }
 
 /// A change that is under way.
-pub(crate) struct Change {
+pub(crate) struct UnderWay {
     of: Arc<ChannelSequence>,
     sequence: u16,
 }
@@ -71,7 +71,7 @@ impl ChannelSequence {
     /// Begins a change that the client sent with `sequence`, a second time
     /// where it `is_replay`. `None` if it must not be carried out (any more,
     /// or yet).
-    pub(crate) fn begin(self: &Arc<Self>, sequence: u16, is_replay: bool) -> Option<Change> {
+    pub(crate) fn begin(self: &Arc<Self>, sequence: u16, is_replay: bool) -> Option<UnderWay> {
         let mut changes = self.changes();
         match sequence.wrapping_sub(changes.current) {
             0 => {}
@@ -85,11 +85,11 @@ impl ChannelSequence {
             return None;
         }
         changes.now += 1;
-        Some(Change { of: Arc::clone(self), sequence })
+        Some(UnderWay { of: Arc::clone(self), sequence })
     }
 }
 
-impl Drop for Change {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         let mut changes = self.of.changes();
         let counted = if self.sequence == changes.current { &mut changes.now } else { &mut changes.before };

@@ -29,13 +29,13 @@ use crate::conn::state::{Connection, Open};
 use crate::dispatch::HandlerResponse;
 use crate::error::{SmbError, SmbResult};
 use crate::files::{
-    BreakWait, CONTENT_CHANGED, Change, Durability, FileRef, Granted, LeaseId, LeaseRef, LeaseRequest, LeaseState,
-    LeaseVersion, MAX_BREAK_WAIT, OpenRequest, OpenSlot, Refused, Replay, Sharing, Trigger, v2_timeout,
+    Begun, BreakWait, CONTENT_CHANGED, Change, Durability, FileRef, Granted, LeaseId, LeaseRef, LeaseRequest,
+    LeaseState, LeaseVersion, MAX_BREAK_WAIT, OpenRequest, OpenSlot, Refused, Sharing, Trigger, v2_timeout,
 };
 use crate::handlers::apple;
 use crate::handlers::extended;
 use crate::handlers::reconnect::{self, Reconnect};
-use crate::handlers::replay;
+use crate::handlers::replay::{self, Replay};
 use crate::handlers::shared::{lookup_session, lookup_session_tree};
 use crate::handlers::{Outcome, Pending};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
@@ -609,7 +609,7 @@ pub async fn handle(
         if hdr.flags & SMB2_FLAGS_REPLAY_OPERATION == 0 {
             return Outcome::Done(HandlerResponse::err(ntstatus::STATUS_DUPLICATE_OBJECTID));
         }
-        let replay = replay::Replay {
+        let replay = Replay {
             create_guid: request.create_guid,
             path: &args.path,
             owner: args.owner.as_deref(),
@@ -619,16 +619,16 @@ pub async fn handle(
         };
         return replay::handle(server, conn, hdr, found, replay, retained).await;
     }
-    let mut first = None;
+    let mut begun = None;
     if let DurableAsk::V2(request) = args.queries.durable
         && !args.client.is_nil()
     {
         match server.replays.begin(args.client, request.create_guid) {
-            Ok(replay) => first = Some(replay),
+            Ok(first) => begun = Some(first),
             Err(place) => return replay::again(conn, hdr, &place, &args).await,
         }
     }
-    let (wait, stage) = match attempt(server, conn, hdr, &args, &mut first, Stage::Start).await {
+    let (wait, stage) = match attempt(server, conn, hdr, &args, &mut begun, Stage::Start).await {
         Step::Done(response) => return Outcome::Done(response),
         Step::Wait(wait, stage) => (wait, stage),
     };
@@ -661,7 +661,7 @@ pub async fn handle(
                 changed = wait.changed() => changed,
                 () = tokio::time::sleep_until(give_up) => false,
             };
-            match attempt(&server, &conn, &hdr, &args, &mut first, stage).await {
+            match attempt(&server, &conn, &hdr, &args, &mut begun, stage).await {
                 Step::Done(response) => return response,
                 Step::Wait(_, left) if !changed => {
                     left.release().await;
@@ -684,7 +684,7 @@ async fn attempt(
     conn: &Arc<Connection>,
     hdr: &Smb2Header,
     args: &CreateArgs,
-    replay: &mut Option<Replay>,
+    begun: &mut Option<Begun<tokio::sync::RwLock<Open>>>,
     stage: Stage,
 ) -> Step {
     let fail = |status| Step::Done(HandlerResponse::err(status));
@@ -963,7 +963,7 @@ async fn attempt(
         file: Some(file),
         slot: Some(slot),
         durable,
-        replay: replay.take().filter(|_| args.open_access & REPLAYABLE_ACCESS != 0),
+        begun: begun.take().filter(|_| args.open_access & REPLAYABLE_ACCESS != 0),
         watch: None,
         wrote: Default::default(),
         created: action != OpenAction::Opened,
@@ -974,8 +974,8 @@ async fn attempt(
         channel_sequence: Arc::default(),
     };
     let open_arc = Arc::new(tokio::sync::RwLock::new(open));
-    if let Some(replay) = &mut open_arc.try_write().expect("nobody else has it").replay {
-        replay.made(&open_arc);
+    if let Some(begun) = &open_arc.read().await.begun {
+        begun.made(&open_arc);
     }
     tree.opens.get_mut().insert(file_id, open_arc);
     drop(tree);

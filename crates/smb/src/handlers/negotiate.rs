@@ -55,8 +55,9 @@ pub(crate) fn server_security_mode(server: &ServerState) -> u16 {
 /// Capabilities the server sends for `dialect` to a client that sent
 /// `client_capabilities` (Connection.ServerCapabilities). LEASING is not
 /// defined for SMB 2.0.2, and LARGE_MTU needs multi-credit support, which
-/// SMB 2.0.2 lacks. MULTI_CHANNEL goes to SMB 3.x clients that have it. ENCRYPTION goes to SMB 3.0 and 3.0.2 clients that have
-/// it; 3.1.1 negotiates a cipher instead.
+/// SMB 2.0.2 lacks. MULTI_CHANNEL goes to SMB 3.x clients that have it.
+/// ENCRYPTION goes to SMB 3.0 and 3.0.2 clients that have it; 3.1.1 negotiates
+/// a cipher instead.
 pub(crate) fn server_capabilities(dialect: Dialect, client_capabilities: u32) -> u32 {
     let mut caps = match dialect {
         Dialect::Smb202 => 0,

@@ -84,7 +84,12 @@ pub(super) async fn handle(
 
 /// Answers a CREATE whose CreateGuid another of the client's has, which made
 /// no durable open or is still at it.
-pub(super) async fn again(conn: &Arc<Connection>, hdr: &Smb2Header, place: &Place, args: &CreateArgs) -> Outcome {
+pub(super) async fn again(
+    conn: &Arc<Connection>,
+    hdr: &Smb2Header,
+    place: &Place<RwLock<Open>>,
+    args: &CreateArgs,
+) -> Outcome {
     let fail = |status| Outcome::Done(HandlerResponse::err(status));
     if hdr.flags & SMB2_FLAGS_REPLAY_OPERATION == 0 {
         return fail(ntstatus::STATUS_DUPLICATE_OBJECTID);

@@ -531,7 +531,7 @@ async fn continue_exchange(
         return response;
     }
     if let Some(Binding { session, .. }) = binding {
-        let bound = bind(conn, sid, &session, &outcome.identity).await;
+        let bound = bind(server, conn, sid, &session, &outcome.identity).await;
         if let Err(status) = bound {
             info!(%identity, status, "binding a connection to a session refused");
             return HandlerResponse::err(status);
@@ -601,6 +601,7 @@ async fn continue_exchange(
 
 /// Gives `conn` the session `sid`, if `identity` is its user.
 async fn bind(
+    server: &ServerState,
     conn: &Arc<Connection>,
     sid: u64,
     session: &Arc<RwLock<Session>>,
@@ -610,6 +611,9 @@ async fn bind(
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
     let mut sessions = conn.sessions.write().await;
+    if session_limit_reached(server, &sessions) {
+        return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+    }
     let existing = session.read().await;
     if !same_user(&existing.identity, identity) {
         return Err(ntstatus::STATUS_ACCESS_DENIED);

@@ -909,7 +909,7 @@ mod tests {
                 created: false,
                 create_action: 1,
                 marked_deleted: Default::default(),
-                replay: None,
+                begun: None,
                 position: Default::default(),
                 lock_sequences: Default::default(),
                 channel_sequence: Arc::default(),

@@ -26,10 +26,11 @@
 mod differ;
 mod html;
 mod rows;
+mod sampling;
 mod text;
 
 pub use html::html;
-pub(crate) use rows::sample;
+pub(crate) use sampling::sample;
 pub use text::{markdown, text};
 
 use serde::Serialize;

@@ -2,19 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::sampling::{self, SEED, resampled, sampled};
 use super::{CHANCE, Difference, Effect, Figures, Row, SAME_WITHIN, Verdict, differ};
-use crate::bench::result::{BenchResult, Repeat, Run};
+use crate::bench::result::{BenchResult, Run};
 use crate::bench::show::{median_p99_us, ratio, runs, words};
-use crate::reason::stats::{self, Random, Sample};
+use crate::reason::stats::{self, Random};
 
 pub(super) struct Matched<'a> {
     pub(super) pairs: Vec<(&'a Run, &'a Run)>,
     pub(super) only_a: Vec<String>,
     pub(super) only_b: Vec<String>,
 }
-
-/// The same two results always give the same answer.
-const SEED: u64 = 0x6c61_7264_6572;
 
 /// How nearly two runs are the same, the best first. What comes later only finds what is left: at last what one property
 /// tells apart, for that is what somebody compares who measured once with it and once without.
@@ -108,7 +106,7 @@ pub(super) fn matched<'a>(a: &'a BenchResult, b: &'a BenchResult) -> Matched<'a>
 }
 
 fn figures(run: &Run) -> Figures {
-    let values: Vec<f64> = run.values().into_iter().filter(|v| v.is_finite() && *v > 0.0).collect();
+    let values = sampling::values(run);
     let known = values.len() == run.repeats.len();
     Figures {
         median: run.median().filter(|m| m.is_finite()),
@@ -117,28 +115,6 @@ fn figures(run: &Run) -> Figures {
         values,
         p99_us: median_p99_us(run),
     }
-}
-
-/// Each repeat's moments, resampled: the same number of means for all, around 1.
-fn resampled(run: &Run, random: &mut Random) -> Vec<Vec<f64>> {
-    let operations = run.workload.kind.counts_operations();
-    let steady = |r: &Repeat| -> Vec<f64> {
-        let from_ms = r.knee.map_or(0.0, |k| k.at_s * 1e3);
-        let counted = r.over_time.iter().filter(|m| m.at_ms as f64 > from_ms);
-        counted.map(|m| if operations { m.operations_per_s } else { m.bytes_per_s }).collect()
-    };
-    run.repeats.iter().take(64).filter_map(|r| stats::block_bootstrap(&steady(r), random)).collect()
-}
-
-/// What the repeats of a run prove, for whoever holds it against another.
-pub(crate) fn sample(run: &Run) -> Sample {
-    sampled(&figures(run).values, &resampled(run, &mut Random::new(SEED)))
-}
-
-/// Of a mean near 1 the variance is that of its logarithm.
-fn sampled(values: &[f64], drawn: &[Vec<f64>]) -> Sample {
-    let spread = |means: &Vec<f64>| means.iter().map(|m| (m - 1.0).powi(2)).sum::<f64>() / means.len().max(1) as f64;
-    Sample { logs: values.iter().map(|v| v.ln()).collect(), within: drawn.iter().map(spread).collect() }
 }
 
 /// The ratio, as far as moments within the repeats leave it open.

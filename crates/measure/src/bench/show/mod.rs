@@ -19,7 +19,7 @@ pub(crate) mod words;
 pub(crate) mod sample;
 
 pub(crate) use units::{ratio, size};
-pub(crate) use view::{capital, runs, thinned};
+pub(crate) use view::{capital, runs};
 
 pub use html::{html, svg, svg_names};
 pub use markdown::markdown;

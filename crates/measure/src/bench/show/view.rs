@@ -518,14 +518,3 @@ pub(crate) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
-
-/// Every n-th at most, the last included: series of days become bounded pictures. Of each group the mean of what is
-/// known; a group of which nothing is known stays a hole.
-pub(crate) fn thinned(values: &[f64], points_max: usize) -> Vec<f64> {
-    let group = values.len().div_ceil(points_max.max(1)).max(1);
-    let mean = |chunk: &[f64]| {
-        let known: Vec<f64> = chunk.iter().copied().filter(|v| v.is_finite()).collect();
-        if known.is_empty() { f64::NAN } else { known.iter().sum::<f64>() / known.len() as f64 }
-    };
-    values.chunks(group).map(mean).collect()
-}

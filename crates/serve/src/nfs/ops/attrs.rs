@@ -99,12 +99,12 @@ impl Call {
         let (attr, bits) = files.resolve_granted(&self.cred, self.id).await?;
         let mut allowed = if bits & ACCESS_READ != 0 { ACCESS3_READ } else { 0 };
         let executes = bits & ACCESS_EXECUTE != 0;
-        // A list may let somebody add to a directory and not remove from it, and append to a file and not overwrite it.
-        let rights = files.rights(&self.cred, self.id.ino, None).await?;
-        let writes = |right, bit| if rights & right != 0 { bit } else { 0 };
         if attr.kind == FileKind::Directory {
             allowed |= if executes { ACCESS3_LOOKUP } else { 0 };
             if executes {
+                // A list may let somebody add to a directory and not remove from it.
+                let rights = files.rights(&self.cred, self.id.ino, None).await?;
+                let writes = |right, bit| if rights & right != 0 { bit } else { 0 };
                 allowed |= writes(acl::WRITE_DATA, ACCESS3_MODIFY)
                     | writes(acl::WRITE_DATA | acl::APPEND_DATA, ACCESS3_EXTEND)
                     | writes(acl::DELETE_CHILD, ACCESS3_DELETE);

@@ -14,8 +14,8 @@ use super::figures::{self, Figure, Grid};
 use super::plot::svg::escape;
 use super::plot::{Head, Plot, Size};
 use super::units::Unit;
-use super::view::thinned;
 use crate::bench::result::BenchResult;
+use crate::reason::stats::thinned;
 pub(crate) use page::Page;
 
 pub fn html(result: &BenchResult) -> String {

@@ -3,7 +3,7 @@
 use super::svg::{self, px};
 use super::{Axis, Head, Size};
 use crate::bench::show::units::Unit;
-use crate::bench::show::view::thinned;
+use crate::reason::stats::thinned;
 
 /// One line or one layer of a stack.
 #[derive(Clone, Debug, Default)]

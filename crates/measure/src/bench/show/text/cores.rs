@@ -79,7 +79,8 @@ fn strips(samples: &Samples, style: &Style) -> String {
     for core in cores {
         let percent = |values: &[f64]| Cell::from(mean(values).map_or(String::new(), |m| units::percent(m / 100.0)));
         let busy = busy(core);
-        let strip: String = view::thinned(&busy, columns).into_iter().map(|p| level(p, style)).collect();
+        let strip: String =
+            crate::reason::stats::thinned(&busy, columns).into_iter().map(|p| level(p, style)).collect();
         let full = mean(&busy).is_some_and(|m| m >= 85.0);
         let paint = if full { Paint::Bad } else { Paint::Line(0) };
         let user: Vec<f64> = core.user.iter().zip(&core.nice).map(|(u, n)| u + n).collect();

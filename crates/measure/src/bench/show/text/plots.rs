@@ -153,7 +153,9 @@ fn over_time(group: &[&Run], style: &Style) -> String {
     let columns = style.width.saturating_sub(4).clamp(20, STRIP_COLUMNS);
     let mut text = String::new();
     for (n, (run, repeat)) in found.into_iter().enumerate() {
-        let heights = view::thinned(&rates(repeat), columns).into_iter().map(|rate| level(rate / most * 100.0, style));
+        let heights = crate::reason::stats::thinned(&rates(repeat), columns)
+            .into_iter()
+            .map(|rate| level(rate / most * 100.0, style));
         let line = format!("{}: {}", words::subject(run), knee_words(repeat).unwrap_or_default());
         text.push_str(&format!("  {}\n", words::folded(&line, style.width.saturating_sub(4)).join("\n  ")));
         text.push_str(&format!("  {}\n", Paint::Line(n).over(&heights.collect::<String>(), style)));
