@@ -121,6 +121,7 @@ lint: check-cargo
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) test --release --locked --workspace --test layers
 	.ci/circles.py
+	.ci/rules.py
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check licenses bans sources; else .ci/dependencies.py; fi
 
 bench: packages-bench build
