@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
 import signal
 import struct
 import subprocess
@@ -701,3 +702,121 @@ def test_what_durable_handles_hold_is_free_after_a_kill(fresh):
         nfs.remove(nfs.root, b"denied")
     with Smb(fresh, fresh.share, "denied", sharing=0):
         pass
+
+
+# ---- leases of directories ----
+
+READS, HANDLES = 1, 2
+
+
+class LeasedDirectory:
+    """An SMB client that caches the entries of one directory."""
+
+    def __init__(self, doors, share, name, key=b"d" * 16, caching=READS | HANDLES):
+        self.connection = SMBConnection("127.0.0.1", "127.0.0.1", sess_port=doors.smb_port, preferredDialect=smb2.SMB2_DIALECT_30)
+        self.connection.login(doors.user, doors.password)
+        self.low = self.connection.getSMBServer()
+        self.tree = self.low.connectTree(share)
+        self.key = key
+        self.directory, self.state = self.open(name, READ, 1, 0x10, key, caching)
+
+    def open(self, name, access, options, attributes, key, caching, parent=None, disposition=smb2.FILE_OPEN_IF):
+        """The FileId, and the state that is granted to a lease of version 2."""
+        path = name.encode("utf-16-le")
+        padded = path + bytes(-len(path) % 8)
+        lease = key + struct.pack("<IIQ", caching, 4 if parent else 0, 0) + (parent or bytes(16)) + bytes(4)
+        context = struct.pack("<IHHHHI", 0, 16, 4, 0, 24, len(lease)) + b"RqLs" + bytes(4) + lease
+        body = struct.pack("<HBBIQQIIIIIHHII", 57, 0, 0xFF, 2, 0, 0, access, attributes, SHARE_ALL, disposition, options,
+                           0x78, len(path), 0x78 + len(padded), len(context))
+        data = self.ask(smb2.SMB2_CREATE, body + padded + context)
+        at = struct.unpack_from("<I", data, 80)[0] - 64
+        tag = data.index(b"RqLs", at)
+        return data[64:80], struct.unpack_from("<I", data, tag + 8 + 16)[0]
+
+    def ask(self, command, body):
+        packet = self.low.SMB_PACKET()
+        packet["Command"], packet["TreeID"], packet["Data"] = command, self.tree, body
+        answer = self.low.recvSMB(self.low.sendSMB(packet))
+        assert answer["Status"] == 0, hex(answer["Status"])
+        return answer["Data"]
+
+    def write(self, file, data):
+        self.ask(smb2.SMB2_WRITE, struct.pack("<HHIQ16sIIHHI", 49, 0x70, len(data), 0, file, 0, 0, 0, 0, 0) + data)
+
+    def close(self, file):
+        self.ask(smb2.SMB2_CLOSE, struct.pack("<HHI16s", 24, 0, 0, file))
+
+    def broken(self):
+        """Waits until the server breaks the lease; returns the states before and after."""
+        # It may have come before the answer to what this client itself asked for.
+        early = self.low._Connection["OutstandingResponses"].pop(0xFFFF_FFFF_FFFF_FFFF, None)
+        packet = early or self.low.recvSMB()
+        assert packet["Command"] == smb2.SMB2_OPLOCK_BREAK, packet["Command"]
+        self.low._Connection["SequenceWindow"] += 1
+        size, _epoch, flags, key, before, after = struct.unpack_from("<HHI16sII", packet["Data"])
+        assert (size, key) == (44, self.key)
+        self.state = after
+        if flags & 1:
+            self.ask(smb2.SMB2_OPLOCK_BREAK, struct.pack("<HHI16sIQ", 36, 0, 0, key, after, 0))
+        return before, after
+
+    def untouched(self, seconds=0.3):
+        """Nothing comes."""
+        return not select.select([self.low._NetBIOSSession.get_socket()], [], [], seconds)[0]
+
+    def end(self):
+        self.connection.close()
+
+
+@pytest.mark.parametrize("change", ["nfs create", "nfs remove", "nfs rename", "nfs write", "mount", "second share", "smb create", "smb delete"])
+def test_a_change_of_an_entry_breaks_the_lease_of_its_directory(doors, change):
+    folder = f"leased-{change.replace(' ', '-')}"
+    with client(doors) as nfs:
+        directory = nfs.mkdir(nfs.root, folder.encode(), mode=0o777).handle
+        file = nfs.create(directory, b"old", mode=0o666).handle
+        holder = LeasedDirectory(doors, doors.share, folder)
+        assert holder.state == READS | HANDLES
+        assert holder.untouched()
+        match change:
+            case "nfs create":
+                nfs.create(directory, b"new")
+            case "nfs remove":
+                nfs.remove(directory, b"old")
+            case "nfs rename":
+                nfs.rename(directory, b"old", nfs.root, b"moved out")
+            case "nfs write":
+                nfs.write(file, 0, b"longer", stable=nfs3.FILE_SYNC)
+            case "mount":
+                (doors.mounts[0] / folder / "new").touch()
+            case "second share":
+                Smb(doors, "second", f"{folder}\\new").connection.close()
+            case "smb create":
+                Smb(doors, doors.share, f"{folder}\\new").connection.close()
+            case "smb delete":
+                Smb(doors, doors.share, f"{folder}\\old", options=NON_DIRECTORY | smb2.FILE_DELETE_ON_CLOSE).connection.close()
+        assert holder.broken() == (READS | HANDLES, 0)
+        holder.end()
+
+
+def test_a_client_keeps_the_lease_of_a_directory_whose_entries_it_changes_itself(doors):
+    """It says so by naming the lease as its parent's; without that, or with another, its own change breaks it."""
+    with client(doors) as nfs:
+        nfs.mkdir(nfs.root, b"mine", mode=0o777)
+    holder = LeasedDirectory(doors, doors.share, "mine")
+    file, state = holder.open("mine\\one", READ | WRITE | DELETE, NON_DIRECTORY, 0x80, b"f" * 16, 7, parent=holder.key)
+    assert state == 7
+    holder.write(file, b"data")
+    holder.close(file)
+    assert holder.untouched()
+    assert holder.state == READS | HANDLES
+    holder.open("mine\\two", READ | WRITE, NON_DIRECTORY, 0x80, b"g" * 16, 7, parent=b"x" * 16)
+    assert holder.broken() == (READS | HANDLES, 0)
+    holder.end()
+
+
+def test_a_directory_is_never_leased_for_writing(doors):
+    with client(doors) as nfs:
+        nfs.mkdir(nfs.root, b"greedy", mode=0o777)
+    holder = LeasedDirectory(doors, doors.share, "greedy", caching=7)
+    assert holder.state == READS | HANDLES
+    holder.end()

@@ -1,8 +1,6 @@
 //! File access mask bits (MS-SMB2 2.2.13.1.1) and the rights an open is
 //! granted from a CREATE DesiredAccess.
 
-use crate::builder::Access;
-
 pub const FILE_READ_DATA: u32 = 0x0000_0001;
 /// FILE_LIST_DIRECTORY shares its bit with FILE_READ_DATA.
 pub const FILE_LIST_DIRECTORY: u32 = FILE_READ_DATA;
@@ -30,6 +28,27 @@ pub const FILE_ALL_ACCESS: u32 = 0x001F_01FF;
 
 /// Bits that are no right of a file (MS-DTYP 2.4.3), which nobody is granted.
 const UNKNOWN: u32 = 0x00E0_FE00;
+
+/// Access level granted to a user on a share, or to anonymous on a public
+/// share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    ReadWrite,
+}
+
+impl Access {
+    pub fn allows_write(self) -> bool {
+        matches!(self, Access::ReadWrite)
+    }
+
+    pub fn clamp_to(self, cap: Access) -> Access {
+        match (self, cap) {
+            (Access::ReadWrite, Access::ReadWrite) => Access::ReadWrite,
+            _ => Access::Read,
+        }
+    }
+}
 
 /// TreeConnect.MaximalAccess for a share access level.
 pub fn maximal_access(access: Access) -> u32 {

@@ -9,36 +9,12 @@ use std::time::Duration;
 use thiserror::Error;
 use uuid::Uuid;
 
+use crate::access_mask::Access;
 use crate::backend::ShareBackend;
 use crate::conn::limits::Limits;
 use crate::files::OpenFiles;
 use crate::proto::auth::ntlm::UserCreds;
 use crate::server::{ServerConfig, ServerState, ServerUsers, ShareBindings, ShareMode, SmbServer};
-
-// ---------------------------------------------------------------------------
-// Access
-// ---------------------------------------------------------------------------
-
-/// Access level granted to a user on a share, or to anonymous on a public
-/// share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    Read,
-    ReadWrite,
-}
-
-impl Access {
-    pub fn allows_write(self) -> bool {
-        matches!(self, Access::ReadWrite)
-    }
-
-    pub fn clamp_to(self, cap: Access) -> Access {
-        match (self, cap) {
-            (Access::ReadWrite, Access::ReadWrite) => Access::ReadWrite,
-            _ => Access::Read,
-        }
-    }
-}
 
 // ---------------------------------------------------------------------------
 // Share
@@ -321,8 +297,8 @@ impl SmbServerBuilder {
             observer: None,
             interfaces: None,
             auth: crate::auth_policy::AuthSettings::default(),
-            max_opens_per_connection: crate::files::DEFAULT_MAX_OPENS_PER_CONNECTION,
-            max_locks_per_open: crate::files::DEFAULT_MAX_LOCKS_PER_OPEN,
+            max_opens_per_connection: crate::conn::limits::DEFAULT_MAX_OPENS_PER_CONNECTION,
+            max_locks_per_open: crate::conn::limits::DEFAULT_MAX_LOCKS_PER_OPEN,
             share_listing: true,
         }
     }

@@ -24,6 +24,7 @@ use crate::handlers::negotiate::ClientNegotiate;
 use crate::handlers::{self, Outcome, Pending};
 use crate::ntstatus;
 use crate::server::ServerState;
+use crate::utils::{read_u16, read_u32, read_u64};
 
 /// Result of a handler: a complete (unsigned) response payload + the NTSTATUS
 /// to set in the header. The dispatcher patches the header, applies signing
@@ -757,18 +758,6 @@ const ERROR_RESPONSE_ROOM: usize = align_8(SMB2_HEADER_LEN + 9);
 
 const fn align_8(n: usize) -> usize {
     (n + 7) & !7
-}
-
-fn read_u16(buf: &[u8], offset: usize) -> u16 {
-    u16::from_le_bytes([buf[offset], buf[offset + 1]])
-}
-
-pub(crate) fn read_u32(buf: &[u8], offset: usize) -> u32 {
-    u32::from_le_bytes(buf[offset..offset + 4].try_into().expect("4 bytes"))
-}
-
-pub(crate) fn read_u64(buf: &[u8], offset: usize) -> u64 {
-    u64::from_le_bytes(buf[offset..offset + 8].try_into().expect("8 bytes"))
 }
 
 /// Handles one request. `frame` is the request with related-operation ids

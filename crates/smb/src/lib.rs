@@ -312,18 +312,20 @@ mod tests {
 mod utils;
 mod wildcard;
 
+pub use access_mask::Access;
 pub use admission::{Admission, AdmissionObserver};
 pub use backend::{
     BackendCapabilities, DirChange, DirChangeKind, DirEntry, DirPage, DirWatch, ExtendedAttribute, FileInfo, FileTimes,
     Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, StreamInfo, VolumeInfo,
 };
-pub use builder::{Access, BuildError, Share, SmbServerBuilder};
+pub use builder::{BuildError, Share, SmbServerBuilder};
 pub use bytes::Bytes;
-pub use error::{SmbError, SmbResult};
-pub use files::{
+pub use conn::limits::{
     DEFAULT_DURABLE_HANDLE_TIMEOUT, DEFAULT_MAX_DISCONNECTED_OPENS, DEFAULT_MAX_LOCKS_PER_OPEN,
-    DEFAULT_MAX_OPENS_PER_CONNECTION, OpenFiles, OutsideAccess,
+    DEFAULT_MAX_OPENS_PER_CONNECTION,
 };
+pub use error::{SmbError, SmbResult};
+pub use files::{OpenFiles, OutsideAccess};
 pub use handlers::interfaces::{Interfaces, NetworkInterface};
 pub use path::SmbPath;
 pub use proto::auth::ntlm::Identity;

@@ -15,8 +15,9 @@ use tokio::task::JoinSet;
 use tracing::{Instrument, debug, error, info, info_span, warn};
 use uuid::Uuid;
 
+use crate::access_mask::Access;
 use crate::backend::ShareBackend;
-use crate::builder::{Access, Share, ShareNameError, SmbServerBuilder, check_share_name, valid_remark};
+use crate::builder::{Share, ShareNameError, SmbServerBuilder, check_share_name, valid_remark};
 use crate::conn::connection_loop;
 use crate::conn::limits::Limits;
 use crate::conn::listener::{AcceptBackoff, configure_socket};
@@ -150,6 +151,11 @@ impl ShareBindings {
     /// change notification watches, and reports the rename.
     pub(crate) async fn rename_lock(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
         self.renames.write().await
+    }
+
+    /// Whether anybody hears of changes of entries: a watch, or the holder of a directory's lease.
+    pub(crate) fn has_listeners(&self) -> bool {
+        !self.watches.is_empty() || self.files.has_leased_directories()
     }
 
     /// Keeps renames out while a CREATE runs from its first backend call
@@ -345,9 +351,9 @@ impl ServerState {
             observer: None,
             strangers: Arc::default(),
             max_opens_per_connection: std::sync::atomic::AtomicUsize::new(
-                crate::files::DEFAULT_MAX_OPENS_PER_CONNECTION,
+                crate::conn::limits::DEFAULT_MAX_OPENS_PER_CONNECTION,
             ),
-            max_locks_per_open: std::sync::atomic::AtomicUsize::new(crate::files::DEFAULT_MAX_LOCKS_PER_OPEN),
+            max_locks_per_open: std::sync::atomic::AtomicUsize::new(crate::conn::limits::DEFAULT_MAX_LOCKS_PER_OPEN),
             leases: Arc::default(),
             durable,
             replays: Arc::default(),

@@ -42,3 +42,18 @@ pub fn utf16le_to_units(bytes: &[u8]) -> Option<Vec<u16>> {
 pub fn fill_random(out: &mut [u8]) -> Result<(), getrandom::Error> {
     getrandom::fill(out)
 }
+
+/// Little-endian, at `offset` of a buffer that the caller has found long enough.
+pub(crate) fn read_u16(buf: &[u8], offset: usize) -> u16 {
+    u16::from_le_bytes([buf[offset], buf[offset + 1]])
+}
+
+/// Little-endian, at `offset` of a buffer that the caller has found long enough.
+pub(crate) fn read_u32(buf: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes(buf[offset..offset + 4].try_into().expect("4 bytes"))
+}
+
+/// Little-endian, at `offset` of a buffer that the caller has found long enough.
+pub(crate) fn read_u64(buf: &[u8], offset: usize) -> u64 {
+    u64::from_le_bytes(buf[offset..offset + 8].try_into().expect("8 bytes"))
+}

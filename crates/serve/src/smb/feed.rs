@@ -5,7 +5,8 @@
 //! notifications, and broken leases, so that clients drop what they cache of a file.
 //!
 //! F1: events with the share's own origin are left out; the library has reported them already. Those of another share of
-//! the volume break no leases: the shares have one table of them.
+//! the volume break no leases of files: the shares have one table of them. Leases of directories they do break, since the
+//! other share knows directories by other paths.
 //! F2: the feed listens only while the share has opens or watches. A lease lives no longer than an open
 //! and an open takes its [`FeedHold`] before it is answered, so no change is missed; and a share that
 //! nobody uses costs the other protocols nothing.
@@ -195,7 +196,10 @@ impl Feed {
         self.remember(&event);
         let origin = origin(&event);
         match event {
-            Event::Attr { ino, .. } | Event::Data { ino, .. } => self.break_leases(ino, origin),
+            Event::Attr { ino, .. } | Event::Data { ino, .. } => {
+                self.break_leases(ino, origin);
+                self.door.open_files.entry_changed_outside();
+            }
             Event::Added { dir, name, kind, .. } => self.push(dir, &name, DirChangeKind::Added, kind),
             Event::Removed { dir, name, ino, kind, .. } => {
                 self.push(dir, &name, DirChangeKind::Removed, kind);
@@ -215,7 +219,9 @@ impl Feed {
         }
     }
 
+    /// Tells watchers of `dir` of a change of its entry `name`, and breaks the leases on it.
     fn push(&self, dir: Ino, name: &[u8], what: DirChangeKind, kind: FileKind) {
+        self.door.changed_outside(Some(dir));
         let watchers: Vec<_> = match self.state.lock().watchers.get(&dir) {
             Some(of_dir) => of_dir.iter().filter_map(Weak::upgrade).collect(),
             None => return,

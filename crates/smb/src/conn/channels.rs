@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
     use crate::Identity;
-    use crate::builder::Access;
+    use crate::access_mask::Access;
     use crate::conn::state::{Session, TreeConnect};
     use crate::server::ShareBindings;
 

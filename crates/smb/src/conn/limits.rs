@@ -5,6 +5,24 @@ use std::time::Duration;
 use crate::proto::header::Command;
 use crate::proto::messages::Dialect;
 
+/// Default for
+/// [`SmbServerBuilder::durable_handle_timeout`](crate::SmbServerBuilder::durable_handle_timeout).
+pub const DEFAULT_DURABLE_HANDLE_TIMEOUT: Duration = Duration::from_secs(2 * 60);
+
+/// Default for
+/// [`SmbServerBuilder::max_disconnected_opens`](crate::SmbServerBuilder::max_disconnected_opens).
+pub const DEFAULT_MAX_DISCONNECTED_OPENS: usize = 4096;
+
+/// Default for
+/// [`SmbServerBuilder::max_opens_per_connection`](crate::SmbServerBuilder::max_opens_per_connection)
+/// and
+/// [`ConfigHandle::set_max_opens_per_connection`](crate::ConfigHandle::set_max_opens_per_connection).
+pub const DEFAULT_MAX_OPENS_PER_CONNECTION: usize = 16384;
+
+/// Default for
+/// [`SmbServerBuilder::max_locks_per_open`](crate::SmbServerBuilder::max_locks_per_open).
+pub const DEFAULT_MAX_LOCKS_PER_OPEN: usize = 1024;
+
 /// Largest request other than READ, WRITE, IOCTL, QUERY_DIRECTORY,
 /// CHANGE_NOTIFY, QUERY_INFO and SET_INFO (MS-SMB2 3.3.5.2), and the largest
 /// frame accepted before NEGOTIATE completes.
@@ -73,8 +91,8 @@ impl Default for Limits {
             idle_timeout: Duration::from_mins(15),
             io_timeout: Duration::from_secs(60),
             tcp_keepalive: Some(Duration::from_secs(60)),
-            durable_handle_timeout: crate::files::DEFAULT_DURABLE_HANDLE_TIMEOUT,
-            max_disconnected_opens: crate::files::DEFAULT_MAX_DISCONNECTED_OPENS,
+            durable_handle_timeout: DEFAULT_DURABLE_HANDLE_TIMEOUT,
+            max_disconnected_opens: crate::conn::limits::DEFAULT_MAX_DISCONNECTED_OPENS,
         }
     }
 }

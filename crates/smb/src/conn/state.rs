@@ -11,8 +11,8 @@ use crate::proto::messages::{Dialect, FileId};
 use tokio::sync::RwLock;
 use uuid::Uuid;
 
+use crate::access_mask::Access;
 use crate::backend::{FileTimes, Handle, ShareBackend};
-use crate::builder::Access;
 use crate::conn::channels::{ChannelKeys, Channels};
 use crate::conn::outbound::{Notified, Outbound};
 use crate::conn::pending::{AsyncOp, PendingOps, Stop};

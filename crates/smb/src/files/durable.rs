@@ -28,14 +28,6 @@ use super::close_open;
 use super::lease::{LeaseId, LeaseVersion};
 use super::table::FileRef;
 
-/// Default for
-/// [`SmbServerBuilder::durable_handle_timeout`](crate::SmbServerBuilder::durable_handle_timeout).
-pub const DEFAULT_DURABLE_HANDLE_TIMEOUT: Duration = Duration::from_secs(2 * 60);
-
-/// Default for
-/// [`SmbServerBuilder::max_disconnected_opens`](crate::SmbServerBuilder::max_disconnected_opens).
-pub const DEFAULT_MAX_DISCONNECTED_OPENS: usize = 4096;
-
 /// The time a version 2 request may ask for at most, unless the server's
 /// default is longer (MS-SMB2 3.3.5.9.10).
 const MAX_REQUESTED_TIMEOUT: Duration = Duration::from_secs(300);

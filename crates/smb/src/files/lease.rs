@@ -128,6 +128,13 @@ pub(crate) struct LeaseRequest {
     pub parent: Option<[u8; 16]>,
 }
 
+impl LeaseRequest {
+    /// The lease of the directory, by its ParentLeaseKey.
+    pub fn parent_lease(&self) -> Option<LeaseId> {
+        self.parent.and_then(|key| LeaseId::of_client(self.id.client, key))
+    }
+}
+
 /// One lease held on a file (MS-SMB2 3.3.1.12). It exists while at least
 /// one open of the file holds it.
 #[derive(Debug)]

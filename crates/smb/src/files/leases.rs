@@ -408,6 +408,7 @@ mod tests {
             lease,
             overwrite: false,
             break_handles: false,
+            ..OpenRequest::default()
         };
         FileRef::register(share, &info, &p(name), req).unwrap().0
     }
@@ -439,6 +440,7 @@ mod tests {
             lease: Some(id(n)),
             overwrite: false,
             break_handles: true,
+            ..OpenRequest::default()
         };
         let mut file = FileRef::register(share, &info, &p("f"), req).unwrap().0;
         let (granted, _) = table.grant(lease_ref, &mut file, &req_state(n, 7), || LeaseState::RH).unwrap();
@@ -460,6 +462,7 @@ mod tests {
             lease: None,
             overwrite: false,
             break_handles: true,
+            ..OpenRequest::default()
         };
         FileRef::register(share, &info, &p("f"), req).err().unwrap()
     }
@@ -692,6 +695,7 @@ mod tests {
             lease: None,
             overwrite: false,
             break_handles: true,
+            ..OpenRequest::default()
         };
         let (other, wait) = FileRef::register(&s, &info, &p("f"), request).unwrap();
         assert!(wait.is_some());

@@ -1,5 +1,6 @@
 //! State of open files shared by every connection, and closing an open.
 
+mod directories;
 mod durable;
 mod lease;
 mod leases;
@@ -22,7 +23,6 @@ use crate::ntstatus;
 use crate::proto::messages::change_notify::FILE_ACTION_MODIFIED;
 
 pub(crate) use durable::{Claim, Durability, DurableReg, DurableTable, Replayable, Unclaimed, v2_timeout};
-pub use durable::{DEFAULT_DURABLE_HANDLE_TIMEOUT, DEFAULT_MAX_DISCONNECTED_OPENS};
 pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Trigger};
 #[cfg(test)]
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
@@ -35,16 +35,6 @@ pub use table::{OpenFiles, OutsideAccess};
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;
 pub(crate) use watch::{Answer, CONTENT_CHANGED, Change, NotifyBudget, WatchReg, WatchTable};
-
-/// Default for
-/// [`SmbServerBuilder::max_opens_per_connection`](crate::SmbServerBuilder::max_opens_per_connection)
-/// and
-/// [`ConfigHandle::set_max_opens_per_connection`](crate::ConfigHandle::set_max_opens_per_connection).
-pub const DEFAULT_MAX_OPENS_PER_CONNECTION: usize = 16384;
-
-/// Default for
-/// [`SmbServerBuilder::max_locks_per_open`](crate::SmbServerBuilder::max_locks_per_open).
-pub const DEFAULT_MAX_LOCKS_PER_OPEN: usize = 1024;
 
 /// What a closing open did to its file: whether its close reports new
 /// contents, and which of the backend's reports of the close it hides.
@@ -174,8 +164,9 @@ pub(crate) async fn finish_close(
     // The name is read and reported with no rename in between, when anyone
     // on the share may hear it.
     let names =
-        if exclusive.is_none() && wrote && !share.watches.is_empty() { Some(share.names_lock().await) } else { None };
+        if exclusive.is_none() && wrote && share.has_listeners() { Some(share.names_lock().await) } else { None };
     let path = file.path();
+    let spared = file.parent_lease();
     match file.release(delete_on_close) {
         Some(pending) => {
             drop(names);
@@ -190,6 +181,7 @@ pub(crate) async fn finish_close(
                     filter: CONTENT_CHANGED,
                     seen: true,
                 }]);
+                share.files.entry_changed(share, &path, spared);
             }
             for path in &marked {
                 share.watches.end_at(path, ntstatus::STATUS_DELETE_PENDING);
@@ -236,9 +228,9 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::access_mask::Access;
     use crate::access_mask::DELETE;
     use crate::backend::{FileTimes, OpenIntent, OpenOptions};
-    use crate::builder::Access;
     use crate::conn::state::{Connection, Session, TreeConnect};
     use crate::error::SmbError;
     use crate::path::SmbPath;

@@ -24,6 +24,7 @@ use crate::proto::messages::change_notify::{
 use crate::proto::messages::{FileId, OplockLevel};
 use crate::server::ShareBindings;
 
+use super::directories::LeasedDirectories;
 use super::durable::DurableTable;
 use super::lease::{
     Breaking, Current, FileLease, FileView, Granted, LeaseId, LeaseRequest, LeaseState, Notification, OpenView,
@@ -150,6 +151,12 @@ impl OpenFiles {
     pub fn changed_outside(&self, file_index: Option<u64>) {
         self.0.break_for_outside_change(file_index);
     }
+
+    /// Size, times or attributes of a file were changed by somebody who does not know its directories, or by another
+    /// share of the store: leases of directories break, so that clients list them again.
+    pub fn entry_changed_outside(&self) {
+        self.0.leased_directories.any_entry_changed();
+    }
 }
 
 /// Every file of one store that has an open.
@@ -161,6 +168,7 @@ pub(crate) struct FileTable {
     /// How many of them are named streams.
     streams: AtomicUsize,
     next_open: AtomicU64,
+    leased_directories: LeasedDirectories,
 }
 
 pub(super) struct FileNode {
@@ -259,6 +267,8 @@ pub(crate) struct OpenRequest {
     /// The lease the CREATE asks for. Its own lease is not broken by the
     /// open (MS-FSA 2.1.4.12.2).
     pub lease: Option<LeaseId>,
+    /// The lease of the directory that the CREATE names as its parent's.
+    pub parent_lease: Option<LeaseId>,
     /// The CREATE supersedes or overwrites the file.
     pub overwrite: bool,
     /// On a sharing violation, break the handle caching of the leases on
@@ -298,7 +308,7 @@ struct RangeLock {
     exclusive: bool,
 }
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -310,6 +320,17 @@ impl FileNode {
     /// Whether the lease `id` is held on this file.
     pub(super) fn has_lease(&self, id: LeaseId) -> bool {
         self.state().leases.iter().any(|l| l.id == id)
+    }
+
+    /// Whether it is open under the name `path` of `share`.
+    pub(super) fn is_open_as(&self, share: &ShareBindings, path: &SmbPath) -> bool {
+        self.state().opens.iter().any(|open| open.name.is(share, path))
+    }
+
+    /// Breaks its leases, but for `spared`, for a change that waits for none of them.
+    pub(super) fn break_leases(&self, trigger: Trigger, spared: Option<LeaseId>) {
+        let notices = self.state().break_for(trigger, spared).0;
+        drop(notices);
     }
 
     /// The names of the opens holding the lease `id`, or `None` when the
@@ -629,9 +650,19 @@ impl FileTable {
             None => self.files().values().cloned().collect(),
         };
         for node in nodes {
-            let notices = node.state().break_for(Trigger::Write, None).0;
-            drop(notices);
+            node.break_leases(Trigger::Write, None);
         }
+    }
+
+    /// Breaks the directory leases that show the entry `path` of `share`, after it was changed through an open whose
+    /// parent's lease is `spared`.
+    pub(crate) fn entry_changed(&self, share: &ShareBindings, path: &SmbPath, spared: Option<LeaseId>) {
+        self.leased_directories.entry_changed(share, path, spared);
+    }
+
+    /// Whether a client holds a lease of a directory.
+    pub(crate) fn has_leased_directories(&self) -> bool {
+        !self.leased_directories.is_empty()
     }
 
     /// Whether a lease on the file with the backend's id `file_index` would
@@ -845,6 +876,8 @@ pub(crate) struct FileRef {
     /// The binding of this open's lease, released after the entry leaves
     /// the table.
     lease: Option<LeaseRef>,
+    /// The lease of its directory, as its CREATE named it (`dirlease.own_parent_key`).
+    parent_lease: Option<LeaseId>,
     released: bool,
 }
 
@@ -928,7 +961,8 @@ impl FileRef {
         drop(state);
         drop(files);
         drop(notices);
-        let file = Self { share: Arc::clone(share), node, id, lease: None, released: false };
+        let file =
+            Self { share: Arc::clone(share), node, id, lease: None, parent_lease: req.parent_lease, released: false };
         Ok((file, wait))
     }
 
@@ -966,6 +1000,16 @@ impl FileRef {
         &self.share
     }
 
+    /// The lease that a change through this open spares on its directory.
+    pub(crate) fn parent_lease(&self) -> Option<LeaseId> {
+        self.parent_lease
+    }
+
+    /// Breaks the directory leases that show its entry `path`, after a change through this open.
+    pub(crate) fn entry_changed(&self, path: &SmbPath) {
+        self.share.files.entry_changed(&self.share, path, self.parent_lease);
+    }
+
     /// Makes this open a holder of the lease `req` asks for and grants it
     /// the best state within `grantable` that the file allows (MS-SMB2
     /// 3.3.5.9.8, 3.3.5.9.11). Lease breaks held back until the CREATE
@@ -976,7 +1020,11 @@ impl FileRef {
         grantable: impl FnOnce() -> LeaseState,
     ) -> (Granted, GrantGuard) {
         let mut state = self.node.state();
-        let grantable = grantable();
+        let mut grantable = grantable();
+        if state.is_directory {
+            grantable = grantable.without(LeaseState::W);
+            self.share.files.leased_directories.add(&self.node);
+        }
         let mut sender = Notified::default();
         if let Some(entry) = state.opens.iter_mut().find(|e| e.id == self.id) {
             entry.lease = Some(req.id);
@@ -1355,6 +1403,9 @@ impl FileRef {
             && !state.opens.iter().any(|e| e.lease == Some(id))
         {
             state.leases.retain(|l| l.id != id);
+            if state.is_directory && state.leases.is_empty() {
+                self.share.files.leased_directories.remove(&self.node);
+            }
         }
         if entry.is_some() {
             state.bump();
@@ -1382,7 +1433,8 @@ impl FileRef {
             let is_directory = state.is_directory;
             drop(state);
             drop(files);
-            return Some(PendingDelete { node: Arc::clone(&self.node), name, is_directory });
+            let node = Arc::clone(&self.node);
+            return Some(PendingDelete { node, name, is_directory, spared: self.parent_lease });
         }
         let key = state.key.clone();
         drop(state);
@@ -1466,7 +1518,7 @@ impl FileTable {
         let node = files.get(&FileKey::Index(base))?;
         let state = node.state();
         let name = state.delete_pending.clone().filter(|_| state.opens.is_empty())?;
-        Some(PendingDelete { node: Arc::clone(node), name, is_directory: state.is_directory })
+        Some(PendingDelete { node: Arc::clone(node), name, is_directory: state.is_directory, spared: None })
     }
 
     /// Whether a named stream of the file with the backend's id `base` is
@@ -1482,6 +1534,8 @@ pub(crate) struct PendingDelete {
     node: Arc<FileNode>,
     name: Named,
     is_directory: bool,
+    /// The directory's lease that the last open named (`dirlease.own_parent_key`).
+    spared: Option<LeaseId>,
 }
 
 impl PendingDelete {
@@ -1505,7 +1559,10 @@ impl PendingDelete {
         let removed = [Change { path: &path, action: FILE_ACTION_REMOVED, filter, seen: true }];
         let expected = share.watches.expect(&removed, None);
         match share.backend.unlink_opened(&path, file_index).await {
-            Ok(()) => expected.report(&share.watches, &removed),
+            Ok(()) => {
+                expected.report(&share.watches, &removed);
+                share.files.entry_changed(share, &path, self.spared);
+            }
             Err(SmbError::NotEmpty) => {
                 debug!(path = %path, "delete-on-close skipped a non-empty directory");
             }
@@ -1537,7 +1594,7 @@ mod tests {
 
     const RW: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE;
     const ALL: u32 = RW | FILE_SHARE_DELETE;
-    const CAP: usize = super::super::DEFAULT_MAX_LOCKS_PER_OPEN;
+    const CAP: usize = crate::conn::limits::DEFAULT_MAX_LOCKS_PER_OPEN;
 
     fn share() -> Arc<ShareBindings> {
         share_on(MemFsBackend::new())

@@ -430,8 +430,8 @@ impl CreateArgs {
         }
         queries.extended.as_ref().map_err(|status| *status)?;
         let security = queries.security.clone()?;
-        // Directories get no lease or oplock, and neither do shares that turn
-        // leases off.
+        // Shares that turn leases off grant none, and neither oplocks nor
+        // leases of version 1 are granted on directories (`dirlease.no_writes`).
         let lease = if !share.leases {
             None
         } else if req.requested_oplock_level == OplockLevel::Lease as u8 {
@@ -439,7 +439,7 @@ impl CreateArgs {
         } else {
             oplock_request(req.requested_oplock_level)
         }
-        .filter(|_| !directory);
+        .filter(|lease| !directory || lease.version == LeaseVersion::V2);
 
         let maximal = maximal_access(tree_access);
         let delete_on_close = options & FILE_DELETE_ON_CLOSE != 0;
@@ -706,10 +706,12 @@ async fn attempt(
     let names = share.names_lock().await;
 
     let owner = conn.notified(hdr.session_id, &share).await;
+    let parent_lease = args.lease.and_then(|lease| lease.parent_lease());
     let open_request = |overwrite, break_handles| OpenRequest {
         sharing: args.sharing,
         owner: owner.clone(),
         lease: args.lease.map(|l| l.id),
+        parent_lease,
         overwrite,
         break_handles,
     };
@@ -780,7 +782,7 @@ async fn attempt(
                     }
                     Ok(Probe::Missing(_)) => {
                         let create = OpenOptions { intent: OpenIntent::Create, ..args.opts.clone() };
-                        match open_reported(&share, backend.as_ref(), path, create).await {
+                        match open_reported(&share, backend.as_ref(), path, create, parent_lease).await {
                             Ok(opened) => break (None, Some(opened)),
                             Err(SmbError::Exists) if tries < 2 => tries += 1,
                             Err(e) => return open_failed(e),
@@ -796,7 +798,7 @@ async fn attempt(
     // The open this attempt made, or the one a waiting CREATE kept.
     let (handle, action) = match opened {
         Some(opened) => opened,
-        None => match open_reported(&share, backend.as_ref(), path, args.opts.clone()).await {
+        None => match open_reported(&share, backend.as_ref(), path, args.opts.clone(), parent_lease).await {
             Ok(opened) => opened,
             Err(e) => return open_failed(e),
         },
@@ -842,7 +844,7 @@ async fn attempt(
     let mut granted = None;
     let mut after_send = None;
     if let (Some(lease), Some(lease_ref)) = (args.lease, lease_ref)
-        && !info.is_directory
+        && (!info.is_directory || lease.version == LeaseVersion::V2)
     {
         match server.leases.grant(lease_ref, &mut file, &lease, || match handle.is_open_elsewhere() {
             true => GRANTABLE_LEASE.without(LeaseState::W),
@@ -878,7 +880,10 @@ async fn attempt(
     };
     let durable = match (&granted, &args.owner, durability) {
         (Some(lease), Some(owner), Some(durability))
-            if lease.state.contains(LeaseState::H) && share.durable_handles && !args.client.is_nil() =>
+            if lease.state.contains(LeaseState::H)
+                && !info.is_directory
+                && share.durable_handles
+                && !args.client.is_nil() =>
         {
             let lease = (lease.id, lease.version);
             server.durable.register((owner, args.client), &share, lease, durability, conn).map(|reg| (reg, durability))
@@ -1027,6 +1032,7 @@ async fn open_reported(
     backend: &dyn ShareBackend,
     path: &SmbPath,
     opts: OpenOptions,
+    parent_lease: Option<LeaseId>,
 ) -> SmbResult<(Box<dyn Handle>, OpenAction)> {
     let names = if opts.directory { FILE_NOTIFY_CHANGE_DIR_NAME } else { FILE_NOTIFY_CHANGE_FILE_NAME };
     let added = [Change { path, action: FILE_ACTION_ADDED, filter: names, seen: true }];
@@ -1040,6 +1046,9 @@ async fn open_reported(
             share.watches.report(&[Change { path, action: FILE_ACTION_MODIFIED, filter: CONTENT_CHANGED, seen: true }])
         }
         _ => {}
+    }
+    if let Ok((_, OpenAction::Created | OpenAction::Overwritten)) = &opened {
+        share.files.entry_changed(share, path, parent_lease);
     }
     opened
 }
@@ -1154,8 +1163,8 @@ mod tests {
     use tokio::sync::{Notify, RwLock, Semaphore};
 
     use super::*;
+    use crate::access_mask::Access;
     use crate::backend::{BackendCapabilities, ShareBackend};
-    use crate::builder::Access;
     use crate::conn::state::{Session, TreeConnect};
     use crate::error::SmbResult;
     use crate::proto::auth::ntlm::Identity;

@@ -298,7 +298,7 @@ pub(crate) fn fuzz(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::Access;
+    use crate::access_mask::Access;
     use crate::conn::state::{Session, TreeConnect};
     use crate::handlers::negotiate::ClientNegotiate;
     use crate::proto::auth::ntlm::Identity;

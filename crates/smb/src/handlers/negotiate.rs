@@ -24,6 +24,7 @@ const SIGNING_ENABLED: u16 = 0x0001;
 const SIGNING_REQUIRED: u16 = 0x0002;
 
 const CAP_LEASING: u32 = 0x0000_0002;
+const CAP_DIRECTORY_LEASING: u32 = 0x0000_0020;
 const CAP_LARGE_MTU: u32 = 0x0000_0004;
 const CAP_MULTI_CHANNEL: u32 = 0x0000_0008;
 const CAP_ENCRYPTION: u32 = 0x0000_0040;
@@ -55,7 +56,7 @@ pub(crate) fn server_security_mode(server: &ServerState) -> u16 {
 /// Capabilities the server sends for `dialect` to a client that sent
 /// `client_capabilities` (Connection.ServerCapabilities). LEASING is not
 /// defined for SMB 2.0.2, and LARGE_MTU needs multi-credit support, which
-/// SMB 2.0.2 lacks. MULTI_CHANNEL goes to SMB 3.x clients that have it.
+/// SMB 2.0.2 lacks. MULTI_CHANNEL and DIRECTORY_LEASING go to SMB 3.x clients that have them.
 /// ENCRYPTION goes to SMB 3.0 and 3.0.2 clients that have it; 3.1.1 negotiates
 /// a cipher instead.
 pub(crate) fn server_capabilities(dialect: Dialect, client_capabilities: u32) -> u32 {
@@ -64,7 +65,7 @@ pub(crate) fn server_capabilities(dialect: Dialect, client_capabilities: u32) ->
         _ => CAP_LEASING | CAP_LARGE_MTU,
     };
     if matches!(dialect, Dialect::Smb300 | Dialect::Smb302 | Dialect::Smb311) {
-        caps |= client_capabilities & CAP_MULTI_CHANNEL;
+        caps |= client_capabilities & (CAP_MULTI_CHANNEL | CAP_DIRECTORY_LEASING);
     }
     if matches!(dialect, Dialect::Smb300 | Dialect::Smb302) && client_capabilities & CAP_ENCRYPTION != 0 {
         caps |= CAP_ENCRYPTION;

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
+use crate::access_mask::Access;
 use crate::access_mask::maximal_access;
-use crate::builder::Access;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::dispatch::HandlerResponse;

@@ -25,7 +25,7 @@ use crate::proto::messages::FileId;
 use crate::proto::messages::change_notify::{
     FILE_ACTION_ADDED, FILE_ACTION_MODIFIED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME,
     FILE_ACTION_RENAMED_OLD_NAME, FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_CREATION,
-    FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME, FILE_NOTIFY_CHANGE_LAST_ACCESS,
+    FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_EA, FILE_NOTIFY_CHANGE_FILE_NAME, FILE_NOTIFY_CHANGE_LAST_ACCESS,
     FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SECURITY,
 };
 use crate::security::{Parts, SecurityDescriptor};
@@ -160,7 +160,7 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
                 return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
             };
             let new_len = u64::from_le_bytes(*new_len);
-            let heard = !share.watches.is_empty();
+            let heard = share.has_listeners();
             let resized = truncate(&*open_arc.read().await, new_len, false, heard).await;
             match resized {
                 Ok(resized) => {
@@ -175,7 +175,7 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
                 return Ok(HandlerResponse::err(ntstatus::STATUS_INFO_LENGTH_MISMATCH));
             };
             let size = u64::from_le_bytes(*size);
-            let heard = !share.watches.is_empty();
+            let heard = share.has_listeners();
             let resized = truncate(&*open_arc.read().await, size, true, heard).await;
             match resized {
                 Ok(resized) => {
@@ -187,11 +187,14 @@ async fn set(conn: &Arc<Connection>, hdr: &Smb2Header, body: &[u8]) -> Result<Ha
         }
         Class::Extended => match extended::parse(&buffer) {
             Ok(attributes) => {
-                let open = open_arc.read().await;
-                match open.handle.as_deref() {
+                let set = match open_arc.read().await.handle.as_deref() {
                     Some(handle) => extended::set(handle, attributes).await,
                     None => Err(ntstatus::STATUS_FILE_CLOSED),
+                };
+                if set.is_ok() {
+                    report_modified(&share, &open_arc, FILE_NOTIFY_CHANGE_EA).await;
                 }
+                set
             }
             Err(status) => Err(status),
         },
@@ -270,7 +273,7 @@ async fn link(
 ) -> Result<(), u32> {
     let case_sensitive = share.backend.capabilities().case_sensitive;
     let _renames = share.rename_lock().await;
-    let (file_index, from) = {
+    let (file_index, from, spared) = {
         let open = open_arc.read().await;
         let file = open.file.as_ref().ok_or(ntstatus::STATUS_FILE_CLOSED)?;
         if open.is_directory {
@@ -282,7 +285,7 @@ async fn link(
         if file.path().stream().is_some() || to.stream().is_some() {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
-        (file.index(), file.path())
+        (file.index(), file.path(), file.parent_lease())
     };
     if to.is_root() {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
@@ -295,21 +298,24 @@ async fn link(
     let made = backend.link(&from, file_index, to, replace).await;
     made.map_err(|e| e.to_nt_status())?;
     expected.report(&share.watches, &added);
+    share.files.entry_changed(share, to, spared);
     Ok(())
 }
 
 /// Reports a change through `open_arc` that matches the filter bits
-/// `filter`, if any, as MODIFIED, when the share has watches. The open's
+/// `filter`, if any, as MODIFIED, when anybody may hear of it. The open's
 /// name is read under the share's names lock, taken with the open
 /// unlocked, so it is current.
 async fn report_modified(share: &ShareBindings, open_arc: &RwLock<Open>, filter: u32) {
-    if filter == 0 || share.watches.is_empty() {
+    if filter == 0 || !share.has_listeners() {
         return;
     }
     let _names = share.names_lock().await;
-    let path = open_arc.read().await.path();
-    if let Some(path) = path {
+    let open = open_arc.read().await;
+    if let Some(file) = &open.file {
+        let path = file.path();
         share.watches.report(&[Change { path: &path, action: FILE_ACTION_MODIFIED, filter, seen: true }]);
+        file.entry_changed(&path);
     }
 }
 
@@ -486,6 +492,7 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
         return Renamed::Done(Err(ntstatus::STATUS_ACCESS_DENIED));
     }
     file.break_leases(Trigger::Handle);
+    let spared = file.parent_lease();
     let replaced = replaced.filter(|_| may_exist(&from));
     // Renaming one link of a file over another removes the source link.
     let links = replaced.as_ref().is_some_and(|entry| file.has_index(entry.file_index))
@@ -504,6 +511,8 @@ async fn rename_attempt(conn: &Arc<Connection>, hdr: &Smb2Header, rename: &Renam
                 share.watches.rename(&from, to);
             }
             expected.report(&share.watches, &changes);
+            share.files.entry_changed(&share, &from, spared);
+            share.files.entry_changed(&share, to, spared);
             Ok(())
         }
         Err(e) => Err(e.to_nt_status()),
@@ -791,8 +800,8 @@ mod tests {
     use tokio::sync::{Notify, RwLock, Semaphore};
 
     use super::*;
+    use crate::access_mask::Access;
     use crate::backend::{BackendCapabilities, Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend};
-    use crate::builder::Access;
     use crate::conn::state::{Session, TreeConnect};
     use crate::error::SmbResult;
     use crate::files::{FileRef, Sharing};

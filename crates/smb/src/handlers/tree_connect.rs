@@ -7,8 +7,8 @@ use crate::proto::header::{SMB2_FLAGS_SIGNED, Smb2Header};
 use crate::proto::messages::{Dialect, TreeConnectRequest, TreeConnectResponse};
 use tracing::{info, warn};
 
+use crate::access_mask::Access;
 use crate::access_mask::maximal_access;
-use crate::builder::Access;
 use crate::conn::state::{Connection, TreeConnect};
 use crate::dispatch::HandlerResponse;
 use crate::handlers::shared::lookup_session;

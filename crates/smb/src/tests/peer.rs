@@ -9,12 +9,13 @@ use uuid::Uuid;
 use crate::Access;
 use crate::conn::state::{Connection, Session, TreeConnect};
 use crate::conn::writer::{ResponseReceiver, response_queue};
-use crate::dispatch::{Outgoing, dispatch_frame, read_u32};
+use crate::dispatch::{Outgoing, dispatch_frame};
 use crate::proto::auth::ntlm::Identity;
 use crate::proto::crypto::{SigningAlgo, sign};
 use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SIGNED, Smb2Header};
 use crate::proto::messages::Dialect;
 use crate::server::{ServerState, ShareBindings};
+use crate::utils::read_u32;
 
 /// Signing key of the signed sessions.
 pub(crate) const KEY: [u8; 16] = [0x5A; 16];
