@@ -9,6 +9,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("larder-base", &[]),
     ("larder-pool", &["larder-base"]),
     ("larder-volume", &["larder-base"]),
+    ("larder-crypt", &["larder-base"]),
     ("larder-files", &["larder-volume"]),
     ("larder-smb", &[]),
     ("larder-serve", &["larder-base", "larder-volume", "larder-files", "larder-smb"]),
@@ -21,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "larder",
         &[
             "larder-base",
+            "larder-crypt",
             "larder-pool",
             "larder-volume",
             "larder-files",

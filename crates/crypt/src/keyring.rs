@@ -1,0 +1,523 @@
+//! The keyring of a volume: its keys, sealed under a master key, and the master key sealed in slots.
+//!
+//! One small document beside the volume's objects, in clear but for the keys themselves. Each slot opens with a secret of its own:
+//! a passphrase (Argon2id, RFC 9106), a key file, or the recovery key. Adding a slot, removing one and changing a secret touch no
+//! data.
+//!
+//! - `keyring.old_key_first`: whatever changes a keyring needs its master key, and so one of its secrets.
+//! - `keyring.slots_are_local`: a replica has slots of its own. What is received changes none of them.
+//! - `keyring.last_slot_stays`: the last slot is not removed. Without any, nothing on earth opens the volume.
+//! - `keyring.bound`: sealed keys authenticate with the domain, their number or slot, the cipher and the cost of the passphrase. None
+//!   can be exchanged for another, or be made cheaper to guess.
+
+use std::collections::BTreeMap;
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::SealError;
+use crate::cipher::{Cipher, FrameKey, TAG_BYTES};
+use crate::keys::{Keys, SALT_BYTES, VolumeKey, fill_random, hkdf};
+use crate::recovery::RecoveryKey;
+
+const FORMAT: u32 = 1;
+/// A keyring larger than this is not ours.
+const DOCUMENT_BYTES_MAX: usize = 1 << 20;
+pub const SLOTS_MAX: usize = 32;
+const GENERATIONS_MAX: usize = 4096;
+/// Shorter passphrases are refused: they are guessed.
+pub const PASSPHRASE_CHARS_MIN: usize = 8;
+/// A key file has at least the entropy of a key, and is read whole.
+pub const KEY_FILE_BYTES_MIN: usize = 32;
+pub const KEY_FILE_BYTES_MAX: usize = 1 << 20;
+/// The cipher of the keys themselves, whatever that of the data is.
+const WRAP: Cipher = Cipher::Aes256Gcm;
+
+/// Why a keyring could not be read, opened or changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyringError {
+    #[error("the keyring is damaged: {0}")]
+    Damaged(String),
+    #[error("the keyring has format {0}: a newer larder is needed")]
+    UnknownFormat(u32),
+    #[error("no slot opens with this {0}")]
+    Refused(&'static str),
+    #[error("this is the last slot: without it nothing opens the volume, ever; add another one first")]
+    LastSlot,
+    #[error("there is no slot {0}")]
+    NoSuchSlot(String),
+    #[error("a keyring has at most {SLOTS_MAX} slots: remove one first")]
+    TooManySlots,
+    #[error("{0}")]
+    Weak(String),
+    #[error(transparent)]
+    Seal(#[from] SealError),
+}
+
+/// What opens a slot.
+pub enum Secret {
+    Passphrase(Zeroizing<String>),
+    /// The bytes of a file.
+    KeyFile(Zeroizing<Vec<u8>>),
+    Recovery(RecoveryKey),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlotKind {
+    Passphrase,
+    KeyFile,
+    Recovery,
+}
+
+impl SlotKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            SlotKind::Passphrase => "passphrase",
+            SlotKind::KeyFile => "key file",
+            SlotKind::Recovery => "recovery key",
+        }
+    }
+}
+
+/// What one guess at a passphrase costs (Argon2id, RFC 9106).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Work {
+    pub memory_kib: u32,
+    pub passes: u32,
+    pub lanes: u32,
+}
+
+impl Work {
+    /// An eighth of the memory, between 64 MiB (RFC 9106, section 4, second recommendation) and 512 MiB.
+    pub fn for_memory(total_bytes: u64) -> Work {
+        let kib = (total_bytes / 8 / 1024).clamp(64 << 10, 512 << 10);
+        Work { memory_kib: kib as u32, passes: 3, lanes: 4 }
+    }
+
+    /// A damaged or hostile keyring must not take all memory, or for ever.
+    fn check(&self) -> Result<(), KeyringError> {
+        let sane = (8..=4 << 20).contains(&self.memory_kib)
+            && (1..=100).contains(&self.passes)
+            && (1..=64).contains(&self.lanes);
+        if sane && self.memory_kib >= 8 * self.lanes {
+            return Ok(());
+        }
+        Err(KeyringError::Damaged(format!("a slot asks for {self:?}, which no larder writes")))
+    }
+}
+
+/// One way to open the volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slot {
+    pub id: Uuid,
+    pub kind: SlotKind,
+    /// What people call it; not secret.
+    pub name: String,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// Of passphrases only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<Work>,
+    salt: Hex,
+    /// The master key.
+    sealed: Hex,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Generation {
+    number: u32,
+    created: u64,
+    salt: Hex,
+    sealed: Hex,
+}
+
+/// The document, as it lies in the store.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keyring {
+    format: u32,
+    domain: Uuid,
+    cipher: Cipher,
+    generations: Vec<Generation>,
+    slots: Vec<Slot>,
+}
+
+/// The opened keyring: everything that changes it asks for this (`keyring.old_key_first`).
+pub struct Master(Zeroizing<[u8; 32]>);
+
+impl std::fmt::Debug for Master {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Master")
+    }
+}
+
+impl Keyring {
+    /// For a new volume, with its first key and one slot. `now` in seconds since 1970.
+    pub fn create(
+        cipher: Cipher,
+        name: &str,
+        secret: &Secret,
+        work: Work,
+        now: u64,
+    ) -> Result<(Self, Master), KeyringError> {
+        let mut master = Master(Zeroizing::new([0; 32]));
+        fill_random(&mut *master.0)?;
+        let mut keyring =
+            Self { format: FORMAT, domain: Uuid::new_v4(), cipher, generations: Vec::new(), slots: Vec::new() };
+        keyring.add_key(&master, now)?;
+        keyring.add_slot(&master, name, secret, work, now)?;
+        Ok((keyring, master))
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, KeyringError> {
+        if bytes.len() > DOCUMENT_BYTES_MAX {
+            return Err(KeyringError::Damaged(format!("it has {} bytes", bytes.len())));
+        }
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let damaged = |error: serde_json::Error| KeyringError::Damaged(error.to_string());
+        let Format { format } = serde_json::from_slice(bytes).map_err(damaged)?;
+        if format != FORMAT {
+            return Err(KeyringError::UnknownFormat(format));
+        }
+        let keyring: Self = serde_json::from_slice(bytes).map_err(damaged)?;
+        let counts = (keyring.generations.len(), keyring.slots.len());
+        if !(1..=GENERATIONS_MAX).contains(&counts.0) || !(1..=SLOTS_MAX).contains(&counts.1) {
+            return Err(KeyringError::Damaged(format!("it has {} keys and {} slots", counts.0, counts.1)));
+        }
+        Ok(keyring)
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec_pretty(self).expect("a keyring is plain data")
+    }
+
+    /// The identity of the volume as far as encryption goes.
+    pub fn domain(&self) -> Uuid {
+        self.domain
+    }
+
+    pub fn cipher(&self) -> Cipher {
+        self.cipher
+    }
+
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Opens it with any slot that `secret` is for.
+    pub fn unlock(&self, secret: &Secret) -> Result<Master, KeyringError> {
+        let kind = secret.kind();
+        for slot in self.slots.iter().filter(|slot| slot.kind == kind) {
+            let key = slot_key(secret, &slot.salt.0, slot.work)?;
+            if let Ok(master) = unwrap(&key, &slot.sealed.0, &self.slot_aad(slot)) {
+                return Ok(Master(master));
+            }
+        }
+        Err(KeyringError::Refused(kind.name()))
+    }
+
+    /// What seals and opens the volume's objects.
+    pub fn keys(&self, master: &Master) -> Result<Keys, KeyringError> {
+        let mut generations = BTreeMap::new();
+        for one in &self.generations {
+            let key = hkdf(&one.salt.0, &master.0[..], &[b"larder keyring"], WRAP.key_bytes());
+            let opened = unwrap(&key, &one.sealed.0, &self.generation_aad(one.number));
+            let opened = opened
+                .map_err(|_| KeyringError::Damaged(format!("volume key {} does not authenticate", one.number)))?;
+            generations.insert(one.number, VolumeKey::new(*opened));
+        }
+        Ok(Keys::new(self.domain, self.cipher, generations))
+    }
+
+    /// Another secret that opens the volume.
+    pub fn add_slot(
+        &mut self,
+        master: &Master,
+        name: &str,
+        secret: &Secret,
+        work: Work,
+        now: u64,
+    ) -> Result<Uuid, KeyringError> {
+        secret.check()?;
+        if self.slots.len() >= SLOTS_MAX {
+            return Err(KeyringError::TooManySlots);
+        }
+        let kind = secret.kind();
+        let work = (kind == SlotKind::Passphrase).then_some(work);
+        let salt = random_salt()?;
+        let id = Uuid::new_v4();
+        let name = name.to_owned();
+        let mut slot = Slot { id, kind, name, created: now, work, salt: Hex(salt.to_vec()), sealed: Hex::default() };
+        let key = slot_key(secret, &salt, work)?;
+        slot.sealed = Hex(wrap(&key, &master.0, &self.slot_aad(&slot))?);
+        self.slots.push(slot);
+        Ok(id)
+    }
+
+    /// Takes a slot away, named by its id, the beginning of it, or its name.
+    pub fn remove_slot(&mut self, _master: &Master, named: &str) -> Result<Slot, KeyringError> {
+        let is = |slot: &Slot| slot.name == named || slot.id.to_string().starts_with(named);
+        let found: Vec<usize> = (0..self.slots.len()).filter(|&at| is(&self.slots[at])).collect();
+        let [at] = found[..] else { return Err(KeyringError::NoSuchSlot(named.to_owned())) };
+        if self.slots.len() == 1 {
+            return Err(KeyringError::LastSlot);
+        }
+        Ok(self.slots.remove(at))
+    }
+
+    /// A new volume key, for what is written from now on. Returns its number.
+    pub fn add_key(&mut self, master: &Master, now: u64) -> Result<u32, KeyringError> {
+        let number = self.generations.iter().map(|one| one.number).max().unwrap_or(0) + 1;
+        let salt = random_salt()?;
+        let key = hkdf(&salt, &master.0[..], &[b"larder keyring"], WRAP.key_bytes());
+        let sealed = wrap(&key, VolumeKey::random()?.bytes(), &self.generation_aad(number))?;
+        self.generations.push(Generation { number, created: now, salt: Hex(salt.to_vec()), sealed: Hex(sealed) });
+        Ok(number)
+    }
+
+    /// Forgets the keys older than the newest, once nothing is sealed with them any more.
+    pub fn forget_old_keys(&mut self, _master: &Master) {
+        let newest = self.generations.iter().map(|one| one.number).max();
+        self.generations.retain(|one| Some(one.number) == newest);
+    }
+
+    fn generation_aad(&self, number: u32) -> Vec<u8> {
+        let parts = [b"larder volume key", &self.domain.into_bytes()[..], &[self.cipher.code()], &number.to_le_bytes()];
+        parts.concat()
+    }
+
+    fn slot_aad(&self, slot: &Slot) -> Vec<u8> {
+        let work = slot.work.map(|work| [work.memory_kib, work.passes, work.lanes]).unwrap_or_default();
+        let work: Vec<u8> = work.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let parts =
+            [&b"larder key slot"[..], &self.domain.into_bytes(), &slot.id.into_bytes(), &[slot.kind as u8], &work];
+        parts.concat()
+    }
+}
+
+impl Secret {
+    pub fn kind(&self) -> SlotKind {
+        match self {
+            Secret::Passphrase(_) => SlotKind::Passphrase,
+            Secret::KeyFile(_) => SlotKind::KeyFile,
+            Secret::Recovery(_) => SlotKind::Recovery,
+        }
+    }
+
+    /// Refuses what would be guessed.
+    pub fn check(&self) -> Result<(), KeyringError> {
+        match self {
+            Secret::Passphrase(text) if text.chars().count() < PASSPHRASE_CHARS_MIN => Err(KeyringError::Weak(
+                format!("a passphrase needs at least {PASSPHRASE_CHARS_MIN} characters; several random words are best"),
+            )),
+            Secret::KeyFile(bytes) if !(KEY_FILE_BYTES_MIN..=KEY_FILE_BYTES_MAX).contains(&bytes.len()) => {
+                Err(KeyringError::Weak(format!(
+                    "a key file has {KEY_FILE_BYTES_MIN} bytes to 1 MiB of random data, this one has {}",
+                    bytes.len()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the master key is sealed with in a slot.
+fn slot_key(secret: &Secret, salt: &[u8], work: Option<Work>) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
+    let len = WRAP.key_bytes();
+    match secret {
+        Secret::Passphrase(text) => {
+            let work = work.ok_or_else(|| KeyringError::Damaged("a passphrase's slot without its cost".into()))?;
+            work.check()?;
+            let damaged = |error: argon2::Error| KeyringError::Damaged(error.to_string());
+            let params = Params::new(work.memory_kib, work.passes, work.lanes, Some(len)).map_err(damaged)?;
+            let mut key = Zeroizing::new(vec![0; len]);
+            let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+            argon2.hash_password_into(text.as_bytes(), salt, &mut key).map_err(damaged)?;
+            Ok(key)
+        }
+        Secret::KeyFile(bytes) => Ok(hkdf(salt, bytes, &[b"larder key file"], len)),
+        Secret::Recovery(key) => Ok(hkdf(salt, key.bytes(), &[b"larder recovery key"], len)),
+    }
+}
+
+/// `key` is used once: it was derived with a random salt. So its one nonce is 0.
+fn wrap(key: &[u8], secret: &[u8; 32], aad: &[u8]) -> Result<Vec<u8>, SealError> {
+    let mut sealed = secret.to_vec();
+    let tag = FrameKey::new(WRAP, key).seal(&mut sealed, 0, aad)?;
+    sealed.extend_from_slice(&tag);
+    Ok(sealed)
+}
+
+fn unwrap(key: &[u8], sealed: &[u8], aad: &[u8]) -> Result<Zeroizing<[u8; 32]>, SealError> {
+    let (sealed, tag) = sealed.split_at_checked(sealed.len().wrapping_sub(TAG_BYTES)).ok_or(SealError::Forged)?;
+    if sealed.len() != 32 {
+        return Err(SealError::Forged);
+    }
+    let mut secret = Zeroizing::new([0; 32]);
+    FrameKey::new(WRAP, key).open(sealed, tag, 0, aad, &mut *secret)?;
+    Ok(secret)
+}
+
+fn random_salt() -> Result<[u8; SALT_BYTES], SealError> {
+    let mut salt = [0; SALT_BYTES];
+    fill_random(&mut salt)?;
+    Ok(salt)
+}
+
+/// Bytes as hexadecimal text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Hex(Vec<u8>);
+
+impl Serialize for Hex {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+}
+
+impl<'de> Deserialize<'de> for Hex {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+        match digits {
+            Some(digits) if digits.len() % 2 == 0 => {
+                Ok(Self(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()))
+            }
+            _ => Err(serde::de::Error::custom("hexadecimal digits are wanted")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHEAP: Work = Work { memory_kib: 64, passes: 1, lanes: 1 };
+
+    fn passphrase(text: &str) -> Secret {
+        Secret::Passphrase(Zeroizing::new(text.to_owned()))
+    }
+
+    fn key_file(byte: u8) -> Secret {
+        Secret::KeyFile(Zeroizing::new(vec![byte; 64]))
+    }
+
+    fn ring() -> (Keyring, Master) {
+        Keyring::create(Cipher::Aes256Gcm, "mine", &passphrase("correct horse"), CHEAP, 7).expect("a keyring")
+    }
+
+    fn tag(keys: &Keys, generation: u32) -> [u8; TAG_BYTES] {
+        let key = keys.derive(generation, keys.cipher(), &[0; SALT_BYTES], "test", "a").expect("a key");
+        key.seal(&mut [0; 4], 0, &[]).expect("seals")
+    }
+
+    #[test]
+    fn every_slot_opens_the_same_keys_and_nothing_else_does() {
+        let (mut ring, master) = ring();
+        let recovery = RecoveryKey::random().expect("random");
+        let typed = RecoveryKey::parse(&recovery.text()).expect("parses");
+        ring.add_slot(&master, "paper", &Secret::Recovery(recovery), CHEAP, 8).expect("a slot");
+        ring.add_slot(&master, "stick", &key_file(3), CHEAP, 9).expect("a slot");
+        let ring = Keyring::decode(&ring.encode()).expect("decodes");
+        let expected = tag(&ring.keys(&master).expect("keys"), 1);
+        for secret in [passphrase("correct horse"), key_file(3), Secret::Recovery(typed)] {
+            let opened = ring.unlock(&secret).expect("opens");
+            assert_eq!(tag(&ring.keys(&opened).expect("keys"), 1), expected);
+        }
+        assert_eq!(ring.unlock(&passphrase("correct house")).err(), Some(KeyringError::Refused("passphrase")));
+        assert_eq!(ring.unlock(&key_file(4)).err(), Some(KeyringError::Refused("key file")));
+    }
+
+    #[test]
+    fn slots_come_and_go_and_the_last_one_stays() {
+        let (mut ring, master) = ring();
+        assert_eq!(ring.remove_slot(&master, "mine").err(), Some(KeyringError::LastSlot));
+        let id = ring.add_slot(&master, "new", &passphrase("battery staple"), CHEAP, 8).expect("a slot");
+        ring.remove_slot(&master, "mine").expect("removed");
+        assert_eq!(ring.slots().iter().map(|slot| slot.id).collect::<Vec<_>>(), [id]);
+        assert!(ring.unlock(&passphrase("correct horse")).is_err());
+        assert!(ring.unlock(&passphrase("battery staple")).is_ok());
+        assert_eq!(ring.remove_slot(&master, "mine").err(), Some(KeyringError::NoSuchSlot("mine".into())));
+        while ring.slots().len() < SLOTS_MAX {
+            ring.add_slot(&master, "more", &key_file(1), CHEAP, 9).expect("a slot");
+        }
+        assert_eq!(ring.add_slot(&master, "more", &key_file(1), CHEAP, 9), Err(KeyringError::TooManySlots));
+        assert!(matches!(ring.remove_slot(&master, "more"), Err(KeyringError::NoSuchSlot(_))), "which one is meant?");
+    }
+
+    #[test]
+    fn a_new_key_leaves_the_old_one_readable_until_it_is_forgotten() {
+        let (mut ring, master) = ring();
+        let old = tag(&ring.keys(&master).expect("keys"), 1);
+        assert_eq!(ring.add_key(&master, 9).expect("a key"), 2);
+        let keys = ring.keys(&master).expect("keys");
+        assert_eq!((keys.newest(), tag(&keys, 1)), (2, old));
+        assert_ne!(tag(&keys, 2), old);
+        ring.forget_old_keys(&master);
+        let keys = ring.keys(&master).expect("keys");
+        assert_eq!(keys.derive(1, keys.cipher(), &[0; SALT_BYTES], "test", "a").err(), Some(SealError::UnknownKey(1)));
+        assert_eq!(ring.add_key(&master, 9).expect("a key"), 3, "no number is used twice");
+    }
+
+    #[test]
+    fn what_is_weak_is_refused() {
+        let (mut ring, master) = ring();
+        for weak in [passphrase("1234567"), Secret::KeyFile(Zeroizing::new(vec![0; 31]))] {
+            assert!(matches!(ring.add_slot(&master, "weak", &weak, CHEAP, 8), Err(KeyringError::Weak(_))));
+        }
+        for memory in [512 << 20, 64 << 30] {
+            let work = Work::for_memory(memory);
+            assert!((64 << 10..=512 << 10).contains(&work.memory_kib));
+            work.check().expect("sane");
+        }
+    }
+
+    /// Every change of the text either is refused or opens nothing, but for what is not secret.
+    #[test]
+    fn a_changed_keyring_opens_nothing_else() {
+        let (ring, master) = ring();
+        let text = String::from_utf8(ring.encode()).expect("text");
+        let expected = tag(&ring.keys(&master).expect("keys"), 1);
+        let unchecked = |at: usize| {
+            text[..at].lines().last().is_some_and(|line| line.contains("\"name\"") || line.contains("\"created\""))
+        };
+        for at in (0..text.len()).filter(|&at| !unchecked(at)) {
+            let mut changed = text.clone().into_bytes();
+            changed[at] = match changed[at] {
+                b'0' => b'1',
+                b'1'..=b'9' => changed[at] - 1,
+                b'a'..=b'f' => (changed[at] - b'a' + 1) % 6 + b'a',
+                _ => continue,
+            };
+            let Ok(changed) = Keyring::decode(&changed) else { continue };
+            let Ok(opened) = changed.unlock(&passphrase("correct horse")) else { continue };
+            if let Ok(keys) = changed.keys(&opened) {
+                assert!(keys.newest() != 1 || tag(&keys, 1) == expected, "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let (ring, _) = ring();
+        let text = String::from_utf8(ring.encode()).expect("text");
+        assert_eq!(
+            Keyring::decode(text.replace("\"format\": 1", "\"format\": 2").as_bytes()).err(),
+            Some(KeyringError::UnknownFormat(2))
+        );
+        let greedy = text.replace("\"memory_kib\": 64", "\"memory_kib\": 4294967295");
+        let greedy = Keyring::decode(greedy.as_bytes()).expect("decodes");
+        assert!(matches!(greedy.unlock(&passphrase("correct horse")), Err(KeyringError::Damaged(_))));
+        for wrong in ["", "{}", &text[..text.len() / 2], &text.replace("\"slots\"", "\"slits\"")] {
+            assert!(matches!(Keyring::decode(wrong.as_bytes()), Err(KeyringError::Damaged(_))), "{wrong}");
+        }
+    }
+}
