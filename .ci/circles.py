@@ -27,7 +27,7 @@ CIRCLES = {
     "serve": 5,
     "sim": 3,
     "smb": 46,
-    "volume": 35,
+    "volume": 1,
 }
 
 OPEN, CLOSE = "([{", ")]}"

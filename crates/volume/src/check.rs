@@ -10,12 +10,12 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use larder_base::checksum::checksum;
 
+use crate::inode_core;
 use crate::keys::{self, Entry, tag};
 use crate::meta::Meta;
 use crate::named;
 use crate::state::State;
 use crate::types::*;
-use crate::volume::CheckReport;
 
 const PAGE: usize = 4096;
 /// More sentences help nobody.
@@ -170,7 +170,7 @@ impl Run<'_> {
         if entry.kind == FileKind::Directory {
             holder.found.subdirs += 1;
         }
-        let past = entry.cookie >= holder.next_cookie || entry.cookie < keys::FIRST_COOKIE;
+        let past = entry.cookie >= holder.next_cookie || entry.cookie < inode_core::FIRST_COOKIE;
         if past {
             self.problem(format!(
                 "'{shown}' in directory {} has cookie {}, which is not given out yet",

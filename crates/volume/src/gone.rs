@@ -11,7 +11,8 @@ use object_store::{ObjectStore, Result};
 
 use crate::damage::DamagedObject;
 use crate::data::object_path;
-use crate::registry::{Registry, prefix_of};
+use crate::layout::prefix_of;
+use crate::registry::Registry;
 use crate::state::State;
 use crate::types::*;
 

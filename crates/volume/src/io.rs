@@ -7,7 +7,6 @@ use bytes::Bytes;
 use crate::access::{clear_suid, touch_mtime};
 use crate::attr::current;
 use crate::data::WriteAt;
-use crate::state::pre;
 use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
@@ -85,7 +84,7 @@ impl Volume {
         let verifier = state.verifier;
         if len == 0 {
             let after = current(&inode)?;
-            let changed = Changed { before: pre(&after), after };
+            let changed = Changed { before: PreAttr::of(&after), after };
             return Ok((after.size, Written { changed, stability, verifier }));
         }
         let start = match at {
@@ -106,7 +105,7 @@ impl Volume {
     pub async fn commit(&self, ino: Ino) -> FsResult<(Changed, WriteVerifier)> {
         let state = &*self.state;
         let inode = state.inode(ino).await?;
-        let before = pre(&current(&inode)?);
+        let before = PreAttr::of(&current(&inode)?);
         if current(&inode)?.kind == FileKind::File {
             state.data.commit(&inode).await?;
             state.data.counts().commits.add(1);

@@ -13,8 +13,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use larder_base::Timestamp;
 
 use crate::acl::Acl;
-use crate::inode::InodeCore;
-use crate::meta::Usage;
+use crate::inode_core::{FIRST_COOKIE, InodeCore};
+use crate::meta::{Ticket, Usage};
 use crate::types::*;
 
 /// The tables. E, R, W, G and T belong to file data, H and P are kept for the change index and snapshots.
@@ -286,21 +286,18 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
         size_stored: None,
         stored_bytes: allocated,
         has_reserved: flags & FLAG_RESERVED != 0,
-        ticket: crate::meta::Ticket(0),
+        ticket: Ticket(0),
         gone: false,
         parent,
         verifier,
         next_cookie: next_cookie.max(FIRST_COOKIE),
         entries,
-        known: None,
+        negative_names: None,
         xattrs,
         target,
         acl,
     })
 }
-
-/// Cookies 0, 1 and 2 mean start, `.` and `..` to protocols.
-pub(crate) const FIRST_COOKIE: u64 = 3;
 
 /// What a directory says about one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

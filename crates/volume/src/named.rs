@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use crate::access::touch_ctime;
 use crate::attr::current;
+use crate::cores::Cores;
+use crate::features;
 use crate::inode::Inode;
 use crate::keys;
-use crate::marks;
 use crate::meta::Batch;
 use crate::namespace::{Making, newborn};
-use crate::state::{Cores, State};
+use crate::state::State;
 use crate::types::*;
-use crate::volume::{Answers, Volume};
+use crate::volume::Volume;
 
 /// No extended attribute of a user begins with a zero byte.
 const OWN_NAME: &[u8] = b"\0named";
@@ -99,7 +100,7 @@ impl Volume {
         if found.is_some() || !make {
             return Ok(found);
         }
-        state.marks.set(marks::NAMED_ATTRIBUTES).await?;
+        state.marks.set(features::NAMED_ATTRIBUTES).await?;
         state.admit_entry().await?;
         state.meta.admit().await?;
         let guard = owner.namespace.lock().await;

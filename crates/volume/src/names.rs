@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::inode::{Inode, InodeCore};
+use crate::inode::Inode;
+use crate::inode_core::InodeCore;
+use crate::inode_core::directory_size;
 use crate::keys::{self, Entry};
 use crate::meta::Batch;
-use crate::state::{State, directory_size};
+use crate::state::State;
 use crate::types::*;
 
 /// A name that a directory could hold; `.` and `..` pass.

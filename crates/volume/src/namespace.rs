@@ -10,11 +10,15 @@ use bytes::Bytes;
 
 use crate::access::{self, touch_ctime, touch_mtime};
 use crate::acl::{self, Guarded};
-use crate::inode::{Inode, InodeCore};
+use crate::cores::Cores;
+use crate::inode::Inode;
+use crate::inode::kind_of;
+use crate::inode_core::InodeCore;
+use crate::inode_core::new_core;
 use crate::keys::{self, Entry};
 use crate::meta::{Batch, Ticket};
 use crate::names::{add_entry, check_name, check_new_name, drop_entry, is_dots, put_entry};
-use crate::state::{Cores, State, kind_of, new_core, pre};
+use crate::state::State;
 use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
@@ -86,7 +90,7 @@ impl Volume {
             _ => attr,
         };
         let dir = self.getattr(dir).await?;
-        Ok((attr, Changed { before: pre(&dir), after: dir }))
+        Ok((attr, Changed { before: PreAttr::of(&dir), after: dir }))
     }
 
     /// A regular file without a name, open: it goes when it is closed, unless [`Volume::link`] has given it one by then.
@@ -183,7 +187,7 @@ impl Volume {
             if kind == FileKind::Directory && parent.attr.nlink >= LINKS_MAX {
                 return Err(FsError::TooManyLinks);
             }
-            let before = pre(&parent.attr);
+            let before = PreAttr::of(&parent.attr);
             let mut batch = Batch::default();
             let (key, value) = keys::encode_inode(id.ino, &core);
             batch.put(key, value);
@@ -257,7 +261,7 @@ impl Volume {
             let mut batch = Batch::default();
             let attr = linked(cores.of(&inode), dir.id.ino, &mut batch, now)?;
             let parent = cores.of(&dir);
-            let before = pre(&parent.attr);
+            let before = PreAttr::of(&parent.attr);
             let entry = add_entry(&mut batch, dir.id.ino, parent, name, ino, attr.kind);
             touch_mtime(&mut parent.attr, now);
             let after = parent.attr;
@@ -288,7 +292,7 @@ impl Volume {
             drop(namespace);
             self.settle_newest(&inode).await?;
             let attr = inode.core.lock().attr;
-            return Ok((attr, Changed { before: pre(&parent), after: parent }));
+            return Ok((attr, Changed { before: PreAttr::of(&parent), after: parent }));
         }
         let victim = state.inode(old.ino).await?;
         let (object, replaced) = (dir.core.lock().guarded(), victim.core.lock().guarded());
@@ -311,7 +315,7 @@ impl Volume {
             let entry = Entry { ino, kind: attr.kind, cookie: old.cookie };
             put_entry(&mut batch, dir.id.ino, name, entry);
             let parent = cores.of(&dir);
-            let before = pre(&parent.attr);
+            let before = PreAttr::of(&parent.attr);
             touch_mtime(&mut parent.attr, now);
             let after = parent.attr;
             let ticket = cores.submit(&*state.meta, batch)?;
@@ -367,7 +371,7 @@ impl Volume {
             let fate = unlinked(state, &inode, cores.of(&inode), &mut batch, now);
             let attr = cores.of(&inode).attr;
             let parent = cores.of(dir);
-            let before = pre(&parent.attr);
+            let before = PreAttr::of(&parent.attr);
             drop_entry(&mut batch, dir.id.ino, parent, name, entry);
             touch_mtime(&mut parent.attr, now);
             let after = parent.attr;
@@ -427,7 +431,7 @@ impl Volume {
                 let fate = unlinked(state, &victim, cores.of(&victim), &mut batch, now);
                 let attr = cores.of(&victim).attr;
                 let parent = cores.of(&dir);
-                let before = pre(&parent.attr);
+                let before = PreAttr::of(&parent.attr);
                 drop_entry(&mut batch, dir.id.ino, parent, name, entry);
                 parent.attr.nlink = parent.attr.nlink.saturating_sub(1);
                 touch_mtime(&mut parent.attr, now);

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::access::{self, touch_ctime, touch_mtime};
+use crate::cores::Cores;
 use crate::inode::Inode;
 use crate::keys::Entry;
 use crate::meta::{Batch, Ticket};
 use crate::names::{add_entry, add_entry_at, check_name, drop_entry, is_dots, put_entry};
 use crate::namespace::{Fate, live, lock_namespaces, unlinked};
-use crate::state::{Cores, State, pre};
+use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
 
@@ -166,7 +167,7 @@ impl Volume {
         if source.is_dir() && crosses && cores.of(&to.dir).attr.nlink >= LINKS_MAX {
             return Err(FsError::TooManyLinks);
         }
-        let before = (pre(&cores.of(&from.dir).attr), pre(&cores.of(&to.dir).attr));
+        let before = (PreAttr::of(&cores.of(&from.dir).attr), PreAttr::of(&cores.of(&to.dir).attr));
         let mut batch = Batch::default();
         drop_entry(&mut batch, from_ino, cores.of(&from.dir), from.name, source.entry);
         let mut fate = Fate::Linked;
@@ -235,7 +236,7 @@ impl Volume {
         let (from_ino, to_ino) = (from.dir.id.ino, to.dir.id.ino);
         let now = state.now();
         let mut cores = Cores::lock(&[&from.dir, &to.dir, &source.inode, &target.inode]);
-        let before = (pre(&cores.of(&from.dir).attr), pre(&cores.of(&to.dir).attr));
+        let before = (PreAttr::of(&cores.of(&from.dir).attr), PreAttr::of(&cores.of(&to.dir).attr));
         let mut batch = Batch::default();
         // Names and cookies stay; what they lead to changes places.
         let at_from = Entry { cookie: source.entry.cookie, ..target.entry };
@@ -305,7 +306,7 @@ fn changes(before: (PreAttr, PreAttr), after: (Attr, Attr)) -> (Changed, Changed
 fn unchanged(from: &Side<'_>, to: &Side<'_>) -> (Changed, Changed) {
     let same = |dir: &Inode| {
         let attr = dir.core.lock().attr;
-        Changed { before: pre(&attr), after: attr }
+        Changed { before: PreAttr::of(&attr), after: attr }
     };
     (same(&from.dir), same(&to.dir))
 }

@@ -11,14 +11,15 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::{Equivalent, Weighter};
 
 use crate::data::FileState;
-use crate::inode::{Inode, InodeCore};
+use crate::inode::{Inode, new_inode};
+use crate::inode_core::InodeCore;
 use crate::keys::{self, Entry};
 use crate::meta::Meta;
 use crate::types::*;
@@ -193,18 +194,6 @@ impl InodeTable {
     }
 }
 
-pub(crate) fn new_inode(core: InodeCore, file: FileState) -> Inode {
-    Inode {
-        id: core.attr.id,
-        core: Mutex::new(core),
-        namespace: tokio::sync::Mutex::new(()),
-        file,
-        opens: AtomicU32::new(0),
-        used: AtomicBool::new(true),
-        entries_version: AtomicU64::new(0),
-    }
-}
-
 fn evict(shard: &mut Shard, budget: &InodeBudget, mut evicted: impl FnMut(u64)) {
     for _ in 0..CLOCK_STEPS {
         // Numbers of inodes that were removed stay in the ring until the hand comes by.
@@ -309,8 +298,8 @@ impl EntryCache {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::inode_core::new_core;
     use crate::meta::mem::MemMeta;
-    use crate::state::new_core;
     use larder_base::Timestamp;
 
     fn core(ino: u64) -> InodeCore {

@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 
 use crate::types::Event;
-use crate::volume::Volume;
 
 /// Where events go, and who is waited for.
 pub(crate) struct Events {
@@ -66,14 +65,14 @@ impl Events {
         }
     }
 
-    fn witness(&self, origin: u32) -> (broadcast::Receiver<Event>, Witness) {
+    pub(crate) fn witness(&self, origin: u32) -> (broadcast::Receiver<Event>, Witness) {
         let sent = self.sent.lock();
         let (tell, seen) = watch::channel(*sent);
         self.watched.lock().push(Watched { origin, seen, given_up: Arc::default() });
         (self.sender.subscribe(), Witness { seen: *sent, tell })
     }
 
-    async fn told(&self, by: u32, patience: Duration) {
+    pub(crate) async fn told(&self, by: u32, patience: Duration) {
         let others: Vec<Watched> = {
             let mut watched = self.watched.lock();
             watched.retain(|one| one.seen.has_changed().is_ok());
@@ -92,19 +91,6 @@ impl Events {
                 one.given_up.fetch_max(sent, Ordering::Relaxed);
             }
         }
-    }
-}
-
-impl Volume {
-    /// For a cache that has to be right when a change by others is answered ([`Volume::told`]).
-    pub fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
-        self.state.events.witness(self.origin)
-    }
-
-    /// Waits, no longer than `patience`, until the caches of others that witness changes know of all that were made before. For
-    /// servers, between a change and its answer.
-    pub async fn told(&self, patience: Duration) {
-        self.state.events.told(self.origin, patience).await;
     }
 }
 

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use crate::access::{self, S_ISVTX, touch_ctime};
 use crate::acl::Guarded;
 use crate::attr::{current, guarded};
+use crate::cores::Cores;
 use crate::inode::Inode;
 use crate::keys;
 use crate::meta::Batch;
 use crate::named;
-use crate::state::Cores;
 use crate::types::*;
 use crate::volume::Volume;
 

@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 
 use super::dirty::{Payload, Piece};
 use super::file::State;
+use super::gate::{Ask, set_aside};
 use super::memory::{Charge, PIECE_BYTES};
-use super::reserved::{RANGES_MAX, RangeOps, Ranges, put_ranges};
-use super::space::{Ask, set_aside};
-use super::write::pre_attr;
-use super::{Data, Inner, intents};
+use super::promise::put_ranges;
+use super::reserved::{RANGES_MAX, RangeOps, Ranges};
+use super::shared::{Data, Inner};
+use super::{intents, small_commit};
+use crate::features;
 use crate::inode::Inode;
-use crate::marks;
 use crate::meta::{Batch, Ticket};
 use crate::types::*;
 
@@ -82,7 +83,7 @@ impl Data {
                 Ok(reshaped) => return Ok(reshaped),
                 Err(needed) => {
                     inner.find_room(needed).await?;
-                    inner.parts.marks.set(marks::RESERVED_RANGES).await?;
+                    inner.parts.marks.set(features::RESERVED_RANGES).await?;
                     granted = needed;
                 }
             }
@@ -130,7 +131,7 @@ impl Inner {
             if state.gone || core.gone {
                 return Err(FsError::Stale);
             }
-            let before = pre_attr(&core.attr);
+            let before = PreAttr::of(&core.attr);
             let shape = shape(&core.attr);
             let needed = state.to_promise(&reserve, &shape.zero)?;
             if needed > granted {
@@ -165,7 +166,7 @@ impl Inner {
 
     /// Lays zeros over `range` of the file: at once in memory, as an intent in `batch`, later in the extents.
     fn zero(&self, inode: &Arc<Inode>, state: &mut State, range: Range<u64>, charge: Charge, batch: &mut Batch) {
-        let kept = intents::shadow(inode.id.ino, state, &range, batch);
+        let kept = small_commit::shadow(inode.id.ino, state, &range, batch);
         let nothing_stored = state.extents.missing(range.clone()).is_none()
             && state.extents.view(range.clone()).next().is_none()
             && state.in_flight == 0

@@ -12,10 +12,9 @@ use super::extents::{EXTENT_TAG, Extent, RecordRef, SegmentId, decode_extent};
 use super::reserved::{RESERVED_TAG, decode_reserved};
 use super::segment::{HEADER_BYTES, segment_of, verify_header};
 use super::segments::Segment;
-use super::{Data, Inner, store_error};
+use super::shared::{Data, Inner, store_error};
 use crate::keys::{decode_inode, inode_key, range_of, table_range};
 use crate::types::*;
-use crate::volume::CheckReport;
 
 const SCAN_MAX: usize = 1024;
 /// A damaged volume may have millions of problems of one kind.

@@ -15,9 +15,11 @@ use super::extents::{
 };
 use super::file::State;
 use super::flush::{Built, Load, LoadInode, Out};
-use super::reserved::{RangeOps, put_ranges};
+use super::promise::put_ranges;
+use super::reserved::RangeOps;
 use super::segments::{Segments, Tally};
-use super::{Inner, intents};
+use super::shared::Inner;
+use super::small_commit;
 use crate::inode::Inode;
 use crate::meta::{Batch, Ticket};
 use crate::types::*;
@@ -131,7 +133,7 @@ impl Inner {
                 self.promise(state, taken.range(), |state| state.dirty.remove_flushed(taken));
             }
             let zeros: Vec<_> = step.load.zeros.iter().map(|(key, _)| *key).collect();
-            intents::settle(inode.id.ino, state, &step.load.taken, &zeros, batch);
+            small_commit::settle(inode.id.ino, state, &step.load.taken, &zeros, batch);
             state.flushed_seq = state.flushed_seq.max(step.load.flushed_seq.unwrap_or(0));
         }
         let reserved = state.reserved.bytes() as i64 - reserved_before as i64;

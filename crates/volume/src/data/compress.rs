@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::extents::Codec;
 use super::memory::Room;
-use crate::volume::Compression;
+use crate::properties::Compression;
 
 /// What is saved at least, as a fraction of the record: 1/8.
 const SAVING_DIVISOR: usize = 8;

@@ -21,7 +21,6 @@ use super::dirty::DirtyMap;
 use super::extents::ExtentMap;
 use super::intents::Intents;
 use super::reserved::Reserved;
-use crate::inode::Inode;
 use crate::types::FsError;
 
 /// What the namespace embeds in an inode.
@@ -117,13 +116,5 @@ impl FileState {
             traces: AtomicBool::new(traces),
             has_reserved: AtomicBool::new(has_reserved),
         }
-    }
-}
-
-impl State {
-    /// F4, F5: may a batch about the inode be submitted? `self` is its state, locked.
-    pub(super) fn may_store(&self, inode: &Inode) -> bool {
-        inode.file.traces.store(true, Ordering::SeqCst);
-        !self.gone && !inode.core.lock().gone
     }
 }

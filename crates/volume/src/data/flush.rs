@@ -12,7 +12,7 @@
 //! P3. A put that fails is tried again in its place in the order, with a pause; each failure is told to
 //!     whoever waits for one of its inodes, and to writers who wait for memory.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,13 +28,14 @@ use super::compress::{compress, is_zero};
 use super::dirty::{Payload, Taken};
 use super::extents::{Codec, Extent, INLINE_BYTES_MAX, Place, SegmentId};
 use super::file::State;
+use super::heavy;
 use super::memory::Record;
 use super::segment::{Builder, SEGMENT_BYTES_MAX, object_path};
 use super::segments::EPOCH;
-use super::{Data, Inner, heavy, store_error};
+use super::shared::{Data, Inner, store_error};
 use crate::inode::Inode;
+use crate::properties::Compression;
 use crate::types::*;
-use crate::volume::Compression;
 
 /// Dirty data older than this is flushed: 5 s are promised, the put takes some of it.
 const AGE_MAX: Duration = Duration::from_secs(3);
@@ -49,32 +50,6 @@ const INLINE_WORK_BYTES: u64 = 128 << 10;
 const REMOVAL_WAIT: Duration = Duration::from_millis(50);
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
-/// Garbage below this is not worth a writer's wait.
-pub(super) const SEGMENT_MIN_GARBAGE: u64 = 1 << 20;
-
-#[derive(Default)]
-pub(super) struct Queue {
-    /// By age, oldest first.
-    order: VecDeque<(Arc<Inode>, Instant)>,
-    /// Somebody waits for these.
-    urgent: VecDeque<Arc<Inode>>,
-    /// What was queued up to then is to be flushed now.
-    all_until: Option<Instant>,
-    /// A load is being put together: what it took out of `order` is not counted yet.
-    collecting: bool,
-}
-
-impl Queue {
-    /// Everything that was queued up to `then` is in a load. Newer work does not count, or one who never stops writing
-    /// could keep a sync waiting.
-    fn has_taken(&self, then: Instant) -> bool {
-        !self.collecting && self.order.front().is_none_or(|(_, since)| *since > then)
-    }
-
-    fn is_empty(&self) -> bool {
-        !self.collecting && self.order.is_empty() && self.urgent.is_empty()
-    }
-}
 
 /// What one flush took.
 #[derive(Default)]

@@ -20,14 +20,17 @@ use super::commit::put_ops;
 use super::compress::compress;
 use super::extents::{Codec, Extent, ExtentOps, Place, RecordRef, SegmentId, decode_extent, extent_key};
 use super::flush::LOAD_BYTES_MAX;
+use super::gate::SEGMENT_MIN_GARBAGE;
+use super::heavy;
 use super::read::verify_and_unpack;
 use super::segment::{
     Builder, ENTRY_BYTES, FOOTER_BYTES, IndexEntry, object_path, parse_footer, parse_index, segment_of,
 };
 use super::segments::{EPOCH, SMALL_BYTES, Tally};
-use super::{Inner, heavy, store_error};
+use super::shared::{Inner, store_error};
 use crate::inode::Inode;
 use crate::meta::Batch;
+use crate::properties::Compression;
 use crate::types::*;
 
 const DELETES_MAX: usize = 64;
@@ -146,7 +149,7 @@ impl Inner {
             (objects, objects - live, table.small())
         };
         let (total, available) = self.room(0);
-        if garbage >= super::flush::SEGMENT_MIN_GARBAGE {
+        if garbage >= SEGMENT_MIN_GARBAGE {
             if self.gc_wanted.load(Ordering::Relaxed) || available < total / 12 {
                 return Some(96);
             }
@@ -486,7 +489,7 @@ fn rebuild(
     pieces: Vec<Piece>,
     stored: &BTreeMap<(SegmentId, u32), Bytes>,
     record_bytes: u64,
-    compression: crate::volume::Compression,
+    compression: Compression,
 ) -> (Vec<(Ino, Move)>, Vec<Bytes>, u64) {
     let mut builder = Builder::new(id, EPOCH);
     let mut moves = Vec::new();
@@ -522,7 +525,7 @@ fn rebuild_run(
     builder: &mut Builder,
     run: &[Piece],
     stored: &BTreeMap<(SegmentId, u32), Bytes>,
-    compression: crate::volume::Compression,
+    compression: Compression,
 ) -> Option<RecordRef> {
     let first = run.first()?;
     let owner = (first.ino, first.generation, first.offset);

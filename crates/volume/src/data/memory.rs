@@ -17,7 +17,7 @@ use quick_cache::Weighter;
 use tokio::sync::{Notify, Semaphore};
 
 use super::extents::SegmentId;
-use crate::metrics::CacheCounts;
+use crate::counts::CacheCounts;
 
 /// Each piece costs this beside its bytes, so that many tiny writes are bounded too.
 pub(crate) const PIECE_BYTES: u64 = 256;

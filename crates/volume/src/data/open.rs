@@ -14,12 +14,14 @@ use super::extents::SegmentId;
 use super::flush::PUTS_MAX;
 use super::intents::{self, Intent, Standing};
 use super::memory::PIECE_BYTES;
+use super::record::count_allocated;
 use super::segment::{object_path, segment_of};
 use super::segments::{SEGMENT_TAG, Segments, decode_segment};
-use super::{Data, DataParts, Inner, store_error};
+use super::shared::{Data, DataParts, Inner, store_error};
+use super::small_commit;
+use crate::counts::VolumeCounts;
 use crate::keys::table_range;
 use crate::meta::Batch;
-use crate::metrics::VolumeCounts;
 use crate::types::*;
 
 const SCAN_MAX: usize = 1024;
@@ -140,7 +142,7 @@ impl Inner {
             Ok(inode) => inode,
             Err(FsError::NotFound | FsError::Stale) => {
                 let mut batch = Batch::default();
-                intents::delete(ino, seq, offset, rest.is_some(), &mut batch);
+                small_commit::delete(ino, seq, offset, rest.is_some(), &mut batch);
                 self.parts.meta.admit().await?;
                 self.parts.meta.submit(batch)?;
                 return Ok(());
@@ -172,7 +174,7 @@ impl Inner {
         state.last_seq = state.last_seq.max(seq);
         state.intents.insert((seq, offset), Standing::replayed(len, payload == Payload::Zero, rest));
         let mut core = inode.core.lock();
-        super::write::count_allocated(&state, &mut core);
+        count_allocated(&state, &mut core);
         Ok(())
     }
 

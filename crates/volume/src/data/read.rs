@@ -11,20 +11,21 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
 use object_store::{GetOptions, ObjectStoreExt};
-use tokio::sync::Notify;
 
 use super::compress::decompress;
 use super::dirty::Payload;
 use super::extents::{Codec, RecordRef, SegmentId};
+use super::fetch::Fetch;
 use super::file::{State, Stream};
+use super::heavy;
 use super::memory::{Record, RecordKey};
 use super::segment::{checksum_chunks, object_path, place_seed};
-use super::{Data, Inner, heavy, store_error};
+use super::shared::{Data, Inner, store_error};
 use crate::inode::Inode;
 use crate::types::*;
 
@@ -39,31 +40,6 @@ const WINDOW_MAX: u64 = 8 << 20;
 const PLANS_MAX: usize = 64;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-
-/// A record on its way.
-#[derive(Default)]
-pub(super) struct Fetch {
-    done: OnceLock<FsResult<Record>>,
-    notify: Notify,
-}
-
-impl Fetch {
-    fn finish(&self, result: FsResult<Record>) {
-        let _ = self.done.set(result);
-        self.notify.notify_waiters();
-    }
-
-    async fn wait(&self) -> FsResult<Record> {
-        loop {
-            let mut notified = std::pin::pin!(self.notify.notified());
-            notified.as_mut().enable();
-            if let Some(result) = self.done.get() {
-                return result.clone();
-            }
-            notified.await;
-        }
-    }
-}
 
 /// What a look at the file found.
 enum Plan {

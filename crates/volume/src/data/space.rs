@@ -7,62 +7,18 @@
 //! Room for reserved ranges is set aside as well. What is written into one asks for room that was set aside for it, so others
 //! who fill the store to the brim do not get in its way.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Inner;
-use super::flush::SEGMENT_MIN_GARBAGE;
+use super::gate::{Ask, SEGMENT_MIN_GARBAGE, margin, set_aside};
+use super::shared::Inner;
 use crate::types::{FsError, FsResult};
 
 /// How long an answer of the store about its room is believed while there is plenty.
 const BELIEVED: Duration = Duration::from_millis(100);
-const MARGIN_BYTES_MAX: u64 = 1 << 30;
 /// How often a writer waits for room before it gives up, when nothing gets better.
 const FUTILE_WAITS_MAX: u32 = 20;
 const WAIT: Duration = Duration::from_millis(100);
-
-/// The last answer of the store.
-#[derive(Default)]
-pub(super) struct Gate {
-    total: AtomicU64,
-    available: AtomicU64,
-    asked_at_us: AtomicU64,
-    accepted_since: AtomicU64,
-}
-
-impl Gate {
-    /// How large the store is, if it has said so.
-    pub(super) fn total(&self) -> Option<u64> {
-        Some(self.total.load(Ordering::Relaxed)).filter(|&total| total > 0)
-    }
-}
-
-/// What somebody asks room for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Ask {
-    /// Bytes for which there is no promise yet.
-    New(u64),
-    /// Bytes that a promise covers: it was kept free for them.
-    Promised(u64),
-}
-
-impl Ask {
-    fn bytes(self) -> u64 {
-        match self {
-            Ask::New(bytes) | Ask::Promised(bytes) => bytes,
-        }
-    }
-}
-
-/// What is kept free for reserved bytes: index entries and metadata come with them.
-pub(super) fn set_aside(reserved_bytes: u64) -> u64 {
-    reserved_bytes.saturating_add(reserved_bytes / 32)
-}
-
-/// See [`Inner::margin`].
-pub(crate) fn margin(total: u64) -> u64 {
-    (total / 32).min(MARGIN_BYTES_MAX)
-}
 
 impl Inner {
     /// (total, available), at most [`BELIEVED`] old while there is plenty, fresh otherwise.

@@ -7,16 +7,18 @@ use bytes::{Bytes, BytesMut};
 use larder_base::Timestamp;
 
 use super::dirty::{Payload, Piece};
+use super::extents;
 use super::file::State;
+use super::gate::Ask;
 use super::intents;
 use super::memory::{Charge, PIECE_BYTES};
+use super::record::count_allocated;
 use super::reserved::{RESERVED_TAG, Reserved, decode_reserved, reserved_key};
 use super::segments::Tally;
-use super::space::Ask;
-use super::{Data, Inner, extents};
-use crate::inode::{Inode, InodeCore};
+use super::shared::{Data, Inner};
+use crate::inode::Inode;
 use crate::keys::key_after;
-use crate::meta::{Batch, RecordChange};
+use crate::meta::Batch;
 use crate::types::*;
 
 /// Smaller chunks of one write are copied together.
@@ -30,10 +32,6 @@ const REAP_KEYS_MAX: usize = 2048;
 pub(crate) enum WriteAt {
     Offset(u64),
     Append,
-}
-
-pub(super) fn pre_attr(attr: &Attr) -> PreAttr {
-    PreAttr { size: attr.size, mtime: attr.mtime, ctime: attr.ctime, change: attr.change }
 }
 
 impl Data {
@@ -179,7 +177,7 @@ impl Inner {
         };
         let len: usize = data.iter().map(Bytes::len).sum();
         let end = offset.checked_add(len as u64).filter(|&end| end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
-        let before = pre_attr(&core.attr);
+        let before = PreAttr::of(&core.attr);
         if len == 0 {
             return Ok((offset, Changed { before, after: core.attr }));
         }
@@ -296,24 +294,6 @@ fn remove_known(inode: &Inode, batch: &mut Batch, tally: &mut Tally) -> Option<u
     state.intents.delete_all(inode.id.ino, batch);
     reserved.starts().for_each(|at| batch.delete(reserved_key(inode.id.ino, at)));
     Some(reserved.bytes())
-}
-
-/// `attr.allocated` is what is stored and what will be.
-pub(super) fn count_allocated(state: &State, core: &mut InodeCore) {
-    core.attr.allocated = core.stored_bytes + state.unstored_bytes();
-}
-
-impl State {
-    /// Bytes of dirty data, without those that are counted as reserved.
-    fn unstored_bytes(&self) -> u64 {
-        self.dirty.data_bytes().saturating_sub(self.reserved.claimed())
-    }
-
-    /// What a batch changes in the record: by how much extents and reserved ranges grow, and what follows for `allocated`.
-    pub(super) fn record_change(&self, stored_bytes: i64) -> RecordChange {
-        let has_reserved = self.reserved.ranges().map(|ranges| ranges.len() > 0);
-        RecordChange { stored_bytes, unstored_bytes: self.unstored_bytes(), has_reserved }
-    }
 }
 
 /// Chunks of a size worth keeping apart.

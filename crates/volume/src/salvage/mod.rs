@@ -14,6 +14,7 @@ mod records;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -31,12 +32,14 @@ use crate::data::{
     decode_reserved, decompress, object_path, place_seed,
 };
 use crate::keys::{self, tag};
-use crate::registry;
+use crate::layout;
+use crate::registry::document;
 use crate::types::*;
 pub use plan::Piece;
 use plan::{Painter, Source};
 pub use records::Records;
 use tables::{Parts, Tables};
+pub use verdict::Verdict;
 
 /// A volume that the store knows, or that has objects there.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -51,18 +54,6 @@ impl VolumeFound {
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.id.to_string())
     }
-}
-
-/// How much of a volume's metadata is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// All of it: names and contents are as the volume would give them.
-    Whole,
-    /// A part: what was deleted may be back, what is newest may be missing.
-    Damaged,
-    /// Nothing: files have contents and no names.
-    Missing,
 }
 
 /// What is known of an inode.
@@ -114,7 +105,7 @@ pub struct Salvage {
 
 /// The name of a volume's stream in the log of its store.
 pub fn log_stream(id: Uuid) -> String {
-    registry::stream_of(id)
+    layout::stream_of(id)
 }
 
 /// The volumes of a store: those of the registry, and those that have objects only; and what is wrong. Refused is only what
@@ -122,7 +113,7 @@ pub fn log_stream(id: Uuid) -> String {
 pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>, Vec<String>)> {
     let mut faults = Vec::new();
     let mut found: BTreeMap<Uuid, Option<String>> = BTreeMap::new();
-    match registry::read_names(&**store).await {
+    match document::read_names(&**store).await {
         Ok(names) => found.extend(names.into_iter().map(|(id, name)| (id, Some(name)))),
         Err(error @ FsError::Unsupported(_)) => return Err(error),
         Err(error) => faults.push(format!("the registry cannot be read, volumes have lost their names: {error}")),
@@ -143,7 +134,7 @@ pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>
 impl Salvage {
     /// Reads all metadata once.
     pub async fn open(parts: SalvageParts) -> Salvage {
-        let prefix = registry::prefix_of(parts.id);
+        let prefix = layout::prefix_of(parts.id);
         let mut faults = parts.log_faults;
         let log_is_damaged = !faults.is_empty();
         let stream = log_stream(parts.id);

@@ -20,7 +20,7 @@ use slatedb::admin::AdminBuilder;
 use slatedb::{RowEntry, SstFile, SstIndex, SstReader, VersionedManifest};
 use ulid::Ulid;
 
-use super::Verdict;
+use super::verdict::Verdict;
 use crate::meta::slate::engine_error;
 use crate::meta::{cache, wal};
 

@@ -13,8 +13,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_base::checksum::checksum;
 
-use crate::inode::InodeCore;
-
 /// Hashes of one directory: a MiB.
 const DIRECTORY_MAX: usize = 1 << 16;
 /// Hashes of all directories of the process: 16 MiB.
@@ -23,15 +21,15 @@ const ALL_MAX: usize = 1 << 20;
 static ALL: AtomicUsize = AtomicUsize::new(0);
 
 #[derive(Default)]
-pub(crate) struct Known(HashSet<u64>);
+pub(crate) struct NegativeNames(HashSet<u64>);
 
-impl Known {
-    fn has(&self, name: &[u8]) -> bool {
+impl NegativeNames {
+    pub(crate) fn may_hold(&self, name: &[u8]) -> bool {
         self.0.contains(&checksum(0, name))
     }
 
     /// `false` where there is no room.
-    fn insert(&mut self, name: &[u8]) -> bool {
+    pub(crate) fn insert(&mut self, name: &[u8]) -> bool {
         if self.0.insert(checksum(0, name)) {
             ALL.fetch_add(1, Ordering::Relaxed);
         }
@@ -39,33 +37,16 @@ impl Known {
     }
 }
 
-impl Drop for Known {
+impl Drop for NegativeNames {
     fn drop(&mut self) {
         ALL.fetch_sub(self.0.len(), Ordering::Relaxed);
-    }
-}
-
-impl InodeCore {
-    /// A directory surely holds no `name`, nor any whose folding is `name`.
-    pub(crate) fn lacks(&self, name: &[u8]) -> bool {
-        self.entries == 0 || self.known.as_ref().is_some_and(|known| !known.has(name))
-    }
-
-    /// Before an entry is counted that is added (K2).
-    pub(crate) fn learn(&mut self, name: &[u8], folded: &[u8]) {
-        if self.entries == 0 {
-            self.known = Some(Box::default());
-        }
-        if self.known.as_mut().is_some_and(|known| !(known.insert(name) && known.insert(folded))) {
-            self.known = None;
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::new_core;
+    use crate::inode_core::{InodeCore, new_core};
     use crate::types::*;
     use larder_base::Timestamp;
 
@@ -105,7 +86,7 @@ mod tests {
         }
         assert!(core.lacks(b"b"));
         add(&mut core, "b");
-        assert!(!core.lacks(b"c") && core.known.is_none());
+        assert!(!core.lacks(b"c") && core.negative_names.is_none());
         add(&mut core, "c");
         assert!(!core.lacks(b"d"), "not begun again while there are entries");
     }

@@ -1,4 +1,8 @@
 #![allow(clippy::unwrap_used)]
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutPayload};
+
+use super::document::{FORMAT, REGISTRY, decode_document, read_document};
 use super::*;
 use crate::tests::{Box_, err, file, fresh};
 
