@@ -83,7 +83,7 @@ impl Volume {
             (Changed { before, after }, cores.submit(&*state.meta, Batch::default())?)
         };
         state.send(|| Event::Attr { origin: self.origin, ino });
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok(changed)
     }
 
@@ -97,7 +97,7 @@ impl Volume {
             None => set_without_size(state, cred, &inode, &set)?,
         };
         state.send(|| Event::Attr { origin: self.origin, ino });
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok(changed)
     }
 

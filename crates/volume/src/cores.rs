@@ -1,4 +1,8 @@
 //! Several inodes changed in one moment.
+//!
+//! - `volume.one_moment`: a change happens under the `core` locks of all inodes that it touches:
+//!   attributes are changed, the batch is submitted and the caches are updated. A future that is
+//!   dropped while it waits has done all of it or nothing.
 
 use std::sync::Arc;
 
@@ -10,7 +14,7 @@ use crate::keys;
 use crate::meta::{Batch, Meta, Ticket};
 use crate::types::{FsResult, Ino};
 
-/// The `core` locks of several inodes, taken in ascending order (I2), each inode once.
+/// The `core` locks of several inodes, taken in ascending order (`inode.lock_order`), each inode once.
 pub(crate) struct Cores<'a> {
     guards: Vec<(Ino, MutexGuard<'a, InodeCore>)>,
 }
@@ -30,7 +34,7 @@ impl<'a> Cores<'a> {
         &mut self.guards[place].1
     }
 
-    /// Adds the records of all that still exist and submits (N1).
+    /// Adds the records of all that still exist and submits (`volume.one_moment`).
     pub(crate) fn submit(&mut self, meta: &dyn Meta, mut batch: Batch) -> FsResult<Ticket> {
         for (ino, core) in self.guards.iter().filter(|(_, core)| !core.gone) {
             let (key, value) = keys::encode_inode(*ino, core);

@@ -1,14 +1,17 @@
 //! An inode in memory: the one place where its attributes are true while it is cached.
 //!
-//! I1. At most one `Inode` per number exists at a time (the inode table hands it out), and it is
-//!     not evicted while somebody else holds it, while it is open or `attr_dirty`. Whoever needs it kept
-//!     (dirty data above all) holds an `Arc` of it.
-//! I2. Lock order: `namespace` of directories (by ascending number when several are taken), then the data
-//!     lock in `file`, then `core` (by ascending number). `core` is held for moments only, never across an await.
-//! I3. `core.attr` may be ahead of the engine (`attr_dirty`): unstable writes and times. Whoever writes
-//!     a batch about this inode includes its record (M5) and clears the mark.
-//! I4. `gone` is set, under `core`, in the moment in which the last link and the last open are gone. From then
-//!     on no record of it may be written: a batch about it would resurrect it.
+//! - `inode.one_per_number`: at most one `Inode` per number exists at a time, because the inode
+//!   table alone makes them. It is not evicted while anything else holds it, while it is open, or
+//!   while `attr_dirty` is set. Dirty data keeps it by holding an `Arc`.
+//! - `inode.lock_order`: first `namespace` of directories (by ascending number when several are
+//!   taken), then the data locks in `file`, then `core` (by ascending number). `core` is held for
+//!   moments only, never across an await.
+//! - `inode.ahead_of_record`: `core.attr` may be ahead of the engine (`attr_dirty`) after unstable
+//!   writes and changes of times. Each batch about the inode includes its record
+//!   (`meta.records_at_submit`) and clears the mark.
+//! - `inode.gone_is_final`: `gone` is set, under `core`, at the moment when the last link and the
+//!   last open are gone. No record of the inode is written from then on: it would resurrect the
+//!   file.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 

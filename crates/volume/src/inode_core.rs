@@ -27,7 +27,7 @@ pub(crate) struct InodeCore {
     pub(crate) has_reserved: bool,
     /// The newest batch that carries the record.
     pub(crate) ticket: Ticket,
-    /// Last link and last open are gone (I4).
+    /// Last link and last open are gone (`inode.gone_is_final`).
     pub(crate) gone: bool,
     /// The directory that holds a directory; of other inodes a hint.
     pub(crate) parent: Ino,
@@ -70,12 +70,12 @@ impl InodeCore {
     }
 
     /// A directory surely holds no `name`, nor any whose folding is `name`.
-    pub(crate) fn lacks(&self, name: &[u8]) -> bool {
+    pub(crate) fn surely_lacks(&self, name: &[u8]) -> bool {
         self.entries == 0 || self.negative_names.as_ref().is_some_and(|names| !names.may_hold(name))
     }
 
-    /// Before an entry is counted that is added (K2).
-    pub(crate) fn learn(&mut self, name: &[u8], folded: &[u8]) {
+    /// Before an entry is counted that is added (`negative.kept_under_core`).
+    pub(crate) fn learn_name(&mut self, name: &[u8], folded: &[u8]) {
         if self.entries == 0 {
             self.negative_names = Some(Box::default());
         }

@@ -111,7 +111,7 @@ impl Volume {
             state.data.counts().commits.add(1);
         }
         // The newest batch that carried the record may be another's, and not durable yet (sync = relaxed).
-        state.settle_inode(&inode).await?;
+        state.await_inode(&inode).await?;
         Ok((Changed { before, after: current(&inode)? }, state.verifier))
     }
 
@@ -142,7 +142,7 @@ impl Volume {
         };
         let (changed, ticket) = state.data.allocate(&inode, offset, len, mode, update).await?;
         state.send(|| Event::Data { origin: self.origin, ino, offset, len });
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok(changed)
     }
 
@@ -158,7 +158,7 @@ impl Volume {
     pub async fn open(&self, ino: Ino) -> FsResult<OpenFile> {
         let inode = self.state.inode(ino).await?;
         {
-            // Under `core`: whoever takes the last link sees this open, or this sees that it is gone (I4).
+            // Under `core`: whoever takes the last link sees this open, or this sees that it is gone (`inode.gone_is_final`).
             let core = inode.core.lock();
             if core.gone {
                 return Err(FsError::Stale);

@@ -1,9 +1,12 @@
-//! Keys and values of the metadata engine: pure codecs, big-endian so that key order is meaning.
+//! Keys and values of the metadata engine: pure codecs, big-endian so that the order of keys has
+//! meaning.
 //!
-//! K1. The first byte of a key names its table ([`tag`]); tables never share a prefix.
-//! K2. Every value begins with its version. An unknown version or a value that does not decode to its last
-//!     byte is damage: an I/O error that names the key, never a guess.
-//! K3. A name in a folded key is preceded by a 0 byte; no name holds one, so one folded name never is the prefix of another.
+//! - `keys.one_tag_per_table`: the first byte of a key names its table ([`tag`]). Tables never
+//!   share a prefix.
+//! - `keys.version_first`: every value begins with its version. An unknown version, or a value that
+//!   does not decode to its last byte, is damage: an I/O error that names the key, never a guess.
+//! - `keys.folded_name_ends`: a 0 byte separates a folded name from the name in a folded key. No
+//!   name holds a 0 byte, so one folded name is never the prefix of another.
 //!
 //! FORMAT.md, "Volume: names", has the field tables.
 

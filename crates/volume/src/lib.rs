@@ -18,7 +18,6 @@ mod dir;
 mod features;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod gone;
 mod inode;
 mod inode_core;
 pub mod inspect;
@@ -28,6 +27,7 @@ mod layout;
 mod marks;
 mod meta;
 mod metrics;
+mod missing_objects;
 mod named;
 mod names;
 mod namespace;
@@ -50,7 +50,7 @@ mod xattr;
 
 pub use backing::{Backing, MemoryBudget, Space};
 pub use damage::{DamageReport, DamagedFile, DamagedObject};
-pub use gone::GoneObjects;
+pub use missing_objects::MissingObjects;
 pub use properties::{Compression, Properties, SyncMode, VolumeInfo};
 pub use registry::Registry;
 pub use types::*;

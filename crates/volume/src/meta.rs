@@ -1,14 +1,19 @@
 //! The narrow face of the metadata engine: ordered keys, atomic batches, awaited durability.
 //!
-//! M1. A batch is visible to every later `get` and `scan` when `submit` returns, whole.
-//! M2. Batches become durable in the order in which they were submitted; none without all before it.
-//! M3. Nothing is answered to a client before `durable` has returned for what the answer promises
-//!     (unless the volume says sync = relaxed). Nobody flushes on their own: one coordinator commits groups.
-//! M4. After a failed flush the engine is poisoned: every write and every wait fails. SlateDB then refuses reads as
-//!     well; what the caches above hold can still be read.
-//! M5. An inode's record enters a batch only through [`Batch::record`] (encoded while the batch is being
-//!     submitted, under the inode's `core`) or under a `core` lock that is held until `submit` has returned.
-//!     Encoded earlier, a stale record could land after a newer one: a link count undone, a file resurrected.
+//! - `meta.visible_at_submit`: when `submit` returns, every later `get` and `scan` sees the whole
+//!   batch.
+//! - `meta.durable_in_order`: batches become durable in the order of submission, none without all
+//!   before it.
+//! - `meta.durable_before_answer`: a client is answered only after `durable` has returned for what
+//!   the answer promises, unless the volume says sync = relaxed. No operation flushes by itself:
+//!   one coordinator commits groups.
+//! - `meta.poison_after_failure`: after a failed flush the engine is poisoned, and every write and
+//!   every wait fails. SlateDB then refuses reads as well; what the caches above hold can still be
+//!   read.
+//! - `meta.records_at_submit`: an inode's record enters a batch only through [`Batch::record`],
+//!   which encodes it during submission under the inode's `core`, or under a `core` lock that is
+//!   held until `submit` has returned. A record encoded earlier could land after a newer one: a
+//!   link count undone, a file resurrected.
 
 mod batch;
 pub(crate) mod cache;
@@ -18,9 +23,9 @@ mod maintain;
 #[cfg(test)]
 pub(crate) mod mem;
 pub(crate) mod overlay;
-mod patience;
 pub(crate) mod slate;
 mod ticket;
+mod timed_store;
 mod usage;
 pub(crate) mod wal;
 
@@ -90,7 +95,7 @@ pub(crate) trait Meta: Send + Sync + 'static {
     fn submit_with_records(&self, mut batch: Batch) -> FsResult<Ticket> {
         let mut records = std::mem::take(&mut batch.records);
         let changes = std::mem::take(&mut batch.changes);
-        // Ascending order: whoever locks several cores does so in this order (I2).
+        // Ascending order: whoever locks several cores does so in this order (`inode.lock_order`).
         records.sort_by_key(|inode| inode.id.ino);
         let mut cores: Vec<(Ino, parking_lot::MutexGuard<'_, InodeCore>)> =
             records.iter().map(|inode| (inode.id.ino, inode.core.lock())).collect();

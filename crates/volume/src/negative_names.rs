@@ -1,12 +1,16 @@
-//! What a directory surely does not hold.
+//! Names that a directory surely does not hold.
 //!
-//! Who fills a new directory asks for each name before making it, and the engine looks through all its young tables to say
-//! that there is none: a third of what a creation costs. A directory that was empty while in memory knows its names since.
+//! A client that fills a new directory asks for each name before making it. To answer that there is
+//! none, the engine searches all its young tables: a third of the cost of a creation. A directory
+//! that was empty while in memory knows its names since then.
 //!
-//! K1. As long as a directory has a set, the set holds the hash of each of its names and of that name folded. Removals leave
-//!     theirs behind: two names may have one hash, and a name that is not there is only asked for.
-//! K2. It is kept under the directory's `core`, by whoever adds an entry, before the batch is submitted.
-//! K3. It is forgotten with the inode, and where there are too many names: it says nothing then.
+//! - `negative.every_name_is_in`: while a directory has a set, the set holds the hash of each of
+//!   its names and of that name folded. Removals leave their hashes behind, because two names may
+//!   share one; the engine is then asked for a name that is not there, which is correct.
+//! - `negative.kept_under_core`: every addition of an entry updates the set under the directory's
+//!   `core`, before the batch is submitted.
+//! - `negative.bounded`: the set is dropped with the inode, and when it or all sets together grow
+//!   too large. A directory without a set asks the engine.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,23 +59,23 @@ mod tests {
     }
 
     fn add(core: &mut InodeCore, name: &str) {
-        core.learn(name.as_bytes(), name.to_lowercase().as_bytes());
+        core.learn_name(name.as_bytes(), name.to_lowercase().as_bytes());
         core.entries += 1;
     }
 
     #[test]
     fn what_was_never_added_is_lacking() {
         let mut core = directory();
-        assert!(core.lacks(b"a"));
+        assert!(core.surely_lacks(b"a"));
         add(&mut core, "A");
-        assert!(!core.lacks(b"A") && !core.lacks(b"a") && core.lacks(b"b"));
+        assert!(!core.surely_lacks(b"A") && !core.surely_lacks(b"a") && core.surely_lacks(b"b"));
         add(&mut core, "b");
         core.entries -= 1;
-        assert!(!core.lacks(b"b"), "a removal proves nothing");
+        assert!(!core.surely_lacks(b"b"), "a removal proves nothing");
         core.entries = 0;
-        assert!(core.lacks(b"b"));
+        assert!(core.surely_lacks(b"b"));
         add(&mut core, "c");
-        assert!(core.lacks(b"A") && !core.lacks(b"c"), "it was empty in between");
+        assert!(core.surely_lacks(b"A") && !core.surely_lacks(b"c"), "it was empty in between");
     }
 
     #[test]
@@ -79,15 +83,15 @@ mod tests {
         let mut core = directory();
         core.entries = 1;
         add(&mut core, "a");
-        assert!(!core.lacks(b"b"));
+        assert!(!core.surely_lacks(b"b"));
         let mut core = directory();
         for at in 0..DIRECTORY_MAX {
             add(&mut core, &at.to_string());
         }
-        assert!(core.lacks(b"b"));
+        assert!(core.surely_lacks(b"b"));
         add(&mut core, "b");
-        assert!(!core.lacks(b"c") && core.negative_names.is_none());
+        assert!(!core.surely_lacks(b"c") && core.negative_names.is_none());
         add(&mut core, "c");
-        assert!(!core.lacks(b"d"), "not begun again while there are entries");
+        assert!(!core.surely_lacks(b"d"), "not begun again while there are entries");
     }
 }

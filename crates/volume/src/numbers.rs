@@ -1,4 +1,7 @@
 //! Numbers of new inodes.
+//!
+//! - `volume.numbers_never_reused`: the durable counter is raised before a number beyond it is
+//!   used, so no inode number is ever given out twice.
 
 use parking_lot::Mutex;
 
@@ -49,7 +52,7 @@ impl Numbers {
             }
             let mut batch = Batch::default();
             batch.put(keys::NEXT_INO_KEY, keys::encode_next_ino(limit + INO_RANGE));
-            // Batches become durable in order (M2): whoever uses a number of this range does so in a later one.
+            // Batches become durable in order (`meta.durable_in_order`): whoever uses a number of this range does so in a later one.
             meta.write(batch).await?;
             self.range.lock().limit = limit + INO_RANGE;
         }

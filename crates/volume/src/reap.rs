@@ -1,6 +1,9 @@
-//! The end of inodes that outlived their last name: named and extended attributes, then data, then the record, in bounded batches.
+//! The end of inodes that outlived their last name: named and extended attributes, then data, then
+//! the record, in bounded batches.
 //!
-//! The orphan mark is the last to go, so that a crash at any point leaves a mark that the next opening finds (N3).
+//! - `volume.orphan_marks`: an inode whose link count falls to 0 has an orphan mark from the same
+//!   batch on, unless that batch removes the whole inode. The mark goes last, and opening a volume
+//!   sweeps all marks: nothing leaks in a crash.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};

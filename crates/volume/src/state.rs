@@ -1,12 +1,7 @@
-//! An open volume from the inside: engine, data, caches, and the rules every operation shares.
+//! An open volume from the inside: engine, data, caches, and the waits that every operation shares.
 //!
-//! N1. A change happens in one moment: under the `core` locks of all inodes it touches, their attributes are
-//!     changed, the batch is submitted and the caches are updated. A future that is dropped while it waits has
-//!     either done all of it or nothing.
-//! N2. The wait for durability comes after every lock is released: 32 creates in one directory share one commit.
-//! N3. An inode whose link count falls to 0 has an orphan mark from the same batch on, unless it is removed
-//!     whole by that batch. Marks are swept when the volume is opened: nothing leaks in a crash.
-//! N4. Inode numbers are never reused: the durable counter is raised before a number beyond it is used.
+//! - `volume.wait_without_locks`: the wait for durability comes after every lock is released, so 32
+//!   creates in one directory share one commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -102,8 +97,8 @@ impl State {
         }
     }
 
-    /// The wait before an answer (M3).
-    pub(crate) async fn settle(&self, ticket: Ticket) -> FsResult<()> {
+    /// The wait before an answer (`meta.durable_before_answer`).
+    pub(crate) async fn await_durable(&self, ticket: Ticket) -> FsResult<()> {
         if self.relaxed.load(Ordering::Relaxed) { Ok(()) } else { self.meta.durable(ticket).await }
     }
 

@@ -41,18 +41,18 @@ impl Volume {
         Volume { access_times, ..self.clone() }
     }
 
-    /// The wait before an answer (M3).
-    pub(crate) async fn settle(&self, ticket: Ticket) -> FsResult<()> {
+    /// The wait before an answer (`meta.durable_before_answer`).
+    pub(crate) async fn await_durable(&self, ticket: Ticket) -> FsResult<()> {
         match self.answers {
-            Answers::Durable => self.state.settle(ticket).await,
+            Answers::Durable => self.state.await_durable(ticket).await,
             Answers::Ordered => Ok(()),
         }
     }
 
-    /// The wait before an answer that changes nothing, and says of an inode what another's change made of it (M3).
-    pub(crate) async fn settle_newest(&self, inode: &Inode) -> FsResult<()> {
+    /// The wait before an answer that changes nothing, and says of an inode what another's change made of it (`meta.durable_before_answer`).
+    pub(crate) async fn await_newest(&self, inode: &Inode) -> FsResult<()> {
         let ticket = inode.core.lock().ticket;
-        self.settle(ticket).await
+        self.await_durable(ticket).await
     }
 
     pub fn origin(&self) -> u32 {
@@ -67,15 +67,15 @@ impl Volume {
         self.state.events.subscribe()
     }
 
-    /// For a cache that has to be right when a change by others is answered ([`Volume::told`]).
+    /// For a cache that has to be right when a change by others is answered ([`Volume::await_witnesses`]).
     pub fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
         self.state.events.witness(self.origin)
     }
 
-    /// Waits, no longer than `patience`, until the caches of others that witness changes know of all that were made before. For
+    /// Waits, no longer than `timeout`, until the caches of others that witness changes know of all that were made before. For
     /// servers, between a change and its answer.
-    pub async fn told(&self, patience: Duration) {
-        self.state.events.told(self.origin, patience).await;
+    pub async fn await_witnesses(&self, timeout: Duration) {
+        self.state.events.await_witnesses(self.origin, timeout).await;
     }
 
     pub fn verifier(&self) -> WriteVerifier {

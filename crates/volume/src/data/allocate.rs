@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::dirty::{Payload, Piece};
-use super::file::State;
-use super::gate::{Ask, set_aside};
+use super::file::FileData;
+use super::gate::{RoomRequest, set_aside};
 use super::memory::{Charge, PIECE_BYTES};
 use super::promise::put_ranges;
 use super::reserved::{RANGES_MAX, RangeOps, Ranges};
@@ -91,7 +91,7 @@ impl Data {
         Err(FsError::Busy("the file keeps changing"))
     }
 
-    /// Whoever reserves is the only one, from the look for room until the room is taken (Q4).
+    /// Whoever reserves is the only one, from the look for room until the room is taken (`reserved.promise_grows_in_allocate`).
     pub(crate) async fn reserving(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.0.parts.memory.reserving.lock().await
     }
@@ -99,7 +99,7 @@ impl Data {
 
 impl Inner {
     async fn find_room(&self, reserved_bytes: u64) -> FsResult<()> {
-        let ask = Ask::New(set_aside(reserved_bytes));
+        let ask = RoomRequest::New(set_aside(reserved_bytes));
         if reserved_bytes == 0 || self.has_room(ask) { Ok(()) } else { self.wait_for_room(ask).await }
     }
 
@@ -165,7 +165,7 @@ impl Inner {
     }
 
     /// Lays zeros over `range` of the file: at once in memory, as an intent in `batch`, later in the extents.
-    fn zero(&self, inode: &Arc<Inode>, state: &mut State, range: Range<u64>, charge: Charge, batch: &mut Batch) {
+    fn zero(&self, inode: &Arc<Inode>, state: &mut FileData, range: Range<u64>, charge: Charge, batch: &mut Batch) {
         let kept = small_commit::shadow(inode.id.ino, state, &range, batch);
         let nothing_stored = state.extents.missing(range.clone()).is_none()
             && state.extents.view(range.clone()).next().is_none()
@@ -189,7 +189,7 @@ impl Inner {
     }
 }
 
-impl State {
+impl FileData {
     /// How many bytes of `reserve` are promised for the first time if its holes are reserved, those of `zero` among them.
     fn to_promise(&self, reserve: &Range<u64>, zero: &Range<u64>) -> FsResult<u64> {
         if reserve.is_empty() {

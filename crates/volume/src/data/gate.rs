@@ -24,17 +24,17 @@ impl Gate {
 
 /// What somebody asks room for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ask {
+pub(super) enum RoomRequest {
     /// Bytes for which there is no promise yet.
     New(u64),
     /// Bytes that a promise covers: it was kept free for them.
     Promised(u64),
 }
 
-impl Ask {
+impl RoomRequest {
     pub(super) fn bytes(self) -> u64 {
         match self {
-            Ask::New(bytes) | Ask::Promised(bytes) => bytes,
+            RoomRequest::New(bytes) | RoomRequest::Promised(bytes) => bytes,
         }
     }
 }

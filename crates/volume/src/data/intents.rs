@@ -1,13 +1,18 @@
 //! Write intents: small durable writes in the engine, before their data is in a segment.
 //!
-//! W1. An intent ('W', inode, write, offset) holds the bytes (or zeros) of one write. Replayed in key order they give what
-//!     was acknowledged: later writes lie over earlier ones.
-//! W2. While an intent stands, what it says is also in the dirty map, or newer data over it is.
-//! W3. An intent goes only in a batch with or after which every byte of it is in extents, as it was or newer, or in a
-//!     later intent. That something newer lies over it in memory alone is not enough.
-//! W4. Nor may an intent be replayed over newer extents: when only a part of one is flushed, the same batch writes a mask
-//!     (the intent's key, 'M') which lists the ranges that still count.
-//! W5. Zero intents need no mask: the first flush after one was made applies it whole, before the data it takes.
+//! - `intents.replay_in_order`: an intent ('W', inode, write, offset) holds the bytes (or zeros) of
+//!   one write. Replayed in key order, intents give the acknowledged content: later writes lie over
+//!   earlier ones.
+//! - `intents.also_dirty`: while an intent stands, its content is also in the dirty map, or newer
+//!   data over it is.
+//! - `intents.removed_once_stored`: an intent goes only in a batch with or after which every byte
+//!   of it is in extents, as it was or newer, or in a later intent. Newer data that lies over it in
+//!   memory alone is not enough.
+//! - `intents.masked_when_partial`: an intent must not be replayed over newer extents. When only a
+//!   part of one is flushed, the same batch writes a mask (the intent's key, 'M') that lists the
+//!   ranges that still count.
+//! - `intents.zeros_whole`: zero intents need no mask, because the first flush after one was made
+//!   applies it whole, before the data it takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -97,7 +102,7 @@ pub(super) struct Standing {
     pub(super) zero: bool,
     /// Of a zero intent: a flush under way applies it.
     pub(super) taken: bool,
-    /// The parts that are not flushed; `None`: all of it (W4).
+    /// The parts that are not flushed; `None`: all of it (`intents.masked_when_partial`).
     pub(super) rest: Option<Vec<Range<u64>>>,
 }
 

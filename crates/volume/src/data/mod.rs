@@ -6,18 +6,26 @@
 //!             +-- small fsync: intents ----------+ (the batch also deletes them)
 //! ```
 //!
-//! A1. Nothing in the engine refers to an object before the object is durable, and no object is deleted before
-//!     the batch that took its last extent is durable. A crash leaves an orphan object at worst.
-//! A2. Flushes are committed in the order in which they took their ranges: what is newer always lies over what is older.
-//! A3. Room is found before a write is accepted; an accepted write is never dropped for want of it.
-//! A4. When the engine fails, nothing is accepted any more (poison); what is in memory can still be read. A
-//!     store that fails is tried again for as long as the volume is open, and everyone who waits is told.
-//! A5. Every background task sleeps until it is woken; while nothing is dirty there is no timer.
+//! - `data.objects_before_references`: the engine refers to an object only once the object is
+//!   durable, and an object is deleted only once the batch that took its last extent is durable. A
+//!   crash leaves an orphan object at worst.
+//! - `data.commit_in_order`: flushes are committed in the order in which they took their ranges, so
+//!   newer data always lies over older data.
+//! - `data.room_before_accept`: room is found before a write is accepted. An accepted write is
+//!   never dropped for want of room.
+//! - `data.poison_after_engine_failure`: when the engine fails, no write is accepted any more; data
+//!   in memory can still be read. A store that fails is tried again for as long as the volume is
+//!   open, and every waiter learns of the failure.
+//! - `data.idle_is_idle`: every background task sleeps until it is woken. While nothing is dirty
+//!   there is no timer.
 //!
-//! Modules: `dirty`, `extents`, `segment`, `segments`, `compress` are pure; `write`, `read`, `flush`, `commit`, `gc` move data;
-//! `allocate` and `reserved` set room aside for data that is still to come.
+//! Rooms: `dirty`, `extents`, `segment`, `segments`, `intents`, `reserved`, `compress` are pure;
+//! `shared` holds what operations and tasks share; `write`, `read`, `flush`, `small_commit`,
+//! `commit`, `gc` move data; `allocate` and `promise` set room aside for data that is still to
+//! come.
 
 mod allocate;
+mod blocking;
 mod check;
 mod commit;
 mod compress;
@@ -28,7 +36,6 @@ mod file;
 mod flush;
 mod gate;
 mod gc;
-mod heavy;
 mod intents;
 mod memory;
 mod open;

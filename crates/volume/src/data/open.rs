@@ -90,7 +90,7 @@ async fn load_segments(parts: &DataParts, table: &mut Segments) -> FsResult<()> 
     }
 }
 
-/// Objects with numbers above the table's are orphans of a crash; their numbers are not used again (S1).
+/// Objects with numbers above the table's are orphans of a crash; their numbers are not used again (`segment.written_once`).
 async fn find_new_orphans(parts: &DataParts, table: &mut Segments) -> FsResult<Vec<SegmentId>> {
     let prefix = parts.prefix.clone().join("seg");
     let newest = table.iter().last().map_or(SegmentId(0), |(id, _)| id);
@@ -107,7 +107,7 @@ async fn find_new_orphans(parts: &DataParts, table: &mut Segments) -> FsResult<V
 }
 
 impl Inner {
-    /// Every intent becomes a dirty range again, in order of writing (W1).
+    /// Every intent becomes a dirty range again, in order of writing (`intents.replay_in_order`).
     async fn replay_intents(self: &Arc<Self>) -> FsResult<()> {
         let (mut from, to) = table_range(intents::INTENT_TAG);
         let mut waiting: Option<Intent> = None;

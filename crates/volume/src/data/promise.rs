@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::file::State;
+use super::file::FileData;
 use super::reserved::{RESERVED_TAG, RangeOps, Ranges, decode_reserved, encode_reserved, reserved_key};
 use super::shared::Inner;
 use crate::inode::Inode;
@@ -14,7 +14,7 @@ use crate::types::*;
 
 const SCAN_MAX: usize = 4096;
 
-impl State {
+impl FileData {
     /// Reserved bytes within `range` over which no dirty data lies.
     pub(super) fn unclaimed(&self, range: Range<u64>) -> u64 {
         let Some(ranges) = self.reserved.ranges() else { return 0 };
@@ -46,8 +46,13 @@ impl State {
 }
 
 impl Inner {
-    /// Runs `change`, which changes what is dirty or reserved within `range`, and moves the promise by as much (Q3).
-    pub(super) fn promise<T>(&self, state: &mut State, range: Range<u64>, change: impl FnOnce(&mut State) -> T) -> T {
+    /// Runs `change`, which changes what is dirty or reserved within `range`, and moves the promise by as much (`reserved.promise_moves`).
+    pub(super) fn promise<T>(
+        &self,
+        state: &mut FileData,
+        range: Range<u64>,
+        change: impl FnOnce(&mut FileData) -> T,
+    ) -> T {
         let before = state.unclaimed(range.clone());
         let result = change(state);
         let after = state.unclaimed(range);
@@ -65,7 +70,7 @@ impl Inner {
         }
     }
 
-    /// Reads what the inode has reserved, if that has not been done (Q5).
+    /// Reads what the inode has reserved, if that has not been done (`reserved.rows_under_state`).
     pub(super) async fn ensure_reserved(&self, inode: &Arc<Inode>) -> FsResult<()> {
         if !inode.file.has_reserved.load(Ordering::Acquire) || inode.file.state.lock().reserved.ranges.is_some() {
             return Ok(());
@@ -93,9 +98,9 @@ impl Inner {
         Ok(())
     }
 
-    /// An extent is stored over `range`: what was reserved there is used (Q2). Where newer zeros lie over it, the extent goes
+    /// An extent is stored over `range`: what was reserved there is used (`reserved.row_ends_with_extent`). Where newer zeros lie over it, the extent goes
     /// again, and what was reserved since stays.
-    pub(super) fn use_reserved(&self, state: &mut State, range: Range<u64>, ops: &mut RangeOps) {
+    pub(super) fn use_reserved(&self, state: &mut FileData, range: Range<u64>, ops: &mut RangeOps) {
         let zeros = state.dirty.view(range.clone()).filter(|(.., piece)| !piece.is_data());
         let zeros: Vec<_> = zeros.map(|(lo, hi, _)| lo..hi).chain(std::iter::once(range.end..range.end)).collect();
         let mut at = range.start;

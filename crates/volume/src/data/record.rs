@@ -2,18 +2,18 @@
 
 use std::sync::atomic::Ordering;
 
-use super::file::State;
+use super::file::FileData;
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
 use crate::meta::RecordChange;
 
 /// `attr.allocated` is what is stored and what will be.
-pub(super) fn count_allocated(state: &State, core: &mut InodeCore) {
+pub(super) fn count_allocated(state: &FileData, core: &mut InodeCore) {
     core.attr.allocated = core.stored_bytes + state.unstored_bytes();
 }
 
-impl State {
-    /// F4, F5: may a batch about the inode be submitted? `self` is its state, locked.
+impl FileData {
+    /// `data.gone_stores_nothing`, `data.traces_before_batch`: may a batch about the inode be submitted? `self` is its state, locked.
     pub(super) fn may_store(&self, inode: &Inode) -> bool {
         inode.file.traces.store(true, Ordering::SeqCst);
         !self.gone && !inode.core.lock().gone

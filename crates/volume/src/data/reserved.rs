@@ -1,4 +1,4 @@
-//! Reserved ranges: room that fallocate set aside for bytes of a file that nobody has written yet.
+//! Reserved ranges: room that fallocate set aside for bytes of a file that are not written yet.
 //!
 //! ```text
 //!         allocate                   write accepted                 flush committed
@@ -8,16 +8,21 @@
 //!         truncate, removal
 //! ```
 //!
-//! Q1. A range has one row (`R`, inode, offset) whatever its length, so a reservation costs the same for a KiB and for a TiB. The
-//!     rows of an inode neither overlap nor touch.
-//! Q2. A row ends in the batch that stores an extent over it, or that punches, truncates or removes. Once all is flushed, no
-//!     reserved range overlaps an extent. Until then one may: over an extent that a zero range is about to take away.
-//! Q3. The volume promises room to reserved bytes over which no dirty data lies. Dirty data has a promise of its own (B1). So
-//!     accepting a write moves the promise, and losing it in a crash moves it back.
-//! Q4. The promise grows in `allocate` alone, one at a time per store, after the room was found; and by no more than dirty data
-//!     gives up when it goes without becoming an extent. [`Inner::promise`] keeps the sums exact.
-//! Q5. Rows change under `state`, in a batch that is submitted under it. They are all in memory before data is laid over
-//!     the file ([`Inner::ensure_reserved`]). An inode that has none says so in its record, and is never looked up.
+//! - `reserved.one_row`: a range has one row (`R`, inode, offset) whatever its length, so a
+//!   reservation costs the same for a KiB and for a TiB. The rows of an inode neither overlap nor
+//!   touch.
+//! - `reserved.row_ends_with_extent`: a row ends in the batch that stores an extent over it, or
+//!   that punches, truncates or removes. Once everything is flushed, no reserved range overlaps an
+//!   extent. Until then one may: over an extent that a zero range is about to take away.
+//! - `reserved.promise_moves`: the volume promises room to reserved bytes over which no dirty data
+//!   lies. Dirty data has a promise of its own (`memory.charge_before_accept`). So accepting a
+//!   write moves the promise, and losing the write in a crash moves it back.
+//! - `reserved.promise_grows_in_allocate`: the promise grows in `allocate` alone, one call at a
+//!   time per store, after the room was found; and by no more than dirty data gives up when it goes
+//!   without becoming an extent. `Inner::promise` keeps the sums exact.
+//! - `reserved.rows_under_state`: rows change under `state`, in a batch that is submitted under it.
+//!   All rows are in memory before data is laid over the file (`Inner::ensure_reserved`). An inode
+//!   without rows says so in its record, and is never looked up.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -147,9 +152,9 @@ impl Ranges {
 /// What an inode has reserved.
 #[derive(Default)]
 pub(super) struct Reserved {
-    /// `None`: there are some, and they have not been read yet (Q5).
+    /// `None`: there are some, and they have not been read yet (`reserved.rows_under_state`).
     pub(super) ranges: Option<Ranges>,
-    /// Bytes of them over which no dirty data lies (Q3).
+    /// Bytes of them over which no dirty data lies (`reserved.promise_moves`).
     pub(super) unclaimed: u64,
 }
 

@@ -26,7 +26,7 @@ use crate::meta::Meta;
 use crate::properties::{Compression, Properties};
 use crate::types::*;
 
-/// Hands out inodes by number: at most one `Inode` per number exists (I1). Replay of intents and garbage collection need it.
+/// Hands out inodes by number: at most one `Inode` per number exists (`inode.one_per_number`). Replay of intents and garbage collection need it.
 /// [`FsError::NotFound`] or [`FsError::Stale`] say that the inode is gone for good. Must work from the moment `Data::open` is called.
 #[async_trait]
 pub(crate) trait InodeSource: Send + Sync + 'static {
@@ -50,7 +50,7 @@ impl DataSettings {
 
     pub(crate) fn set(&self, properties: &Properties) {
         let record_bytes = properties.record_bytes.clamp(4096, WINDOW_BYTES as u32);
-        // Rounded down to a power of two: records must not cross windows (E1).
+        // Rounded down to a power of two: records must not cross windows (`extents.one_window`).
         self.record_bytes.store(1 << record_bytes.ilog2(), Ordering::Relaxed);
         self.compression.store(properties.compression as u8, Ordering::Relaxed);
     }
@@ -116,7 +116,7 @@ pub(super) struct Inner {
     pub(super) charged: AtomicI64,
     /// Bytes of data in dirty maps.
     pub(super) dirty_bytes: AtomicI64,
-    /// This volume's part of the promise to reserved ranges (Q3).
+    /// This volume's part of the promise to reserved ranges (`reserved.promise_moves`).
     pub(super) reserved: AtomicI64,
     pub(super) flush_wake: Notify,
     /// After every committed flush and every failed put.

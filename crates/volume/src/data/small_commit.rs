@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::dirty::{Payload, Piece, Taken};
-use super::file::State;
+use super::file::FileData;
 use super::intents::{Intents, Standing, encode_data, encode_mask, encode_zero, key, mask_key};
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
@@ -57,7 +57,7 @@ impl Inner {
     }
 }
 
-fn intend(ino: Ino, state: &mut State, offset: u64, piece: &Piece, batch: &mut Batch) {
+fn intend(ino: Ino, state: &mut FileData, offset: u64, piece: &Piece, batch: &mut Batch) {
     shadow(ino, state, &(offset..offset + piece.len), batch);
     let (value, zero) = match &piece.payload {
         Payload::Zero => (encode_zero(piece.len), true),
@@ -70,7 +70,7 @@ fn intend(ino: Ino, state: &mut State, offset: u64, piece: &Piece, batch: &mut B
 
 /// Removes the intents that lie whole within `range`, over which an intent of the same batch is laid. Returns
 /// whether some reach into it and stay.
-pub(super) fn shadow(ino: Ino, state: &mut State, range: &Range<u64>, batch: &mut Batch) -> bool {
+pub(super) fn shadow(ino: Ino, state: &mut FileData, range: &Range<u64>, batch: &mut Batch) -> bool {
     let mut stays = false;
     for ((seq, offset), len) in state.intents.touching(range) {
         let inside = range.start <= offset && offset + len <= range.end;
@@ -93,7 +93,7 @@ impl Intents {
 
 /// Removes or masks the intents that a flush has made superfluous: it stored `taken` (in order of offset) and
 /// applied the zero intents `zeros`.
-pub(super) fn settle(ino: Ino, state: &mut State, taken: &[Taken], zeros: &[(u64, u64)], batch: &mut Batch) {
+pub(super) fn settle(ino: Ino, state: &mut FileData, taken: &[Taken], zeros: &[(u64, u64)], batch: &mut Batch) {
     let mut done = Vec::new();
     for (&(seq, offset), standing) in &mut state.intents.map {
         let mut rest =

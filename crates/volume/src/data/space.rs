@@ -1,4 +1,4 @@
-//! Whether there is room, asked before a write is accepted (A3).
+//! Whether there is room, asked before a write is accepted (`data.room_before_accept`).
 //!
 //! What is dirty has not reached the store yet, so it is set aside; so is a margin for metadata and for the segments
 //! that garbage collection writes before it can delete others. While garbage could still be collected, or dirty data is
@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::gate::{Ask, SEGMENT_MIN_GARBAGE, margin, set_aside};
+use super::gate::{RoomRequest, SEGMENT_MIN_GARBAGE, margin, set_aside};
 use super::shared::Inner;
 use crate::types::{FsError, FsResult};
 
@@ -59,22 +59,22 @@ impl Inner {
 
     /// What a writer who waits for room can still write: as [`Inner::wait_for_room`] judges it.
     pub(super) fn writable(&self, (total, available): (u64, u64)) -> u64 {
-        let promised = self.promised(Ask::New(0), total);
+        let promised = self.promised(RoomRequest::New(0), total);
         self.reachable(available, self.garbage_bytes()).saturating_sub(promised)
     }
 
     /// Room that must be there for `ask` to be granted.
-    fn promised(&self, ask: Ask, total: u64) -> u64 {
+    fn promised(&self, ask: RoomRequest, total: u64) -> u64 {
         let memory = &self.parts.memory;
         let others = match ask {
-            Ask::New(_) => self.margin(total).saturating_add(set_aside(memory.reserved())),
+            RoomRequest::New(_) => self.margin(total).saturating_add(set_aside(memory.reserved())),
             // The rest of the margin is there to be used up by what comes with reserved bytes.
-            Ask::Promised(_) => self.margin(total) / 4,
+            RoomRequest::Promised(_) => self.margin(total) / 4,
         };
         memory.dirty_used().saturating_add(ask.bytes()).saturating_add(others)
     }
 
-    fn missing_room(&self, ask: Ask) -> Option<FsError> {
+    fn missing_room(&self, ask: RoomRequest) -> Option<FsError> {
         let (total, available) = self.room(ask.bytes());
         let promised = self.promised(ask, total);
         (available < promised).then(|| {
@@ -83,12 +83,12 @@ impl Inner {
     }
 
     /// Returns at once while there is plenty.
-    pub(super) fn has_room(&self, ask: Ask) -> bool {
+    pub(super) fn has_room(&self, ask: RoomRequest) -> bool {
         self.missing_room(ask).is_none()
     }
 
     /// Waits for room while there is hope, then fails.
-    pub(super) async fn wait_for_room(&self, ask: Ask) -> FsResult<()> {
+    pub(super) async fn wait_for_room(&self, ask: RoomRequest) -> FsResult<()> {
         let mut futile = 0;
         let mut last = (u64::MAX, u64::MAX);
         loop {

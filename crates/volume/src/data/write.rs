@@ -8,8 +8,8 @@ use larder_base::Timestamp;
 
 use super::dirty::{Payload, Piece};
 use super::extents;
-use super::file::State;
-use super::gate::Ask;
+use super::file::FileData;
+use super::gate::RoomRequest;
 use super::intents;
 use super::memory::{Charge, PIECE_BYTES};
 use super::record::count_allocated;
@@ -66,7 +66,7 @@ impl Data {
         self.0.enqueue(inode, &mut state);
     }
 
-    /// `core.gone` is set (I4): dirty data is dropped, nothing more is written about it. Never waits, so it may be called under
+    /// `core.gone` is set (`inode.gone_is_final`): dirty data is dropped, nothing more is written about it. Never waits, so it may be called under
     /// `core`: if `state` is taken just now, the flusher drops the data instead.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
         if let Some(mut state) = inode.file.state.try_lock() {
@@ -75,7 +75,7 @@ impl Data {
     }
 
     /// `reap` would have nothing to do: the record may go in the unlinking batch itself. Called under `core`, which is
-    /// held until `core.gone` is set and that batch is submitted (F5).
+    /// held until `core.gone` is set and that batch is submitted (`data.traces_before_batch`).
     pub(crate) fn is_traceless(&self, inode: &Inode) -> bool {
         !inode.file.traces.load(Ordering::SeqCst)
     }
@@ -125,11 +125,11 @@ impl Inner {
         Ok((idle + state.unclaimed(range)).min(bytes))
     }
 
-    /// Acquires room in the store and in memory for a write (A3, B1), of which `covered` bytes have a promise of room.
+    /// Acquires room in the store and in memory for a write (`data.room_before_accept`, `memory.charge_before_accept`), of which `covered` bytes have a promise of room.
     async fn admit(&self, bytes: u64, covered: u64, pieces: u64) -> FsResult<Charge> {
         let charge = bytes + pieces * PIECE_BYTES;
         let memory = &self.parts.memory;
-        let ask = if covered == bytes { Ask::Promised(bytes) } else { Ask::New(bytes - covered) };
+        let ask = if covered == bytes { RoomRequest::Promised(bytes) } else { RoomRequest::New(bytes - covered) };
         if self.has_room(ask) {
             if let Some(charge) = memory.try_acquire(charge) {
                 return Ok(charge);
@@ -199,7 +199,7 @@ impl Inner {
         Ok((offset, changed))
     }
 
-    fn lay(&self, state: &mut State, mut offset: u64, data: Vec<Bytes>, charge: Charge) {
+    fn lay(&self, state: &mut FileData, mut offset: u64, data: Vec<Bytes>, charge: Charge) {
         let seq = self.next_seq();
         state.last_seq = seq;
         let mut unspent = charge.into_bytes();
@@ -216,7 +216,7 @@ impl Inner {
     }
 
     /// Lays one piece whose charge was acquired.
-    pub(super) fn lay_piece(&self, state: &mut State, offset: u64, piece: Piece, acquired: u64) {
+    pub(super) fn lay_piece(&self, state: &mut FileData, offset: u64, piece: Piece, acquired: u64) {
         let before = state.dirty.data_bytes() as i64;
         let range = offset..offset + piece.len;
         let released = self.promise(state, range, |state| state.dirty.insert(offset, piece));
@@ -232,7 +232,7 @@ impl Inner {
         self.parts.memory.release(bytes);
     }
 
-    pub(super) fn drop_dirty(&self, state: &mut State) {
+    pub(super) fn drop_dirty(&self, state: &mut FileData) {
         state.gone = true;
         let before = state.dirty.data_bytes() as i64;
         let released = self.promise(state, 0..u64::MAX, |state| state.dirty.drain());

@@ -14,7 +14,7 @@ use crate::types::Ino;
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
     pub(crate) ops: Vec<(Bytes, Option<Bytes>)>,
-    /// Whose records are encoded and added by [`Meta::write`] (M5).
+    /// Whose records are encoded and added by [`Meta::write`] (`meta.records_at_submit`).
     pub(crate) records: Vec<Arc<Inode>>,
     /// What becomes true of their records together with this batch.
     pub(crate) changes: BTreeMap<Ino, RecordChange>,

@@ -21,19 +21,19 @@ const REGISTRY_BYTES_MAX: u64 = 16 << 20;
 const UPDATE_TRIES_MAX: usize = 64;
 
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Entry {
+pub(super) struct VolumeEntry {
     #[serde(flatten)]
     pub(super) info: VolumeInfo,
-    /// See G1.
+    /// See `registry.format_once`.
     pub(super) formatted: bool,
-    /// See G2.
+    /// See `registry.doom_before_delete`.
     pub(super) doomed: bool,
     /// What a program must know to read or write this volume.
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     pub(super) features: Features,
 }
 
-impl Entry {
+impl VolumeEntry {
     pub(super) fn has(&self, mark: &str) -> bool {
         self.features.read_only_compatible.iter().any(|name| name == mark)
     }
@@ -45,7 +45,7 @@ pub(crate) struct Document {
     /// What a program must know to read or write this document.
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     pub(super) features: Features,
-    pub(super) volumes: Vec<Entry>,
+    pub(super) volumes: Vec<VolumeEntry>,
 }
 
 pub(super) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
@@ -156,7 +156,7 @@ pub(crate) async fn read_names(store: &dyn ObjectStore) -> FsResult<Vec<(Uuid, S
     checked.collect()
 }
 
-pub(super) fn find<'a>(document: &'a mut Document, name: &str) -> FsResult<&'a mut Entry> {
+pub(super) fn find<'a>(document: &'a mut Document, name: &str) -> FsResult<&'a mut VolumeEntry> {
     let mut living = document.volumes.iter_mut().filter(|entry| !entry.doomed);
     living.find(|entry| entry.info.name == name).ok_or(FsError::NotFound)
 }

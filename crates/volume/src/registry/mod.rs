@@ -1,13 +1,14 @@
 //! The volumes of one store.
 //!
-//! One object, `registry.json`, changed by conditional puts only: two processes that change it at once both succeed, one
-//! after the other. A volume's objects lie under `volumes/<id>/`.
+//! One object, `registry.json`, is changed by conditional puts only: two processes that change it
+//! at once both succeed, one after the other. A volume's objects lie under `volumes/<id>/`.
 //!
-//! G1. A volume is entered as unformatted, formatted, then marked as formatted. Only an unformatted one is ever
-//!     formatted: a volume that lost its metadata is damaged, not new.
-//!     A registry that is gone while objects of volumes are there is damage, too.
-//! G2. A volume is marked as doomed before its first object is deleted, and its entry goes last: a crash leaves
-//!     a doomed entry, and the next opening of the registry finishes the work.
+//! - `registry.format_once`: a volume is entered as unformatted, then formatted, then marked as
+//!   formatted. Only an unformatted volume is ever formatted: one that lost its metadata is
+//!   damaged, not new. A missing registry beside objects of volumes is damage, too.
+//! - `registry.doom_before_delete`: a volume is marked as doomed before its first object is
+//!   deleted, and its entry goes last. A crash leaves a doomed entry, and the next opening of the
+//!   registry finishes the work.
 
 pub(crate) mod document;
 
@@ -32,7 +33,7 @@ use crate::state::State;
 use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
 use crate::volume::Volume;
-use document::{Document, Entry, check_features, find, is_empty, store_error};
+use document::{Document, VolumeEntry, check_features, find, is_empty, store_error};
 
 const NAME_LEN_MAX: usize = 64;
 const BUDGET_BYTES_MIN: u64 = 32 << 20;
@@ -63,7 +64,7 @@ impl Registry {
         };
         let (document, _) = registry.read().await?;
         for entry in document.volumes.iter().filter(|entry| entry.doomed) {
-            registry.bury(entry.info.id).await?;
+            registry.delete_doomed(entry.info.id).await?;
         }
         Ok(registry)
     }
@@ -77,7 +78,7 @@ impl Registry {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
                 return Err(FsError::Exists);
             }
-            document.volumes.push(Entry {
+            document.volumes.push(VolumeEntry {
                 info: info.clone(),
                 formatted: false,
                 doomed: false,
@@ -132,7 +133,7 @@ impl Registry {
             Ok(())
         })
         .await?;
-        self.bury(id).await
+        self.delete_doomed(id).await
     }
 
     /// Opens, replaying what was durable; a volume already open is returned again.
@@ -224,7 +225,7 @@ impl Registry {
         crate::check::check(&volume.state, read_data).await
     }
 
-    async fn open_state(&self, entry: &Entry) -> FsResult<Arc<State>> {
+    async fn open_state(&self, entry: &VolumeEntry) -> FsResult<Arc<State>> {
         check_features(&format!("volume '{}'", entry.info.name), &entry.features, true)?;
         let id = entry.info.id;
         let prefix = prefix_of(id);
@@ -264,8 +265,8 @@ impl Registry {
         .await
     }
 
-    /// Deletes what is left of a doomed volume, then its entry (G2).
-    async fn bury(&self, id: Uuid) -> FsResult<()> {
+    /// Deletes what is left of a doomed volume, then its entry (`registry.doom_before_delete`).
+    async fn delete_doomed(&self, id: Uuid) -> FsResult<()> {
         let store = &self.backing.store;
         let paths = store.list(Some(&prefix_of(id))).map_ok(|object| object.location).boxed();
         let mut deleted = store.delete_stream(paths);

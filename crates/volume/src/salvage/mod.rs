@@ -5,9 +5,12 @@
 //! records.rs   the indexes of the segments, when rows are missing
 //! ```
 //!
-//! R1. Bytes are returned only if they pass their record's checksum; else the reason is.
-//! R2. Of a volume whose metadata is whole the answers are those of the volume itself.
-//! R3. Where rows may be missing, holes are filled from the indexes of the segments, and the plan says which ranges are in doubt.
+//! - `rescue.checked_bytes_only`: bytes are returned only if they pass their record's checksum;
+//!   otherwise the reason is returned.
+//! - `rescue.whole_answers_alike`: where a volume's metadata is whole, the answers are those of the
+//!   volume itself.
+//! - `rescue.holes_from_indexes`: where rows may be missing, holes are filled from the indexes of the
+//!   segments, and the plan says which ranges are in doubt.
 
 mod plan;
 mod records;
@@ -381,7 +384,7 @@ impl Salvage {
         }
     }
 
-    /// The bytes of a piece, or why they are lost (R1).
+    /// The bytes of a piece, or why they are lost (`rescue.checked_bytes_only`).
     pub async fn read(&self, piece: &Piece) -> Result<Bytes, String> {
         match &piece.source {
             Source::Zero => Ok(Bytes::from(vec![0; usize::try_from(piece.len).map_err(|e| e.to_string())?])),
