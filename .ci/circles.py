@@ -28,7 +28,7 @@ CIRCLES = {
     "serve": 5,
     "sim": 3,
     "smb": 42,
-    "volume": 35,
+    "volume": 1,
 }
 
 OPEN, CLOSE = "([{", ")]}"

@@ -32,7 +32,6 @@ LETTERS = {
     "serve": 98,
     "sim": 35,
     "smb": 1,
-    "volume": 208,
 }
 DEFINITION = re.compile(r"^\s*//[/!] - `([a-z]+\.[a-z]+(?:_[a-z0-9]+)*)`: ")
 CITATION = re.compile(r"`([a-z]+)\.([a-z]+(?:_[a-z0-9]+)*)`")

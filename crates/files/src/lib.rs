@@ -140,6 +140,6 @@ impl Files {
     }
 
     async fn told(&self) {
-        self.volume.told(self.patience).await;
+        self.volume.await_witnesses(self.patience).await;
     }
 }

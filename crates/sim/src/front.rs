@@ -1,6 +1,6 @@
 //! The volume as a client calls it; here a test can have it answer too early.
 //!
-//! A volume waits for durability in one place for each operation, after everything else is done (N2 of `larder_volume`). To
+//! A volume waits for durability in one place for each operation, after everything else is done (`volume.wait_without_locks`). To
 //! leave out that wait for one operation alone, the volume is opened with `sync=relaxed`, and the front waits after all others.
 //! Commits and stable writes, for which a volume waits in either mode, are answered without being asked for.
 

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use crate::access::{self, apply, touch_mtime, wants_atime};
 use crate::acl::{Acl, Guarded, Rights};
-use crate::inode::{Inode, InodeCore};
-use crate::marks;
+use crate::cores::Cores;
+use crate::features;
+use crate::inode::Inode;
+use crate::inode_core::InodeCore;
 use crate::meta::{Batch, Ticket};
-use crate::state::{Cores, State, pre};
+use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
 
@@ -62,7 +64,7 @@ impl Volume {
         let state = &*self.state;
         let inode = state.inode(ino).await?;
         if acl.is_some() {
-            state.marks.set(marks::ACCESS_LISTS).await?;
+            state.marks.set(features::ACCESS_LISTS).await?;
         }
         state.meta.admit().await?;
         let now = state.now();
@@ -70,7 +72,7 @@ impl Volume {
             let mut cores = Cores::lock(&[&inode]);
             let core = cores.of(&inode);
             check_set(core, cred, &SetAttr { size: None, mode: Some(core.attr.mode), ..set })?;
-            let before = pre(&core.attr);
+            let before = PreAttr::of(&core.attr);
             apply(&mut core.attr, cred, &set, now);
             core.verifier = None;
             core.acl = acl.map(Arc::new);
@@ -81,7 +83,7 @@ impl Volume {
             (Changed { before, after }, cores.submit(&*state.meta, Batch::default())?)
         };
         state.send(|| Event::Attr { origin: self.origin, ino });
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok(changed)
     }
 
@@ -95,7 +97,7 @@ impl Volume {
             None => set_without_size(state, cred, &inode, &set)?,
         };
         state.send(|| Event::Attr { origin: self.origin, ino });
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok(changed)
     }
 
@@ -152,7 +154,7 @@ fn set_without_size(state: &State, cred: &Cred, inode: &Arc<Inode>, set: &SetAtt
     let mut cores = Cores::lock(&[inode]);
     let core = cores.of(inode);
     check_set(core, cred, set)?;
-    let before = pre(&core.attr);
+    let before = PreAttr::of(&core.attr);
     let nothing = SetAttr { guard_ctime: set.guard_ctime, ..SetAttr::default() };
     if *set == nothing {
         return Ok((Changed { before, after: core.attr }, Ticket(0)));

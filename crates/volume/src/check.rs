@@ -10,12 +10,12 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use larder_base::checksum::checksum;
 
+use crate::inode_core;
 use crate::keys::{self, Entry, tag};
 use crate::meta::Meta;
 use crate::named;
 use crate::state::State;
 use crate::types::*;
-use crate::volume::CheckReport;
 
 const PAGE: usize = 4096;
 /// More sentences help nobody.
@@ -38,7 +38,7 @@ struct Seen {
 #[derive(Default)]
 struct Found {
     names: u32,
-    holder: Ino0,
+    holder: Holder,
     entries: u64,
     subdirs: u32,
     xattrs: u32,
@@ -51,7 +51,7 @@ struct Found {
 
 /// A number that may be none.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Ino0(u64);
+struct Holder(u64);
 
 pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResult<CheckReport>> {
     Box::pin(async move {
@@ -170,7 +170,7 @@ impl Run<'_> {
         if entry.kind == FileKind::Directory {
             holder.found.subdirs += 1;
         }
-        let past = entry.cookie >= holder.next_cookie || entry.cookie < keys::FIRST_COOKIE;
+        let past = entry.cookie >= holder.next_cookie || entry.cookie < inode_core::FIRST_COOKIE;
         if past {
             self.problem(format!(
                 "'{shown}' in directory {} has cookie {}, which is not given out yet",
@@ -184,7 +184,7 @@ impl Run<'_> {
             )),
             Some(target) => {
                 target.found.names += 1;
-                target.found.holder = Ino0(dir.0);
+                target.found.holder = Holder(dir.0);
                 if target.kind != entry.kind {
                     self.problem(format!("'{shown}' in directory {} and inode {} differ in type", dir.0, entry.ino.0));
                 }
@@ -259,7 +259,7 @@ impl Run<'_> {
         match self.seen.get_mut(&dir.0).filter(|seen| seen.kind == FileKind::Directory) {
             Some(seen) => {
                 seen.found.names += 1;
-                seen.found.holder = Ino0(owner.0);
+                seen.found.holder = Holder(owner.0);
             }
             None => self.problem(format!(
                 "the named attributes of inode {} should lie in directory {}, which does not exist",
@@ -333,7 +333,7 @@ impl Run<'_> {
             match self.seen.get(&ino) {
                 // Named attributes of a file that is open without a name.
                 Some(seen) if seen.found.orphan => return true,
-                Some(seen) if seen.found.holder != Ino0(0) => ino = seen.found.holder.0,
+                Some(seen) if seen.found.holder != Holder(0) => ino = seen.found.holder.0,
                 _ => return false,
             }
         }

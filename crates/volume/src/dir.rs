@@ -8,6 +8,7 @@ use futures::StreamExt;
 use crate::access;
 use crate::attr::{current, guarded};
 use crate::inode::Inode;
+use crate::inode_core;
 use crate::keys::{self, Entry};
 use crate::names::{check_name, is_dots};
 use crate::state::State;
@@ -91,7 +92,7 @@ impl Volume {
         let dir = state.directory(dir).await?;
         access::require(&guarded(&dir)?, cred, ACCESS_READ)?;
         let max = max.clamp(1, PAGE_ENTRIES_MAX);
-        let first = cookie.saturating_add(1).max(keys::FIRST_COOKIE);
+        let first = cookie.saturating_add(1).max(inode_core::FIRST_COOKIE);
         let (is_empty, next_cookie) = {
             let core = dir.core.lock();
             (core.entries == 0, core.next_cookie)

@@ -144,9 +144,9 @@ pub fn record(data: &[u8]) {
 
 pub fn registry(data: &[u8]) {
     inspect::registry(data);
-    if let Ok(document) = registry::decode_document(data) {
+    if let Ok(document) = registry::document::decode_document(data) {
         let once = serde_json::to_vec(&document).unwrap();
-        let twice = serde_json::to_vec(&registry::decode_document(&once).unwrap()).unwrap();
+        let twice = serde_json::to_vec(&registry::document::decode_document(&once).unwrap()).unwrap();
         assert_eq!(once, twice);
     }
 }

@@ -1,26 +1,25 @@
 //! An inode in memory: the one place where its attributes are true while it is cached.
 //!
-//! I1. At most one `Inode` per number exists at a time (the inode table hands it out), and it is
-//!     not evicted while somebody else holds it, while it is open or `attr_dirty`. Whoever needs it kept
-//!     (dirty data above all) holds an `Arc` of it.
-//! I2. Lock order: `namespace` of directories (by ascending number when several are taken), then the data
-//!     lock in `file`, then `core` (by ascending number). `core` is held for moments only, never across an await.
-//! I3. `core.attr` may be ahead of the engine (`attr_dirty`): unstable writes and times. Whoever writes
-//!     a batch about this inode includes its record (M5) and clears the mark.
-//! I4. `gone` is set, under `core`, in the moment in which the last link and the last open are gone. From then
-//!     on no record of it may be written: a batch about it would resurrect it.
+//! - `inode.one_per_number`: at most one `Inode` per number exists at a time, because the inode
+//!   table alone makes them. It is not evicted while anything else holds it, while it is open, or
+//!   while `attr_dirty` is set. Dirty data keeps it by holding an `Arc`.
+//! - `inode.lock_order`: first `namespace` of directories (by ascending number when several are
+//!   taken), then the data locks in `file`, then `core` (by ascending number). `core` is held for
+//!   moments only, never across an await.
+//! - `inode.ahead_of_record`: `core.attr` may be ahead of the engine (`attr_dirty`) after unstable
+//!   writes and changes of times. Each batch about the inode includes its record
+//!   (`meta.records_at_submit`) and clears the mark.
+//! - `inode.gone_is_final`: `gone` is set, under `core`, at the moment when the last link and the
+//!   last open are gone. No record of the inode is written from then on: it would resurrect the
+//!   file.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::acl::{self, Acl, Guarded};
 use crate::data::FileState;
-use crate::known::Known;
-use crate::meta::Ticket;
-use crate::types::{Attr, FileId, Ino, SetAttr};
+use crate::inode_core::InodeCore;
+use crate::types::{FileId, FileKind};
 
 pub(crate) struct Inode {
     pub(crate) id: FileId,
@@ -38,59 +37,18 @@ pub(crate) struct Inode {
     pub(crate) entries_version: AtomicU64,
 }
 
-pub(crate) struct InodeCore {
-    pub(crate) attr: Attr,
-    /// `attr` is ahead of the engine.
-    pub(crate) attr_dirty: bool,
-    /// What the record says about the size when it is less than `attr.size`: unstable data beyond it is not
-    /// in the engine yet, and a crash must not leave a file of zeros. `None`: the record says `attr.size`.
-    pub(crate) size_stored: Option<u64>,
-    /// Bytes that the extents in the engine take up, and reserved bytes: the record's `allocated`. `attr.allocated` adds what is
-    /// dirty and not reserved.
-    pub(crate) stored_bytes: u64,
-    /// There are reserved ranges.
-    pub(crate) has_reserved: bool,
-    /// The newest batch that carries the record.
-    pub(crate) ticket: Ticket,
-    /// Last link and last open are gone (I4).
-    pub(crate) gone: bool,
-    /// The directory that holds a directory; of other inodes a hint.
-    pub(crate) parent: Ino,
-    /// Verifier of an exclusive create, until the first SETATTR.
-    pub(crate) verifier: Option<[u8; 8]>,
-    /// Of a directory: the cookie of the next entry.
-    pub(crate) next_cookie: u64,
-    /// Of a directory: how many entries it has.
-    pub(crate) entries: u64,
-    /// Of a directory that was empty since it is in memory: its names.
-    pub(crate) known: Option<Box<Known>>,
-    /// How many extended attributes there are: the common answer "none" needs no look-up.
-    pub(crate) xattrs: u32,
-    /// Of a symbolic link.
-    pub(crate) target: Bytes,
-    /// Rules that decide in place of the mode bits.
-    pub(crate) acl: Option<Arc<Acl>>,
+pub(crate) fn kind_of(inode: &Inode) -> FileKind {
+    inode.core.lock().attr.kind
 }
 
-impl InodeCore {
-    /// What decides who may use it.
-    pub(crate) fn guarded(&self) -> Guarded {
-        Guarded { attr: self.attr, acl: self.acl.clone() }
-    }
-
-    /// What becomes of the list after `set` was applied, which found the permission bits `before` (`acl.chmod_discards`).
-    pub(crate) fn follow_list(&mut self, set: &SetAttr, before: u32) {
-        let Some(list) = self.acl.clone() else { return };
-        // An exclusive create carries no mode: the client sets it next.
-        let is_being_made = self.verifier.is_some();
-        let is_discarded = set.mode.is_some_and(|mode| match is_being_made {
-            true => acl::is_private(mode),
-            false => mode & 0o777 != before & 0o777,
-        });
-        if is_discarded {
-            self.acl = None;
-            return;
-        }
-        self.attr.mode = list.mode(&self.attr);
+pub(crate) fn new_inode(core: InodeCore, file: FileState) -> Inode {
+    Inode {
+        id: core.attr.id,
+        core: Mutex::new(core),
+        namespace: tokio::sync::Mutex::new(()),
+        file,
+        opens: AtomicU32::new(0),
+        used: AtomicBool::new(true),
+        entries_version: AtomicU64::new(0),
     }
 }

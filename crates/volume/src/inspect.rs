@@ -257,7 +257,7 @@ pub fn registry(bytes: &[u8]) -> Sheet {
         }
     }
     if sheet.faults.is_empty()
-        && let Err(error) = crate::registry::decode_document(bytes)
+        && let Err(error) = crate::registry::document::decode_document(bytes)
     {
         sheet.fault(0, error.to_string());
     }

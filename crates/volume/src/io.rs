@@ -7,7 +7,6 @@ use bytes::Bytes;
 use crate::access::{clear_suid, touch_mtime};
 use crate::attr::current;
 use crate::data::WriteAt;
-use crate::state::pre;
 use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
@@ -85,7 +84,7 @@ impl Volume {
         let verifier = state.verifier;
         if len == 0 {
             let after = current(&inode)?;
-            let changed = Changed { before: pre(&after), after };
+            let changed = Changed { before: PreAttr::of(&after), after };
             return Ok((after.size, Written { changed, stability, verifier }));
         }
         let start = match at {
@@ -106,13 +105,13 @@ impl Volume {
     pub async fn commit(&self, ino: Ino) -> FsResult<(Changed, WriteVerifier)> {
         let state = &*self.state;
         let inode = state.inode(ino).await?;
-        let before = pre(&current(&inode)?);
+        let before = PreAttr::of(&current(&inode)?);
         if current(&inode)?.kind == FileKind::File {
             state.data.commit(&inode).await?;
             state.data.counts().commits.add(1);
         }
         // The newest batch that carried the record may be another's, and not durable yet (sync = relaxed).
-        state.settle_inode(&inode).await?;
+        state.await_inode(&inode).await?;
         Ok((Changed { before, after: current(&inode)? }, state.verifier))
     }
 
@@ -143,7 +142,7 @@ impl Volume {
         };
         let (changed, ticket) = state.data.allocate(&inode, offset, len, mode, update).await?;
         state.send(|| Event::Data { origin: self.origin, ino, offset, len });
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok(changed)
     }
 
@@ -159,7 +158,7 @@ impl Volume {
     pub async fn open(&self, ino: Ino) -> FsResult<OpenFile> {
         let inode = self.state.inode(ino).await?;
         {
-            // Under `core`: whoever takes the last link sees this open, or this sees that it is gone (I4).
+            // Under `core`: whoever takes the last link sees this open, or this sees that it is gone (`inode.gone_is_final`).
             let core = inode.core.lock();
             if core.gone {
                 return Err(FsError::Stale);

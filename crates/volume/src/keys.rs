@@ -1,9 +1,12 @@
-//! Keys and values of the metadata engine: pure codecs, big-endian so that key order is meaning.
+//! Keys and values of the metadata engine: pure codecs, big-endian so that the order of keys has
+//! meaning.
 //!
-//! K1. The first byte of a key names its table ([`tag`]); tables never share a prefix.
-//! K2. Every value begins with its version. An unknown version or a value that does not decode to its last
-//!     byte is damage: an I/O error that names the key, never a guess.
-//! K3. A name in a folded key is preceded by a 0 byte; no name holds one, so one folded name never is the prefix of another.
+//! - `keys.one_tag_per_table`: the first byte of a key names its table ([`tag`]). Tables never
+//!   share a prefix.
+//! - `keys.version_first`: every value begins with its version. An unknown version, or a value that
+//!   does not decode to its last byte, is damage: an I/O error that names the key, never a guess.
+//! - `keys.folded_name_ends`: a 0 byte separates a folded name from the name in a folded key. No
+//!   name holds a 0 byte, so one folded name is never the prefix of another.
 //!
 //! FORMAT.md, "Volume: names", has the field tables.
 
@@ -13,8 +16,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use larder_base::Timestamp;
 
 use crate::acl::Acl;
-use crate::inode::InodeCore;
-use crate::meta::Usage;
+use crate::inode_core::{FIRST_COOKIE, InodeCore};
+use crate::meta::{Ticket, Usage};
 use crate::types::*;
 
 /// The tables. E, R, W, G and T belong to file data, H and P are kept for the change index and snapshots.
@@ -286,21 +289,18 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
         size_stored: None,
         stored_bytes: allocated,
         has_reserved: flags & FLAG_RESERVED != 0,
-        ticket: crate::meta::Ticket(0),
+        ticket: Ticket(0),
         gone: false,
         parent,
         verifier,
         next_cookie: next_cookie.max(FIRST_COOKIE),
         entries,
-        known: None,
+        negative_names: None,
         xattrs,
         target,
         acl,
     })
 }
-
-/// Cookies 0, 1 and 2 mean start, `.` and `..` to protocols.
-pub(crate) const FIRST_COOKIE: u64 = 3;
 
 /// What a directory says about one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -38,7 +38,7 @@ pub(crate) fn sample() -> InodeCore {
         verifier: Some(*b"verifier"),
         next_cookie: 3,
         entries: 0,
-        known: None,
+        negative_names: None,
         xattrs: 1,
         target: Bytes::from_static(b"abc"),
     }

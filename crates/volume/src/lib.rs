@@ -8,27 +8,38 @@
 mod access;
 pub mod acl;
 mod attr;
+mod backing;
 mod check;
+mod cores;
+mod counts;
 mod damage;
 mod data;
 mod dir;
+mod features;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod gone;
 mod inode;
+mod inode_core;
 pub mod inspect;
 mod io;
 mod keys;
-mod known;
+mod layout;
 mod marks;
 mod meta;
 mod metrics;
+mod missing_objects;
 mod named;
 mod names;
 mod namespace;
+mod negative_names;
+mod numbers;
+mod opening;
+mod properties;
 mod reap;
+mod reap_queue;
 mod registry;
 mod rename;
+mod room;
 pub mod salvage;
 mod state;
 mod table;
@@ -37,11 +48,13 @@ mod volume;
 mod witness;
 mod xattr;
 
+pub use backing::{Backing, MemoryBudget, Space};
 pub use damage::{DamageReport, DamagedFile, DamagedObject};
-pub use gone::GoneObjects;
+pub use missing_objects::MissingObjects;
+pub use properties::{Compression, Properties, SyncMode, VolumeInfo};
 pub use registry::Registry;
 pub use types::*;
-pub use volume::*;
+pub use volume::{OpenFile, Volume};
 pub use witness::Witness;
 
 #[cfg(test)]

@@ -6,19 +6,8 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use uuid::Uuid;
 
-use crate::registry;
+use crate::registry::document;
 use crate::types::FsResult;
-
-/// Files have room reserved (`data::reserved`). Who does not know would write over it, and never give it back.
-pub(crate) const RESERVED_RANGES: &str = "reserved-ranges";
-/// Files have named attributes (`named`). Who does not know would leave them behind when it removes the file.
-pub(crate) const NAMED_ATTRIBUTES: &str = "named-attributes";
-
-/// Files have access control lists (`acl`). Who does not know would judge by the mode bits alone, and drop them.
-pub(crate) const ACCESS_LISTS: &str = "access-lists";
-
-/// All of them.
-pub(crate) const KNOWN: [&str; 3] = [ACCESS_LISTS, NAMED_ATTRIBUTES, RESERVED_RANGES];
 
 pub(crate) struct Marks {
     /// `None`: the volume has no registry, in tests.
@@ -43,7 +32,7 @@ impl Marks {
         if let Some((store, id)) = &self.entry
             && !set.contains(&mark)
         {
-            registry::mark(&**store, *id, mark).await?;
+            document::mark(&**store, *id, mark).await?;
         }
         if !set.contains(&mark) {
             set.push(mark);

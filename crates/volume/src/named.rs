@@ -1,23 +1,28 @@
-//! Named attributes: files that belong to a file or directory (OPENATTR of RFC 8881 5.3, the alternate data streams of SMB).
+//! Named attributes: files that belong to a file or directory (OPENATTR of RFC 8881 5.3, the
+//! alternate data streams of SMB).
 //!
-//! Z1. They are the entries of a directory without a name. Its number stands in a record among the owner's extended attributes
-//!     that no protocol can ask for ([`OWN_NAME`]), and its parent is its owner.
-//! Z2. The directory is made with the first attribute, in one batch with the record that leads to it. It goes with its owner: the entries first, each as by
-//!     an unlink, so that one that is open stays until it is closed; then the directory and the record in one batch.
-//! Z3. What lies in it are regular files. The doors keep others out, and links and renames across its border.
+//! - `named.directory_without_name`: they are the entries of a directory that has no name. Its
+//!   number stands in a record among the owner's extended attributes that no protocol can ask for
+//!   ([`OWN_NAME`]), and its parent is its owner.
+//! - `named.lives_with_owner`: the directory is made with the first attribute, in one batch with
+//!   the record that leads to it. It goes with its owner: first the entries, each as by an unlink,
+//!   so an open one stays until it is closed; then the directory and the record in one batch.
+//! - `named.regular_files_only`: the directory holds regular files alone. The protocol servers
+//!   refuse other kinds, and links and renames across its border.
 
 use std::sync::Arc;
 
 use crate::access::touch_ctime;
 use crate::attr::current;
+use crate::cores::Cores;
+use crate::features;
 use crate::inode::Inode;
 use crate::keys;
-use crate::marks;
 use crate::meta::Batch;
-use crate::namespace::{Making, newborn};
-use crate::state::{Cores, State};
+use crate::namespace::{NewInode, new_child};
+use crate::state::State;
 use crate::types::*;
-use crate::volume::{Answers, Volume};
+use crate::volume::Volume;
 
 /// No extended attribute of a user begins with a zero byte.
 const OWN_NAME: &[u8] = b"\0named";
@@ -47,7 +52,7 @@ impl State {
         dir.map(Some).ok_or_else(|| keys::damaged(&key, "it leads to no directory"))
     }
 
-    /// The owner is gone (Z2). May be done again after a crash.
+    /// The owner is gone (`named.lives_with_owner`). May be done again after a crash.
     pub(crate) async fn reap_named(self: &Arc<Self>, owner: &Arc<Inode>) -> FsResult<()> {
         let Some(dir) = self.named_dir(owner).await? else { return Ok(()) };
         let mut batch = Batch::default();
@@ -77,7 +82,7 @@ impl State {
         Ok(())
     }
 
-    /// From now on nothing is made in it (I4), unless there is something in it: who found it before its owner was gone may have
+    /// From now on nothing is made in it (`inode.gone_is_final`), unless there is something in it: who found it before its owner was gone may have
     /// made one more.
     async fn close_named(&self, dir: &Arc<Inode>) -> FsResult<bool> {
         let _names = dir.namespace.lock().await;
@@ -99,7 +104,7 @@ impl Volume {
         if found.is_some() || !make {
             return Ok(found);
         }
-        state.marks.set(marks::NAMED_ATTRIBUTES).await?;
+        state.marks.set(features::NAMED_ATTRIBUTES).await?;
         state.admit_entry().await?;
         state.meta.admit().await?;
         let guard = owner.namespace.lock().await;
@@ -116,7 +121,7 @@ impl Volume {
             let now = state.now();
             let private = SetAttr { mode: Some(0o700), ..SetAttr::default() };
             let kind = FileKind::Directory;
-            let dir = newborn(&core.guarded(), &Cred::root(), id, kind, Making::default(), &private, now);
+            let dir = new_child(&core.guarded(), &Cred::root(), id, kind, NewInode::default(), &private, now);
             let mut batch = Batch::default();
             let (key, value) = keys::encode_inode(id.ino, &dir);
             batch.put(key, value);
@@ -129,7 +134,7 @@ impl Volume {
             ticket
         };
         drop(guard);
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok(Some(id.ino))
     }
 
@@ -139,7 +144,7 @@ impl Volume {
         let Some(dir) = self.state.named_dir(&owner).await? else { return Ok(()) };
         let dir = self.state.inode(dir).await?;
         self.empty(&dir).await?;
-        self.settle_newest(&dir).await
+        self.await_newest(&dir).await
     }
 
     async fn empty(&self, dir: &Arc<Inode>) -> FsResult<()> {

@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use crate::inode::{Inode, InodeCore};
+use crate::inode::Inode;
+use crate::inode_core::InodeCore;
+use crate::inode_core::directory_size;
 use crate::keys::{self, Entry};
 use crate::meta::Batch;
-use crate::state::{State, directory_size};
+use crate::state::State;
 use crate::types::*;
 
 /// A name that a directory could hold; `.` and `..` pass.
@@ -42,7 +44,7 @@ impl State {
             return Ok(entry);
         }
         let version = dir.entries_version.load(Ordering::Acquire);
-        if dir.core.lock().lacks(name) {
+        if dir.core.lock().surely_lacks(name) {
             return Ok(None);
         }
         let key = keys::entry_key(dir.id.ino, name);
@@ -50,7 +52,7 @@ impl State {
             Some(value) => Some(keys::decode_entry(&key, &value)?),
             None => None,
         };
-        // Under `core`, so that no change comes between the comparison and the insertion (T3).
+        // Under `core`, so that no change comes between the comparison and the insertion (`table.entries_under_core`).
         let core = dir.core.lock();
         if dir.entries_version.load(Ordering::Acquire) == version && !core.gone {
             self.entries.set(self.tag, dir.id.ino, name, entry);
@@ -62,7 +64,7 @@ impl State {
     /// The entry that `name` means when case is ignored, and its name as stored: the exact one first, then the least.
     pub(crate) async fn folded_entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<(Bytes, Entry)>> {
         let folded = keys::fold(name);
-        if dir.core.lock().lacks(&folded) {
+        if dir.core.lock().surely_lacks(&folded) {
             return Ok(None);
         }
         if let Some(entry) = self.entry(dir, name).await? {
@@ -107,7 +109,7 @@ pub(crate) fn add_entry(
 /// both of them nor none.
 pub(crate) fn add_entry_at(batch: &mut Batch, dir: Ino, core: &mut InodeCore, name: &[u8], entry: Entry) -> Entry {
     let folded = keys::fold(name);
-    core.learn(name, &folded);
+    core.learn_name(name, &folded);
     core.entries += 1;
     core.attr.size = directory_size(core.entries);
     put_entry(batch, dir, name, entry);

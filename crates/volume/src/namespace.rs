@@ -1,4 +1,4 @@
-//! Making, linking and removing names. Renaming is in `rename`.
+//! NewInode, linking and removing names. Renaming is in `rename`.
 //!
 //! Errors come in the order in which Linux gives them, for that is what programs rely on: search permission, the
 //! name (missing, existing), write permission and the sticky bit, the types, then what only the change itself finds.
@@ -10,17 +10,21 @@ use bytes::Bytes;
 
 use crate::access::{self, touch_ctime, touch_mtime};
 use crate::acl::{self, Guarded};
-use crate::inode::{Inode, InodeCore};
+use crate::cores::Cores;
+use crate::inode::Inode;
+use crate::inode::kind_of;
+use crate::inode_core::InodeCore;
+use crate::inode_core::new_core;
 use crate::keys::{self, Entry};
 use crate::meta::{Batch, Ticket};
 use crate::names::{add_entry, check_name, check_new_name, drop_entry, is_dots, put_entry};
-use crate::state::{Cores, State, kind_of, new_core, pre};
+use crate::state::State;
 use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
 /// What a new inode is, beyond its name and owner.
 #[derive(Default)]
-pub(crate) struct Making {
+pub(crate) struct NewInode {
     rdev: (u32, u32),
     target: Bytes,
     verifier: Option<[u8; 8]>,
@@ -44,8 +48,8 @@ impl Volume {
             return Err(FsError::IsDirectory);
         }
         loop {
-            let making = Making { verifier, ..Making::default() };
-            match self.make(cred, dir, name, FileKind::File, making, set).await {
+            let new = NewInode { verifier, ..NewInode::default() };
+            match self.make(cred, dir, name, FileKind::File, new, set).await {
                 Ok((attr, changed)) => return Ok((attr, true, changed)),
                 Err(FsError::Exists) if mode != CreateMode::Guarded && !is_dots(name) => {}
                 Err(error) => return Err(error),
@@ -77,8 +81,8 @@ impl Volume {
             _ => return Err(FsError::Exists),
         }
         // "It exists" promises as much as "it was made": the create that the client did not hear of, or that of a door
-        // with ordered answers, must be durable (M3).
-        self.settle_newest(&inode).await?;
+        // with ordered answers, must be durable (`meta.durable_before_answer`).
+        self.await_newest(&inode).await?;
         let attr = match (mode, set.size) {
             (CreateMode::Unchecked, Some(size)) if attr.size != size => {
                 self.setattr(cred, attr.id.ino, SetAttr { size: Some(size), ..SetAttr::default() }).await?.after
@@ -86,7 +90,7 @@ impl Volume {
             _ => attr,
         };
         let dir = self.getattr(dir).await?;
-        Ok((attr, Changed { before: pre(&dir), after: dir }))
+        Ok((attr, Changed { before: PreAttr::of(&dir), after: dir }))
     }
 
     /// A regular file without a name, open: it goes when it is closed, unless [`Volume::link`] has given it one by then.
@@ -98,7 +102,7 @@ impl Volume {
         access::may_add(&parent, cred, FileKind::File)?;
         state.admit_entry().await?;
         let id = state.new_id().await?;
-        let mut core = newborn(&parent, cred, id, FileKind::File, Making::default(), &set, state.now());
+        let mut core = new_child(&parent, cred, id, FileKind::File, NewInode::default(), &set, state.now());
         (core.attr.nlink, core.parent) = (0, NOWHERE);
         let attr = core.attr;
         let mut batch = Batch::default();
@@ -107,7 +111,7 @@ impl Volume {
         batch.put(keys::orphan_key(id.ino), keys::MARK);
         batch.usage.inodes = 1;
         let inode = state.inodes.insert(core);
-        // Open before anybody can find the mark (I4).
+        // Open before anybody can find the mark (`inode.gone_is_final`).
         inode.opens.fetch_add(1, Ordering::AcqRel);
         let file = OpenFile { inode: Arc::clone(&inode), state: Arc::clone(state) };
         let mut core = inode.core.lock();
@@ -118,7 +122,7 @@ impl Volume {
     }
 
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
-        self.make(cred, dir, name, FileKind::Directory, Making::default(), set).await
+        self.make(cred, dir, name, FileKind::Directory, NewInode::default(), set).await
     }
 
     /// FIFOs, sockets and device nodes (the latter only by root).
@@ -139,7 +143,7 @@ impl Volume {
             return Err(FsError::Invalid("mknod makes neither directories nor symbolic links"));
         }
         let rdev = if is_device { rdev } else { (0, 0) };
-        self.make(cred, dir, name, kind, Making { rdev, ..Making::default() }, set).await
+        self.make(cred, dir, name, kind, NewInode { rdev, ..NewInode::default() }, set).await
     }
 
     pub async fn symlink(
@@ -156,8 +160,8 @@ impl Volume {
         if target.len() > SYMLINK_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
-        let making = Making { target: Bytes::copy_from_slice(target), ..Making::default() };
-        self.make(cred, dir, name, FileKind::Symlink, making, set).await
+        let new = NewInode { target: Bytes::copy_from_slice(target), ..NewInode::default() };
+        self.make(cred, dir, name, FileKind::Symlink, new, set).await
     }
 
     async fn make(
@@ -166,7 +170,7 @@ impl Volume {
         dir: Ino,
         name: &[u8],
         kind: FileKind,
-        making: Making,
+        new: NewInode,
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
         let state = &*self.state;
@@ -175,7 +179,7 @@ impl Volume {
         state.meta.admit().await?;
         let (namespace, parent) = self.enter(cred, &dir, name, kind).await?;
         let id = state.new_id().await?;
-        let core = newborn(&parent, cred, id, kind, making, &set, state.now());
+        let core = new_child(&parent, cred, id, kind, new, &set, state.now());
         let now = core.attr.ctime;
         let (attr, changed, ticket) = {
             let mut cores = Cores::lock(&[&dir]);
@@ -183,7 +187,7 @@ impl Volume {
             if kind == FileKind::Directory && parent.attr.nlink >= LINKS_MAX {
                 return Err(FsError::TooManyLinks);
             }
-            let before = pre(&parent.attr);
+            let before = PreAttr::of(&parent.attr);
             let mut batch = Batch::default();
             let (key, value) = keys::encode_inode(id.ino, &core);
             batch.put(key, value);
@@ -202,7 +206,7 @@ impl Volume {
         drop(namespace);
         let event = || Event::Added { origin: self.origin, dir: dir.id.ino, name: Bytes::copy_from_slice(name), kind };
         state.send(event);
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -257,7 +261,7 @@ impl Volume {
             let mut batch = Batch::default();
             let attr = linked(cores.of(&inode), dir.id.ino, &mut batch, now)?;
             let parent = cores.of(&dir);
-            let before = pre(&parent.attr);
+            let before = PreAttr::of(&parent.attr);
             let entry = add_entry(&mut batch, dir.id.ino, parent, name, ino, attr.kind);
             touch_mtime(&mut parent.attr, now);
             let after = parent.attr;
@@ -269,7 +273,7 @@ impl Volume {
         let name = || Bytes::copy_from_slice(name);
         state.send(|| Event::Added { origin: self.origin, dir: dir.id.ino, name: name(), kind: attr.kind });
         state.send(|| Event::Attr { origin: self.origin, ino });
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -286,9 +290,9 @@ impl Volume {
         let old = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
         if old.ino == ino {
             drop(namespace);
-            self.settle_newest(&inode).await?;
+            self.await_newest(&inode).await?;
             let attr = inode.core.lock().attr;
-            return Ok((attr, Changed { before: pre(&parent), after: parent }));
+            return Ok((attr, Changed { before: PreAttr::of(&parent), after: parent }));
         }
         let victim = state.inode(old.ino).await?;
         let (object, replaced) = (dir.core.lock().guarded(), victim.core.lock().guarded());
@@ -311,21 +315,21 @@ impl Volume {
             let entry = Entry { ino, kind: attr.kind, cookie: old.cookie };
             put_entry(&mut batch, dir.id.ino, name, entry);
             let parent = cores.of(&dir);
-            let before = pre(&parent.attr);
+            let before = PreAttr::of(&parent.attr);
             touch_mtime(&mut parent.attr, now);
             let after = parent.attr;
             let ticket = cores.submit(&*state.meta, batch)?;
             state.note_entry(&dir, name, Some(entry));
-            fate.seal(cores.of(&victim));
+            fate.mark_gone(cores.of(&victim));
             (attr, replaced, Changed { before, after }, ticket, fate)
         };
-        state.bury(&victim, fate);
+        state.after_unlink(&victim, fate);
         drop(namespace);
         self.send_removed(dir.id.ino, name, &replaced);
         let name = || Bytes::copy_from_slice(name);
         state.send(|| Event::Added { origin: self.origin, dir: dir.id.ino, name: name(), kind: attr.kind });
         state.send(|| Event::Attr { origin: self.origin, ino });
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -338,7 +342,7 @@ impl Volume {
         let dir = self.state.directory(dir).await?;
         self.state.admit_removal().await?;
         let (attr, changed, ticket) = self.remove_name(cred, &dir, name).await?;
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok((attr, changed))
     }
 
@@ -367,16 +371,16 @@ impl Volume {
             let fate = unlinked(state, &inode, cores.of(&inode), &mut batch, now);
             let attr = cores.of(&inode).attr;
             let parent = cores.of(dir);
-            let before = pre(&parent.attr);
+            let before = PreAttr::of(&parent.attr);
             drop_entry(&mut batch, dir.id.ino, parent, name, entry);
             touch_mtime(&mut parent.attr, now);
             let after = parent.attr;
             let ticket = cores.submit(&*state.meta, batch)?;
             state.note_entry(dir, name, None);
-            fate.seal(cores.of(&inode));
+            fate.mark_gone(cores.of(&inode));
             (attr, Changed { before, after }, ticket, fate)
         };
-        state.bury(&inode, fate);
+        state.after_unlink(&inode, fate);
         drop(namespace);
         self.send_removed(dir.id.ino, name, &attr);
         Ok((attr, changed, ticket))
@@ -427,20 +431,20 @@ impl Volume {
                 let fate = unlinked(state, &victim, cores.of(&victim), &mut batch, now);
                 let attr = cores.of(&victim).attr;
                 let parent = cores.of(&dir);
-                let before = pre(&parent.attr);
+                let before = PreAttr::of(&parent.attr);
                 drop_entry(&mut batch, dir.id.ino, parent, name, entry);
                 parent.attr.nlink = parent.attr.nlink.saturating_sub(1);
                 touch_mtime(&mut parent.attr, now);
                 let after = parent.attr;
                 let ticket = cores.submit(&*state.meta, batch)?;
                 state.note_entry(&dir, name, None);
-                fate.seal(cores.of(&victim));
+                fate.mark_gone(cores.of(&victim));
                 (attr, Changed { before, after }, ticket, fate)
             };
-            state.bury(&victim, fate);
+            state.after_unlink(&victim, fate);
             drop(locks);
             self.send_removed(dir.id.ino, name, &attr);
-            self.settle(ticket).await?;
+            self.await_durable(ticket).await?;
             return Ok(changed);
         }
     }
@@ -474,7 +478,7 @@ pub(crate) fn live(core: &mut InodeCore) -> FsResult<&mut InodeCore> {
     if core.attr.nlink == 0 { Err(FsError::NotFound) } else { Ok(core) }
 }
 
-/// The `namespace` locks of several directories (I2), each once.
+/// The `namespace` locks of several directories (`inode.lock_order`), each once.
 pub(crate) async fn lock_namespaces<'a>(mut dirs: Vec<&'a Arc<Inode>>) -> Vec<tokio::sync::MutexGuard<'a, ()>> {
     dirs.sort_by_key(|dir| dir.id.ino);
     dirs.dedup_by_key(|dir| dir.id.ino);
@@ -485,12 +489,12 @@ pub(crate) async fn lock_namespaces<'a>(mut dirs: Vec<&'a Arc<Inode>>) -> Vec<to
     guards
 }
 
-pub(crate) fn newborn(
+pub(crate) fn new_child(
     parent: &Guarded,
     cred: &Cred,
     id: FileId,
     kind: FileKind,
-    making: Making,
+    new: NewInode,
     set: &SetAttr,
     now: larder_base::Timestamp,
 ) -> InodeCore {
@@ -515,16 +519,16 @@ pub(crate) fn newborn(
     attr.mtime = time(set.mtime);
     attr.btime = set.btime.unwrap_or(now);
     attr.dos = set.dos.unwrap_or(0);
-    attr.rdev = making.rdev;
+    attr.rdev = new.rdev;
     if kind == FileKind::Symlink {
-        attr.size = making.target.len() as u64;
+        attr.size = new.target.len() as u64;
     }
     if let (FileKind::File, Some(size)) = (kind, set.size) {
         // A new file may be born with a size: it is all hole.
         attr.size = size.min(FILE_BYTES_MAX);
     }
-    core.target = making.target;
-    core.verifier = making.verifier;
+    core.target = new.target;
+    core.verifier = new.verifier;
     core
 }
 
@@ -544,13 +548,13 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    /// After the batch is submitted, still under `core` (I4).
-    pub(crate) fn seal(self, core: &mut InodeCore) {
+    /// After the batch is submitted, still under `core` (`inode.gone_is_final`).
+    pub(crate) fn mark_gone(self, core: &mut InodeCore) {
         core.gone |= matches!(self, Fate::Removed | Fate::Orphan);
     }
 }
 
-/// Takes a link away (all of a directory's) and says in `batch` what follows from it (N3).
+/// Takes a link away (all of a directory's) and says in `batch` what follows from it (`volume.orphan_marks`).
 pub(crate) fn unlinked(
     state: &State,
     inode: &Arc<Inode>,
@@ -579,7 +583,7 @@ pub(crate) fn unlinked(
 
 impl State {
     /// What is left to do once the batch is submitted.
-    pub(crate) fn bury(self: &Arc<Self>, inode: &Arc<Inode>, fate: Fate) {
+    pub(crate) fn after_unlink(self: &Arc<Self>, inode: &Arc<Inode>, fate: Fate) {
         match fate {
             Fate::Linked | Fate::Open => {}
             Fate::Removed => {
@@ -591,7 +595,7 @@ impl State {
     }
 
     /// The newest batch about an inode is durable.
-    pub(crate) async fn settle_inode(&self, inode: &Inode) -> FsResult<()> {
+    pub(crate) async fn await_inode(&self, inode: &Inode) -> FsResult<()> {
         let ticket: Ticket = inode.core.lock().ticket;
         self.meta.durable(ticket).await
     }

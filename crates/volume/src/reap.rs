@@ -1,40 +1,25 @@
-//! The end of inodes that outlived their last name: named and extended attributes, then data, then the record, in bounded batches.
+//! The end of inodes that outlived their last name: named and extended attributes, then data, then
+//! the record, in bounded batches.
 //!
-//! The orphan mark is the last to go, so that a crash at any point leaves a mark that the next opening finds (N3).
+//! - `volume.orphan_marks`: an inode whose link count falls to 0 has an orphan mark from the same
+//!   batch on, unless that batch removes the whole inode. The mark goes last, and opening a volume
+//!   sweeps all marks: nothing leaks in a crash.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-
-use tokio::sync::{Notify, Semaphore};
 
 use crate::inode::Inode;
 use crate::keys;
 use crate::meta::Batch;
+use crate::reap_queue::REAPS_MAX;
 use crate::state::State;
 use crate::types::*;
 
 const SWEEP_PAGE: usize = 256;
 const XATTR_PAGE: usize = 256;
-/// Inodes reaped at once: more would only contend for the engine.
-const REAPS_AT_ONCE: usize = 8;
-/// Inodes that wait to be reaped; beyond this whoever removes names is slowed to the pace of reaping.
-const REAPS_MAX: usize = 4096;
 /// After as many failures the mark waits for the next opening.
 const TRIES_MAX: u32 = 8;
-
-/// The queue of inodes to be reaped.
-pub(crate) struct Reaps {
-    at_once: Semaphore,
-    waiting: AtomicUsize,
-    fewer: Notify,
-}
-
-impl Reaps {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { at_once: Semaphore::new(REAPS_AT_ONCE), waiting: AtomicUsize::new(0), fewer: Notify::new() })
-    }
-}
 
 impl State {
     /// The guard of an open file dropped.

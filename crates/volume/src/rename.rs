@@ -1,20 +1,22 @@
 //! Renaming: the one operation that touches up to four inodes.
 //!
-//! R1. Directories move to other directories under `State::moves` alone, so the parents that the loop check walks
-//!     cannot change under it.
-//! R2. What was looked up before the `namespace` locks is looked up again under them; if it changed, all over again.
+//! - `rename.one_directory_move`: a directory moves to another directory only under `State::moves`,
+//!   so the parents that the loop check walks cannot change under it.
+//! - `rename.look_again`: names looked up before the `namespace` locks are looked up again under
+//!   them. If one changed, the rename starts over.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::access::{self, touch_ctime, touch_mtime};
+use crate::cores::Cores;
 use crate::inode::Inode;
 use crate::keys::Entry;
 use crate::meta::{Batch, Ticket};
 use crate::names::{add_entry, add_entry_at, check_name, drop_entry, is_dots, put_entry};
 use crate::namespace::{Fate, live, lock_namespaces, unlinked};
-use crate::state::{Cores, State, pre};
+use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
 
@@ -29,12 +31,12 @@ struct Side<'a> {
 
 /// What a name led to.
 #[derive(Clone)]
-struct Found {
+struct FoundEntry {
     entry: Entry,
     inode: Arc<Inode>,
 }
 
-impl Found {
+impl FoundEntry {
     fn is_dir(&self) -> bool {
         self.entry.kind == FileKind::Directory
     }
@@ -67,7 +69,7 @@ impl Volume {
         }
     }
 
-    /// `None`: something moved between look-up and lock (R2).
+    /// `None`: something moved between look-up and lock (`rename.look_again`).
     async fn try_rename(
         &self,
         cred: &Cred,
@@ -81,7 +83,8 @@ impl Volume {
         let Some(source) = state.find(from).await? else { return Err(FsError::NotFound) };
         let target = state.find(to).await?;
         let crosses = from.dir.id.ino != to.dir.id.ino;
-        let moves_dir = source.is_dir() || (mode == RenameMode::Exchange && target.as_ref().is_some_and(Found::is_dir));
+        let moves_dir =
+            source.is_dir() || (mode == RenameMode::Exchange && target.as_ref().is_some_and(FoundEntry::is_dir));
         let _moves = if crosses && moves_dir { Some(state.moves.lock().await) } else { None };
         let mut dirs = vec![&from.dir, &to.dir];
         dirs.extend(target.iter().filter(|t| t.is_dir() && mode == RenameMode::Replace).map(|t| &t.inode));
@@ -114,8 +117,8 @@ impl Volume {
             Some(target) if target.entry.ino == source.entry.ino => {
                 // Both names may be younger than what is durable.
                 drop(locks);
-                self.settle_newest(&from.dir).await?;
-                self.settle_newest(&to.dir).await?;
+                self.await_newest(&from.dir).await?;
+                self.await_newest(&to.dir).await?;
                 return Ok(Some(unchanged(from, to)));
             }
             Some(target) if mode == RenameMode::Exchange => self.exchange(cred, from, to, &source, target)?,
@@ -137,7 +140,7 @@ impl Volume {
         for found in std::iter::once(&source).chain(&target) {
             state.send(|| Event::Attr { origin: self.origin, ino: found.entry.ino });
         }
-        self.settle(ticket).await?;
+        self.await_durable(ticket).await?;
         Ok(Some(changes))
     }
 
@@ -146,8 +149,8 @@ impl Volume {
         cred: &Cred,
         from: &Side<'_>,
         to: &Side<'_>,
-        source: &Found,
-        target: Option<&Found>,
+        source: &FoundEntry,
+        target: Option<&FoundEntry>,
     ) -> FsResult<((Changed, Changed), Ticket)> {
         let state = &self.state;
         may_rename(cred, from, to, source, target)?;
@@ -166,7 +169,7 @@ impl Volume {
         if source.is_dir() && crosses && cores.of(&to.dir).attr.nlink >= LINKS_MAX {
             return Err(FsError::TooManyLinks);
         }
-        let before = (pre(&cores.of(&from.dir).attr), pre(&cores.of(&to.dir).attr));
+        let before = (PreAttr::of(&cores.of(&from.dir).attr), PreAttr::of(&cores.of(&to.dir).attr));
         let mut batch = Batch::default();
         drop_entry(&mut batch, from_ino, cores.of(&from.dir), from.name, source.entry);
         let mut fate = Fate::Linked;
@@ -207,11 +210,11 @@ impl Volume {
         state.note_entry(&from.dir, from.name, None);
         state.note_entry(&to.dir, to.name, Some(entry));
         if let Some(target) = target {
-            fate.seal(cores.of(&target.inode));
+            fate.mark_gone(cores.of(&target.inode));
         }
         drop(cores);
         if let Some(target) = target {
-            state.bury(&target.inode, fate);
+            state.after_unlink(&target.inode, fate);
         }
         if let Some(attr) = replaced {
             self.send_removed(to_ino, to.name, &attr);
@@ -224,8 +227,8 @@ impl Volume {
         cred: &Cred,
         from: &Side<'_>,
         to: &Side<'_>,
-        source: &Found,
-        target: &Found,
+        source: &FoundEntry,
+        target: &FoundEntry,
     ) -> FsResult<((Changed, Changed), Ticket)> {
         let state = &self.state;
         for (side, found) in [(from, source), (to, target)] {
@@ -235,7 +238,7 @@ impl Volume {
         let (from_ino, to_ino) = (from.dir.id.ino, to.dir.id.ino);
         let now = state.now();
         let mut cores = Cores::lock(&[&from.dir, &to.dir, &source.inode, &target.inode]);
-        let before = (pre(&cores.of(&from.dir).attr), pre(&cores.of(&to.dir).attr));
+        let before = (PreAttr::of(&cores.of(&from.dir).attr), PreAttr::of(&cores.of(&to.dir).attr));
         let mut batch = Batch::default();
         // Names and cookies stay; what they lead to changes places.
         let at_from = Entry { cookie: source.entry.cookie, ..target.entry };
@@ -274,7 +277,13 @@ impl Volume {
 }
 
 /// The checks of Linux' vfs_rename, in its order.
-fn may_rename(cred: &Cred, from: &Side<'_>, to: &Side<'_>, source: &Found, target: Option<&Found>) -> FsResult<()> {
+fn may_rename(
+    cred: &Cred,
+    from: &Side<'_>,
+    to: &Side<'_>,
+    source: &FoundEntry,
+    target: Option<&FoundEntry>,
+) -> FsResult<()> {
     let from_dir = from.dir.core.lock().guarded();
     let to_dir = to.dir.core.lock().guarded();
     let moved = source.inode.core.lock().guarded();
@@ -305,16 +314,16 @@ fn changes(before: (PreAttr, PreAttr), after: (Attr, Attr)) -> (Changed, Changed
 fn unchanged(from: &Side<'_>, to: &Side<'_>) -> (Changed, Changed) {
     let same = |dir: &Inode| {
         let attr = dir.core.lock().attr;
-        Changed { before: pre(&attr), after: attr }
+        Changed { before: PreAttr::of(&attr), after: attr }
     };
     (same(&from.dir), same(&to.dir))
 }
 
 impl State {
-    async fn find(&self, side: &Side<'_>) -> FsResult<Option<Found>> {
+    async fn find(&self, side: &Side<'_>) -> FsResult<Option<FoundEntry>> {
         let Some(entry) = self.entry(&side.dir, side.name).await? else { return Ok(None) };
         let inode = self.entry_inode(&side.dir, side.name, entry).await?;
-        Ok(inode.map(|(entry, inode)| Found { entry, inode }))
+        Ok(inode.map(|(entry, inode)| FoundEntry { entry, inode }))
     }
 
     /// Whether `dir` is the directory `ancestor` or lies below it.

@@ -1,24 +1,27 @@
-//! The inode table and the entry cache: what makes a warm lookup cost less than a microsecond.
+//! The inode table and the entry cache: with both warm, a lookup costs less than a microsecond.
 //!
-//! T1. The table hands out one `Inode` per number (I1). A miss reads the engine outside the shard's lock; before
-//!     the result is inserted, `removals` must not have moved: an inode that was cached, changed and dropped
-//!     meanwhile would otherwise come back in an old state.
-//! T2. Eviction is a clock per shard. It passes over what is used, held, open or dirty, so the bound is exceeded
-//!     by what is in use at most.
-//! T3. An entry is cached under its directory's `core` lock with `entries_version` unmoved since before it was
-//!     read; changes write the cache under the same lock. So the cache never holds what the engine has not.
+//! - `table.one_inode_per_number`: the table hands out one `Inode` per number
+//!   (`inode.one_per_number`). A miss reads the engine outside the shard's lock; the result is
+//!   inserted only if `removals` has not moved since. Otherwise an inode that was cached, changed
+//!   and dropped in between would return in an old state.
+//! - `table.evict_only_idle`: eviction is a clock per shard. It passes over inodes that are used,
+//!   held, open or dirty, so only inodes in use can exceed the bound.
+//! - `table.entries_under_core`: an entry is cached under its directory's `core` lock, and only if
+//!   `entries_version` has not moved since before it was read; changes update the cache under the
+//!   same lock. So the cache never holds what the engine does not.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::{Equivalent, Weighter};
 
 use crate::data::FileState;
-use crate::inode::{Inode, InodeCore};
+use crate::inode::{Inode, new_inode};
+use crate::inode_core::InodeCore;
 use crate::keys::{self, Entry};
 use crate::meta::Meta;
 use crate::types::*;
@@ -133,7 +136,7 @@ impl InodeTable {
                 let core = self.stored(ino, value)?;
                 let mut shard = self.shard(ino).lock();
                 let Some(seen) = removals.get_mut(ino.0 as usize % SHARDS) else { continue };
-                // What moved meanwhile (T1) is left to `load`; of the removals below we know what they removed.
+                // What moved meanwhile (`table.one_inode_per_number`) is left to `load`; of the removals below we know what they removed.
                 if shard.map.contains_key(&ino.0) || shard.removals != *seen || evicted.contains(&ino.0) {
                     continue;
                 }
@@ -190,18 +193,6 @@ impl InodeTable {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().map.len()).sum()
-    }
-}
-
-pub(crate) fn new_inode(core: InodeCore, file: FileState) -> Inode {
-    Inode {
-        id: core.attr.id,
-        core: Mutex::new(core),
-        namespace: tokio::sync::Mutex::new(()),
-        file,
-        opens: AtomicU32::new(0),
-        used: AtomicBool::new(true),
-        entries_version: AtomicU64::new(0),
     }
 }
 
@@ -299,7 +290,7 @@ impl EntryCache {
         self.cache.get(&EntryNameRef { tag, dir, name })
     }
 
-    /// Under the directory's `core` lock (T3).
+    /// Under the directory's `core` lock (`table.entries_under_core`).
     pub(crate) fn set(&self, tag: VolumeTag, dir: Ino, name: &[u8], entry: Option<Entry>) {
         self.cache.insert(EntryName { tag, dir, name: Bytes::copy_from_slice(name) }, entry);
     }
@@ -309,8 +300,8 @@ impl EntryCache {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::inode_core::new_core;
     use crate::meta::mem::MemMeta;
-    use crate::state::new_core;
     use larder_base::Timestamp;
 
     fn core(ino: u64) -> InodeCore {

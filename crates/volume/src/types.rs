@@ -155,6 +155,12 @@ pub struct PreAttr {
     pub change: u64,
 }
 
+impl PreAttr {
+    pub(crate) fn of(attr: &Attr) -> Self {
+        Self { size: attr.size, mtime: attr.mtime, ctime: attr.ctime, change: attr.change }
+    }
+}
+
 /// An inode changed by an operation, before and after, seen under one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed {
@@ -326,6 +332,29 @@ pub enum Event {
         ino: Ino,
         kind: FileKind,
     },
+}
+
+/// When an operation that changes names or attributes returns. `commit`, `sync` and stable writes always wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// When the change is durable: the contract of NFS and SMB. A volume that is `relaxed` overrides it.
+    Durable,
+    /// When the change is visible and has its place in the order of changes: the contract of a local filesystem.
+    Ordered,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct CheckReport {
+    pub inodes: u64,
+    pub entries: u64,
+    pub extents: u64,
+    pub segments: u64,
+    pub data_bytes: u64,
+    /// One sentence each, naming the inode (and a path where one is known), what is wrong and what it means.
+    pub problems: Vec<String>,
+    /// Which of the problems begin with the number of an inode whose path is not in them yet.
+    #[serde(skip)]
+    pub(crate) of_inodes: Vec<(usize, Ino)>,
 }
 
 /// Errors of file operations: the closed set that every protocol maps to its own numbers.

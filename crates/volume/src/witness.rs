@@ -1,12 +1,16 @@
-//! Caches outside of the volume that are told of a change before whoever made it is answered.
+//! Caches outside the volume. Each is invalidated before the change that made it stale is
+//! acknowledged.
 //!
-//! A kernel that has the volume mounted believes its own cache. What another protocol changed must be gone from there
-//! when that protocol's client has its answer: it may look by the mount at once.
+//! A kernel that mounts the volume trusts its own cache. When a client of another protocol has its
+//! answer, it may look through the mount at once, so the stale entry must be gone by then.
 //!
-//! T1. Events are counted as they are sent, under one lock with the beginning of a witness: its count is exact.
-//! T2. Nobody waits for a witness longer than they said, and nobody at all for one that was waited for in vain until it has
-//!     seen what was waited for then: a mount that hangs is no brake on others. Nobody waits for their own.
-//! T3. Who waits holds no lock of the volume: the witness may need answers to go on.
+//! - `witness.counted_as_sent`: events are counted as they are sent, under the lock that also
+//!   registers a witness, so a witness starts with an exact count.
+//! - `witness.bounded_wait`: a change waits for a cache no longer than its caller says. A cache
+//!   that missed its deadline is skipped until it has caught up with that change, so a mount that
+//!   hangs slows nobody down. No caller waits for its own cache.
+//! - `witness.no_locks_held`: a caller that waits holds no lock of the volume, because the witness
+//!   may need answers of the volume to proceed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +20,6 @@ use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 
 use crate::types::Event;
-use crate::volume::Volume;
 
 /// Where events go, and who is waited for.
 pub(crate) struct Events {
@@ -30,7 +33,7 @@ pub(crate) struct Events {
 struct Watched {
     origin: u32,
     seen: watch::Receiver<u64>,
-    /// T2: what it was last waited for in vain.
+    /// `witness.bounded_wait`: what it was last waited for in vain.
     given_up: Arc<AtomicU64>,
 }
 
@@ -66,14 +69,14 @@ impl Events {
         }
     }
 
-    fn witness(&self, origin: u32) -> (broadcast::Receiver<Event>, Witness) {
+    pub(crate) fn witness(&self, origin: u32) -> (broadcast::Receiver<Event>, Witness) {
         let sent = self.sent.lock();
         let (tell, seen) = watch::channel(*sent);
         self.watched.lock().push(Watched { origin, seen, given_up: Arc::default() });
         (self.sender.subscribe(), Witness { seen: *sent, tell })
     }
 
-    async fn told(&self, by: u32, patience: Duration) {
+    pub(crate) async fn await_witnesses(&self, by: u32, timeout: Duration) {
         let others: Vec<Watched> = {
             let mut watched = self.watched.lock();
             watched.retain(|one| one.seen.has_changed().is_ok());
@@ -88,23 +91,10 @@ impl Events {
                 continue;
             }
             let seen = one.seen.wait_for(|seen| *seen >= sent);
-            if tokio::time::timeout(patience, seen).await.is_err() {
+            if tokio::time::timeout(timeout, seen).await.is_err() {
                 one.given_up.fetch_max(sent, Ordering::Relaxed);
             }
         }
-    }
-}
-
-impl Volume {
-    /// For a cache that has to be right when a change by others is answered ([`Volume::told`]).
-    pub fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
-        self.state.events.witness(self.origin)
-    }
-
-    /// Waits, no longer than `patience`, until the caches of others that witness changes know of all that were made before. For
-    /// servers, between a change and its answer.
-    pub async fn told(&self, patience: Duration) {
-        self.state.events.told(self.origin, patience).await;
     }
 }
 
@@ -113,7 +103,7 @@ mod tests {
     use super::*;
     use crate::types::Ino;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     fn event() -> Event {
         Event::Attr { origin: 0, ino: Ino::ROOT }
@@ -123,39 +113,39 @@ mod tests {
     async fn an_answer_waits_for_its_witnesses_and_not_for_ever() {
         let events = Arc::new(Events::new(16));
         events.send(event);
-        events.told(2, PATIENCE).await;
+        events.await_witnesses(2, TIMEOUT).await;
         let (mut heard, mut witness) = events.witness(1);
-        events.told(2, PATIENCE).await;
+        events.await_witnesses(2, TIMEOUT).await;
         events.send(event);
         let waits = tokio::spawn({
             let events = Arc::clone(&events);
-            async move { events.told(2, PATIENCE).await }
+            async move { events.await_witnesses(2, TIMEOUT).await }
         });
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());
         // Whoever keeps a cache does not wait for it.
-        events.told(1, PATIENCE).await;
+        events.await_witnesses(1, TIMEOUT).await;
         heard.recv().await.unwrap_or_else(|error| panic!("{error}"));
         witness.saw(1);
         assert!(waits.await.is_ok());
         // One that hangs is waited for once.
         events.send(event);
         let begun = tokio::time::Instant::now();
-        events.told(2, PATIENCE).await;
+        events.await_witnesses(2, TIMEOUT).await;
         let waited = begun.elapsed();
-        assert!(waited >= PATIENCE);
+        assert!(waited >= TIMEOUT);
         events.send(event);
-        events.told(2, PATIENCE).await;
+        events.await_witnesses(2, TIMEOUT).await;
         assert_eq!(begun.elapsed(), waited);
         // It has caught up, and is waited for again; gone, it is not.
         witness.saw(2);
         events.send(event);
-        events.told(2, PATIENCE).await;
-        assert!(begun.elapsed() >= waited + PATIENCE);
+        events.await_witnesses(2, TIMEOUT).await;
+        assert!(begun.elapsed() >= waited + TIMEOUT);
         drop(witness);
         events.send(event);
         let begun = tokio::time::Instant::now();
-        events.told(2, PATIENCE).await;
+        events.await_witnesses(2, TIMEOUT).await;
         assert!(begun.elapsed().is_zero());
     }
 }

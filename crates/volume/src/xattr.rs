@@ -7,11 +7,11 @@ use bytes::Bytes;
 use crate::access::{self, S_ISVTX, touch_ctime};
 use crate::acl::Guarded;
 use crate::attr::{current, guarded};
+use crate::cores::Cores;
 use crate::inode::Inode;
 use crate::keys;
 use crate::meta::Batch;
 use crate::named;
-use crate::state::Cores;
 use crate::types::*;
 use crate::volume::Volume;
 
@@ -125,7 +125,7 @@ impl Volume {
         let ticket = self.change_xattr(&inode, batch, i64::from(!exists))?;
         drop(guard);
         state.send(|| Event::Attr { origin: self.origin, ino });
-        self.settle(ticket).await
+        self.await_durable(ticket).await
     }
 
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
@@ -143,7 +143,7 @@ impl Volume {
         let ticket = self.change_xattr(&inode, batch, -1)?;
         drop(guard);
         state.send(|| Event::Attr { origin: self.origin, ino });
-        self.settle(ticket).await
+        self.await_durable(ticket).await
     }
 
     fn change_xattr(&self, inode: &Arc<Inode>, batch: Batch, added: i64) -> FsResult<crate::meta::Ticket> {

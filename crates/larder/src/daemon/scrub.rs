@@ -5,7 +5,7 @@ use std::sync::Weak;
 use futures::future::BoxFuture;
 use larder_api::{ByteRange, Damage, DamagedFile, DamagedMetadata, Failure, PoolScrub, PoolStatus, ScrubStatus};
 use larder_base::shell;
-use larder_volume::{DamageReport, DamagedObject, GoneObjects, Registry};
+use larder_volume::{DamageReport, DamagedObject, MissingObjects, Registry};
 
 use super::storage::OpenPool;
 use super::translate;
@@ -49,7 +49,7 @@ impl OpenPool {
 
     /// Tells the pool what its volumes need and it has not.
     pub(crate) async fn look_for_gone(&self) {
-        match self.registry.gone_objects().await {
+        match self.registry.missing_objects().await {
             Ok(gone) => self.pool.note_missing(gone_of(gone)),
             Err(error) => tracing::warn!(pool = %self.name, %error, "cannot look for objects that are gone"),
         }
@@ -135,7 +135,7 @@ fn damaged_objects(damaged: &[larder_pool::Damage]) -> Vec<DamagedObject> {
     damaged.iter().map(object).collect()
 }
 
-fn gone_of(gone: GoneObjects) -> larder_pool::MissingObjects {
+fn gone_of(gone: MissingObjects) -> larder_pool::MissingObjects {
     let length = |object: &DamagedObject| object.ranges.last().map_or(0, |range| range.end);
     let objects = gone.objects.into_iter().map(|object| (object.path.clone(), length(&object))).collect();
     larder_pool::MissingObjects { objects, asked: gone.asked }
@@ -155,7 +155,7 @@ impl larder_pool::Users for VolumesOf {
     }
 
     fn find_missing(&self) -> BoxFuture<'_, Option<larder_pool::MissingObjects>> {
-        Box::pin(async move { self.0.upgrade()?.gone_objects().await.ok().map(gone_of) })
+        Box::pin(async move { self.0.upgrade()?.missing_objects().await.ok().map(gone_of) })
     }
 }
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::dirty::{Payload, Piece};
-use super::file::State;
+use super::file::FileData;
+use super::gate::{RoomRequest, set_aside};
 use super::memory::{Charge, PIECE_BYTES};
-use super::reserved::{RANGES_MAX, RangeOps, Ranges, put_ranges};
-use super::space::{Ask, set_aside};
-use super::write::pre_attr;
-use super::{Data, Inner, intents};
+use super::promise::put_ranges;
+use super::reserved::{RANGES_MAX, RangeOps, Ranges};
+use super::shared::{Data, Inner};
+use super::{intents, small_commit};
+use crate::features;
 use crate::inode::Inode;
-use crate::marks;
 use crate::meta::{Batch, Ticket};
 use crate::types::*;
 
@@ -82,7 +83,7 @@ impl Data {
                 Ok(reshaped) => return Ok(reshaped),
                 Err(needed) => {
                     inner.find_room(needed).await?;
-                    inner.parts.marks.set(marks::RESERVED_RANGES).await?;
+                    inner.parts.marks.set(features::RESERVED_RANGES).await?;
                     granted = needed;
                 }
             }
@@ -90,7 +91,7 @@ impl Data {
         Err(FsError::Busy("the file keeps changing"))
     }
 
-    /// Whoever reserves is the only one, from the look for room until the room is taken (Q4).
+    /// Whoever reserves is the only one, from the look for room until the room is taken (`reserved.promise_grows_in_allocate`).
     pub(crate) async fn reserving(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.0.parts.memory.reserving.lock().await
     }
@@ -98,7 +99,7 @@ impl Data {
 
 impl Inner {
     async fn find_room(&self, reserved_bytes: u64) -> FsResult<()> {
-        let ask = Ask::New(set_aside(reserved_bytes));
+        let ask = RoomRequest::New(set_aside(reserved_bytes));
         if reserved_bytes == 0 || self.has_room(ask) { Ok(()) } else { self.wait_for_room(ask).await }
     }
 
@@ -130,7 +131,7 @@ impl Inner {
             if state.gone || core.gone {
                 return Err(FsError::Stale);
             }
-            let before = pre_attr(&core.attr);
+            let before = PreAttr::of(&core.attr);
             let shape = shape(&core.attr);
             let needed = state.to_promise(&reserve, &shape.zero)?;
             if needed > granted {
@@ -164,8 +165,8 @@ impl Inner {
     }
 
     /// Lays zeros over `range` of the file: at once in memory, as an intent in `batch`, later in the extents.
-    fn zero(&self, inode: &Arc<Inode>, state: &mut State, range: Range<u64>, charge: Charge, batch: &mut Batch) {
-        let kept = intents::shadow(inode.id.ino, state, &range, batch);
+    fn zero(&self, inode: &Arc<Inode>, state: &mut FileData, range: Range<u64>, charge: Charge, batch: &mut Batch) {
+        let kept = small_commit::shadow(inode.id.ino, state, &range, batch);
         let nothing_stored = state.extents.missing(range.clone()).is_none()
             && state.extents.view(range.clone()).next().is_none()
             && state.in_flight == 0
@@ -188,7 +189,7 @@ impl Inner {
     }
 }
 
-impl State {
+impl FileData {
     /// How many bytes of `reserve` are promised for the first time if its holes are reserved, those of `zero` among them.
     fn to_promise(&self, reserve: &Range<u64>, zero: &Range<u64>) -> FsResult<u64> {
         if reserve.is_empty() {

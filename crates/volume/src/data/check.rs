@@ -12,17 +12,16 @@ use super::extents::{EXTENT_TAG, Extent, RecordRef, SegmentId, decode_extent};
 use super::reserved::{RESERVED_TAG, decode_reserved};
 use super::segment::{HEADER_BYTES, segment_of, verify_header};
 use super::segments::Segment;
-use super::{Data, Inner, store_error};
+use super::shared::{Data, Inner, store_error};
 use crate::keys::{decode_inode, inode_key, range_of, table_range};
 use crate::types::*;
-use crate::volume::CheckReport;
 
 const SCAN_MAX: usize = 1024;
 /// A damaged volume may have millions of problems of one kind.
 const PROBLEMS_MAX: usize = 1000;
 
 #[derive(Default)]
-struct Seen {
+struct SeenExtents {
     /// Live bytes and extents of each segment, counted.
     segments: BTreeMap<SegmentId, (u64, u64)>,
     last: Option<(Ino, u64)>,
@@ -59,7 +58,7 @@ impl Data {
         if read_data {
             inner.check_frames(&table, report).await;
         }
-        let mut seen = Seen::default();
+        let mut seen = SeenExtents::default();
         let (mut from, to) = table_range(EXTENT_TAG);
         loop {
             let pairs = inner.parts.meta.scan(&from, &to, SCAN_MAX).await?;
@@ -107,7 +106,7 @@ fn check_extent(
     offset: u64,
     extent: &Extent,
     table: &BTreeMap<SegmentId, Segment>,
-    seen: &mut Seen,
+    seen: &mut SeenExtents,
     report: &mut CheckReport,
 ) {
     report.extents += 1;
@@ -147,7 +146,7 @@ fn check_extent(
     }
 }
 
-fn compare_counts(table: &BTreeMap<SegmentId, Segment>, seen: &Seen, report: &mut CheckReport) {
+fn compare_counts(table: &BTreeMap<SegmentId, Segment>, seen: &SeenExtents, report: &mut CheckReport) {
     for (id, segment) in table {
         let (live, extents) = seen.segments.get(id).copied().unwrap_or_default();
         if (live, extents) != (segment.live_bytes, segment.extents) {
@@ -169,7 +168,7 @@ impl Inner {
     async fn turn_to(
         &self,
         ino: Option<Ino>,
-        seen: &mut Seen,
+        seen: &mut SeenExtents,
         allocated: &mut HashSet<u64>,
         report: &mut CheckReport,
     ) -> FsResult<()> {
@@ -234,7 +233,7 @@ impl Inner {
     /// Those who have reserved ranges and no extents, then the sum.
     async fn check_reserved(
         &self,
-        seen: &mut Seen,
+        seen: &mut SeenExtents,
         allocated: &mut HashSet<u64>,
         report: &mut CheckReport,
     ) -> FsResult<()> {

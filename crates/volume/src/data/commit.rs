@@ -1,7 +1,7 @@
 //! From durable objects to extents: the batches that make a flush true.
 //!
 //! Whoever changes extents holds the inode's `extents_lock` for writing, loads what it is going to change, and
-//! then, without waiting, computes and submits one batch under the table's lock (F1, F2, G1).
+//! then, without waiting, computes and submits one batch under the table's lock (`data.extents_lock`, `data.lock_order`, `segments.counted_with_extents`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,11 +13,13 @@ use super::extents::{
     EXTENT_KEY_BYTES, EXTENT_VALUE_BYTES, ExtentOps, WINDOW_BYTES, decode_extent, extent_key, put_extent,
     put_extent_key,
 };
-use super::file::State;
+use super::file::FileData;
 use super::flush::{Built, Load, LoadInode, Out};
-use super::reserved::{RangeOps, put_ranges};
+use super::promise::put_ranges;
+use super::reserved::RangeOps;
 use super::segments::{Segments, Tally};
-use super::{Inner, intents};
+use super::shared::Inner;
+use super::small_commit;
 use crate::inode::Inode;
 use crate::meta::{Batch, Ticket};
 use crate::types::*;
@@ -41,7 +43,7 @@ struct Step<'a> {
 }
 
 impl Inner {
-    /// Makes a load true whose segment is durable (A1, A2).
+    /// Makes a load true whose segment is durable (`data.objects_before_references`, `data.commit_in_order`).
     pub(super) async fn commit_load(&self, load: &Load, mut built: Built) -> FsResult<()> {
         if let Some((id, _, object_bytes, records)) = &built.segment {
             self.segments.lock().add_pending(*id, *object_bytes, *records);
@@ -101,7 +103,7 @@ impl Inner {
     }
 
     /// Everything a step changes: extents in the map and in `batch`; then dirty ranges, intents and the record.
-    fn store_step(&self, step: &Step<'_>, state: &mut State, batch: &mut Batch, tally: &mut Tally) {
+    fn store_step(&self, step: &Step<'_>, state: &mut FileData, batch: &mut Batch, tally: &mut Tally) {
         let inode = &step.load.inode;
         if step.last {
             state.in_flight -= 1;
@@ -131,7 +133,7 @@ impl Inner {
                 self.promise(state, taken.range(), |state| state.dirty.remove_flushed(taken));
             }
             let zeros: Vec<_> = step.load.zeros.iter().map(|(key, _)| *key).collect();
-            intents::settle(inode.id.ino, state, &step.load.taken, &zeros, batch);
+            small_commit::settle(inode.id.ino, state, &step.load.taken, &zeros, batch);
             state.flushed_seq = state.flushed_seq.max(step.load.flushed_seq.unwrap_or(0));
         }
         let reserved = state.reserved.bytes() as i64 - reserved_before as i64;
@@ -152,7 +154,7 @@ impl Inner {
     /// Stores the data of a tiny file in its extents at once: cheaper than an intent now and a flush later.
     /// False if it is no tiny file or nothing is to be done.
     pub(super) async fn commit_inline(&self, inode: &Arc<Inode>) -> FsResult<bool> {
-        let fits = |state: &State| {
+        let fits = |state: &FileData| {
             let size = inode.core.lock().attr.size;
             let tiny = size <= super::extents::INLINE_BYTES_MAX as u64 && state.in_flight == 0 && !state.gone;
             tiny && state.dirty.is_unstable() && !state.intents.has_zeros()
@@ -212,7 +214,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Submits a batch whose effect on segments is `tally`. Failure poisons (A4).
+    /// Submits a batch whose effect on segments is `tally`. Failure poisons (`data.poison_after_engine_failure`).
     pub(super) fn submit(&self, batch: Batch, tally: Tally) -> FsResult<Ticket> {
         self.submit_under(&mut self.segments.lock(), batch, tally)
     }
@@ -273,7 +275,7 @@ impl Inner {
     }
 
     /// Keeps the number of extents in memory; lists those who hold many.
-    pub(super) fn count_extents(&self, inode: &Arc<Inode>, state: &mut State) {
+    pub(super) fn count_extents(&self, inode: &Arc<Inode>, state: &mut FileData) {
         let count = Some(state.extents.len()).filter(|&count| count >= LISTED_EXTENTS_MIN).unwrap_or(0);
         if state.counted.set(&self.extents_total, count) {
             let mut list = self.extents_list.lock();

@@ -1,16 +1,17 @@
-//! Codecs of records: zeros are found, what does not shrink is noticed early, the rest is packed.
+//! Codecs of records: zeros are found, incompressible data is noticed early, the rest is packed.
 //!
-//! C1. A record is stored compressed only if that saves at least an eighth of it.
-//! C2. Incompressible data costs two samples, not a pass: they are tried first, and only if one of them shrinks the
-//!     whole record is compressed.
+//! - `compress.worth_an_eighth`: a record is stored compressed only if that saves at least an
+//!   eighth of it.
+//! - `compress.samples_first`: incompressible data costs two samples, not a pass. The whole record
+//!   is compressed only if one of the samples shrinks.
 
 use std::cell::RefCell;
 
 use bytes::Bytes;
 
 use super::extents::Codec;
-use super::memory::Room;
-use crate::volume::Compression;
+use super::memory::RecordBuffer;
+use crate::properties::Compression;
 
 /// What is saved at least, as a fraction of the record: 1/8.
 const SAVING_DIVISOR: usize = 8;
@@ -36,7 +37,7 @@ pub(crate) fn is_zero(data: &[u8]) -> bool {
     rest.iter().all(|&byte| byte == 0) && blocks.iter().all(zero)
 }
 
-/// The compressed form of `chunks` if it is worth it (C1).
+/// The compressed form of `chunks` if it is worth it (`compress.worth_an_eighth`).
 pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -> Option<(Codec, Bytes)> {
     if len < COMPRESS_BYTES_MIN || compression == Compression::None {
         return None;
@@ -63,7 +64,7 @@ pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -
     })
 }
 
-/// C2: does the first quarter's or the third quarter's beginning shrink?
+/// `compress.samples_first`: does the first quarter's or the third quarter's beginning shrink?
 fn samples_shrink(chunks: &[Bytes], len: usize, output: &mut Vec<u8>) -> bool {
     [len / 4, len / 4 * 3].into_iter().any(|at| {
         let sample = sample_at(chunks, at);
@@ -113,7 +114,7 @@ pub(crate) fn decompress(codec: Codec, stored: &Bytes, raw_len: usize) -> Option
     if codec == Codec::Raw {
         return (stored.len() == raw_len).then(|| stored.clone());
     }
-    let mut raw = Room::of(raw_len);
+    let mut raw = RecordBuffer::of(raw_len);
     let got = match codec {
         Codec::Zstd => zstd::bulk::decompress_to_buffer(stored, raw.bytes_mut()).ok()?,
         _ => lz4_flex::block::decompress_into(stored, raw.bytes_mut()).ok()?,

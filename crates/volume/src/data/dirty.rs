@@ -1,11 +1,14 @@
-//! The dirty ranges of one inode: what was accepted and is not in extents yet. Pure, no locks, no I/O.
+//! The dirty ranges of one inode: accepted data that is not in extents yet. Pure, no locks, no I/O.
 //!
-//! D1. Ranges never overlap; each remembers the write (`seq`) that made it. A newer write cuts older ranges.
-//! D2. A flush takes ranges (`in_flight`) and later removes exactly what still carries the `seq` it took:
-//!     what was overwritten meanwhile stays dirty.
-//! D3. The charge of a range is its share of the memory bound. Cutting divides it exactly. While a range is in
-//!     flight the flush owns its charge, because it holds the bytes even if the range is overwritten.
-//! D4. `Zero` ranges are truncations and punched holes on their way to the extents. They cost no bytes.
+//! - `dirty.no_overlap`: ranges never overlap. Each remembers the write (`seq`) that made it, and a
+//!   newer write cuts older ranges.
+//! - `dirty.flush_removes_its_own`: a flush takes ranges (`in_flight`) and later removes exactly
+//!   those that still carry the `seq` it took. A range overwritten in between stays dirty.
+//! - `dirty.charge_is_divided`: the charge of a range is its share of the memory bound, and cutting
+//!   divides it exactly. While a range is in flight the flush owns its charge, because the flush
+//!   holds the bytes even if the range is overwritten.
+//! - `dirty.zeros_cost_nothing`: `Zero` ranges are truncations and punched holes on their way to
+//!   the extents. They cost no bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -144,7 +147,7 @@ impl DirtyMap {
         self.remove_where(range, |_| true)
     }
 
-    /// Removes what a flush has stored (D2). The flush owned the charge.
+    /// Removes what a flush has stored (`dirty.flush_removes_its_own`). The flush owned the charge.
     pub(crate) fn remove_flushed(&mut self, taken: &Taken) {
         self.remove_where(taken.range(), |piece| piece.in_flight && piece.seq == taken.seq);
     }
@@ -195,7 +198,7 @@ impl DirtyMap {
     }
 
     /// Takes ranges for a flush: all zero ranges, and data up to about `max_bytes` from the start. Returns them in
-    /// order of offset, and the charge, which the caller owns from now on (D3).
+    /// order of offset, and the charge, which the caller owns from now on (`dirty.charge_is_divided`).
     pub(crate) fn take(&mut self, max_bytes: u64) -> (Vec<Taken>, u64) {
         let (mut taken, mut charge, mut bytes) = (Vec::new(), 0, 0);
         for (&offset, piece) in self.pieces.iter_mut().filter(|(_, piece)| !piece.in_flight) {

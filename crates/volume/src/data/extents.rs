@@ -1,12 +1,17 @@
-//! Extents: which bytes of a file lie where. The codec of their keys and values, and one inode's map of them.
+//! Extents: which bytes of a file lie where. The codec of their keys and values, and one inode's
+//! map of them.
 //!
-//! E1. Extents of a file never overlap, and none crosses a multiple of [`WINDOW_BYTES`]. So a window can be
-//!     loaded by itself, and what touches an offset is found without looking further back.
-//! E2. An extent stands for `len` bytes from `skip` on of one record. Overwriting a part of it lays the new extent over it and
-//!     cuts the old one; nothing is read or rewritten.
-//! E3. The map holds whole windows only (`loaded`): within them, what is not in the map is a hole.
-//! E4. What an extent keeps alive of its segment ([`Extent::live_bytes`]) is a function of the extent alone, so that sums
-//!     kept by adding and subtracting stay exact.
+//! - `extents.one_window`: extents of a file never overlap, and none crosses a multiple of
+//!   [`WINDOW_BYTES`]. So a window can be loaded by itself, and the extent at an offset is found
+//!   without looking further back.
+//! - `extents.newer_over_older`: an extent stands for `len` bytes from `skip` on of one record.
+//!   Overwriting a part of it lays the new extent over it and cuts the old one; nothing is read or
+//!   rewritten.
+//! - `extents.whole_windows`: the map holds whole windows only (`loaded`). Within them, a range
+//!   that is not in the map is a hole.
+//! - `extents.live_bytes_by_extent`: the bytes that an extent keeps alive of its segment
+//!   ([`Extent::live_bytes`]) are a function of the extent alone, so sums kept by adding and
+//!   subtracting stay exact.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -72,7 +77,7 @@ impl Extent {
         }
     }
 
-    /// E4: its share of the stored record, rounded up.
+    /// `extents.live_bytes_by_extent`: its share of the stored record, rounded up.
     pub(crate) fn live_bytes(&self) -> u64 {
         match &self.place {
             Place::Inline(_) => 0,
@@ -189,7 +194,7 @@ pub(crate) type ExtentOps = BTreeMap<u64, Option<Extent>>;
 #[derive(Debug, Default)]
 pub(crate) struct ExtentMap {
     extents: BTreeMap<u64, Extent>,
-    /// Loaded ranges of whole windows, start to end, never touching each other (E3).
+    /// Loaded ranges of whole windows, start to end, never touching each other (`extents.whole_windows`).
     loaded: BTreeMap<u64, u64>,
 }
 
@@ -259,7 +264,7 @@ impl ExtentMap {
             .map(move |(&at, e)| (at.max(start), (at + u64::from(e.len)).min(end), at, e))
     }
 
-    /// Lays `new` (or a hole) over `range`, which must be loaded (E2). Notes in `ops` what must be stored, and
+    /// Lays `new` (or a hole) over `range`, which must be loaded (`extents.newer_over_older`). Notes in `ops` what must be stored, and
     /// calls `gone` for every part of an old extent that goes, `kept` for every remainder that stays as a new extent, after `gone`
     /// was called for the whole of it.
     pub(crate) fn overlay(

@@ -1,15 +1,20 @@
 //! The data side of an inode in memory.
 //!
-//! F1. `extents_lock` is held for writing while stored extents change (from the look at the old ones to the submitted batch) and
-//!     for reading while extents are loaded. Reads and writes of data that need nothing loaded take only `state`.
-//! F2. Lock order: `extents_lock` (by ascending inode when several are taken), the volume's segment table, `state`
-//!     (by ascending inode), the flusher's queue, `core`. All but the first are held for moments, never across an await.
-//! F3. What a read sees is dirty ranges over extents over zeros. A range leaves `dirty` only after its extents are
-//!     in the map (or the map has let go of that window) under the same lock.
-//! F4. Once `gone`, nothing about the inode is stored any more but the removal of its keys. Who submits a batch with its
-//!     record holds `state` from the look at `gone` to the submission.
-//! F5. Before a batch about the inode is prepared, `traces` is set, and `core.gone` is looked at after that. So an unlink that
-//!     found no traces, and set `core.gone` under the same lock, is never followed by a batch of ours.
+//! - `data.extents_lock`: `extents_lock` is held for writing while stored extents change (from
+//!   reading the old ones to the submitted batch) and for reading while extents are loaded. Reads
+//!   and writes that need nothing loaded take only `state`.
+//! - `data.lock_order`: `extents_lock` (by ascending inode when several are taken), the volume's
+//!   segment table, `state` (by ascending inode), the flusher's queue, `core`. All but the first
+//!   are held for moments, never across an await.
+//! - `data.dirty_over_extents`: a read sees dirty ranges over extents over zeros. A range leaves
+//!   `dirty` only after its extents are in the map (or the map has dropped that window) under the
+//!   same lock.
+//! - `data.gone_stores_nothing`: once `gone` is set, nothing about the inode is stored but the
+//!   removal of its keys. A task that submits a batch with its record holds `state` from the check
+//!   of `gone` to the submission.
+//! - `data.traces_before_batch`: before a batch about the inode is prepared, `traces` is set, and
+//!   `core.gone` is checked after that. So an unlink that found no traces, and set `core.gone`
+//!   under the same lock, is never followed by a batch of data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,21 +26,20 @@ use super::dirty::DirtyMap;
 use super::extents::ExtentMap;
 use super::intents::Intents;
 use super::reserved::Reserved;
-use crate::inode::Inode;
 use crate::types::FsError;
 
 /// What the namespace embeds in an inode.
 pub(crate) struct FileState {
     pub(super) extents_lock: RwLock<()>,
-    pub(super) state: Mutex<State>,
-    /// The engine may know something of the inode's data, or will (F5). Read without `state`, under `core`.
+    pub(super) state: Mutex<FileData>,
+    /// The engine may know something of the inode's data, or will (`data.traces_before_batch`). Read without `state`, under `core`.
     pub(super) traces: AtomicBool,
-    /// It has reserved ranges, or had some since it is in memory (Q5). Read without `state`.
+    /// It has reserved ranges, or had some since it is in memory (`reserved.rows_under_state`). Read without `state`.
     pub(super) has_reserved: AtomicBool,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct FileData {
     pub(super) dirty: DirtyMap,
     pub(super) extents: ExtentMap,
     /// Intents in the engine by (write, offset). Known completely: they are replayed at open.
@@ -101,29 +105,21 @@ impl FileState {
     /// Of an inode that was read from the engine: what it holds is looked up when needed. `has_reserved`: its record says so.
     pub(crate) fn new(has_reserved: bool) -> Self {
         let reserved = if has_reserved { Reserved::default() } else { Reserved::none() };
-        Self::with(State { reserved, ..State::default() }, true, has_reserved)
+        Self::with(FileData { reserved, ..FileData::default() }, true, has_reserved)
     }
 
     /// Of an inode that was just made: it has no data, and nothing needs to be looked up.
     pub(crate) fn fresh() -> Self {
-        let state = State { extents: ExtentMap::complete(), reserved: Reserved::none(), ..State::default() };
+        let state = FileData { extents: ExtentMap::complete(), reserved: Reserved::none(), ..FileData::default() };
         Self::with(state, false, false)
     }
 
-    fn with(state: State, traces: bool, has_reserved: bool) -> Self {
+    fn with(state: FileData, traces: bool, has_reserved: bool) -> Self {
         Self {
             extents_lock: RwLock::new(()),
             state: Mutex::new(state),
             traces: AtomicBool::new(traces),
             has_reserved: AtomicBool::new(has_reserved),
         }
-    }
-}
-
-impl State {
-    /// F4, F5: may a batch about the inode be submitted? `self` is its state, locked.
-    pub(super) fn may_store(&self, inode: &Inode) -> bool {
-        inode.file.traces.store(true, Ordering::SeqCst);
-        !self.gone && !inode.core.lock().gone
     }
 }

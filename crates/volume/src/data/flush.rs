@@ -1,4 +1,5 @@
-//! The flusher: gathers dirty ranges into segments, puts them, and hands them on to be committed in order.
+//! The flusher: gathers dirty ranges into segments, puts them, and hands them on to be committed in
+//! order.
 //!
 //! ```text
 //!            accept                collect                 put                     commit_load
@@ -6,13 +7,16 @@
 //!                     ^  overwritten: stays dirty, the flush stores what it took
 //! ```
 //!
-//! P1. A flush starts when a segment is full, when the oldest dirty range is [`AGE_MAX`] old, or when somebody waits
-//!     for an inode. Those who wait go first and share segments.
-//! P2. Up to [`PUTS_MAX`] puts run together; commits happen in the order of collecting (A2), one at a time.
-//! P3. A put that fails is tried again in its place in the order, with a pause; each failure is told to
-//!     whoever waits for one of its inodes, and to writers who wait for memory.
+//! - `flush.when_to_start`: a flush starts when a segment is full, when the oldest dirty range is
+//!   [`AGE_MAX`] old, or when a caller waits for an inode. Inodes with a waiting caller go first
+//!   and share segments.
+//! - `flush.ordered_commits`: up to [`PUTS_MAX`] puts run together; commits happen in the order of
+//!   collecting (`data.commit_in_order`), one at a time.
+//! - `flush.put_until_stored`: a put that fails is tried again in its place in the order, after a
+//!   pause. Each failure is reported to the callers that wait for one of its inodes, and to writers
+//!   that wait for memory.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,17 +28,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::blocking;
 use super::compress::{compress, is_zero};
 use super::dirty::{Payload, Taken};
 use super::extents::{Codec, Extent, INLINE_BYTES_MAX, Place, SegmentId};
-use super::file::State;
+use super::file::FileData;
 use super::memory::Record;
 use super::segment::{Builder, SEGMENT_BYTES_MAX, object_path};
 use super::segments::EPOCH;
-use super::{Data, Inner, heavy, store_error};
+use super::shared::{Data, Inner, store_error};
 use crate::inode::Inode;
+use crate::properties::Compression;
 use crate::types::*;
-use crate::volume::Compression;
 
 /// Dirty data older than this is flushed: 5 s are promised, the put takes some of it.
 const AGE_MAX: Duration = Duration::from_secs(3);
@@ -49,32 +54,6 @@ const INLINE_WORK_BYTES: u64 = 128 << 10;
 const REMOVAL_WAIT: Duration = Duration::from_millis(50);
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
-/// Garbage below this is not worth a writer's wait.
-pub(super) const SEGMENT_MIN_GARBAGE: u64 = 1 << 20;
-
-#[derive(Default)]
-pub(super) struct Queue {
-    /// By age, oldest first.
-    order: VecDeque<(Arc<Inode>, Instant)>,
-    /// Somebody waits for these.
-    urgent: VecDeque<Arc<Inode>>,
-    /// What was queued up to then is to be flushed now.
-    all_until: Option<Instant>,
-    /// A load is being put together: what it took out of `order` is not counted yet.
-    collecting: bool,
-}
-
-impl Queue {
-    /// Everything that was queued up to `then` is in a load. Newer work does not count, or one who never stops writing
-    /// could keep a sync waiting.
-    fn has_taken(&self, then: Instant) -> bool {
-        !self.collecting && self.order.front().is_none_or(|(_, since)| *since > then)
-    }
-
-    fn is_empty(&self) -> bool {
-        !self.collecting && self.order.is_empty() && self.urgent.is_empty()
-    }
-}
 
 /// What one flush took.
 #[derive(Default)]
@@ -113,7 +92,7 @@ type Handed = (Load, JoinHandle<FsResult<Built>>);
 
 impl Inner {
     /// The inode has something to flush; `state` is its own, locked.
-    pub(super) fn enqueue(&self, inode: &Arc<Inode>, state: &mut State) {
+    pub(super) fn enqueue(&self, inode: &Arc<Inode>, state: &mut FileData) {
         let first = !state.queued;
         if first {
             state.queued = true;
@@ -303,7 +282,12 @@ impl Inner {
     }
 
     /// Takes what fits. `None` when there is nothing to store.
-    pub(super) fn take(&self, inode: &Arc<Inode>, state: &mut State, max_bytes: u64) -> Option<(LoadInode, u64, u64)> {
+    pub(super) fn take(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut FileData,
+        max_bytes: u64,
+    ) -> Option<(LoadInode, u64, u64)> {
         let (taken, charge) = state.dirty.take(max_bytes);
         let zeros = state.intents.take_zeros();
         let (size, attr_dirty) = {
@@ -331,7 +315,7 @@ impl Inner {
         } else {
             let _worker = self.workers.acquire().await;
             let work = move || build(&parts, id, record_bytes, compression);
-            heavy::aside(work).await.ok_or_else(|| FsError::Io("building a segment was cancelled".into()))?
+            blocking::run_blocking(work).await.ok_or_else(|| FsError::Io("building a segment was cancelled".into()))?
         };
         if let Some((id, payload, _, _)) = &built.segment {
             self.put_segment(*id, payload, &inodes).await?;
@@ -339,7 +323,7 @@ impl Inner {
         Ok(built)
     }
 
-    /// Puts until it succeeds or the volume stops (P3).
+    /// Puts until it succeeds or the volume stops (`flush.put_until_stored`).
     pub(super) async fn put_segment(&self, id: SegmentId, payload: &PutPayload, inodes: &[Arc<Inode>]) -> FsResult<()> {
         let path = object_path(&self.parts.prefix, id);
         let mut pause = RETRY_MIN;
@@ -354,7 +338,7 @@ impl Inner {
                 }
                 Err(error) => store_error(&format!("writing segment {:016x}", id.0), &error),
             };
-            self.tell_failure(&error, inodes);
+            self.report_failure(&error, inodes);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.stop.cancelled() => return Err(error),
@@ -363,7 +347,7 @@ impl Inner {
         }
     }
 
-    fn tell_failure(&self, error: &FsError, inodes: &[Arc<Inode>]) {
+    fn report_failure(&self, error: &FsError, inodes: &[Arc<Inode>]) {
         if self.failing.lock().replace(error.clone()).is_none() {
             tracing::warn!(%error, "file data cannot be stored; it is kept in memory and tried again");
         }

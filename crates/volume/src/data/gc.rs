@@ -1,11 +1,15 @@
 //! Garbage collection: dead segments are deleted, mostly dead ones are rewritten.
 //!
-//! Y1. A record is moved only where the stored extents still refer to it when the move is committed, compared under the
-//!     inode's `extents_lock`. What was overwritten meanwhile stays overwritten.
-//! Y2. Collection works only as hard as the room demands ([`Inner::live_limit`]): with plenty free it touches only
-//!     segments that are half dead and only if they add up; near full everything with a gap in it.
-//! Y3. Pieces that lie side by side in a file become one record again: collection also defragments.
-//! Y4. Collection takes no memory from the bound of dirty data: it holds at most one segment read and one being built.
+//! - `gc.move_if_unchanged`: a record is moved only where the stored extents still refer to it when
+//!   the move is committed, compared under the inode's `extents_lock`. A range overwritten in
+//!   between stays overwritten.
+//! - `gc.work_as_room_demands`: collection works only as hard as the room demands
+//!   ([`Inner::live_limit`]). With plenty free it touches only segments that are half dead, and
+//!   only if they add up; near full it rewrites every segment with a gap.
+//! - `gc.neighbours_join`: pieces that lie side by side in a file become one record again, so
+//!   collection also defragments.
+//! - `gc.bounded_memory`: collection takes no memory from the bound of dirty data. It holds at most
+//!   one segment read and one being built.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,18 +20,21 @@ use bytes::Bytes;
 use futures::StreamExt;
 use object_store::{ObjectStoreExt, PutPayload};
 
+use super::blocking;
 use super::commit::put_ops;
 use super::compress::compress;
 use super::extents::{Codec, Extent, ExtentOps, Place, RecordRef, SegmentId, decode_extent, extent_key};
 use super::flush::LOAD_BYTES_MAX;
+use super::gate::SEGMENT_MIN_GARBAGE;
 use super::read::verify_and_unpack;
 use super::segment::{
     Builder, ENTRY_BYTES, FOOTER_BYTES, IndexEntry, object_path, parse_footer, parse_index, segment_of,
 };
 use super::segments::{EPOCH, SMALL_BYTES, Tally};
-use super::{Inner, heavy, store_error};
+use super::shared::{Inner, store_error};
 use crate::inode::Inode;
 use crate::meta::Batch;
+use crate::properties::Compression;
 use crate::types::*;
 
 const DELETES_MAX: usize = 64;
@@ -48,7 +55,7 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// A part of a record that extents still refer to.
 #[derive(Clone, Debug)]
-struct Piece {
+struct LivePiece {
     ino: Ino,
     generation: u64,
     offset: u64,
@@ -59,11 +66,11 @@ struct Piece {
     birth: u64,
 }
 
-impl Piece {
+impl LivePiece {
     /// Of the record that `entry` names; `record` is what an extent says of it.
-    fn new(entry: &IndexEntry, offset: u64, len: u32, skip: u32, record: RecordRef) -> Piece {
+    fn new(entry: &IndexEntry, offset: u64, len: u32, skip: u32, record: RecordRef) -> LivePiece {
         let IndexEntry { ino, generation, order, birth, .. } = *entry;
-        Piece { ino, generation, offset, len, skip, record, order, birth }
+        LivePiece { ino, generation, offset, len, skip, record, order, birth }
     }
 }
 
@@ -71,7 +78,7 @@ impl Piece {
 struct Move {
     offset: u64,
     record: RecordRef,
-    pieces: Vec<Piece>,
+    pieces: Vec<LivePiece>,
 }
 
 impl Inner {
@@ -138,7 +145,7 @@ impl Inner {
         again
     }
 
-    /// Y2: how much of a segment may be alive (in percent) for it to be worth rewriting. `None`: nothing is to be done.
+    /// `gc.work_as_room_demands`: how much of a segment may be alive (in percent) for it to be worth rewriting. `None`: nothing is to be done.
     fn live_limit(&self) -> Option<u64> {
         let (objects, garbage, small) = {
             let table = self.segments.lock();
@@ -146,7 +153,7 @@ impl Inner {
             (objects, objects - live, table.small())
         };
         let (total, available) = self.room(0);
-        if garbage >= super::flush::SEGMENT_MIN_GARBAGE {
+        if garbage >= SEGMENT_MIN_GARBAGE {
             if self.gc_wanted.load(Ordering::Relaxed) || available < total / 12 {
                 return Some(96);
             }
@@ -158,7 +165,7 @@ impl Inner {
         (worthwhile || small > SMALL_COUNT_MAX).then_some(50)
     }
 
-    /// Deletes objects that nothing refers to any more, durably (G2). Returns how many.
+    /// Deletes objects that nothing refers to any more, durably (`segments.deleted_once_durable`). Returns how many.
     async fn delete_doomed(self: &Arc<Self>) -> FsResult<usize> {
         let doomed = self.segments.lock().take_doomed(DELETES_MAX);
         let Some(newest) = doomed.iter().map(|(_, ticket)| *ticket).max() else { return Ok(0) };
@@ -194,7 +201,7 @@ impl Inner {
         results.into_iter().collect()
     }
 
-    /// G3: objects of earlier openings that are not in the table.
+    /// `segments.orphans_are_swept`: objects of earlier openings that are not in the table.
     async fn sweep_orphans(self: &Arc<Self>, mut orphans: Vec<SegmentId>) -> FsResult<()> {
         if self.parts.keeps_orphans {
             tracing::warn!("the log has lost what was acknowledged: segments that nothing refers to are kept");
@@ -234,7 +241,7 @@ impl Inner {
         let contents = self.read_pieces(&pieces).await;
         let id = self.segments.lock().next_id();
         let (record_bytes, compression) = (self.parts.settings.record_bytes(), self.parts.settings.compression());
-        let built = heavy::aside(move || rebuild(id, pieces, &contents, record_bytes, compression)).await;
+        let built = blocking::run_blocking(move || rebuild(id, pieces, &contents, record_bytes, compression)).await;
         let cancelled = || FsError::Io("rebuilding was cancelled".into());
         let (moves, parts, object_bytes) = built.ok_or_else(cancelled)?;
         if moves.is_empty() {
@@ -308,7 +315,7 @@ impl Inner {
     }
 
     /// What extents refer to now, of the records in the index of a segment.
-    async fn live_pieces(&self, id: SegmentId) -> FsResult<Vec<Piece>> {
+    async fn live_pieces(&self, id: SegmentId) -> FsResult<Vec<LivePiece>> {
         let mut index = self.read_index(id).await?;
         let mut pieces = Vec::new();
         // Most files that are written are in memory with their extents: those need no look into the engine.
@@ -340,7 +347,7 @@ impl Inner {
                     let (_, offset, extent) = decode_extent(key, value)?;
                     let Some(record) = extent.record().filter(|record| record.segment == id) else { continue };
                     let Some(entry) = by_position.get(&record.position) else { continue };
-                    pieces.push(Piece::new(entry, offset, extent.len, extent.skip, *record));
+                    pieces.push(LivePiece::new(entry, offset, extent.len, extent.skip, *record));
                 }
                 match pairs.last() {
                     Some((last, _)) if pairs.len() >= SCAN_MAX => from = [last, &[0][..]].concat().into(),
@@ -351,8 +358,8 @@ impl Inner {
         Ok(pieces)
     }
 
-    /// What refers to one record, if memory knows: as good as what is stored, since moves compare again (Y1).
-    fn known_pieces(&self, id: SegmentId, entry: &IndexEntry) -> Option<Vec<Piece>> {
+    /// What refers to one record, if memory knows: as good as what is stored, since moves compare again (`gc.move_if_unchanged`).
+    fn known_pieces(&self, id: SegmentId, entry: &IndexEntry) -> Option<Vec<LivePiece>> {
         let inode = self.parts.inodes.cached(entry.ino)?;
         let state = inode.file.state.lock();
         let range = entry.offset..entry.offset + u64::from(entry.record.raw_len);
@@ -361,13 +368,13 @@ impl Inner {
         }
         let of_record = state.extents.view(range).filter_map(|(lo, hi, at, extent)| {
             let record = extent.record().filter(|r| r.segment == id && r.position == entry.record.position)?;
-            Some(Piece::new(entry, lo, (hi - lo) as u32, extent.skip + (lo - at) as u32, *record))
+            Some(LivePiece::new(entry, lo, (hi - lo) as u32, extent.skip + (lo - at) as u32, *record))
         });
         Some(of_record.collect())
     }
 
     /// The stored records of all pieces, verified; what cannot be read is left out (and not moved).
-    async fn read_pieces(&self, pieces: &[Piece]) -> BTreeMap<(SegmentId, u32), Bytes> {
+    async fn read_pieces(&self, pieces: &[LivePiece]) -> BTreeMap<(SegmentId, u32), Bytes> {
         let mut records: Vec<RecordRef> = pieces.iter().map(|piece| piece.record).collect();
         records.sort_by_key(|record| (record.segment, record.position));
         records.dedup();
@@ -412,7 +419,7 @@ impl Inner {
         self.segments.lock().mark_unreadable(record.segment);
     }
 
-    /// Y1: lets extents refer to the new records where they still refer to the old ones.
+    /// `gc.move_if_unchanged`: lets extents refer to the new records where they still refer to the old ones.
     async fn commit_moves(&self, inode: &Arc<Inode>, moves: Vec<Move>) -> FsResult<crate::meta::Ticket> {
         let mut ticket = crate::meta::Ticket(0);
         for moves in moves.chunks(MOVES_MAX) {
@@ -461,7 +468,7 @@ impl Inner {
 }
 
 /// The parts of a piece that extents still refer to as they did.
-fn unchanged(extents: &super::extents::ExtentMap, piece: &Piece) -> Vec<(u64, u64)> {
+fn unchanged(extents: &super::extents::ExtentMap, piece: &LivePiece) -> Vec<(u64, u64)> {
     let view = extents.view(piece.offset..piece.offset + u64::from(piece.len));
     let same = view.filter(|(lo, _, at, extent)| {
         let skip_now = u64::from(extent.skip) + lo - at;
@@ -480,13 +487,13 @@ fn by_inode(moves: Vec<(Ino, Move)>) -> BTreeMap<Ino, Vec<Move>> {
 }
 
 /// Packs pieces, in order of inode and offset, into a new segment: whole records as they are stored, parts as new
-/// records, neighbours together (Y3).
+/// records, neighbours together (`gc.neighbours_join`).
 fn rebuild(
     id: SegmentId,
-    pieces: Vec<Piece>,
+    pieces: Vec<LivePiece>,
     stored: &BTreeMap<(SegmentId, u32), Bytes>,
     record_bytes: u64,
-    compression: crate::volume::Compression,
+    compression: Compression,
 ) -> (Vec<(Ino, Move)>, Vec<Bytes>, u64) {
     let mut builder = Builder::new(id, EPOCH);
     let mut moves = Vec::new();
@@ -520,9 +527,9 @@ fn rebuild(
 
 fn rebuild_run(
     builder: &mut Builder,
-    run: &[Piece],
+    run: &[LivePiece],
     stored: &BTreeMap<(SegmentId, u32), Bytes>,
-    compression: crate::volume::Compression,
+    compression: Compression,
 ) -> Option<RecordRef> {
     let first = run.first()?;
     let owner = (first.ino, first.generation, first.offset);

@@ -1,26 +1,26 @@
 //! Write intents: small durable writes in the engine, before their data is in a segment.
 //!
-//! W1. An intent ('W', inode, write, offset) holds the bytes (or zeros) of one write. Replayed in key order they give what
-//!     was acknowledged: later writes lie over earlier ones.
-//! W2. While an intent stands, what it says is also in the dirty map, or newer data over it is.
-//! W3. An intent goes only in a batch with or after which every byte of it is in extents, as it was or newer, or in a
-//!     later intent. That something newer lies over it in memory alone is not enough.
-//! W4. Nor may an intent be replayed over newer extents: when only a part of one is flushed, the same batch writes a mask
-//!     (the intent's key, 'M') which lists the ranges that still count.
-//! W5. Zero intents need no mask: the first flush after one was made applies it whole, before the data it takes.
+//! - `intents.replay_in_order`: an intent ('W', inode, write, offset) holds the bytes (or zeros) of
+//!   one write. Replayed in key order, intents give the acknowledged content: later writes lie over
+//!   earlier ones.
+//! - `intents.also_dirty`: while an intent stands, its content is also in the dirty map, or newer
+//!   data over it is.
+//! - `intents.removed_once_stored`: an intent goes only in a batch with or after which every byte
+//!   of it is in extents, as it was or newer, or in a later intent. Newer data that lies over it in
+//!   memory alone is not enough.
+//! - `intents.masked_when_partial`: an intent must not be replayed over newer extents. When only a
+//!   part of one is flushed, the same batch writes a mask (the intent's key, 'M') that lists the
+//!   ranges that still count.
+//! - `intents.zeros_whole`: zero intents need no mask, because the first flush after one was made
+//!   applies it whole, before the data it takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::dirty::{Payload, Piece, Taken};
-use super::file::State;
-use super::{Data, Inner};
-use crate::inode::Inode;
+use super::dirty::Payload;
 use crate::keys::{Reader, damaged};
-use crate::meta::Batch;
 use crate::types::*;
 
 pub(crate) const INTENT_TAG: u8 = b'W';
@@ -28,12 +28,6 @@ const VERSION: u8 = 1;
 const MASK_SUFFIX: u8 = b'M';
 const KIND_DATA: u8 = 0;
 const KIND_ZERO: u8 = 1;
-/// More than this is flushed as a segment instead.
-const INTENT_BYTES_MAX: u64 = 256 << 10;
-const INTENT_PIECES_MAX: usize = 128;
-/// An inode with more standing intents than this is flushed without waiting for its age.
-const INTENTS_STANDING_MAX: usize = 8192;
-
 pub(crate) fn prefix(tag: u8, ino: Ino) -> Bytes {
     let mut out = BytesMut::with_capacity(9);
     out.put_u8(tag);
@@ -58,7 +52,7 @@ pub(crate) fn encode_zero(len: u64) -> Bytes {
     out.freeze()
 }
 
-fn encode_data(data: &[u8]) -> Bytes {
+pub(super) fn encode_data(data: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(2 + data.len());
     out.put_u8(VERSION);
     out.put_u8(KIND_DATA);
@@ -101,29 +95,15 @@ pub(crate) fn decode(key: &[u8], value: &Bytes) -> FsResult<Intent> {
     Ok(Intent { ino: Ino(ino), seq, offset, len, payload })
 }
 
-/// Removes the intents that lie whole within `range`, over which an intent of the same batch is laid. Returns
-/// whether some reach into it and stay.
-pub(super) fn shadow(ino: Ino, state: &mut State, range: &Range<u64>, batch: &mut Batch) -> bool {
-    let mut stays = false;
-    for ((seq, offset), len) in state.intents.touching(range) {
-        let inside = range.start <= offset && offset + len <= range.end;
-        stays |= !inside;
-        if inside && let Some(standing) = state.intents.remove((seq, offset)) {
-            delete(ino, seq, offset, standing.rest.is_some(), batch);
-        }
-    }
-    stays
-}
-
 /// An intent in the engine.
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
-    len: u64,
-    zero: bool,
+    pub(super) len: u64,
+    pub(super) zero: bool,
     /// Of a zero intent: a flush under way applies it.
-    taken: bool,
-    /// The parts that are not flushed; `None`: all of it (W4).
-    rest: Option<Vec<Range<u64>>>,
+    pub(super) taken: bool,
+    /// The parts that are not flushed; `None`: all of it (`intents.masked_when_partial`).
+    pub(super) rest: Option<Vec<Range<u64>>>,
 }
 
 impl Standing {
@@ -139,7 +119,7 @@ impl Standing {
 /// The standing intents of one inode, by (write, offset), and found by the ranges they cover.
 #[derive(Default)]
 pub(super) struct Intents {
-    map: BTreeMap<(u64, u64), Standing>,
+    pub(super) map: BTreeMap<(u64, u64), Standing>,
     by_offset: BTreeSet<(u64, u64)>,
     /// Zero intents: few, of any length.
     zeros: BTreeSet<(u64, u64)>,
@@ -150,13 +130,6 @@ pub(super) struct Intents {
 impl Intents {
     pub(super) fn len(&self) -> usize {
         self.map.len()
-    }
-
-    /// Removes the keys of all of them.
-    pub(super) fn delete_all(&self, ino: Ino, batch: &mut Batch) {
-        for (&(seq, offset), standing) in &self.map {
-            delete(ino, seq, offset, standing.rest.is_some(), batch);
-        }
     }
 
     pub(super) fn has_zeros(&self) -> bool {
@@ -177,7 +150,7 @@ impl Intents {
         self.map.insert(key, standing);
     }
 
-    fn remove(&mut self, key: (u64, u64)) -> Option<Standing> {
+    pub(super) fn remove(&mut self, key: (u64, u64)) -> Option<Standing> {
         self.zeros.remove(&key);
         self.by_offset.remove(&(key.1, key.0));
         self.map.remove(&key)
@@ -196,7 +169,7 @@ impl Intents {
     }
 
     /// The intents that touch `range`: key and length.
-    fn touching(&self, range: &Range<u64>) -> Vec<((u64, u64), u64)> {
+    pub(super) fn touching(&self, range: &Range<u64>) -> Vec<((u64, u64), u64)> {
         let from = (range.start.saturating_sub(self.longest), 0);
         let near = self.by_offset.range(from..(range.end, 0)).map(|&(offset, seq)| (seq, offset));
         let all = near.chain(self.zeros.iter().copied());
@@ -205,61 +178,13 @@ impl Intents {
     }
 }
 
-/// Removes or masks the intents that a flush has made superfluous: it stored `taken` (in order of offset) and
-/// applied the zero intents `zeros`.
-pub(super) fn settle(ino: Ino, state: &mut State, taken: &[Taken], zeros: &[(u64, u64)], batch: &mut Batch) {
-    let mut done = Vec::new();
-    for (&(seq, offset), standing) in &mut state.intents.map {
-        let mut rest =
-            standing.rest.clone().unwrap_or_else(|| std::iter::once(offset..offset + standing.len).collect());
-        let changed = !standing.zero && subtract(&mut rest, seq, taken);
-        let over = if standing.zero { zeros.contains(&(seq, offset)) } else { rest.is_empty() };
-        if over {
-            delete(ino, seq, offset, standing.rest.is_some(), batch);
-            done.push((seq, offset));
-        } else if changed {
-            batch.put(mask_key(ino, seq, offset), encode_mask(&rest));
-            standing.rest = Some(rest);
-        }
-    }
-    for key in done {
-        state.intents.remove(key);
-    }
-}
-
-/// Takes from `rest` what `taken` has stored of writes from `seq` on. Returns whether that was anything.
-fn subtract(rest: &mut Vec<Range<u64>>, seq: u64, taken: &[Taken]) -> bool {
-    let (Some(start), Some(end)) = (rest.first().map(|r| r.start), rest.last().map(|r| r.end)) else { return false };
-    let first = taken.partition_point(|taken| taken.offset + taken.len <= start);
-    let touching = taken[first..].iter().take_while(|taken| taken.offset < end);
-    let mut any = false;
-    for taken in touching.filter(|taken| taken.seq >= seq) {
-        any = true;
-        let cut = taken.range();
-        *rest = std::mem::take(rest)
-            .into_iter()
-            .flat_map(|r| [r.start..r.end.min(cut.start.max(r.start)), r.start.max(cut.end.min(r.end))..r.end])
-            .filter(|r| !r.is_empty())
-            .collect();
-    }
-    any
-}
-
-/// Removes an intent and its mask.
-pub(super) fn delete(ino: Ino, seq: u64, offset: u64, masked: bool, batch: &mut Batch) {
-    batch.delete(key(ino, seq, offset));
-    if masked {
-        batch.delete(mask_key(ino, seq, offset));
-    }
-}
-
-fn mask_key(ino: Ino, seq: u64, offset: u64) -> Bytes {
+pub(super) fn mask_key(ino: Ino, seq: u64, offset: u64) -> Bytes {
     let mut out = BytesMut::from(&key(ino, seq, offset)[..]);
     out.put_u8(MASK_SUFFIX);
     out.freeze()
 }
 
-fn encode_mask(rest: &[Range<u64>]) -> Bytes {
+pub(super) fn encode_mask(rest: &[Range<u64>]) -> Bytes {
     let mut out = BytesMut::with_capacity(1 + 16 * rest.len());
     out.put_u8(VERSION);
     for range in rest {
@@ -285,57 +210,6 @@ pub(crate) fn decode_mask(key: &[u8], value: &[u8]) -> FsResult<Option<Vec<Range
         return Err(damaged(key, "the ranges are impossible"));
     }
     Ok(Some(ranges))
-}
-
-impl Data {
-    /// All data and the record of `inode` are durable.
-    pub(crate) async fn commit(&self, inode: &Arc<Inode>) -> FsResult<()> {
-        let inner = &self.0;
-        inner.check_poison()?;
-        if !inner.commit_inline(inode).await? && !inner.commit_small(inode).await? {
-            inner.flush_inode(inode).await?;
-        }
-        inner.parts.meta.durable(inner.parts.meta.newest()).await
-    }
-}
-
-impl Inner {
-    /// Makes what is not durable durable as intents, with the record, if it is little. False if it is much.
-    async fn commit_small(&self, inode: &Arc<Inode>) -> FsResult<bool> {
-        let clean = !inode.file.state.lock().dirty.is_unstable();
-        if clean && !inode.core.lock().attr_dirty {
-            return Ok(true);
-        }
-        self.parts.meta.admit().await?;
-        let mut state = inode.file.state.lock();
-        if !state.may_store(inode) {
-            return Ok(true);
-        }
-        let Some(pieces) = state.dirty.without_intent(INTENT_BYTES_MAX, INTENT_PIECES_MAX) else { return Ok(false) };
-        let mut batch = Batch::default();
-        for (offset, piece) in &pieces {
-            intend(inode.id.ino, &mut state, *offset, piece, &mut batch);
-        }
-        // Everything is in extents or intents now: the record may tell the true size.
-        inode.core.lock().size_stored = None;
-        batch.record(inode);
-        self.parts.meta.submit_with_records(batch).map_err(|error| self.poison(&error))?;
-        if state.intents.len() > INTENTS_STANDING_MAX {
-            self.make_urgent(inode);
-        }
-        Ok(true)
-    }
-}
-
-fn intend(ino: Ino, state: &mut State, offset: u64, piece: &Piece, batch: &mut Batch) {
-    shadow(ino, state, &(offset..offset + piece.len), batch);
-    let (value, zero) = match &piece.payload {
-        Payload::Zero => (encode_zero(piece.len), true),
-        Payload::Bytes(bytes) => (encode_data(bytes), false),
-    };
-    batch.put(key(ino, piece.seq, offset), value);
-    state.intents.insert((piece.seq, offset), Standing::new(piece.len, zero));
-    state.dirty.mark_intent(offset, piece.seq);
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
-//! The memory that file data may use, shared by all volumes of a process: the bound of dirty data and the
-//! cache of records.
+//! The memory that file data may use, shared by all volumes of a process: the bound of dirty data
+//! and the cache of records.
 //!
-//! B1. Dirty data never exceeds its bound: a write first acquires its charge, holding no lock. Flushing acquires nothing, so
-//!     it cannot wait for what only it can free.
-//! B2. Writers are slowed from half full on, more and more, so that nobody runs into the wall at full speed.
-//! B3. Records are immutable and named by segment and position: the cache never holds anything stale.
-//! B4. What nobody has used for [`ROUNDS_KEPT`] rounds (minutes, see [`Memory::give_back`]) is not kept.
+//! - `memory.charge_before_accept`: dirty data never exceeds its bound, because a write first
+//!   acquires its charge, holding no lock. Flushing acquires nothing, so it cannot wait for memory
+//!   that only a flush can free.
+//! - `memory.slow_down_early`: from half full on, writers are slowed more and more, so none meets
+//!   the bound at full speed.
+//! - `memory.records_never_stale`: records are immutable and named by segment and position, so the
+//!   cache never holds a stale one.
+//! - `memory.unused_is_given_back`: a record that was not used for [`ROUNDS_KEPT`] rounds (minutes,
+//!   see [`Memory::give_back`]) is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +21,7 @@ use quick_cache::Weighter;
 use tokio::sync::{Notify, Semaphore};
 
 use super::extents::SegmentId;
-use crate::metrics::CacheCounts;
+use crate::counts::CacheCounts;
 
 /// Each piece costs this beside its bytes, so that many tiny writes are bounded too.
 pub(crate) const PIECE_BYTES: u64 = 256;
@@ -34,28 +38,28 @@ const SLOT_BYTES_MIN: usize = SLOT_BYTES / 4 * 3;
 static SLOTS: Slots = Slots::new(SLOT_BYTES, 16 << 20, Use::Cache);
 
 /// Memory of a record that is being read, to be filled wholly.
-pub(crate) enum Room {
+pub(crate) enum RecordBuffer {
     Slot(Slot),
     Heap(BytesMut),
 }
 
-impl Room {
-    pub(crate) fn of(len: usize) -> Room {
+impl RecordBuffer {
+    pub(crate) fn of(len: usize) -> RecordBuffer {
         let slot = if len >= SLOT_BYTES_MIN { SLOTS.take(len) } else { None };
-        slot.map_or_else(|| Room::Heap(BytesMut::zeroed(len)), Room::Slot)
+        slot.map_or_else(|| RecordBuffer::Heap(BytesMut::zeroed(len)), RecordBuffer::Slot)
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Room::Slot(slot) => slot,
-            Room::Heap(bytes) => bytes,
+            RecordBuffer::Slot(slot) => slot,
+            RecordBuffer::Heap(bytes) => bytes,
         }
     }
 
     pub(crate) fn freeze(self) -> Bytes {
         match self {
-            Room::Slot(slot) => slot.freeze(),
-            Room::Heap(bytes) => bytes.freeze(),
+            RecordBuffer::Slot(slot) => slot.freeze(),
+            RecordBuffer::Heap(bytes) => bytes.freeze(),
         }
     }
 }
@@ -82,7 +86,7 @@ impl Record {
         let mut next: &[u8] = &[];
         let mut pieces = Vec::with_capacity(left.div_ceil(SLOT_BYTES));
         while left > 0 {
-            let mut piece = Room::of(left.min(SLOT_BYTES));
+            let mut piece = RecordBuffer::of(left.min(SLOT_BYTES));
             let mut room = piece.bytes_mut();
             left -= room.len();
             while !room.is_empty() {
@@ -137,16 +141,16 @@ const ROUNDS_KEPT: u32 = 5;
 
 /// A record and the round in which it was used last.
 #[derive(Clone)]
-struct Kept {
+struct CachedRecord {
     record: Record,
     used: Arc<AtomicU32>,
 }
 
 #[derive(Clone)]
-struct ByBytes;
+struct RecordWeight;
 
-impl Weighter<RecordKey, Kept> for ByBytes {
-    fn weight(&self, _: &RecordKey, kept: &Kept) -> u64 {
+impl Weighter<RecordKey, CachedRecord> for RecordWeight {
+    fn weight(&self, _: &RecordKey, kept: &CachedRecord) -> u64 {
         kept.record.len() as u64 + 160
     }
 }
@@ -154,8 +158,8 @@ impl Weighter<RecordKey, Kept> for ByBytes {
 pub(crate) struct Memory {
     dirty_max: u64,
     dirty: Semaphore,
-    cache: quick_cache::sync::Cache<RecordKey, Kept, ByBytes>,
-    /// See B4.
+    cache: quick_cache::sync::Cache<RecordKey, CachedRecord, RecordWeight>,
+    /// See `memory.unused_is_given_back`.
     round: AtomicU32,
     cache_bytes: u64,
     pub(crate) counts: CacheCounts,
@@ -164,7 +168,7 @@ pub(crate) struct Memory {
     debt_us: AtomicU64,
     /// Some volume's flush fails: who waits for room may have to be told.
     pub(crate) failing: Notify,
-    /// Bytes of room promised to reserved ranges of open volumes (Q3, Q4).
+    /// Bytes of room promised to reserved ranges of open volumes (`reserved.promise_moves`, `reserved.promise_grows_in_allocate`).
     pub(crate) reserved: AtomicI64,
     /// Who reserves finds the room and takes it before the next one looks.
     pub(crate) reserving: tokio::sync::Mutex<()>,
@@ -183,11 +187,13 @@ impl Memory {
         let cache = match options.build() {
             Ok(options) => quick_cache::sync::Cache::with_options(
                 options,
-                ByBytes,
+                RecordWeight,
                 Default::default(),
                 quick_cache::sync::DefaultLifecycle::default(),
             ),
-            Err(_) => quick_cache::sync::Cache::with_weighter((cache_bytes >> 16) as usize + 64, cache_bytes, ByBytes),
+            Err(_) => {
+                quick_cache::sync::Cache::with_weighter((cache_bytes >> 16) as usize + 64, cache_bytes, RecordWeight)
+            }
         };
         Arc::new(Self {
             dirty_max,
@@ -234,7 +240,7 @@ impl Memory {
         Some(Charge { memory: Arc::clone(self), bytes: charge.min(self.dirty_max) })
     }
 
-    /// Waits for room (B1), first come first served. `pressed` is called when it has to wait.
+    /// Waits for room (`memory.charge_before_accept`), first come first served. `pressed` is called when it has to wait.
     pub(crate) async fn acquire(self: &Arc<Self>, charge: u64) -> Charge {
         if let Ok(permit) = self.dirty.acquire_many(self.permits(charge)).await {
             permit.forget();
@@ -247,7 +253,7 @@ impl Memory {
         charge.min(self.dirty_max).min(u64::from(u32::MAX)) as u32
     }
 
-    /// B2: how long a writer of `bytes` should pause now.
+    /// `memory.slow_down_early`: how long a writer of `bytes` should pause now.
     pub(crate) fn delay(&self, bytes: u64) -> Duration {
         let half = self.dirty_max / 2;
         let over = self.dirty_used().saturating_sub(half) as f64 / half as f64;
@@ -288,17 +294,17 @@ impl Memory {
 
     pub(crate) fn insert(&self, key: RecordKey, record: Record) {
         let used = Arc::new(AtomicU32::new(self.round.load(Ordering::Relaxed)));
-        self.cache.insert(key, Kept { record, used });
+        self.cache.insert(key, CachedRecord { record, used });
     }
 
-    /// Begins another round (B4). Returns the bytes that were given back.
+    /// Begins another round (`memory.unused_is_given_back`). Returns the bytes that were given back.
     pub(crate) fn give_back(&self) -> u64 {
         if self.cache.is_empty() {
             return 0;
         }
         let before = self.cache.weight();
         let round = self.round.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let age = |kept: &Kept| round.wrapping_sub(kept.used.load(Ordering::Relaxed));
+        let age = |kept: &CachedRecord| round.wrapping_sub(kept.used.load(Ordering::Relaxed));
         self.cache.retain(|_, kept| age(kept) <= ROUNDS_KEPT);
         before.saturating_sub(self.cache.weight())
     }
@@ -316,7 +322,7 @@ impl Memory {
     }
 }
 
-/// Room acquired for a write; goes back when dropped, unless the dirty map took it over.
+/// RecordBuffer acquired for a write; goes back when dropped, unless the dirty map took it over.
 pub(crate) struct Charge {
     memory: Arc<Memory>,
     bytes: u64,

@@ -14,12 +14,14 @@ use super::extents::SegmentId;
 use super::flush::PUTS_MAX;
 use super::intents::{self, Intent, Standing};
 use super::memory::PIECE_BYTES;
+use super::record::count_allocated;
 use super::segment::{object_path, segment_of};
 use super::segments::{SEGMENT_TAG, Segments, decode_segment};
-use super::{Data, DataParts, Inner, store_error};
+use super::shared::{Data, DataParts, Inner, store_error};
+use super::small_commit;
+use crate::counts::VolumeCounts;
 use crate::keys::table_range;
 use crate::meta::Batch;
-use crate::metrics::VolumeCounts;
 use crate::types::*;
 
 const SCAN_MAX: usize = 1024;
@@ -88,7 +90,7 @@ async fn load_segments(parts: &DataParts, table: &mut Segments) -> FsResult<()> 
     }
 }
 
-/// Objects with numbers above the table's are orphans of a crash; their numbers are not used again (S1).
+/// Objects with numbers above the table's are orphans of a crash; their numbers are not used again (`segment.written_once`).
 async fn find_new_orphans(parts: &DataParts, table: &mut Segments) -> FsResult<Vec<SegmentId>> {
     let prefix = parts.prefix.clone().join("seg");
     let newest = table.iter().last().map_or(SegmentId(0), |(id, _)| id);
@@ -105,7 +107,7 @@ async fn find_new_orphans(parts: &DataParts, table: &mut Segments) -> FsResult<V
 }
 
 impl Inner {
-    /// Every intent becomes a dirty range again, in order of writing (W1).
+    /// Every intent becomes a dirty range again, in order of writing (`intents.replay_in_order`).
     async fn replay_intents(self: &Arc<Self>) -> FsResult<()> {
         let (mut from, to) = table_range(intents::INTENT_TAG);
         let mut waiting: Option<Intent> = None;
@@ -140,7 +142,7 @@ impl Inner {
             Ok(inode) => inode,
             Err(FsError::NotFound | FsError::Stale) => {
                 let mut batch = Batch::default();
-                intents::delete(ino, seq, offset, rest.is_some(), &mut batch);
+                small_commit::delete(ino, seq, offset, rest.is_some(), &mut batch);
                 self.parts.meta.admit().await?;
                 self.parts.meta.submit(batch)?;
                 return Ok(());
@@ -172,7 +174,7 @@ impl Inner {
         state.last_seq = state.last_seq.max(seq);
         state.intents.insert((seq, offset), Standing::replayed(len, payload == Payload::Zero, rest));
         let mut core = inode.core.lock();
-        super::write::count_allocated(&state, &mut core);
+        count_allocated(&state, &mut core);
         Ok(())
     }
 

@@ -1,30 +1,35 @@
-//! Reading: dirty ranges over extents over zeros, as slices of what is in memory.
+//! Reading: dirty ranges over extents over zeros, as slices of memory.
 //!
-//! R1. A read is planned under one lock: its bytes are those of one moment. What is not in memory is fetched, and then
-//!     the read is planned again, so that it never mixes two moments, and a segment that was moved meanwhile does not matter.
-//! R2. Every record from the store is verified before anybody sees a byte of it; what fails is read once more, and
-//!     then the read fails.
-//! R3. A record is fetched once, however many wait for it. The fetch goes on when the reader goes away.
-//! R4. What the cache keeps is its own: a record that were a slice of what was fetched would keep its neighbours in memory.
-//! R5. Read-ahead never displaces what is waited for: it stops at a share of the cache.
+//! - `reading.one_moment`: a read is planned under one lock, so its bytes are those of one moment.
+//!   Missing records are fetched, and then the read is planned again: it never mixes two moments,
+//!   and it does not matter if a segment was moved in between.
+//! - `reading.verified_first`: every record from the store is verified before a byte of it is
+//!   returned. A record that fails is read once more, and then the read fails.
+//! - `reading.fetched_once`: a record is fetched once, however many readers wait for it. The fetch
+//!   continues when its reader goes away.
+//! - `reading.cache_owns_its_bytes`: the cache keeps copies. A record that was a slice of a fetched
+//!   buffer would keep its neighbours in memory.
+//! - `reading.bounded_read_ahead`: read-ahead never displaces records that a reader waits for: it
+//!   stops at a share of the cache.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
 use object_store::{GetOptions, ObjectStoreExt};
-use tokio::sync::Notify;
 
+use super::blocking;
 use super::compress::decompress;
 use super::dirty::Payload;
 use super::extents::{Codec, RecordRef, SegmentId};
-use super::file::{State, Stream};
+use super::fetch::Fetch;
+use super::file::{FileData, Stream};
 use super::memory::{Record, RecordKey};
 use super::segment::{checksum_chunks, object_path, place_seed};
-use super::{Data, Inner, heavy, store_error};
+use super::shared::{Data, Inner, store_error};
 use crate::inode::Inode;
 use crate::types::*;
 
@@ -39,31 +44,6 @@ const WINDOW_MAX: u64 = 8 << 20;
 const PLANS_MAX: usize = 64;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-
-/// A record on its way.
-#[derive(Default)]
-pub(super) struct Fetch {
-    done: OnceLock<FsResult<Record>>,
-    notify: Notify,
-}
-
-impl Fetch {
-    fn finish(&self, result: FsResult<Record>) {
-        let _ = self.done.set(result);
-        self.notify.notify_waiters();
-    }
-
-    async fn wait(&self) -> FsResult<Record> {
-        loop {
-            let mut notified = std::pin::pin!(self.notify.notified());
-            notified.as_mut().enable();
-            if let Some(result) = self.done.get() {
-                return result.clone();
-            }
-            notified.await;
-        }
-    }
-}
 
 /// What a look at the file found.
 enum Plan {
@@ -160,7 +140,7 @@ impl Data {
 }
 
 /// Whether there is data at `at`, and up to where that is so at least. `None` if extents are not known.
-fn stretch_at(state: &State, at: u64) -> Option<(bool, u64)> {
+fn stretch_at(state: &FileData, at: u64) -> Option<(bool, u64)> {
     let next_dirty = match state.dirty.view(at..u64::MAX).next() {
         Some((start, end, piece)) if start == at => return Some((piece.is_data(), end)),
         Some((start, ..)) => start,
@@ -188,7 +168,7 @@ impl Inner {
         (self.volume, record.segment, record.position)
     }
 
-    /// One look at `range` (R1). With `advance` also says what to read ahead.
+    /// One look at `range` (`reading.one_moment`). With `advance` also says what to read ahead.
     fn plan(
         &self,
         inode: &Arc<Inode>,
@@ -228,7 +208,7 @@ impl Inner {
     /// Extents and zeros of `range`. False if extents are not known.
     fn plan_stored(
         &self,
-        state: &State,
+        state: &FileData,
         range: Range<u64>,
         fetched: &HashMap<RecordKey, Record>,
         chunks: &mut Vec<Bytes>,
@@ -307,7 +287,7 @@ impl Inner {
         Some(cold)
     }
 
-    /// Joins the fetches under way and starts the others, neighbours together (R3).
+    /// Joins the fetches under way and starts the others, neighbours together (`reading.fetched_once`).
     fn start_fetches(self: &Arc<Self>, wanted: &[(RecordRef, u64)]) -> Vec<(RecordRef, u64, Arc<Fetch>)> {
         let mut fresh: Vec<(RecordRef, Arc<Fetch>)> = Vec::new();
         let all = {
@@ -383,7 +363,7 @@ impl Inner {
         Ok(chunks)
     }
 
-    /// Reads one record again after its first reading failed (R2).
+    /// Reads one record again after its first reading failed (`reading.verified_first`).
     async fn fetch_again(&self, record: &RecordRef) -> FsResult<Record> {
         let start = u64::from(record.position);
         let stored = self.get_segment(record.segment, start..start + u64::from(record.stored_len)).await?;
@@ -461,7 +441,7 @@ impl FetchRun {
             return work();
         }
         let _worker = self.inner.workers.acquire().await;
-        heavy::aside(work).await.unwrap_or_else(|| vec![None; self.records.len()])
+        blocking::run_blocking(work).await.unwrap_or_else(|| vec![None; self.records.len()])
     }
 }
 
@@ -484,7 +464,7 @@ pub(super) fn verify_and_unpack(record: &RecordRef, stored: &Bytes) -> Option<By
     if intact { decompress(record.codec, stored, record.raw_len as usize) } else { None }
 }
 
-/// The record that `stored` is, on its own (R4).
+/// The record that `stored` is, on its own (`reading.cache_owns_its_bytes`).
 fn verify_and_keep(record: &RecordRef, stored: &[Bytes]) -> Option<Record> {
     let seed = place_seed(record.segment, record.position);
     if record.codec == Codec::Raw {

@@ -1,4 +1,4 @@
-//! Reserved ranges: room that fallocate set aside for bytes of a file that nobody has written yet.
+//! Reserved ranges: room that fallocate set aside for bytes of a file that are not written yet.
 //!
 //! ```text
 //!         allocate                   write accepted                 flush committed
@@ -8,29 +8,28 @@
 //!         truncate, removal
 //! ```
 //!
-//! Q1. A range has one row (`R`, inode, offset) whatever its length, so a reservation costs the same for a KiB and for a TiB. The
-//!     rows of an inode neither overlap nor touch.
-//! Q2. A row ends in the batch that stores an extent over it, or that punches, truncates or removes. Once all is flushed, no
-//!     reserved range overlaps an extent. Until then one may: over an extent that a zero range is about to take away.
-//! Q3. The volume promises room to reserved bytes over which no dirty data lies. Dirty data has a promise of its own (B1). So
-//!     accepting a write moves the promise, and losing it in a crash moves it back.
-//! Q4. The promise grows in `allocate` alone, one at a time per store, after the room was found; and by no more than dirty data
-//!     gives up when it goes without becoming an extent. [`Inner::promise`] keeps the sums exact.
-//! Q5. Rows change under `state`, in a batch that is submitted under it. They are all in memory before data is laid over
-//!     the file ([`Inner::ensure_reserved`]). An inode that has none says so in its record, and is never looked up.
+//! - `reserved.one_row`: a range has one row (`R`, inode, offset) whatever its length, so a
+//!   reservation costs the same for a KiB and for a TiB. The rows of an inode neither overlap nor
+//!   touch.
+//! - `reserved.row_ends_with_extent`: a row ends in the batch that stores an extent over it, or
+//!   that punches, truncates or removes. Once everything is flushed, no reserved range overlaps an
+//!   extent. Until then one may: over an extent that a zero range is about to take away.
+//! - `reserved.promise_moves`: the volume promises room to reserved bytes over which no dirty data
+//!   lies. Dirty data has a promise of its own (`memory.charge_before_accept`). So accepting a
+//!   write moves the promise, and losing the write in a crash moves it back.
+//! - `reserved.promise_grows_in_allocate`: the promise grows in `allocate` alone, one call at a
+//!   time per store, after the room was found; and by no more than dirty data gives up when it goes
+//!   without becoming an extent. `Inner::promise` keeps the sums exact.
+//! - `reserved.rows_under_state`: rows change under `state`, in a batch that is submitted under it.
+//!   All rows are in memory before data is laid over the file (`Inner::ensure_reserved`). An inode
+//!   without rows says so in its record, and is never looked up.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::Inner;
-use super::file::State;
-use crate::inode::Inode;
-use crate::keys::{Reader, damaged, range_of};
-use crate::meta::Batch;
+use crate::keys::{Reader, damaged};
 use crate::types::*;
 
 pub(crate) const RESERVED_TAG: u8 = b'R';
@@ -39,7 +38,6 @@ const KEY_BYTES: usize = 17;
 /// Reserved ranges of one file, all in memory while it is written to. A write into the middle of one makes two; beyond this
 /// the shorter of them is given up.
 pub(super) const RANGES_MAX: usize = 1 << 16;
-const SCAN_MAX: usize = 4096;
 
 pub(crate) fn reserved_key(ino: Ino, offset: u64) -> Bytes {
     let mut out = BytesMut::with_capacity(KEY_BYTES);
@@ -101,7 +99,7 @@ impl Ranges {
     }
 
     /// Takes over a row.
-    fn load(&mut self, range: Range<u64>) {
+    pub(super) fn load(&mut self, range: Range<u64>) {
         self.bytes += range.end - range.start;
         self.map.insert(range.start, range.end);
     }
@@ -154,10 +152,10 @@ impl Ranges {
 /// What an inode has reserved.
 #[derive(Default)]
 pub(super) struct Reserved {
-    /// `None`: there are some, and they have not been read yet (Q5).
-    ranges: Option<Ranges>,
-    /// Bytes of them over which no dirty data lies (Q3).
-    unclaimed: u64,
+    /// `None`: there are some, and they have not been read yet (`reserved.rows_under_state`).
+    pub(super) ranges: Option<Ranges>,
+    /// Bytes of them over which no dirty data lies (`reserved.promise_moves`).
+    pub(super) unclaimed: u64,
 }
 
 impl Reserved {
@@ -192,111 +190,6 @@ impl Reserved {
         debug_assert!(self.ranges.is_some(), "Q5");
         if let Some(ranges) = &mut self.ranges {
             ranges.remove(range, ops);
-        }
-    }
-}
-
-impl State {
-    /// Reserved bytes within `range` over which no dirty data lies.
-    pub(super) fn unclaimed(&self, range: Range<u64>) -> u64 {
-        let Some(ranges) = self.reserved.ranges() else { return 0 };
-        let of_data = |r: Range<u64>| self.dirty.view(r).filter(|(.., p)| p.is_data()).map(|(lo, hi, _)| hi - lo).sum();
-        ranges.view(range).map(|r| (r.end - r.start).saturating_sub(of_data(r))).sum()
-    }
-
-    /// Parts of `range` that hold no data and are not reserved. Extents under zeros on their way count as gone. Dirty data counts
-    /// as not there: a crash may take it. Extents of the range are in memory.
-    pub(super) fn unreserved_holes(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let mut taken: Vec<Range<u64>> = Vec::new();
-        let mut from = range.start;
-        let zeros = self.dirty.view(range.clone()).filter(|(.., piece)| !piece.is_data()).map(|(lo, hi, _)| (lo, hi));
-        for (lo, hi) in zeros.chain([(range.end, range.end)]) {
-            taken.extend(self.extents.view(from..lo).map(|(lo, hi, ..)| lo..hi));
-            from = hi;
-        }
-        taken.extend(self.reserved.ranges().into_iter().flat_map(|ranges| ranges.view(range.clone())));
-        taken.sort_by_key(|r| r.start);
-        let (mut holes, mut at) = (Vec::new(), range.start);
-        for next in taken.into_iter().chain(std::iter::once(range.end..range.end)) {
-            if at < next.start {
-                holes.push(at..next.start);
-            }
-            at = at.max(next.end);
-        }
-        holes
-    }
-}
-
-impl Inner {
-    /// Runs `change`, which changes what is dirty or reserved within `range`, and moves the promise by as much (Q3).
-    pub(super) fn promise<T>(&self, state: &mut State, range: Range<u64>, change: impl FnOnce(&mut State) -> T) -> T {
-        let before = state.unclaimed(range.clone());
-        let result = change(state);
-        let after = state.unclaimed(range);
-        state.reserved.unclaimed = state.reserved.unclaimed + after - before;
-        self.move_promise(before, after);
-        result
-    }
-
-    /// `before` promised bytes became `after`.
-    pub(super) fn move_promise(&self, before: u64, after: u64) {
-        let change = after as i64 - before as i64;
-        if change != 0 {
-            self.reserved.fetch_add(change, Ordering::Relaxed);
-            self.parts.memory.reserved.fetch_add(change, Ordering::Relaxed);
-        }
-    }
-
-    /// Reads what the inode has reserved, if that has not been done (Q5).
-    pub(super) async fn ensure_reserved(&self, inode: &Arc<Inode>) -> FsResult<()> {
-        if !inode.file.has_reserved.load(Ordering::Acquire) || inode.file.state.lock().reserved.ranges.is_some() {
-            return Ok(());
-        }
-        let (mut from, to) = range_of(RESERVED_TAG, inode.id.ino);
-        let mut ranges = Ranges::default();
-        loop {
-            let pairs = self.parts.meta.scan(&from, &to, SCAN_MAX).await?;
-            for (key, value) in &pairs {
-                let (_, range) = decode_reserved(key, value)?;
-                if ranges.view(range.clone()).next().is_some() {
-                    return Err(damaged(key, "it overlaps another reserved range"));
-                }
-                ranges.load(range);
-            }
-            let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= SCAN_MAX) else { break };
-            from = [last, &[0][..]].concat().into();
-        }
-        let mut state = inode.file.state.lock();
-        if state.reserved.ranges.is_none() {
-            // Nothing is dirty: data is laid over a file only after this.
-            state.reserved.unclaimed = ranges.bytes();
-            state.reserved.ranges = Some(ranges);
-        }
-        Ok(())
-    }
-
-    /// An extent is stored over `range`: what was reserved there is used (Q2). Where newer zeros lie over it, the extent goes
-    /// again, and what was reserved since stays.
-    pub(super) fn use_reserved(&self, state: &mut State, range: Range<u64>, ops: &mut RangeOps) {
-        let zeros = state.dirty.view(range.clone()).filter(|(.., piece)| !piece.is_data());
-        let zeros: Vec<_> = zeros.map(|(lo, hi, _)| lo..hi).chain(std::iter::once(range.end..range.end)).collect();
-        let mut at = range.start;
-        for zero in zeros {
-            let used = at..zero.start;
-            at = zero.end;
-            if !used.is_empty() {
-                self.promise(state, used.clone(), |state| state.reserved.remove(used, ops));
-            }
-        }
-    }
-}
-
-/// Adds changed rows to `batch`.
-pub(super) fn put_ranges(ino: Ino, ops: RangeOps, batch: &mut Batch) {
-    for (offset, len) in ops {
-        match len {
-            Some(len) => batch.put(reserved_key(ino, offset), encode_reserved(len)),
-            None => batch.delete(reserved_key(ino, offset)),
         }
     }
 }

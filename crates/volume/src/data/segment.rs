@@ -1,14 +1,19 @@
-//! Segment objects: records of many files packed together, and an index from which they can be read back.
+//! Segment objects: records of many files packed together, and an index from which they can be read
+//! back.
 //!
 //! ```text
 //! header (64) | record | record | ... | index entry (64) * records | footer (48)
 //! ```
 //!
-//! S1. An object is written once, whole, and never changed. Its number is never used again.
-//! S2. The checksum of a record is seeded with segment and position: a stale or misdirected block does not pass.
-//! S3. The index says for every record which bytes of which inode it was written for, and in which order: with the
-//!     segments alone the newest content of every file can be put together again. Garbage collection keeps `order`.
-//! S4. Integers are big-endian, as in keys.
+//! - `segment.written_once`: an object is written once, whole, and never changed. Its number is
+//!   never used again.
+//! - `segment.place_in_checksum`: the checksum of a record is seeded with segment and position, so
+//!   a stale or misdirected block does not pass.
+//! - `segment.index_rebuilds_files`: the index says for every record which bytes of which inode it
+//!   was written for, and in which order. With the segments alone the newest content of every file
+//!   can be put together again. Garbage collection keeps `order`.
+//!
+//! Integers are big-endian, as in keys.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use larder_base::checksum::{checksum, checksum_slices, seed};
@@ -37,7 +42,7 @@ pub(crate) fn segment_of(path: &Path) -> Option<SegmentId> {
     u64::from_str_radix(name, 16).ok().map(SegmentId)
 }
 
-/// The seed of the checksum of what lies at `position` of `segment` (S2).
+/// The seed of the checksum of what lies at `position` of `segment` (`segment.place_in_checksum`).
 pub(crate) fn place_seed(segment: SegmentId, position: u32) -> u64 {
     seed(&segment.0.to_be_bytes(), u64::from(position))
 }
@@ -48,7 +53,7 @@ pub(crate) struct IndexEntry {
     pub(crate) ino: Ino,
     pub(crate) generation: u64,
     pub(crate) offset: u64,
-    /// The segment in which these bytes were first written: later is newer (S3).
+    /// The segment in which these bytes were first written: later is newer (`segment.index_rebuilds_files`).
     pub(crate) order: u64,
     /// The snapshot epoch in which they were first written.
     pub(crate) birth: u64,

@@ -1,12 +1,15 @@
 //! The segment table: what every segment object is worth. In memory whole, in the engine under 'G'.
 //!
-//! G1. `extents` counts the stored extents that refer to the segment, `live` sums their [`Extent::live_bytes`]. Both change in the same
-//!     batch as the extents do, under the table's lock, so that batches and table are always in one order.
-//! G2. An object is deleted only after the batch is durable that took its last extent, and its entry only after the
-//!     object: a crash in between leaves an entry without extents, which the next opening deletes.
-//! G3. A segment without an entry is an orphan: put, but never referred to. It goes at the next opening.
-//! G4. Deletion goes through [`Segments::retire`] alone: there the question will be asked whether a snapshot lies between
-//!     birth and death.
+//! - `segments.counted_with_extents`: `extents` counts the stored extents that refer to the
+//!   segment, `live` sums their [`Extent::live_bytes`]. Both change in the same batch as the
+//!   extents, under the table's lock, so batches and table are always in one order.
+//! - `segments.deleted_once_durable`: an object is deleted only after the batch is durable that
+//!   took its last extent, and its entry only after the object. A crash in between leaves an entry
+//!   without extents, which the next opening deletes.
+//! - `segments.orphans_are_swept`: a segment without an entry is an orphan, put and never referred
+//!   to. The next opening deletes it.
+//! - `segments.retired_in_one_place`: deletion goes through [`Segments::retire`] alone. Snapshots
+//!   will ask there whether one lies between birth and death.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -108,7 +111,7 @@ pub(crate) struct Segments {
     object_bytes: u64,
     useful_bytes: u64,
     small: usize,
-    /// Dead, to be deleted once the ticket is durable (G2).
+    /// Dead, to be deleted once the ticket is durable (`segments.deleted_once_durable`).
     doomed: VecDeque<(SegmentId, Ticket)>,
 }
 
@@ -126,7 +129,7 @@ impl Segments {
         }
     }
 
-    /// No number below is given out any more (S1).
+    /// No number below is given out any more (`segment.written_once`).
     pub(crate) fn skip_to(&mut self, next: u64) {
         self.next = self.next.max(next);
     }
@@ -188,7 +191,7 @@ impl Segments {
         }
     }
 
-    /// Adds to `batch` what `tally` changes; returns the segments that die by it. (G1)
+    /// Adds to `batch` what `tally` changes; returns the segments that die by it. (`segments.counted_with_extents`)
     pub(crate) fn apply(&mut self, tally: Tally, batch: &mut Batch) -> Vec<SegmentId> {
         let mut dead = Vec::new();
         for (id, (live, extents)) in tally.segments {
@@ -210,7 +213,7 @@ impl Segments {
         dead
     }
 
-    /// Nothing refers to it from `ticket` on. The one place where the life of a segment ends (G4).
+    /// Nothing refers to it from `ticket` on. The one place where the life of a segment ends (`segments.retired_in_one_place`).
     pub(crate) fn retire(&mut self, id: SegmentId, ticket: Ticket) {
         self.doomed.push_back((id, ticket));
     }

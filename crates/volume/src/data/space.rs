@@ -1,4 +1,4 @@
-//! Whether there is room, asked before a write is accepted (A3).
+//! Whether there is room, asked before a write is accepted (`data.room_before_accept`).
 //!
 //! What is dirty has not reached the store yet, so it is set aside; so is a margin for metadata and for the segments
 //! that garbage collection writes before it can delete others. While garbage could still be collected, or dirty data is
@@ -7,62 +7,18 @@
 //! Room for reserved ranges is set aside as well. What is written into one asks for room that was set aside for it, so others
 //! who fill the store to the brim do not get in its way.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Inner;
-use super::flush::SEGMENT_MIN_GARBAGE;
+use super::gate::{RoomRequest, SEGMENT_MIN_GARBAGE, margin, set_aside};
+use super::shared::Inner;
 use crate::types::{FsError, FsResult};
 
 /// How long an answer of the store about its room is believed while there is plenty.
 const BELIEVED: Duration = Duration::from_millis(100);
-const MARGIN_BYTES_MAX: u64 = 1 << 30;
 /// How often a writer waits for room before it gives up, when nothing gets better.
 const FUTILE_WAITS_MAX: u32 = 20;
 const WAIT: Duration = Duration::from_millis(100);
-
-/// The last answer of the store.
-#[derive(Default)]
-pub(super) struct Gate {
-    total: AtomicU64,
-    available: AtomicU64,
-    asked_at_us: AtomicU64,
-    accepted_since: AtomicU64,
-}
-
-impl Gate {
-    /// How large the store is, if it has said so.
-    pub(super) fn total(&self) -> Option<u64> {
-        Some(self.total.load(Ordering::Relaxed)).filter(|&total| total > 0)
-    }
-}
-
-/// What somebody asks room for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Ask {
-    /// Bytes for which there is no promise yet.
-    New(u64),
-    /// Bytes that a promise covers: it was kept free for them.
-    Promised(u64),
-}
-
-impl Ask {
-    fn bytes(self) -> u64 {
-        match self {
-            Ask::New(bytes) | Ask::Promised(bytes) => bytes,
-        }
-    }
-}
-
-/// What is kept free for reserved bytes: index entries and metadata come with them.
-pub(super) fn set_aside(reserved_bytes: u64) -> u64 {
-    reserved_bytes.saturating_add(reserved_bytes / 32)
-}
-
-/// See [`Inner::margin`].
-pub(crate) fn margin(total: u64) -> u64 {
-    (total / 32).min(MARGIN_BYTES_MAX)
-}
 
 impl Inner {
     /// (total, available), at most [`BELIEVED`] old while there is plenty, fresh otherwise.
@@ -103,22 +59,22 @@ impl Inner {
 
     /// What a writer who waits for room can still write: as [`Inner::wait_for_room`] judges it.
     pub(super) fn writable(&self, (total, available): (u64, u64)) -> u64 {
-        let promised = self.promised(Ask::New(0), total);
+        let promised = self.promised(RoomRequest::New(0), total);
         self.reachable(available, self.garbage_bytes()).saturating_sub(promised)
     }
 
     /// Room that must be there for `ask` to be granted.
-    fn promised(&self, ask: Ask, total: u64) -> u64 {
+    fn promised(&self, ask: RoomRequest, total: u64) -> u64 {
         let memory = &self.parts.memory;
         let others = match ask {
-            Ask::New(_) => self.margin(total).saturating_add(set_aside(memory.reserved())),
+            RoomRequest::New(_) => self.margin(total).saturating_add(set_aside(memory.reserved())),
             // The rest of the margin is there to be used up by what comes with reserved bytes.
-            Ask::Promised(_) => self.margin(total) / 4,
+            RoomRequest::Promised(_) => self.margin(total) / 4,
         };
         memory.dirty_used().saturating_add(ask.bytes()).saturating_add(others)
     }
 
-    fn missing_room(&self, ask: Ask) -> Option<FsError> {
+    fn missing_room(&self, ask: RoomRequest) -> Option<FsError> {
         let (total, available) = self.room(ask.bytes());
         let promised = self.promised(ask, total);
         (available < promised).then(|| {
@@ -127,12 +83,12 @@ impl Inner {
     }
 
     /// Returns at once while there is plenty.
-    pub(super) fn has_room(&self, ask: Ask) -> bool {
+    pub(super) fn has_room(&self, ask: RoomRequest) -> bool {
         self.missing_room(ask).is_none()
     }
 
     /// Waits for room while there is hope, then fails.
-    pub(super) async fn wait_for_room(&self, ask: Ask) -> FsResult<()> {
+    pub(super) async fn wait_for_room(&self, ask: RoomRequest) -> FsResult<()> {
         let mut futile = 0;
         let mut last = (u64::MAX, u64::MAX);
         loop {

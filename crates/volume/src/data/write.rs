@@ -7,16 +7,18 @@ use bytes::{Bytes, BytesMut};
 use larder_base::Timestamp;
 
 use super::dirty::{Payload, Piece};
-use super::file::State;
+use super::extents;
+use super::file::FileData;
+use super::gate::RoomRequest;
 use super::intents;
 use super::memory::{Charge, PIECE_BYTES};
+use super::record::count_allocated;
 use super::reserved::{RESERVED_TAG, Reserved, decode_reserved, reserved_key};
 use super::segments::Tally;
-use super::space::Ask;
-use super::{Data, Inner, extents};
-use crate::inode::{Inode, InodeCore};
+use super::shared::{Data, Inner};
+use crate::inode::Inode;
 use crate::keys::key_after;
-use crate::meta::{Batch, RecordChange};
+use crate::meta::Batch;
 use crate::types::*;
 
 /// Smaller chunks of one write are copied together.
@@ -30,10 +32,6 @@ const REAP_KEYS_MAX: usize = 2048;
 pub(crate) enum WriteAt {
     Offset(u64),
     Append,
-}
-
-pub(super) fn pre_attr(attr: &Attr) -> PreAttr {
-    PreAttr { size: attr.size, mtime: attr.mtime, ctime: attr.ctime, change: attr.change }
 }
 
 impl Data {
@@ -68,7 +66,7 @@ impl Data {
         self.0.enqueue(inode, &mut state);
     }
 
-    /// `core.gone` is set (I4): dirty data is dropped, nothing more is written about it. Never waits, so it may be called under
+    /// `core.gone` is set (`inode.gone_is_final`): dirty data is dropped, nothing more is written about it. Never waits, so it may be called under
     /// `core`: if `state` is taken just now, the flusher drops the data instead.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
         if let Some(mut state) = inode.file.state.try_lock() {
@@ -77,7 +75,7 @@ impl Data {
     }
 
     /// `reap` would have nothing to do: the record may go in the unlinking batch itself. Called under `core`, which is
-    /// held until `core.gone` is set and that batch is submitted (F5).
+    /// held until `core.gone` is set and that batch is submitted (`data.traces_before_batch`).
     pub(crate) fn is_traceless(&self, inode: &Inode) -> bool {
         !inode.file.traces.load(Ordering::SeqCst)
     }
@@ -127,11 +125,11 @@ impl Inner {
         Ok((idle + state.unclaimed(range)).min(bytes))
     }
 
-    /// Acquires room in the store and in memory for a write (A3, B1), of which `covered` bytes have a promise of room.
+    /// Acquires room in the store and in memory for a write (`data.room_before_accept`, `memory.charge_before_accept`), of which `covered` bytes have a promise of room.
     async fn admit(&self, bytes: u64, covered: u64, pieces: u64) -> FsResult<Charge> {
         let charge = bytes + pieces * PIECE_BYTES;
         let memory = &self.parts.memory;
-        let ask = if covered == bytes { Ask::Promised(bytes) } else { Ask::New(bytes - covered) };
+        let ask = if covered == bytes { RoomRequest::Promised(bytes) } else { RoomRequest::New(bytes - covered) };
         if self.has_room(ask) {
             if let Some(charge) = memory.try_acquire(charge) {
                 return Ok(charge);
@@ -179,7 +177,7 @@ impl Inner {
         };
         let len: usize = data.iter().map(Bytes::len).sum();
         let end = offset.checked_add(len as u64).filter(|&end| end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)?;
-        let before = pre_attr(&core.attr);
+        let before = PreAttr::of(&core.attr);
         if len == 0 {
             return Ok((offset, Changed { before, after: core.attr }));
         }
@@ -201,7 +199,7 @@ impl Inner {
         Ok((offset, changed))
     }
 
-    fn lay(&self, state: &mut State, mut offset: u64, data: Vec<Bytes>, charge: Charge) {
+    fn lay(&self, state: &mut FileData, mut offset: u64, data: Vec<Bytes>, charge: Charge) {
         let seq = self.next_seq();
         state.last_seq = seq;
         let mut unspent = charge.into_bytes();
@@ -218,7 +216,7 @@ impl Inner {
     }
 
     /// Lays one piece whose charge was acquired.
-    pub(super) fn lay_piece(&self, state: &mut State, offset: u64, piece: Piece, acquired: u64) {
+    pub(super) fn lay_piece(&self, state: &mut FileData, offset: u64, piece: Piece, acquired: u64) {
         let before = state.dirty.data_bytes() as i64;
         let range = offset..offset + piece.len;
         let released = self.promise(state, range, |state| state.dirty.insert(offset, piece));
@@ -234,7 +232,7 @@ impl Inner {
         self.parts.memory.release(bytes);
     }
 
-    pub(super) fn drop_dirty(&self, state: &mut State) {
+    pub(super) fn drop_dirty(&self, state: &mut FileData) {
         state.gone = true;
         let before = state.dirty.data_bytes() as i64;
         let released = self.promise(state, 0..u64::MAX, |state| state.dirty.drain());
@@ -296,24 +294,6 @@ fn remove_known(inode: &Inode, batch: &mut Batch, tally: &mut Tally) -> Option<u
     state.intents.delete_all(inode.id.ino, batch);
     reserved.starts().for_each(|at| batch.delete(reserved_key(inode.id.ino, at)));
     Some(reserved.bytes())
-}
-
-/// `attr.allocated` is what is stored and what will be.
-pub(super) fn count_allocated(state: &State, core: &mut InodeCore) {
-    core.attr.allocated = core.stored_bytes + state.unstored_bytes();
-}
-
-impl State {
-    /// Bytes of dirty data, without those that are counted as reserved.
-    fn unstored_bytes(&self) -> u64 {
-        self.dirty.data_bytes().saturating_sub(self.reserved.claimed())
-    }
-
-    /// What a batch changes in the record: by how much extents and reserved ranges grow, and what follows for `allocated`.
-    pub(super) fn record_change(&self, stored_bytes: i64) -> RecordChange {
-        let has_reserved = self.reserved.ranges().map(|ranges| ranges.len() > 0);
-        RecordChange { stored_bytes, unstored_bytes: self.unstored_bytes(), has_reserved }
-    }
 }
 
 /// Chunks of a size worth keeping apart.

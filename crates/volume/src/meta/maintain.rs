@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use super::clock::EngineClock;
 use crate::keys;
 
-/// As many L0 tables start a compaction: what the engine's size-tiered scheduler asks for.
+/// This many tables of level 0 start a compaction: the threshold of the engine's size-tiered scheduler.
 const L0_COMPACT_MIN: usize = 4;
 const POLL: Duration = Duration::from_millis(200);
 /// The compactor is stopped after this long without work.
@@ -196,7 +196,7 @@ fn compactor_options() -> CompactorOptions {
     }
 }
 
-/// Moves the memtable to the tree whenever the shared log fills up (W4). An empty one moves no replay point, though the
+/// Moves the memtable to the tree whenever the shared log fills up (`wal.relieved_under_pressure`). An empty one moves no replay point, though the
 /// entries that opening appended hold the log: then there is nothing to move, and so nothing is written.
 pub(crate) async fn relieve(db: Db, log: Arc<dyn LogStore>, stream: String, pressure: Arc<Notify>) {
     use slatedb::config::{FlushOptions, FlushType};

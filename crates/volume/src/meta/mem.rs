@@ -12,11 +12,11 @@ use crate::types::{FsError, FsResult};
 
 #[derive(Default)]
 pub(crate) struct MemMeta {
-    state: Mutex<State>,
+    state: Mutex<MemState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MemState {
     map: BTreeMap<Bytes, Bytes>,
     usage: Usage,
     newest: u64,

@@ -1,11 +1,13 @@
-//! What has been submitted and not yet applied to the engine, and who waits for durability.
+//! Submitted changes that the engine has not applied yet, and the callers that wait for durability.
 //!
-//! Submitting is a map insertion; one task carries what has gathered to the engine as one batch and goes
-//! back for more. So a directory's lock is held for microseconds however slow the engine, and thirty creates
-//! in one directory cost one record of the directory, not thirty.
+//! Submitting is a map insertion. One task carries the gathered changes to the engine as one batch
+//! and returns for more. So a directory's lock is held for microseconds however slow the engine,
+//! and thirty creates in one directory cost one record of the directory, not thirty.
 //!
-//! V1. `flying` leaves the overlay only after the engine has it: a reader that misses here finds it there.
-//! V2. Tickets are given in submission order, groups are applied in that order (M2).
+//! - `overlay.flies_until_applied`: `flying` leaves the overlay only after the engine has it, so a
+//!   reader that misses here finds it there.
+//! - `overlay.tickets_in_order`: tickets are given in submission order, and groups are applied in
+//!   that order (`meta.durable_in_order`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -39,7 +41,7 @@ pub(crate) struct Group {
 }
 
 #[derive(Default)]
-struct State {
+struct OverlayState {
     pending: Group,
     flying: Option<Arc<Group>>,
     usage: Usage,
@@ -48,7 +50,7 @@ struct State {
 }
 
 pub(crate) struct Overlay {
-    state: Mutex<State>,
+    state: Mutex<OverlayState>,
     /// Something is pending, or the overlay is stopped.
     work: Notify,
     /// `pending` was taken.
@@ -57,7 +59,7 @@ pub(crate) struct Overlay {
 
 impl Overlay {
     pub(crate) fn new(usage: Usage) -> Self {
-        let state = State { usage, ..State::default() };
+        let state = OverlayState { usage, ..OverlayState::default() };
         Self { state: Mutex::new(state), work: Notify::new(), room: Notify::new() }
     }
 
@@ -284,7 +286,7 @@ impl Durability {
         }
     }
 
-    /// Every wait, now and later, fails (M4).
+    /// Every wait, now and later, fails (`meta.poison_after_failure`).
     pub(crate) fn fail(&self, error: FsError) {
         let mut waits = self.waits.lock();
         let error = waits.failed.get_or_insert(error).clone();

@@ -1,13 +1,17 @@
 //! The engine: SlateDB behind the [`Overlay`], with the pool's log as its WAL where there is one.
 //!
-//!   submit -> overlay -> carrier task -> SlateDB -> WAL buffer -> committer -> log  => durable
-//!                                           \-> memtable -> L0 -> compaction (objects)
+//! ```text
+//! submit -> overlay -> carrier task -> SlateDB -> WAL buffer -> committer -> log  => durable
+//!                                         \-> memtable -> young tables -> compaction (objects)
+//! ```
 //!
-//! S1. The carrier is the only writer of what has tickets, so SlateDB's sequence numbers follow them; a row that says nothing
-//!     (W4) may come in between.
-//! S2. Without a log the flush coordinator is the only one that flushes: one WAL object per group of waiters.
-//! S3. When the database closes for whatever reason (fenced, panicked, failed log), the overlay stops and all waits
-//!     fail (M4).
+//! - `engine.one_carrier`: the carrier is the only writer of batches with tickets, so SlateDB's
+//!   sequence numbers follow tickets. A row without meaning (`wal.relieved_under_pressure`) may
+//!   come in between.
+//! - `engine.one_flusher`: without a log the flush coordinator is the only task that flushes: one
+//!   WAL object per group of waiters.
+//! - `engine.closed_stops_all`: when the database closes for whatever reason (fenced, panicked,
+//!   failed log), the overlay stops and all waits fail (`meta.poison_after_failure`).
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -32,7 +36,7 @@ use super::clock::EngineClock;
 use super::filter;
 use super::maintain::{self, Maintenance};
 use super::overlay::{Durability, Group, Overlay};
-use super::patience::Patient;
+use super::timed_store::TimedStore;
 use super::wal::{self, BATCH_BYTES_MAX, LogWal};
 use super::{Batch, EngineCounts, EngineState, Meta, Ticket, Usage};
 use crate::keys;
@@ -41,7 +45,7 @@ use crate::types::{FsError, FsResult};
 /// What engines of one process share.
 pub(crate) struct Engine {
     pub(crate) cache: Arc<dyn DbCache>,
-    /// See W4.
+    /// See `wal.relieved_under_pressure`.
     pub(crate) pressure: Arc<Notify>,
     memtable_bytes: usize,
 }
@@ -84,8 +88,8 @@ impl SlateMeta {
             let clock = Arc::new(EngineClock::new(Arc::clone(&parts.clock)));
             let durability = Arc::new(Durability::default());
             let settings = settings(parts.engine.memtable_bytes);
-            let patient = Arc::new(Patient::new(parts.store));
-            let store: Arc<dyn ObjectStore> = patient.clone();
+            let timed = Arc::new(TimedStore::new(parts.store));
+            let store: Arc<dyn ObjectStore> = timed.clone();
             let mut builder = Db::builder(parts.path.clone(), Arc::clone(&store))
                 .with_settings(settings)
                 .with_system_clock(Arc::clone(&clock) as Arc<_>)
@@ -105,7 +109,7 @@ impl SlateMeta {
                 Some(value) => keys::decode_usage(&value)?,
                 None => Usage::default(),
             };
-            patient.is_open();
+            timed.is_open();
             let overlay = Arc::new(Overlay::new(usage));
             let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
             let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
@@ -147,7 +151,7 @@ fn settings(memtable_bytes: usize) -> Settings {
         flush_interval: None,
         manifest_poll_interval: Duration::from_secs(24 * 3600),
         l0_sst_size_bytes: memtable_bytes,
-        // Many L0 tables before writers stall: a compaction of a big tree takes a while on a small board.
+        // Allow many tables of level 0 before writers stall: a compaction of a big tree takes a while on a small board.
         l0_max_ssts: 64,
         l0_max_ssts_per_key: 64,
         l0_flush_parallelism: 2,
@@ -188,7 +192,7 @@ pub(crate) fn engine_error(error: slatedb::Error) -> FsError {
 
 // ---------------------------------------------------------------------------------------------- tasks
 
-/// Carries groups from the overlay to the engine until the overlay is stopped and empty (S1).
+/// Carries groups from the overlay to the engine until the overlay is stopped and empty (`engine.one_carrier`).
 /// While the log is nearly full they wait at the gate.
 async fn carry(
     db: Db,
@@ -233,7 +237,7 @@ fn poison(overlay: &Overlay, durability: &Durability, why: &str) {
     durability.fail(error);
 }
 
-/// Notices what is durable, and the end of the database (S3).
+/// Notices what is durable, and the end of the database (`engine.closed_stops_all`).
 async fn watch_status(db: Db, overlay: Arc<Overlay>, durability: Arc<Durability>) {
     let mut status = db.subscribe();
     loop {
@@ -259,7 +263,7 @@ struct TrimmedLog {
 }
 
 impl TrimmedLog {
-    /// Trims up to the replay point of the stored manifest, and returns that point (W3).
+    /// Trims up to the replay point of the stored manifest, and returns that point (`wal.trim_by_stored_manifest`).
     async fn trim(&self) -> FsResult<u64> {
         let manifest = self.admin.read_manifest(None).await.map_err(engine_error)?;
         let replay_after = manifest.map_or(0, |manifest| manifest.replay_after_wal_id());
@@ -300,7 +304,7 @@ async fn keep_trimmed(db: Db, log: Arc<TrimmedLog>) {
 /// Unasked, durability comes within this time (sync = relaxed).
 const RELAXED_FLUSH: Duration = Duration::from_secs(2);
 
-/// One flush at a time, for all who wait (S2).
+/// One flush at a time, for all who wait (`engine.one_flusher`).
 async fn coordinate_flushes(db: Db, durability: Arc<Durability>) {
     let mut status = db.subscribe();
     loop {
@@ -357,7 +361,7 @@ impl SlateMeta {
     }
 
     async fn scan_once(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
-        // The overlay first (V1): what lands meanwhile is then seen twice, not missed.
+        // The overlay first (`overlay.flies_until_applied`): what lands meanwhile is then seen twice, not missed.
         let mut changes = self.overlay.range(from, to).into_iter().peekable();
         let mut stored = self.iterate(from, to, limit, IterationOrder::Ascending).await?;
         let mut next = next_pair(&mut stored).await?;

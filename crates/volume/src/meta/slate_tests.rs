@@ -527,7 +527,7 @@ impl LogStore for Reaching {
     }
 }
 
-/// W5.
+/// A log that is an older copy of itself is refused (`wal.no_older_copy`).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_ends_before_the_tables_is_refused_until_the_loss_is_accepted() {
     let mut place = Place::new();

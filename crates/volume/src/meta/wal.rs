@@ -1,23 +1,30 @@
 //! The engine's write-ahead log on a [`LogStore`].
 //!
-//! One log entry is one WAL file of the engine; entry id = file id. `append` encodes into a buffer; the committer hands
-//! what has gathered to the log at once, where it waits for the flush under way and shares the next with what came
-//! meanwhile: group commit without a timer, and the disks need not wait for a task to be woken.
+//! One log entry is one WAL file of the engine; entry id = file id. `append` encodes into a buffer.
+//! The committer hands the gathered batches to the log at once, where they wait for the flush under
+//! way and share the next with what came in between: group commit without a timer, and the disks
+//! need not wait for a task to be woken.
 //!
-//! W1. Entries are begun in order, ids without gaps, and told to the engine in order: replay sees a prefix of what was
-//!     appended. At most [`FLYING_MAX`] are on their way, so that what comes faster is gathered.
-//! W2. Opening appends a fence entry (no rows). A writer from before then fails with an id out of order,
-//!     so nothing of it follows what the new writer has replayed.
-//! W3. Entries are trimmed only up to the replay point of the manifest *in the store*: what the tree has. The engine's own
-//!     status is ahead of it, and a crash before that manifest is written needs the entries. Replay refuses a gap.
-//! W4. The log is shared and bounded. From [`PRESSURE_USED`] of it on every volume moves its memtable
-//!     to the tree, and new batches wait above [`HOLD_USED`]; those that the engine has are appended all the same. A volume
-//!     whose oldest entry holds half of what is used writes a row for it, should its memtable be empty: fences hold it, too.
-//! W5. A log that ends before the replay point of the manifest is an older copy of itself: what followed in it is lost.
-//!     It is refused, unless a person has accepted the loss (`LogStore::is_proven`).
+//! - `wal.entries_in_order`: entries are begun in order, with ids without gaps, and reported to the
+//!   engine in order, so replay sees a prefix of what was appended. At most [`FLYING_MAX`] are on
+//!   their way; batches that come faster are gathered.
+//! - `wal.fence_on_open`: opening appends a fence entry (no rows). An earlier writer then fails
+//!   with an id out of order, so nothing of it follows what the new writer has replayed.
+//! - `wal.trim_by_stored_manifest`: entries are trimmed only up to the replay point of the manifest
+//!   *in the store*: what the tree has. The engine's own status is ahead of it, and a crash before
+//!   that manifest is written needs the entries. Replay refuses a gap.
+//! - `wal.relieved_under_pressure`: the log is shared and bounded. Once [`PRESSURE_USED`] percent
+//!   of it are in use, every volume moves its memtable to the tree, and above [`HOLD_USED`] percent
+//!   new batches wait; batches that the engine has are appended all the same. A volume whose oldest
+//!   entry holds half of the used log writes a row for it, should its memtable be empty, because
+//!   fences hold the log, too.
+//! - `wal.no_older_copy`: a log that ends before the replay point of the manifest is an older copy
+//!   of itself, and what followed in it is lost. It is refused, unless a person has accepted the
+//!   loss (`LogStore::is_proven`).
 //!
-//! Clients that work at once fall into two waves, each prepared while the other's entries are written. Waiting until all
-//! are together saves flushes and loses more: then the processor and the disks take turns.
+//! Clients that work at once fall into two waves, each prepared while the other's entries are
+//! written. Waiting until all are together saves flushes and loses more: then the processor and the
+//! disks take turns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +49,7 @@ use crate::types::FsError;
 
 /// Gathered batches beyond this wait for the next entry.
 const ENTRY_BYTES_TARGET: usize = 8 << 20;
-/// Entries on their way at once (W1).
+/// Entries on their way at once (`wal.entries_in_order`).
 pub(crate) const FLYING_MAX: usize = 16;
 /// No single batch may exceed an entry, with room for framing.
 pub(crate) const BATCH_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - (1 << 20);
@@ -170,7 +177,7 @@ fn data_error(why: &str) -> WalError {
 
 fn wal_error(error: LogError) -> WalError {
     match error {
-        // Somebody else has appended: we are the stale writer (W2).
+        // Somebody else has appended: we are the stale writer (`wal.fence_on_open`).
         LogError::OutOfOrder { .. } => WalError::Fenced,
         LogError::Damaged { .. } => WalError::DataError(Arc::new(error)),
         other => WalError::Unavailable(Arc::new(other)),
@@ -210,7 +217,7 @@ impl WriterInit for LogWal {
 }
 
 impl LogWal {
-    /// W5.
+    /// Refuses a log that is an older copy of itself (`wal.no_older_copy`).
     fn check_reach(&self, after: u64) -> Result<(), WalError> {
         match self.log.last(&self.stream) {
             Some(last) if last < after && self.log.is_proven() => {
@@ -245,9 +252,15 @@ impl LogWal {
             buffered_wal_entries_count: 0,
         };
         let (flushed, _) = watch::channel(fence);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedWal {
             wal: self.clone(),
-            state: Mutex::new(State { status, next_id: fence + 1, buffered: Vec::new(), sizes, listeners: Vec::new() }),
+            state: Mutex::new(WalState {
+                status,
+                next_id: fence + 1,
+                buffered: Vec::new(),
+                sizes,
+                listeners: Vec::new(),
+            }),
             work: Notify::new(),
             flushed,
         });
@@ -352,7 +365,7 @@ impl Sizes {
     }
 }
 
-struct State {
+struct WalState {
     status: WalStatus,
     /// Of the entry that is begun next.
     next_id: u64,
@@ -362,15 +375,15 @@ struct State {
     listeners: Vec<WalStatusListener>,
 }
 
-struct Shared {
+struct SharedWal {
     wal: LogWal,
-    state: Mutex<State>,
+    state: Mutex<WalState>,
     work: Notify,
     /// The last durable entry; closed together with the committer.
     flushed: watch::Sender<u64>,
 }
 
-impl Shared {
+impl SharedWal {
     fn publish(&self, event: WalEvent, listeners: Vec<WalStatusListener>) {
         for listener in listeners {
             listener(event.clone());
@@ -397,7 +410,7 @@ impl Shared {
     }
 
     /// What the next entry will hold: whole batches, up to the target.
-    fn take(&self) -> Option<(Entry, Vec<Bytes>)> {
+    fn take(&self) -> Option<(FlyingEntry, Vec<Bytes>)> {
         let mut state = self.state.lock();
         let mut total = 0;
         let fits = |batch: &&Buffered| {
@@ -410,11 +423,11 @@ impl Shared {
         let id = state.next_id;
         state.next_id += 1;
         let rows: Vec<Bytes> = taken.into_iter().map(|batch| batch.rows.freeze()).collect();
-        Some((Entry { id, bytes: rows.iter().map(Bytes::len).sum(), last_seq }, rows))
+        Some((FlyingEntry { id, bytes: rows.iter().map(Bytes::len).sum(), last_seq }, rows))
     }
 
     /// `entries`, in order, are durable.
-    fn committed(&self, entries: &[Entry]) {
+    fn committed(&self, entries: &[FlyingEntry]) {
         let Some(last) = entries.last() else { return };
         self.wal.durability.flushed(last.last_seq);
         let mut state = self.state.lock();
@@ -431,7 +444,7 @@ impl Shared {
     }
 }
 
-/// Waits while the log is nearly full (W4). Whoever hands batches to the engine calls it first. The committer must not:
+/// Waits while the log is nearly full (`wal.relieved_under_pressure`). Whoever hands batches to the engine calls it first. The committer must not:
 /// moving the memtable to the tree waits for what the engine has already appended.
 pub(crate) async fn hold(log: &dyn LogStore, pressure: &Notify) -> Result<(), LogError> {
     let mut waited = Duration::ZERO;
@@ -453,15 +466,15 @@ pub(crate) async fn hold(log: &dyn LogStore, pressure: &Notify) -> Result<(), Lo
 }
 
 /// An entry on its way.
-struct Entry {
+struct FlyingEntry {
     id: u64,
     bytes: usize,
     last_seq: u64,
 }
 
 /// The committer: one per writer, ends when the writer is closed and nothing is on its way, or with the first failure.
-async fn commit(shared: Arc<Shared>) {
-    let mut flying: VecDeque<(Entry, Receipt)> = VecDeque::new();
+async fn commit(shared: Arc<SharedWal>) {
+    let mut flying: VecDeque<(FlyingEntry, Receipt)> = VecDeque::new();
     loop {
         let bytes: usize = flying.iter().map(|(entry, _)| entry.bytes).sum();
         let has_room = flying.len() < FLYING_MAX && bytes < ENTRY_BYTES_TARGET;
@@ -494,8 +507,8 @@ async fn commit(shared: Arc<Shared>) {
 
 /// The oldest has its result; those that were flushed with it have theirs.
 fn finish(
-    shared: &Shared,
-    flying: &mut VecDeque<(Entry, Receipt)>,
+    shared: &SharedWal,
+    flying: &mut VecDeque<(FlyingEntry, Receipt)>,
     mut result: Result<(), LogError>,
 ) -> Result<(), LogError> {
     let mut durable = Vec::new();
@@ -509,7 +522,7 @@ fn finish(
 }
 
 struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedWal>,
 }
 
 #[async_trait]
@@ -548,7 +561,7 @@ impl WalWriter for Writer {
         // one before is durable. So wait for what is buffered: the log is quick, and flushes are rare.
         let shared = Arc::clone(&self.shared);
         let mut flushed = shared.flushed.subscribe();
-        let done = |shared: &Shared| {
+        let done = |shared: &SharedWal| {
             let state = shared.state.lock();
             let reached = target_seq.is_none_or(|seq| state.status.last_flushed_seq.is_some_and(|s| s >= seq));
             match &state.status.closed_reason {
@@ -598,20 +611,20 @@ impl WalWriter for Writer {
     }
 }
 
-impl Shared {
+impl SharedWal {
     /// Bytes of entries after `id`: what the current memtable holds in the log.
     fn own_bytes(&self, id: u64) -> u64 {
         self.state.lock().sizes.after(id)
     }
 
     /// Bytes are taken from the buffer and not yet durable.
-    fn in_flight(&self, state: &State) -> bool {
+    fn in_flight(&self, state: &WalState) -> bool {
         state.status.estimated_bytes > 0
     }
 }
 
 struct Observer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedWal>,
 }
 
 #[async_trait]

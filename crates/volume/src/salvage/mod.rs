@@ -5,15 +5,19 @@
 //! records.rs   the indexes of the segments, when rows are missing
 //! ```
 //!
-//! R1. Bytes are returned only if they pass their record's checksum; else the reason is.
-//! R2. Of a volume whose metadata is whole the answers are those of the volume itself.
-//! R3. Where rows may be missing, holes are filled from the indexes of the segments, and the plan says which ranges are in doubt.
+//! - `rescue.checked_bytes_only`: bytes are returned only if they pass their record's checksum;
+//!   otherwise the reason is returned.
+//! - `rescue.whole_answers_alike`: where a volume's metadata is whole, the answers are those of the
+//!   volume itself.
+//! - `rescue.holes_from_indexes`: where rows may be missing, holes are filled from the indexes of the
+//!   segments, and the plan says which ranges are in doubt.
 
 mod plan;
 mod records;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -31,12 +35,14 @@ use crate::data::{
     decode_reserved, decompress, object_path, place_seed,
 };
 use crate::keys::{self, tag};
-use crate::registry;
+use crate::layout;
+use crate::registry::document;
 use crate::types::*;
 pub use plan::Piece;
 use plan::{Painter, Source};
 pub use records::Records;
 use tables::{Parts, Tables};
+pub use verdict::Verdict;
 
 /// A volume that the store knows, or that has objects there.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -51,18 +57,6 @@ impl VolumeFound {
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.id.to_string())
     }
-}
-
-/// How much of a volume's metadata is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// All of it: names and contents are as the volume would give them.
-    Whole,
-    /// A part: what was deleted may be back, what is newest may be missing.
-    Damaged,
-    /// Nothing: files have contents and no names.
-    Missing,
 }
 
 /// What is known of an inode.
@@ -114,7 +108,7 @@ pub struct Salvage {
 
 /// The name of a volume's stream in the log of its store.
 pub fn log_stream(id: Uuid) -> String {
-    registry::stream_of(id)
+    layout::stream_of(id)
 }
 
 /// The volumes of a store: those of the registry, and those that have objects only; and what is wrong. Refused is only what
@@ -122,7 +116,7 @@ pub fn log_stream(id: Uuid) -> String {
 pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>, Vec<String>)> {
     let mut faults = Vec::new();
     let mut found: BTreeMap<Uuid, Option<String>> = BTreeMap::new();
-    match registry::read_names(&**store).await {
+    match document::read_names(&**store).await {
         Ok(names) => found.extend(names.into_iter().map(|(id, name)| (id, Some(name)))),
         Err(error @ FsError::Unsupported(_)) => return Err(error),
         Err(error) => faults.push(format!("the registry cannot be read, volumes have lost their names: {error}")),
@@ -143,7 +137,7 @@ pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>
 impl Salvage {
     /// Reads all metadata once.
     pub async fn open(parts: SalvageParts) -> Salvage {
-        let prefix = registry::prefix_of(parts.id);
+        let prefix = layout::prefix_of(parts.id);
         let mut faults = parts.log_faults;
         let log_is_damaged = !faults.is_empty();
         let stream = log_stream(parts.id);
@@ -390,7 +384,7 @@ impl Salvage {
         }
     }
 
-    /// The bytes of a piece, or why they are lost (R1).
+    /// The bytes of a piece, or why they are lost (`rescue.checked_bytes_only`).
     pub async fn read(&self, piece: &Piece) -> Result<Bytes, String> {
         match &piece.source {
             Source::Zero => Ok(Bytes::from(vec![0; usize::try_from(piece.len).map_err(|e| e.to_string())?])),

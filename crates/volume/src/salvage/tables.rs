@@ -1,9 +1,13 @@
-//! The rows of the metadata engine as far as they can be read: the blocks of its tables and the entries of the log, merged.
+//! The rows of the metadata engine as far as they can be read: the blocks of its tables and the
+//! entries of the log, merged.
 //!
-//! T1. Of the rows of a key the one with the greatest sequence number counts, wherever it lies.
-//! T2. With the newest manifest, all its tables and a log without gaps the rows are exactly those of the engine ([`Verdict::Whole`]).
-//! T3. Else every table that lies about counts too: what a lost one said may stand in those that it was made of. Then
-//!     things that were deleted may be back, and [`Tables::gaps`] says between which keys something may be missing.
+//! - `rescue.newest_row_counts`: of the rows of a key, the one with the greatest sequence number
+//!   counts, wherever it lies.
+//! - `rescue.whole_rows_exactly`: with the newest manifest, all its tables and a log without gaps,
+//!   the rows are exactly those of the engine ([`Verdict::Whole`]).
+//! - `rescue.every_table_counts`: otherwise every table that exists counts too, because the content
+//!   of a lost one may stand in the tables that it was made of. Then deleted rows may be back, and
+//!   [`Tables::gaps`] says between which keys rows may be missing.
 //!
 //! Memory is a block of each table, and the log.
 
@@ -20,7 +24,7 @@ use slatedb::admin::AdminBuilder;
 use slatedb::{RowEntry, SstFile, SstIndex, SstReader, VersionedManifest};
 use ulid::Ulid;
 
-use super::Verdict;
+use super::verdict::Verdict;
 use crate::meta::slate::engine_error;
 use crate::meta::{cache, wal};
 

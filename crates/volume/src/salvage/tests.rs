@@ -72,7 +72,7 @@ async fn content_of(salvage: &Salvage, plan: &Plan) -> Vec<u8> {
 }
 
 async fn objects(place: &Box_, id: Uuid, part: &str) -> Vec<Path> {
-    let prefix = part.split('/').fold(registry::prefix_of(id), |prefix, part| prefix.join(part));
+    let prefix = part.split('/').fold(layout::prefix_of(id), |prefix, part| prefix.join(part));
     let found: Vec<_> = place.store.list(Some(&prefix)).try_collect().await.unwrap();
     found.into_iter().map(|object| object.location).collect()
 }

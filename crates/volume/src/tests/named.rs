@@ -1,4 +1,4 @@
-//! Named attributes (Z1 to Z3 of [`crate::named`]).
+//! Named attributes: the rules of [`crate::named`].
 
 use object_store::ObjectStoreExt;
 

@@ -20,10 +20,15 @@ use object_store::path::Path;
 use object_store::*;
 use parking_lot::Mutex;
 
+use super::shared::DataUsage;
 use super::*;
-use crate::inode::InodeCore;
+use crate::backing::Space;
+use crate::inode::Inode;
+use crate::inode_core::InodeCore;
 use crate::keys;
 use crate::meta::{Batch, Meta, Ticket, Usage};
+use crate::properties::{Compression, Properties};
+use crate::types::*;
 
 // -------------------------------------------------------------------------------------------- engine
 
@@ -311,7 +316,7 @@ fn new_core(ino: Ino) -> InodeCore {
         verifier: None,
         next_cookie: 3,
         entries: 0,
-        known: None,
+        negative_names: None,
         xattrs: 0,
         target: Bytes::new(),
     }
@@ -433,7 +438,7 @@ impl World {
     }
 
     pub(super) async fn check(&self, read_data: bool) {
-        let mut report = crate::volume::CheckReport::default();
+        let mut report = CheckReport::default();
         self.data.sync_all().await.unwrap();
         let records = self.meta.records();
         let allocated = records.iter().filter(|(_, core)| core.stored_bytes > 0).map(|(ino, _)| ino.0).collect();

@@ -27,13 +27,13 @@ const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(200), Duration::from_millis(500), Duration::from_secs(1)];
 
 #[derive(Debug)]
-pub(crate) struct Patient {
+pub(crate) struct TimedStore {
     store: Arc<dyn ObjectStore>,
     /// From when on a read waits for disks that may come back.
     waits_from: Mutex<Instant>,
 }
 
-impl Patient {
+impl TimedStore {
     /// While a volume is being opened nobody is helped by waiting.
     pub(crate) fn new(store: Arc<dyn ObjectStore>) -> Self {
         Self { store, waits_from: Mutex::new(Instant::now() + OPENING_MAX) }
@@ -53,14 +53,14 @@ fn in_the_end(error: Error) -> Error {
     Error::Generic { store: "metadata", source: Box::new(NonRetryable(Box::new(error))) }
 }
 
-impl std::fmt::Display for Patient {
+impl std::fmt::Display for TimedStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.store.fmt(f)
     }
 }
 
 #[async_trait]
-impl ObjectStore for Patient {
+impl ObjectStore for TimedStore {
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
         let begun = Instant::now();
         let mut pauses = PAUSES.iter().chain(std::iter::repeat(&PAUSES[PAUSES.len() - 1]));
@@ -179,7 +179,7 @@ mod tests {
         let at = Path::from("a.sst");
         broken.put(&at, "x".into()).await.unwrap();
         broken.broken.store(true, Ordering::Relaxed);
-        let patient = Arc::new(Patient::new(Arc::clone(&broken) as Arc<_>));
+        let patient = Arc::new(TimedStore::new(Arc::clone(&broken) as Arc<_>));
         let begun = Instant::now();
         assert!(!should_retry(&patient.get(&at).await.unwrap_err()));
         assert_eq!(begun.elapsed(), Duration::ZERO);

@@ -1,71 +1,42 @@
 //! The volumes of one store.
 //!
-//! One object, `registry.json`, changed by conditional puts only: two processes that change it at once both succeed, one
-//! after the other. A volume's objects lie under `volumes/<id>/`.
+//! One object, `registry.json`, is changed by conditional puts only: two processes that change it
+//! at once both succeed, one after the other. A volume's objects lie under `volumes/<id>/`.
 //!
-//! G1. A volume is entered as unformatted, formatted, then marked as formatted. Only an unformatted one is ever
-//!     formatted: a volume that lost its metadata is damaged, not new.
-//!     A registry that is gone while objects of volumes are there is damage, too.
-//! G2. A volume is marked as doomed before its first object is deleted, and its entry goes last: a crash leaves
-//!     a doomed entry, and the next opening of the registry finishes the work.
+//! - `registry.format_once`: a volume is entered as unformatted, then formatted, then marked as
+//!   formatted. Only an unformatted volume is ever formatted: one that lost its metadata is
+//!   damaged, not new. A missing registry beside objects of volumes is damage, too.
+//! - `registry.doom_before_delete`: a volume is marked as doomed before its first object is
+//!   deleted, and its entry goes last. A crash leaves a doomed entry, and the next opening of the
+//!   registry finishes the work.
+
+pub(crate) mod document;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use larder_base::features::{Access, Features, Known};
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
+use larder_base::features::Features;
+use object_store::{ObjectStore, UpdateVersion};
 use uuid::Uuid;
 
+use crate::backing::{Backing, MemoryBudget};
 use crate::data::{Memory, margin};
-use crate::marks::{self, Marks};
+use crate::features;
+use crate::layout::{prefix_of, stream_of};
+use crate::marks::Marks;
 use crate::meta::slate::{Engine, SlateMeta, SlateParts};
-use crate::state::{State, StateParts};
+use crate::opening::StateParts;
+use crate::properties::{Properties, VolumeInfo};
+use crate::state::State;
 use crate::table::{EntryCache, InodeBudget, VolumeTag};
 use crate::types::*;
-use crate::volume::{Backing, CheckReport, MemoryBudget, Properties, Volume, VolumeInfo};
+use crate::volume::Volume;
+use document::{Document, VolumeEntry, check_features, find, is_empty, store_error};
 
-const REGISTRY: &str = "registry.json";
-const VOLUMES: &str = "volumes";
-const FORMAT: u32 = 1;
-/// The features of registries and volumes that this program knows.
-const KNOWN: Known = Known { read_only_compatible: &marks::KNOWN, incompatible: &[] };
-/// A registry larger than this is not ours.
-const REGISTRY_BYTES_MAX: u64 = 16 << 20;
-const UPDATE_TRIES_MAX: usize = 64;
 const NAME_LEN_MAX: usize = 64;
 const BUDGET_BYTES_MIN: u64 = 32 << 20;
-
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-struct Entry {
-    #[serde(flatten)]
-    info: VolumeInfo,
-    /// See G1.
-    formatted: bool,
-    /// See G2.
-    doomed: bool,
-    /// What a program must know to read or write this volume.
-    #[serde(default, skip_serializing_if = "Features::is_empty")]
-    features: Features,
-}
-
-impl Entry {
-    fn has(&self, mark: &str) -> bool {
-        self.features.read_only_compatible.iter().any(|name| name == mark)
-    }
-}
-
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Document {
-    format: u32,
-    /// What a program must know to read or write this document.
-    #[serde(default, skip_serializing_if = "Features::is_empty")]
-    features: Features,
-    volumes: Vec<Entry>,
-}
 
 /// The volumes of one store: names to ids and properties, and the volumes now open.
 pub struct Registry {
@@ -93,7 +64,7 @@ impl Registry {
         };
         let (document, _) = registry.read().await?;
         for entry in document.volumes.iter().filter(|entry| entry.doomed) {
-            registry.bury(entry.info.id).await?;
+            registry.delete_doomed(entry.info.id).await?;
         }
         Ok(registry)
     }
@@ -107,7 +78,7 @@ impl Registry {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
                 return Err(FsError::Exists);
             }
-            document.volumes.push(Entry {
+            document.volumes.push(VolumeEntry {
                 info: info.clone(),
                 formatted: false,
                 doomed: false,
@@ -162,7 +133,7 @@ impl Registry {
             Ok(())
         })
         .await?;
-        self.bury(id).await
+        self.delete_doomed(id).await
     }
 
     /// Opens, replaying what was durable; a volume already open is returned again.
@@ -190,7 +161,7 @@ impl Registry {
     /// What a volume has reserved is kept free while it is open. So those that reserve are opened before any other is written to.
     async fn open_reserving(&self, open: &mut HashMap<Uuid, Volume>, document: &Document, but: Uuid) {
         let living = document.volumes.iter().filter(|entry| !entry.doomed && entry.formatted && entry.info.id != but);
-        for entry in living.filter(|entry| entry.has(marks::RESERVED_RANGES)) {
+        for entry in living.filter(|entry| entry.has(features::RESERVED_RANGES)) {
             if open.contains_key(&entry.info.id) {
                 continue;
             }
@@ -254,7 +225,7 @@ impl Registry {
         crate::check::check(&volume.state, read_data).await
     }
 
-    async fn open_state(&self, entry: &Entry) -> FsResult<Arc<State>> {
+    async fn open_state(&self, entry: &VolumeEntry) -> FsResult<Arc<State>> {
         check_features(&format!("volume '{}'", entry.info.name), &entry.features, true)?;
         let id = entry.info.id;
         let prefix = prefix_of(id);
@@ -294,8 +265,8 @@ impl Registry {
         .await
     }
 
-    /// Deletes what is left of a doomed volume, then its entry (G2).
-    async fn bury(&self, id: Uuid) -> FsResult<()> {
+    /// Deletes what is left of a doomed volume, then its entry (`registry.doom_before_delete`).
+    async fn delete_doomed(&self, id: Uuid) -> FsResult<()> {
         let store = &self.backing.store;
         let paths = store.list(Some(&prefix_of(id))).map_ok(|object| object.location).boxed();
         let mut deleted = store.delete_stream(paths);
@@ -318,143 +289,16 @@ impl Registry {
     // -------------------------------------------------------------------------------------- document
 
     async fn read(&self) -> FsResult<(Document, Option<UpdateVersion>)> {
-        read(&*self.backing.store).await
+        document::read(&*self.backing.store).await
     }
 
     async fn update(&self, change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
-        update(&*self.backing.store, change).await
+        document::update(&*self.backing.store, change).await
     }
 }
 
 fn handle(state: Arc<State>) -> Volume {
-    Volume { state, origin: 0, answers: crate::volume::Answers::Durable, access_times: true }
-}
-
-async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
-    let (document, version) = read_document(store).await?;
-    // Every volume was entered before its first object was written.
-    if version.is_none() && !is_empty(store, &Path::from(VOLUMES)).await? {
-        let why = format!("{REGISTRY} is gone: there are volumes here, and nothing says which");
-        return Err(FsError::Io(why.into()));
-    }
-    Ok((document, version))
-}
-
-/// Reads, changes and writes until nobody else wrote in between.
-async fn update(store: &dyn ObjectStore, mut change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
-    for _ in 0..UPDATE_TRIES_MAX {
-        let (mut document, version) = read(store).await?;
-        check_features(REGISTRY, &document.features, true)?;
-        change(&mut document)?;
-        let text = serde_json::to_vec_pretty(&document).map_err(|error| FsError::Io(error.to_string().into()))?;
-        let mode = version.map_or(PutMode::Create, PutMode::Update);
-        let payload = PutPayload::from_bytes(Bytes::from(text));
-        match store.put_opts(&Path::from(REGISTRY), payload, mode.into()).await {
-            Ok(_) => return Ok(()),
-            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
-            Err(error) => return Err(store_error(&error)),
-        }
-    }
-    Err(FsError::Busy("others keep changing the registry"))
-}
-
-/// The entry of the volume has the mark, durably.
-pub(crate) async fn mark(store: &dyn ObjectStore, id: Uuid, mark: &str) -> FsResult<()> {
-    let (document, _) = read(store).await?;
-    if document.volumes.iter().any(|entry| entry.info.id == id && entry.has(mark)) {
-        return Ok(());
-    }
-    update(store, |document| {
-        let entry = document.volumes.iter_mut().find(|entry| entry.info.id == id).ok_or(FsError::NotFound)?;
-        if !entry.has(mark) {
-            entry.features.read_only_compatible.push(mark.to_owned());
-        }
-        Ok(())
-    })
-    .await
-}
-
-async fn read_document(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
-    let got = match store.get(&Path::from(REGISTRY)).await {
-        Ok(got) => got,
-        Err(object_store::Error::NotFound { .. }) => {
-            return Ok((Document { format: FORMAT, features: Features::default(), volumes: Vec::new() }, None));
-        }
-        Err(error) => return Err(store_error(&error)),
-    };
-    if got.meta.size > REGISTRY_BYTES_MAX {
-        return Err(FsError::Io("registry.json is larger than a registry can be".into()));
-    }
-    let version = UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
-    let bytes = got.bytes().await.map_err(|error| store_error(&error))?;
-    Ok((decode_document(&bytes)?, Some(version)))
-}
-
-pub(crate) fn decode_document(bytes: &[u8]) -> FsResult<Document> {
-    let document: Document = serde_json::from_slice(bytes)
-        .map_err(|error| FsError::Io(format!("registry.json is damaged: {error}").into()))?;
-    if document.format != FORMAT {
-        let why = format!("registry.json has format {}, this program knows {FORMAT}", document.format);
-        return Err(FsError::Io(why.into()));
-    }
-    check_features(REGISTRY, &document.features, false)?;
-    Ok(document)
-}
-
-/// Refuses what this program would misread, and with `to_write` what it would damage.
-pub(crate) fn check_features(what: &str, features: &Features, to_write: bool) -> FsResult<()> {
-    match features.access(&KNOWN) {
-        Access::Refused(names) => {
-            let why =
-                format!("{what} uses {}, which this larder does not know: a newer larder is needed", names.join(", "));
-            Err(FsError::Unsupported(why.into()))
-        }
-        Access::ReadOnly(names) if to_write => {
-            let why = format!(
-                "{what} uses {}, which this larder can read around but not write: use a newer larder, or copy files out with \
-                 `larder recover`",
-                names.join(", ")
-            );
-            Err(FsError::ReadOnly(why))
-        }
-        Access::ReadOnly(_) | Access::Full => Ok(()),
-    }
-}
-
-/// The ids and names of the volumes that are not being destroyed, for whoever only reads.
-pub(crate) async fn read_names(store: &dyn ObjectStore) -> FsResult<Vec<(Uuid, String)>> {
-    let (document, version) = read_document(store).await?;
-    if version.is_none() {
-        return Err(FsError::Io(format!("{REGISTRY} is not there").into()));
-    }
-    let living = document.volumes.into_iter().filter(|entry| !entry.doomed);
-    let checked = living.map(|entry| {
-        check_features(&format!("volume '{}'", entry.info.name), &entry.features, false)?;
-        Ok((entry.info.id, entry.info.name))
-    });
-    checked.collect()
-}
-
-fn find<'a>(document: &'a mut Document, name: &str) -> FsResult<&'a mut Entry> {
-    let mut living = document.volumes.iter_mut().filter(|entry| !entry.doomed);
-    living.find(|entry| entry.info.name == name).ok_or(FsError::NotFound)
-}
-
-async fn is_empty(store: &dyn ObjectStore, prefix: &Path) -> FsResult<bool> {
-    let first = store.list(Some(prefix)).next().await.transpose().map_err(|error| store_error(&error))?;
-    Ok(first.is_none())
-}
-
-pub(crate) fn prefix_of(id: Uuid) -> Path {
-    Path::from(VOLUMES).join(id.to_string())
-}
-
-pub(crate) fn stream_of(id: Uuid) -> String {
-    format!("volume-{}", id.simple())
-}
-
-fn store_error(error: &object_store::Error) -> FsError {
-    FsError::Io(error.to_string().into())
+    Volume { state, origin: 0, answers: Answers::Durable, access_times: true }
 }
 
 fn check_volume_name(name: &str) -> FsResult<()> {
@@ -475,5 +319,4 @@ fn check_properties(properties: &Properties) -> FsResult<()> {
 }
 
 #[cfg(test)]
-#[path = "registry_tests.rs"]
 mod tests;

@@ -1,4 +1,8 @@
 #![allow(clippy::unwrap_used)]
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutPayload};
+
+use super::document::{FORMAT, REGISTRY, decode_document, read_document};
 use super::*;
 use crate::tests::{Box_, err, file, fresh};
 
@@ -170,7 +174,7 @@ async fn features_that_nobody_knows_here() {
 #[test]
 fn golden_document() {
     let info = VolumeInfo { name: "v".into(), id: Uuid::from_u128(1), properties: Properties::default() };
-    let entry = Entry { info, formatted: true, doomed: false, features: Features::default() };
+    let entry = VolumeEntry { info, formatted: true, doomed: false, features: Features::default() };
     let document = Document { format: FORMAT, features: Features::default(), volumes: vec![entry] };
     let golden = concat!(
         r#"{"format":1,"volumes":[{"name":"v","id":"00000000-0000-0000-0000-000000000001","#,

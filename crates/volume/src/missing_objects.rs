@@ -11,7 +11,8 @@ use object_store::{ObjectStore, Result};
 
 use crate::damage::DamagedObject;
 use crate::data::object_path;
-use crate::registry::{Registry, prefix_of};
+use crate::layout::prefix_of;
+use crate::registry::Registry;
 use crate::state::State;
 use crate::types::*;
 
@@ -20,7 +21,7 @@ const SEGMENTS: &str = "seg";
 
 /// What the volumes that are open miss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GoneObjects {
+pub struct MissingObjects {
     pub objects: Vec<DamagedObject>,
     /// Every path that begins with one of these was looked for.
     pub asked: Vec<String>,
@@ -28,8 +29,8 @@ pub struct GoneObjects {
 
 impl Registry {
     /// Touches no disk where the store has its list in memory. Volumes that are not open are not asked.
-    pub async fn gone_objects(&self) -> FsResult<GoneObjects> {
-        let mut gone = GoneObjects::default();
+    pub async fn missing_objects(&self) -> FsResult<MissingObjects> {
+        let mut gone = MissingObjects::default();
         for (_, volume) in self.open_volumes().await {
             let prefix = prefix_of(volume.state.id);
             gone.asked.push(format!("{prefix}/"));
@@ -88,9 +89,9 @@ mod tests {
             (0..40_000u64).flat_map(|i| larder_base::checksum::checksum(7, &i.to_le_bytes()).to_le_bytes()).collect();
         volume.write(&root(), ino, 0, vec![Bytes::from(noise)], Stability::Unstable).await.unwrap();
         volume.sync().await.unwrap();
-        assert_eq!(registry.gone_objects().await.unwrap().objects, []);
+        assert_eq!(registry.missing_objects().await.unwrap().objects, []);
         registry.close().await.unwrap();
-        assert_eq!(registry.gone_objects().await.unwrap(), GoneObjects::default(), "nobody is asked");
+        assert_eq!(registry.missing_objects().await.unwrap(), MissingObjects::default(), "nobody is asked");
         let prefix = format!("volumes/{}/", volume.id());
         let mut paths = Vec::new();
         let mut objects = place.store.list(None);
@@ -102,19 +103,19 @@ mod tests {
         assert!(segments.len() == 1 && !tables.is_empty(), "{paths:?}");
         place.store.delete(segments[0]).await.unwrap();
         let (registry, volume) = place.open().await;
-        let gone = registry.gone_objects().await.unwrap();
+        let gone = registry.missing_objects().await.unwrap();
         assert_eq!(gone.asked, [prefix]);
         assert_eq!(gone.objects.iter().map(|o| o.path.as_str()).collect::<Vec<_>>(), [segments[0].as_ref()]);
         let report = registry.damaged_files(&gone.objects).await.unwrap();
         assert_eq!(report.files[0].paths, ["/f"]);
         volume.unlink(&root(), Ino::ROOT, b"f").await.unwrap();
         let since = std::time::Instant::now();
-        while !registry.gone_objects().await.unwrap().objects.is_empty() {
+        while !registry.missing_objects().await.unwrap().objects.is_empty() {
             assert!(since.elapsed().as_secs() < 10, "nobody needs it any more");
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         place.store.delete(tables[0]).await.unwrap();
-        let gone = registry.gone_objects().await.unwrap().objects;
+        let gone = registry.missing_objects().await.unwrap().objects;
         assert_eq!(gone.iter().map(|o| o.path.as_str()).collect::<Vec<_>>(), [tables[0].as_ref()]);
     }
 }

@@ -1,0 +1,33 @@
+//! A record on its way from the store, and all who wait for it.
+
+use std::sync::OnceLock;
+
+use tokio::sync::Notify;
+
+use super::memory::Record;
+use crate::types::FsResult;
+
+/// A record on its way.
+#[derive(Default)]
+pub(super) struct Fetch {
+    pub(super) done: OnceLock<FsResult<Record>>,
+    notify: Notify,
+}
+
+impl Fetch {
+    pub(super) fn finish(&self, result: FsResult<Record>) {
+        let _ = self.done.set(result);
+        self.notify.notify_waiters();
+    }
+
+    pub(super) async fn wait(&self) -> FsResult<Record> {
+        loop {
+            let mut notified = std::pin::pin!(self.notify.notified());
+            notified.as_mut().enable();
+            if let Some(result) = self.done.get() {
+                return result.clone();
+            }
+            notified.await;
+        }
+    }
+}

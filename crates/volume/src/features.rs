@@ -1,0 +1,12 @@
+//! Features of a volume that programs before it could not know, by the names in its entry of the registry.
+
+/// Files have room reserved (`data::reserved`). Who does not know would write over it, and never give it back.
+pub(crate) const RESERVED_RANGES: &str = "reserved-ranges";
+/// Files have named attributes (`named`). Who does not know would leave them behind when it removes the file.
+pub(crate) const NAMED_ATTRIBUTES: &str = "named-attributes";
+
+/// Files have access control lists (`acl`). Who does not know would judge by the mode bits alone, and drop them.
+pub(crate) const ACCESS_LISTS: &str = "access-lists";
+
+/// All of them.
+pub(crate) const KNOWN: [&str; 3] = [ACCESS_LISTS, NAMED_ATTRIBUTES, RESERVED_RANGES];

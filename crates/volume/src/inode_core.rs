@@ -1,0 +1,130 @@
+//! What is true of an inode: its record, and what its batches and its directory know beyond that.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_base::Timestamp;
+
+use crate::acl::{self, Acl, Guarded};
+use crate::meta::Ticket;
+use crate::negative_names::NegativeNames;
+use crate::types::{Attr, FileId, FileKind, Ino, SetAttr};
+
+/// Cookies 0, 1 and 2 mean start, `.` and `..` to protocols.
+pub(crate) const FIRST_COOKIE: u64 = 3;
+
+pub(crate) struct InodeCore {
+    pub(crate) attr: Attr,
+    /// `attr` is ahead of the engine.
+    pub(crate) attr_dirty: bool,
+    /// What the record says about the size when it is less than `attr.size`: unstable data beyond it is not
+    /// in the engine yet, and a crash must not leave a file of zeros. `None`: the record says `attr.size`.
+    pub(crate) size_stored: Option<u64>,
+    /// Bytes that the extents in the engine take up, and reserved bytes: the record's `allocated`. `attr.allocated` adds what is
+    /// dirty and not reserved.
+    pub(crate) stored_bytes: u64,
+    /// There are reserved ranges.
+    pub(crate) has_reserved: bool,
+    /// The newest batch that carries the record.
+    pub(crate) ticket: Ticket,
+    /// Last link and last open are gone (`inode.gone_is_final`).
+    pub(crate) gone: bool,
+    /// The directory that holds a directory; of other inodes a hint.
+    pub(crate) parent: Ino,
+    /// Verifier of an exclusive create, until the first SETATTR.
+    pub(crate) verifier: Option<[u8; 8]>,
+    /// Of a directory: the cookie of the next entry.
+    pub(crate) next_cookie: u64,
+    /// Of a directory: how many entries it has.
+    pub(crate) entries: u64,
+    /// Of a directory that was empty since it is in memory: its names.
+    pub(crate) negative_names: Option<Box<NegativeNames>>,
+    /// How many extended attributes there are: the common answer "none" needs no look-up.
+    pub(crate) xattrs: u32,
+    /// Of a symbolic link.
+    pub(crate) target: Bytes,
+    /// Rules that decide in place of the mode bits.
+    pub(crate) acl: Option<Arc<Acl>>,
+}
+
+impl InodeCore {
+    /// What decides who may use it.
+    pub(crate) fn guarded(&self) -> Guarded {
+        Guarded { attr: self.attr, acl: self.acl.clone() }
+    }
+
+    /// What becomes of the list after `set` was applied, which found the permission bits `before` (`acl.chmod_discards`).
+    pub(crate) fn follow_list(&mut self, set: &SetAttr, before: u32) {
+        let Some(list) = self.acl.clone() else { return };
+        // An exclusive create carries no mode: the client sets it next.
+        let is_being_made = self.verifier.is_some();
+        let is_discarded = set.mode.is_some_and(|mode| match is_being_made {
+            true => acl::is_private(mode),
+            false => mode & 0o777 != before & 0o777,
+        });
+        if is_discarded {
+            self.acl = None;
+            return;
+        }
+        self.attr.mode = list.mode(&self.attr);
+    }
+
+    /// A directory surely holds no `name`, nor any whose folding is `name`.
+    pub(crate) fn surely_lacks(&self, name: &[u8]) -> bool {
+        self.entries == 0 || self.negative_names.as_ref().is_some_and(|names| !names.may_hold(name))
+    }
+
+    /// Before an entry is counted that is added (`negative.kept_under_core`).
+    pub(crate) fn learn_name(&mut self, name: &[u8], folded: &[u8]) {
+        if self.entries == 0 {
+            self.negative_names = Some(Box::default());
+        }
+        if self.negative_names.as_mut().is_some_and(|names| !(names.insert(name) && names.insert(folded))) {
+            self.negative_names = None;
+        }
+    }
+}
+
+/// An inode with nothing in it, owned by root, mode 0.
+pub(crate) fn new_core(id: FileId, kind: FileKind, parent: Ino, now: Timestamp) -> InodeCore {
+    let is_dir = kind == FileKind::Directory;
+    let attr = Attr {
+        id,
+        kind,
+        mode: 0,
+        nlink: if is_dir { 2 } else { 1 },
+        uid: 0,
+        gid: 0,
+        size: if is_dir { directory_size(0) } else { 0 },
+        allocated: 0,
+        rdev: (0, 0),
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        change: 1,
+        dos: 0,
+    };
+    InodeCore {
+        attr,
+        attr_dirty: false,
+        size_stored: None,
+        stored_bytes: 0,
+        has_reserved: false,
+        ticket: Ticket(0),
+        gone: false,
+        parent,
+        verifier: None,
+        next_cookie: FIRST_COOKIE,
+        entries: 0,
+        negative_names: None,
+        xattrs: 0,
+        target: Bytes::new(),
+        acl: None,
+    }
+}
+
+/// A size that grows with the entries.
+pub(crate) fn directory_size(entries: u64) -> u64 {
+    entries.saturating_mul(32).saturating_add(64)
+}

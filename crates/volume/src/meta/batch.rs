@@ -1,0 +1,72 @@
+//! A change to the metadata, applied as one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::usage::Usage;
+use crate::inode::Inode;
+use crate::inode_core::InodeCore;
+use crate::types::Ino;
+
+/// Changes applied together. A key may occur once.
+#[derive(Clone, Default)]
+pub(crate) struct Batch {
+    pub(crate) ops: Vec<(Bytes, Option<Bytes>)>,
+    /// Whose records are encoded and added by [`Meta::write`] (`meta.records_at_submit`).
+    pub(crate) records: Vec<Arc<Inode>>,
+    /// What becomes true of their records together with this batch.
+    pub(crate) changes: BTreeMap<Ino, RecordChange>,
+    /// What this batch adds to the volume's counters, durable together with it.
+    pub(crate) usage: Usage,
+}
+
+impl Batch {
+    pub(crate) fn put(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.ops.push((key.into(), Some(value.into())));
+    }
+
+    pub(crate) fn delete(&mut self, key: impl Into<Bytes>) {
+        self.ops.push((key.into(), None));
+    }
+
+    /// Adds the record of `inode`, as `change` makes it: a record that another batch takes along before shows none of it.
+    pub(crate) fn change(&mut self, inode: &Arc<Inode>, change: RecordChange) {
+        debug_assert!(!self.changes.contains_key(&inode.id.ino), "one change per batch");
+        self.changes.insert(inode.id.ino, change);
+        self.records.push(Arc::clone(inode));
+    }
+
+    /// Adds the record of `inode` as it is at the moment of submission, and clears its `attr_dirty`.
+    /// The caller must not hold its `core`.
+    pub(crate) fn record(&mut self, inode: &Arc<Inode>) {
+        if !self.records.iter().any(|other| other.id.ino == inode.id.ino) {
+            self.records.push(Arc::clone(inode));
+        }
+    }
+}
+
+/// How a batch changes what a record says about stored data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordChange {
+    /// By how much extents and reserved ranges grow.
+    pub(crate) stored_bytes: i64,
+    /// What is in memory beyond them, afterwards.
+    pub(crate) unstored_bytes: u64,
+    /// `None`: as it was.
+    pub(crate) has_reserved: Option<bool>,
+}
+
+impl RecordChange {
+    /// What `attr.allocated` will be.
+    pub(crate) fn allocated(&self, core: &InodeCore) -> u64 {
+        core.stored_bytes.saturating_add_signed(self.stored_bytes).saturating_add(self.unstored_bytes)
+    }
+
+    pub(super) fn apply(&self, core: &mut InodeCore) {
+        core.attr.allocated = self.allocated(core);
+        core.stored_bytes = core.stored_bytes.saturating_add_signed(self.stored_bytes);
+        core.has_reserved = self.has_reserved.unwrap_or(core.has_reserved);
+    }
+}

@@ -1,0 +1,67 @@
+//! Numbers of new inodes.
+//!
+//! - `volume.numbers_never_reused`: the durable counter is raised before a number beyond it is
+//!   used, so no inode number is ever given out twice.
+
+use parking_lot::Mutex;
+
+use crate::keys;
+use crate::meta::{Batch, Meta};
+use crate::types::{FileId, FsResult, Ino};
+
+/// Numbers that one raise of the durable counter covers; so many may be skipped by a crash.
+const INO_RANGE: u64 = 1 << 16;
+
+/// Gives out numbers below a durable counter.
+pub(crate) struct Numbers {
+    range: Mutex<Range>,
+    /// Held by the one that raises the counter.
+    raising: tokio::sync::Mutex<()>,
+    /// Mixed into generations, so that handles cannot be guessed.
+    seed: u64,
+}
+
+struct Range {
+    next: u64,
+    limit: u64,
+}
+
+impl Numbers {
+    /// `next` is the durable counter: no number below it is given out.
+    pub(crate) fn new(next: u64) -> Self {
+        let range = Range { next, limit: next };
+        Self { range: Mutex::new(range), raising: tokio::sync::Mutex::new(()), seed: rand::random() }
+    }
+
+    /// A number that was never used, and its generation: unpredictable, so that handles cannot be guessed.
+    pub(crate) async fn new_id(&self, meta: &dyn Meta) -> FsResult<FileId> {
+        loop {
+            {
+                let mut range = self.range.lock();
+                if range.next < range.limit {
+                    let ino = range.next;
+                    range.next += 1;
+                    let generation = mix(self.seed ^ ino);
+                    return Ok(FileId { ino: Ino(ino), generation });
+                }
+            }
+            let _raising = self.raising.lock().await;
+            let limit = self.range.lock().limit;
+            if self.range.lock().next < limit {
+                continue;
+            }
+            let mut batch = Batch::default();
+            batch.put(keys::NEXT_INO_KEY, keys::encode_next_ino(limit + INO_RANGE));
+            // Batches become durable in order (`meta.durable_in_order`): whoever uses a number of this range does so in a later one.
+            meta.write(batch).await?;
+            self.range.lock().limit = limit + INO_RANGE;
+        }
+    }
+}
+
+/// splitmix64's finisher: a bijection, so generations differ where numbers do.
+pub(crate) fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}

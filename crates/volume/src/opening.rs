@@ -1,0 +1,144 @@
+//! Opening a volume: formatting, replay, and what runs in the background.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use futures::future::BoxFuture;
+use larder_base::{Clock, Timestamp};
+use object_store::ObjectStore;
+use object_store::path::Path;
+
+use crate::backing::Space;
+use crate::data::{Data, DataParts, DataSettings, InodeSource, Memory};
+use crate::inode::Inode;
+use crate::inode_core::new_core;
+use crate::keys::{self, Superblock};
+use crate::marks::Marks;
+use crate::meta::{Batch, Meta};
+use crate::numbers::{Numbers, mix};
+use crate::properties::Properties;
+use crate::reap_queue::ReapQueue;
+use crate::state::State;
+use crate::table::{EntryCache, InodeBudget, InodeTable, VolumeTag};
+use crate::types::*;
+use crate::witness::Events;
+
+/// Events that a slow receiver may be behind before it is told that it lost some.
+const EVENTS_MAX: usize = 4096;
+
+/// What a volume is opened from.
+pub(crate) struct StateParts {
+    pub(crate) id: uuid::Uuid,
+    pub(crate) name: String,
+    pub(crate) tag: VolumeTag,
+    pub(crate) meta: Arc<dyn Meta>,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) prefix: Path,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) inode_budget: Arc<InodeBudget>,
+    pub(crate) entries: Arc<EntryCache>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) space: Arc<dyn Space>,
+    pub(crate) properties: Properties,
+    /// It was never opened before; otherwise a missing superblock is damage.
+    pub(crate) may_format: bool,
+    pub(crate) marks: Arc<Marks>,
+    /// The log has lost what was acknowledged: files and segments without a name or a reference may be all that is left of it.
+    pub(crate) keeps_orphans: bool,
+}
+
+/// The inode table as file data sees it.
+struct Source(Arc<InodeTable>);
+
+#[async_trait::async_trait]
+impl InodeSource for Source {
+    async fn load(&self, ino: Ino) -> FsResult<Arc<Inode>> {
+        self.0.load(ino).await
+    }
+
+    fn cached(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.0.cached(ino)
+    }
+}
+
+impl State {
+    /// Formats what has no superblock, replays, and starts what runs in the background.
+    pub(crate) fn open(parts: StateParts) -> BoxFuture<'static, FsResult<Arc<State>>> {
+        Box::pin(async move {
+            let meta = parts.meta;
+            match meta.get(keys::SUPERBLOCK_KEY).await? {
+                Some(value) => verify_superblock(&value, parts.id)?,
+                None if parts.may_format => format(&*meta, parts.id, parts.clock.now()).await?,
+                None => return Err(keys::damaged(keys::SUPERBLOCK_KEY, "it is missing")),
+            }
+            let next = match meta.get(keys::NEXT_INO_KEY).await? {
+                Some(value) => keys::decode_next_ino(&value)?,
+                None => return Err(keys::damaged(keys::NEXT_INO_KEY, "it is missing")),
+            };
+            let inodes = Arc::new(InodeTable::new(Arc::clone(&meta), parts.inode_budget));
+            let settings = Arc::new(DataSettings::new(&parts.properties));
+            let data = Data::open(DataParts {
+                store: parts.store,
+                prefix: parts.prefix,
+                meta: Arc::clone(&meta),
+                settings: Arc::clone(&settings),
+                memory: parts.memory,
+                clock: Arc::clone(&parts.clock),
+                space: Arc::clone(&parts.space),
+                inodes: Arc::new(Source(Arc::clone(&inodes))),
+                keeps_orphans: parts.keeps_orphans,
+                marks: Arc::clone(&parts.marks),
+            })
+            .await?;
+            let state = Arc::new(State {
+                id: parts.id,
+                name: parts.name,
+                marks: parts.marks,
+                tag: parts.tag,
+                meta,
+                data,
+                inodes,
+                entries: parts.entries,
+                events: Events::new(EVENTS_MAX),
+                clock: parts.clock,
+                verifier: WriteVerifier(rand::random()),
+                moves: tokio::sync::Mutex::new(()),
+                reaps: ReapQueue::new(),
+                space: parts.space,
+                settings,
+                relaxed: AtomicBool::new(false),
+                quota_bytes: AtomicU64::new(u64::MAX),
+                at_quota: tokio::sync::Mutex::new(()),
+                numbers: Numbers::new(next),
+                runtime: tokio::runtime::Handle::current(),
+            });
+            state.set_properties(&parts.properties);
+            if !parts.keeps_orphans {
+                tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
+            }
+            Ok(state)
+        })
+    }
+}
+
+fn verify_superblock(value: &[u8], id: uuid::Uuid) -> FsResult<()> {
+    let superblock = keys::decode_superblock(value)?;
+    if superblock.id == id {
+        return Ok(());
+    }
+    Err(keys::damaged(keys::SUPERBLOCK_KEY, &format!("it belongs to volume {}, not {id}", superblock.id)))
+}
+
+async fn format(meta: &dyn Meta, id: uuid::Uuid, now: Timestamp) -> FsResult<()> {
+    let root = FileId { ino: Ino::ROOT, generation: mix(rand::random()) };
+    let mut core = new_core(root, FileKind::Directory, Ino::ROOT, now);
+    core.attr.mode = 0o755;
+    let mut batch = Batch::default();
+    batch.put(keys::SUPERBLOCK_KEY, keys::encode_superblock(Superblock { id, created: now }));
+    batch.put(keys::NEXT_INO_KEY, keys::encode_next_ino(Ino::ROOT.0 + 1));
+    let (key, value) = keys::encode_inode(Ino::ROOT, &core);
+    batch.put(key, value);
+    batch.usage.inodes = 1;
+    let ticket = meta.write(batch).await?;
+    meta.durable(ticket).await
+}

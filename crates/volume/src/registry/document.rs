@@ -1,0 +1,171 @@
+//! `registry.json`: the volumes of a store by name, read, and changed by conditional puts only.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use larder_base::features::{Access, Features, Known};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
+use uuid::Uuid;
+
+use crate::features;
+use crate::layout::VOLUMES;
+use crate::properties::VolumeInfo;
+use crate::types::*;
+
+pub(super) const REGISTRY: &str = "registry.json";
+pub(super) const FORMAT: u32 = 1;
+/// The features of registries and volumes that this program knows.
+const KNOWN: Known = Known { read_only_compatible: &features::KNOWN, incompatible: &[] };
+/// A registry larger than this is not ours.
+const REGISTRY_BYTES_MAX: u64 = 16 << 20;
+const UPDATE_TRIES_MAX: usize = 64;
+
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct VolumeEntry {
+    #[serde(flatten)]
+    pub(super) info: VolumeInfo,
+    /// See `registry.format_once`.
+    pub(super) formatted: bool,
+    /// See `registry.doom_before_delete`.
+    pub(super) doomed: bool,
+    /// What a program must know to read or write this volume.
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub(super) features: Features,
+}
+
+impl VolumeEntry {
+    pub(super) fn has(&self, mark: &str) -> bool {
+        self.features.read_only_compatible.iter().any(|name| name == mark)
+    }
+}
+
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Document {
+    pub(super) format: u32,
+    /// What a program must know to read or write this document.
+    #[serde(default, skip_serializing_if = "Features::is_empty")]
+    pub(super) features: Features,
+    pub(super) volumes: Vec<VolumeEntry>,
+}
+
+pub(super) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
+    let (document, version) = read_document(store).await?;
+    // Every volume was entered before its first object was written.
+    if version.is_none() && !is_empty(store, &Path::from(VOLUMES)).await? {
+        let why = format!("{REGISTRY} is gone: there are volumes here, and nothing says which");
+        return Err(FsError::Io(why.into()));
+    }
+    Ok((document, version))
+}
+
+/// Reads, changes and writes until nobody else wrote in between.
+pub(super) async fn update(
+    store: &dyn ObjectStore,
+    mut change: impl FnMut(&mut Document) -> FsResult<()>,
+) -> FsResult<()> {
+    for _ in 0..UPDATE_TRIES_MAX {
+        let (mut document, version) = read(store).await?;
+        check_features(REGISTRY, &document.features, true)?;
+        change(&mut document)?;
+        let text = serde_json::to_vec_pretty(&document).map_err(|error| FsError::Io(error.to_string().into()))?;
+        let mode = version.map_or(PutMode::Create, PutMode::Update);
+        let payload = PutPayload::from_bytes(Bytes::from(text));
+        match store.put_opts(&Path::from(REGISTRY), payload, mode.into()).await {
+            Ok(_) => return Ok(()),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
+            Err(error) => return Err(store_error(&error)),
+        }
+    }
+    Err(FsError::Busy("others keep changing the registry"))
+}
+
+/// The entry of the volume has the mark, durably.
+pub(crate) async fn mark(store: &dyn ObjectStore, id: Uuid, mark: &str) -> FsResult<()> {
+    let (document, _) = read(store).await?;
+    if document.volumes.iter().any(|entry| entry.info.id == id && entry.has(mark)) {
+        return Ok(());
+    }
+    update(store, |document| {
+        let entry = document.volumes.iter_mut().find(|entry| entry.info.id == id).ok_or(FsError::NotFound)?;
+        if !entry.has(mark) {
+            entry.features.read_only_compatible.push(mark.to_owned());
+        }
+        Ok(())
+    })
+    .await
+}
+
+pub(super) async fn read_document(store: &dyn ObjectStore) -> FsResult<(Document, Option<UpdateVersion>)> {
+    let got = match store.get(&Path::from(REGISTRY)).await {
+        Ok(got) => got,
+        Err(object_store::Error::NotFound { .. }) => {
+            return Ok((Document { format: FORMAT, features: Features::default(), volumes: Vec::new() }, None));
+        }
+        Err(error) => return Err(store_error(&error)),
+    };
+    if got.meta.size > REGISTRY_BYTES_MAX {
+        return Err(FsError::Io("registry.json is larger than a registry can be".into()));
+    }
+    let version = UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
+    let bytes = got.bytes().await.map_err(|error| store_error(&error))?;
+    Ok((decode_document(&bytes)?, Some(version)))
+}
+
+pub(crate) fn decode_document(bytes: &[u8]) -> FsResult<Document> {
+    let document: Document = serde_json::from_slice(bytes)
+        .map_err(|error| FsError::Io(format!("registry.json is damaged: {error}").into()))?;
+    if document.format != FORMAT {
+        let why = format!("registry.json has format {}, this program knows {FORMAT}", document.format);
+        return Err(FsError::Io(why.into()));
+    }
+    check_features(REGISTRY, &document.features, false)?;
+    Ok(document)
+}
+
+/// Refuses what this program would misread, and with `to_write` what it would damage.
+pub(crate) fn check_features(what: &str, features: &Features, to_write: bool) -> FsResult<()> {
+    match features.access(&KNOWN) {
+        Access::Refused(names) => {
+            let why =
+                format!("{what} uses {}, which this larder does not know: a newer larder is needed", names.join(", "));
+            Err(FsError::Unsupported(why.into()))
+        }
+        Access::ReadOnly(names) if to_write => {
+            let why = format!(
+                "{what} uses {}, which this larder can read around but not write: use a newer larder, or copy files out with \
+                 `larder recover`",
+                names.join(", ")
+            );
+            Err(FsError::ReadOnly(why))
+        }
+        Access::ReadOnly(_) | Access::Full => Ok(()),
+    }
+}
+
+/// The ids and names of the volumes that are not being destroyed, for whoever only reads.
+pub(crate) async fn read_names(store: &dyn ObjectStore) -> FsResult<Vec<(Uuid, String)>> {
+    let (document, version) = read_document(store).await?;
+    if version.is_none() {
+        return Err(FsError::Io(format!("{REGISTRY} is not there").into()));
+    }
+    let living = document.volumes.into_iter().filter(|entry| !entry.doomed);
+    let checked = living.map(|entry| {
+        check_features(&format!("volume '{}'", entry.info.name), &entry.features, false)?;
+        Ok((entry.info.id, entry.info.name))
+    });
+    checked.collect()
+}
+
+pub(super) fn find<'a>(document: &'a mut Document, name: &str) -> FsResult<&'a mut VolumeEntry> {
+    let mut living = document.volumes.iter_mut().filter(|entry| !entry.doomed);
+    living.find(|entry| entry.info.name == name).ok_or(FsError::NotFound)
+}
+
+pub(super) async fn is_empty(store: &dyn ObjectStore, prefix: &Path) -> FsResult<bool> {
+    let first = store.list(Some(prefix)).next().await.transpose().map_err(|error| store_error(&error))?;
+    Ok(first.is_none())
+}
+
+pub(super) fn store_error(error: &object_store::Error) -> FsError {
+    FsError::Io(error.to_string().into())
+}
