@@ -7,11 +7,13 @@
 
 mod client;
 mod failure;
+mod keys;
 mod socket;
 mod types;
 
 pub use client::{Client, segment};
 pub use failure::{Failure, FailureKind};
+pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeSecret};
 pub use socket::SocketPath;
 pub use types::*;
 

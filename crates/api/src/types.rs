@@ -343,6 +343,8 @@ pub struct VolumeCreate {
     pub properties: VolumeChange,
     /// Also serve it as a share of the same name.
     pub share: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encrypt: Option<crate::Encrypt>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -363,6 +365,15 @@ pub struct VolumeStatus {
     #[serde(default)]
     pub compression_ratio: Option<f64>,
     pub available_bytes: Option<u64>,
+    /// The cipher of an encrypted volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<String>,
+    /// It is encrypted, and its keys are not there.
+    #[serde(default)]
+    pub locked: bool,
+    /// In the answer to the request that made the volume only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_key: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -373,7 +384,7 @@ pub struct CheckRequest {
     pub read_data: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckResult {
     pub pool: String,
     pub volume: String,
@@ -385,6 +396,9 @@ pub struct CheckResult {
     /// Damaged or missing pieces of objects that were rebuilt, in the whole pool; with `read_data` only.
     pub rebuilt: u64,
     pub problems: Vec<String>,
+    /// It is encrypted and its keys are not there: nothing of it was checked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub locked: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

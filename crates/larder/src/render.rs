@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use larder_api::{
-    CheckResult, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth, ShareStatus, UserStatus, VolumeStatus,
+    CheckResult, KeysStatus, PoolChangePlan, PoolHistory, PoolListed, PoolMoving, PoolWorth, ShareStatus, UserStatus,
+    VolumeStatus,
 };
 use larder_base::units::ByteSize;
 
@@ -221,7 +222,8 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
         return "no volumes".to_owned();
     }
     let size = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |b| ByteSize(b).to_string());
-    let mut rows = vec![row(["NAME", "USED", "RATIO", "AVAIL", "QUOTA", "RECORD", "COMPRESSION", "SYNC"])];
+    let mut rows =
+        vec![row(["NAME", "USED", "RATIO", "AVAIL", "QUOTA", "RECORD", "COMPRESSION", "SYNC", "ENCRYPTION"])];
     for v in volumes {
         rows.push(vec![
             format!("{}/{}", v.pool, v.name),
@@ -232,9 +234,23 @@ pub(crate) fn volume_list(volumes: &[VolumeStatus]) -> String {
             ByteSize(u64::from(v.record_bytes)).to_string(),
             v.compression.clone(),
             v.sync.clone(),
+            match &v.encryption {
+                Some(cipher) if v.locked => format!("{cipher}, locked"),
+                Some(cipher) => cipher.clone(),
+                None => "none".to_owned(),
+            },
         ]);
     }
     table(&rows, &[1, 2, 3, 4, 5])
+}
+
+pub(crate) fn keys(keys: &KeysStatus) -> String {
+    let state = if keys.locked { "locked" } else { "unlocked" };
+    let mut rows = vec![row(["KIND", "LABEL", "ID"])];
+    for slot in &keys.slots {
+        rows.push(vec![slot.kind.clone(), slot.name.clone(), slot.id.clone()]);
+    }
+    format!("{}/{}: {}, {state}\n{}", keys.pool, keys.volume, keys.cipher, table(&rows, &[]))
 }
 
 pub(crate) fn share_list(shares: &[ShareStatus]) -> String {
@@ -277,6 +293,11 @@ pub(crate) fn user_list(users: &[UserStatus]) -> String {
 pub(crate) fn check_results(results: &[CheckResult]) -> String {
     let mut text = String::new();
     for r in results {
+        if r.locked {
+            let name = format!("{}/{}", r.pool, r.volume);
+            text.push_str(&format!("{name}: locked, not checked; open it with: larder volume unlock {name}\n"));
+            continue;
+        }
         text.push_str(&format!(
             "{}/{}: {} inodes, {} entries, {} extents, {} segments, {} of data: ",
             r.pool,

@@ -8,5 +8,8 @@ pub(crate) const NAMED_ATTRIBUTES: &str = "named-attributes";
 /// Files have access control lists (`acl`). Who does not know would judge by the mode bits alone, and drop them.
 pub(crate) const ACCESS_LISTS: &str = "access-lists";
 
-/// All of them.
+/// Everything of it is encrypted (`Seals`). Who does not know would take what is sealed for damage.
+pub(crate) const ENCRYPTION: &str = "encryption";
+
+/// Those that others can still read around.
 pub(crate) const KNOWN: [&str; 3] = [ACCESS_LISTS, NAMED_ATTRIBUTES, RESERVED_RANGES];

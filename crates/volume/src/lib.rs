@@ -48,7 +48,7 @@ mod volume;
 mod witness;
 mod xattr;
 
-pub use backing::{Backing, MemoryBudget, Space};
+pub use backing::{Backing, Beneath, MemoryBudget, NoKeys, Seals, Space};
 pub use damage::{DamageReport, DamagedFile, DamagedObject};
 pub use missing_objects::MissingObjects;
 pub use properties::{Compression, Properties, SyncMode, VolumeInfo};

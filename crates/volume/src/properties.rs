@@ -42,6 +42,9 @@ pub struct VolumeInfo {
     pub name: String,
     pub id: uuid::Uuid,
     pub properties: Properties,
+    /// It is encrypted (feature `encryption`).
+    #[serde(skip)]
+    pub sealed: bool,
 }
 
 impl VolumeInfo {

@@ -407,6 +407,9 @@ pub enum FsError {
     NotSupported,
     #[error("busy: {0}")]
     Busy(&'static str),
+    /// It is encrypted, and its keys are not there.
+    #[error("the volume is locked")]
+    Locked,
     /// A client of another protocol has it open and does not share it.
     #[error("open elsewhere, and not shared for this")]
     Shared,

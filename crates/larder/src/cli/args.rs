@@ -382,6 +382,16 @@ pub(crate) enum VolumeCommand {
         /// Do not share it
         #[arg(long)]
         no_share: bool,
+        /// Encrypt everything in it: aes-256-gcm, aes-128-gcm or chacha20-poly1305 [default: the safe one that this
+        /// machine is quickest at]. Asks for a passphrase unless a key file is named
+        #[arg(long, value_name = "CIPHER", num_args = 0..=1, require_equals = true)]
+        encrypt: Option<Option<String>>,
+        /// A file of random bytes that opens it, instead of a passphrase
+        #[arg(long, value_name = "FILE", requires = "encrypt")]
+        key_file: Option<PathBuf>,
+        /// Print no recovery key
+        #[arg(long, requires = "encrypt")]
+        no_recovery_key: bool,
         #[command(flatten)]
         disks: Disks,
     },
@@ -399,6 +409,24 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         disks: Disks,
     },
+    /// Open an encrypted volume, and serve its shares
+    Unlock {
+        /// NAME or POOL/NAME
+        name: String,
+        #[command(flatten)]
+        key: KeyArgs,
+    },
+    /// Forget the keys of an encrypted volume: its shares and mounts go, its files cannot be read until it is unlocked
+    Lock {
+        /// NAME or POOL/NAME
+        name: String,
+        /// Even if programs use a mount of it: they get errors from then on
+        #[arg(long)]
+        force: bool,
+    },
+    /// What opens an encrypted volume
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Delete a volume and everything in it
     Destroy {
         /// NAME or POOL/NAME
@@ -409,6 +437,57 @@ pub(crate) enum VolumeCommand {
         /// Even if programs use a mount of it: they get errors from then on
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        disks: Disks,
+    },
+}
+
+/// A secret that opens an encrypted volume; without an option a passphrase, typed or from standard input.
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// Open it with this key file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Open it with the recovery key, typed or from standard input
+    #[arg(long, conflicts_with = "key_file")]
+    pub(crate) recovery_key: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// The ways to open it
+    List {
+        /// NAME or POOL/NAME
+        name: String,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Another way to open it: a passphrase, a key file or a recovery key
+    Add {
+        /// NAME or POOL/NAME
+        name: String,
+        /// What to call it
+        #[arg(long, value_name = "LABEL", default_value = "")]
+        label: String,
+        /// The new way is this key file
+        #[arg(long, value_name = "FILE")]
+        new_key_file: Option<PathBuf>,
+        /// The new way is a recovery key, which is printed once
+        #[arg(long, conflicts_with = "new_key_file")]
+        new_recovery_key: bool,
+        #[command(flatten)]
+        key: KeyArgs,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Take a way to open it away; the last one stays
+    Remove {
+        /// NAME or POOL/NAME
+        name: String,
+        /// Its label, its id, or the beginning of its id
+        slot: String,
+        #[command(flatten)]
+        key: KeyArgs,
         #[command(flatten)]
         disks: Disks,
     },

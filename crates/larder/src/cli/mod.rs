@@ -19,6 +19,7 @@ mod destroy;
 mod disk;
 mod doctor;
 mod history;
+mod keys;
 mod metrics;
 mod mount;
 mod password;
@@ -32,6 +33,7 @@ mod share;
 mod up;
 mod user;
 mod volume;
+mod volume_name;
 
 use args::{Cli, Command, Disks, Global};
 

@@ -62,6 +62,19 @@ fn typed_twice(user: &str) -> Result<String, Failure> {
     }
 }
 
+/// What opens an encrypted volume: typed, or a line of standard input. A new passphrase is typed twice.
+pub(super) fn secret_line(prompt: &str, twice: bool) -> Result<String, Failure> {
+    let failed = |e: std::io::Error| Failure::io("cannot read it", &e);
+    if !std::io::stdin().is_terminal() {
+        return first_line(std::io::stdin().lock()).map_err(failed);
+    }
+    let first = typed(&format!("{prompt}: ")).map_err(failed)?;
+    if twice && typed("The same again: ").map_err(failed)? != first {
+        return Err(Failure::invalid("the two differ: nothing was changed"));
+    }
+    Ok(first)
+}
+
 /// Of something that has a password already. `None`: nobody is there to type.
 pub(super) fn ask_person(what: &str) -> Option<String> {
     let there = std::io::stdin().is_terminal();

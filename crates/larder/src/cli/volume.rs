@@ -2,33 +2,41 @@
 
 use std::io::{IsTerminal, Write};
 
-use larder_api::{Done, Failure, TakeAway, VolumeCreate, VolumeStatus};
+use larder_api::{Done, Encrypt, Failure, TakeAway, VolumeCreate, VolumeStatus};
 
 use super::args::{Disks, Global, VolumeCommand};
-use super::{Backend, closing};
-use crate::config::check_name;
+use super::volume_name::split;
+use super::{Backend, closing, keys};
 use crate::daemon::create_volume;
 use crate::render;
 
 pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), Failure> {
     match command {
-        VolumeCommand::Create { name, properties, no_share, disks } => {
+        VolumeCommand::Create { name, properties, no_share, encrypt, key_file, no_recovery_key, disks } => {
             let (pool, volume) = split(&name)?;
             let change = properties.change();
             let shared = !no_share;
+            let encrypt = match encrypt {
+                Some(cipher) => Some(Encrypt {
+                    cipher,
+                    secret: keys::new_secret(&name, key_file.as_deref())?,
+                    recovery: !no_recovery_key,
+                }),
+                None => None,
+            };
             let status: VolumeStatus = match Backend::of(global, &disks).await? {
                 Backend::Daemon(client) => {
-                    let request = VolumeCreate { pool, name: volume, properties: change, share: shared };
+                    let request = VolumeCreate { pool, name: volume, properties: change, share: shared, encrypt };
                     client.post("/v1/volumes", &request).await?
                 }
                 Backend::Direct(storage) => {
                     closing(storage, async |storage| {
-                        create_volume(&*storage.pool(pool.as_deref())?, &volume, &change).await
+                        create_volume(&*storage.pool(pool.as_deref())?, &volume, &change, encrypt).await
                     })
                     .await?
                 }
             };
-            global.out().answer(&status, |v| format!("made the volume {}/{}", v.pool, v.name))
+            global.out().answer(&status, made)
         }
         VolumeCommand::List { disks } => {
             let volumes: Vec<VolumeStatus> = match Backend::of(global, &disks).await? {
@@ -55,10 +63,24 @@ pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), F
             };
             global.out().answer(&status, |v| render::volume_list(std::slice::from_ref(v)))
         }
+        VolumeCommand::Unlock { name, key } => keys::unlock(global, &name, &key).await,
+        VolumeCommand::Lock { name, force } => keys::lock(global, &name, force).await,
+        VolumeCommand::Key(command) => keys::run(global, command).await,
         VolumeCommand::Destroy { name, yes, force, disks } => {
             destroy(global, &name, yes, TakeAway { force }, &disks).await
         }
     }
+}
+
+fn made(volume: &VolumeStatus) -> String {
+    let mut text = format!("made the volume {}/{}", volume.pool, volume.name);
+    if let Some(cipher) = &volume.encryption {
+        text.push_str(&format!(", encrypted with {cipher}"));
+    }
+    if let Some(key) = &volume.recovery_key {
+        text.push_str(&keys::recovery_text(key));
+    }
+    text
 }
 
 async fn destroy(global: &Global, name: &str, yes: bool, how: TakeAway, disks: &Disks) -> Result<(), Failure> {
@@ -77,18 +99,6 @@ async fn destroy(global: &Global, name: &str, yes: bool, how: TakeAway, disks: &
         }
     };
     global.out().answer(&done, |_| format!("destroyed the volume '{name}'"))
-}
-
-/// NAME or POOL/NAME, both checked.
-fn split(name: &str) -> Result<(Option<String>, String), Failure> {
-    let (pool, volume) = match name.split_once('/') {
-        Some((pool, volume)) => (Some(pool), volume),
-        None => (None, name),
-    };
-    for part in pool.iter().copied().chain([volume]) {
-        check_name(part).map_err(Failure::invalid)?;
-    }
-    Ok((pool.map(str::to_owned), volume.to_owned()))
 }
 
 /// Asks a person; a script must say --yes.

@@ -122,6 +122,16 @@ impl VolumeName {
 pub(crate) struct VolumeConfig {
     pub(crate) name: VolumeName,
     pub(crate) change: VolumeChange,
+    /// What opens it at every start, if it is encrypted.
+    pub(crate) key: Option<KeySource>,
+}
+
+/// Where the key of an encrypted volume comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeySource {
+    File(PathBuf),
+    /// A program and its arguments; what it writes to its standard output is the key.
+    Command(Vec<String>),
 }
 
 impl Config {
@@ -359,7 +369,7 @@ impl Validator<'_> {
         self.no_disk_twice(&config.pools)?;
         config.users = raw.user.into_iter().map(|user| self.user(user.into_inner())).collect::<Checked<_>>()?;
         for volume in raw.volume {
-            config.volumes.push(self.volume(volume.into_inner(), &config)?);
+            config.volumes.push(self.volume(volume.into_inner(), &config, folder)?);
         }
         for share in raw.share {
             config.shares.push(self.share(share.into_inner(), &config)?);
@@ -385,7 +395,18 @@ impl Validator<'_> {
         Ok(PoolConfig { name: raw.name.into_inner(), disks, scrub })
     }
 
-    fn volume(&self, raw: RawVolume, config: &Config) -> Checked<VolumeConfig> {
+    fn volume(&self, raw: RawVolume, config: &Config, folder: &Path) -> Checked<VolumeConfig> {
+        let key = match (raw.key_file, raw.key_command) {
+            (Some(file), Some(_)) => {
+                return Err(self.wrong(&file, "key_file and key_command: a volume has one of them"));
+            }
+            (Some(file), None) => Some(KeySource::File(folder.join(file.into_inner()))),
+            (None, Some(command)) if command.get_ref().is_empty() => {
+                return Err(self.wrong(&command, "key_command names a program and its arguments"));
+            }
+            (None, Some(command)) => Some(KeySource::Command(command.into_inner())),
+            (None, None) => None,
+        };
         let name = self.volume_name(&raw.name, config)?;
         let change = VolumeChange {
             record_bytes: self.optional(raw.record_size, parse_record_size)?,
@@ -393,7 +414,7 @@ impl Validator<'_> {
             quota_bytes: self.optional(raw.quota, parse_quota)?,
             sync: self.optional(raw.sync, parse_sync)?,
         };
-        Ok(VolumeConfig { name, change })
+        Ok(VolumeConfig { name, change, key })
     }
 
     fn mount(&self, raw: raw::RawMount, config: &Config, folder: &Path) -> Checked<MountConfig> {

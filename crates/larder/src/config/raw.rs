@@ -65,6 +65,8 @@ pub(super) struct RawVolume {
     pub(super) compression: Option<Spanned<String>>,
     pub(super) quota: Option<Spanned<String>>,
     pub(super) sync: Option<Spanned<String>>,
+    pub(super) key_file: Option<Spanned<String>>,
+    pub(super) key_command: Option<Spanned<Vec<String>>>,
 }
 
 #[derive(Debug, Deserialize)]

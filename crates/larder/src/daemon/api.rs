@@ -78,6 +78,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/pools/{name}/scrub", get(pool_scrub).post(pool_scrub_do))
         .route("/v1/volumes", get(volumes).post(volume_create))
         .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
+        .route("/v1/keys/{*name}", get(keys).post(keys_change))
         .route("/v1/check", post(check))
         .route("/metrics", get(metrics))
         .route("/v1/shares", get(shares).post(share_add))
@@ -169,6 +170,18 @@ async fn volume_destroy(
     Json(request): Json<TakeAway>,
 ) -> Answer<Done> {
     done(finish(async move { daemon.volume_destroy(&name, request).await }).await)
+}
+
+async fn keys(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::KeysStatus> {
+    ok(daemon.keys_status(&name).await?)
+}
+
+async fn keys_change(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::KeysRequest>,
+) -> Answer<larder_api::KeysStatus> {
+    ok(finish(async move { daemon.change_keys(&name, request).await }).await?)
 }
 
 async fn metrics(State(daemon): Shared) -> Response {

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use larder_api::{
-    DaemonInfo, Failure, FailureKind, MountRequest, MountStatus, PoolChangePlan, PoolChangeRequest, PoolImport,
-    PoolListed, PoolStatus, ShareStatus, TakeAway, UnmountRequest, VolumeChange, VolumeCreate, VolumeStatus,
+    DaemonInfo, Encrypt, Failure, FailureKind, KeysRequest, KeysStatus, MountRequest, MountStatus, PoolChangePlan,
+    PoolChangeRequest, PoolImport, PoolListed, PoolStatus, ShareStatus, TakeAway, UnmountRequest, VolumeChange,
+    VolumeCreate, VolumeStatus,
 };
 use larder_base::units::ByteSize;
 use larder_pool::{OpenOptions, Pool};
@@ -27,6 +28,7 @@ use crate::machine;
 
 pub(crate) mod api;
 pub(crate) mod erase;
+pub(crate) mod keys;
 mod memory;
 mod metrics;
 mod mounts;
@@ -159,10 +161,20 @@ impl Daemon {
         }
         state.noted = notes;
         for volume in &state.config.volumes {
-            if let Err(failure) = self.ensure_volume(&volume.name, &volume.change).await {
+            let ensured = match &volume.key {
+                // It is made by `volume create --encrypt` alone: never in clear because it is not there.
+                Some(key) => keys::unlock_configured(&self.storage, volume, key).await,
+                None => self.ensure_volume(&volume.name, &volume.change).await,
+            };
+            if let Err(failure) = ensured {
                 tracing::error!("volume '{}': {}", volume.name, failure.message);
             }
         }
+        self.apply_shares(state).await;
+    }
+
+    /// Serves the shares of those volumes that can be opened.
+    async fn apply_shares(&self, state: &mut State) {
         state.shares = shares::apply(&state.config, &state.secrets, &self.storage, &self.servers).await;
         for pool in self.storage.all() {
             pool.look_for_gone().await;
@@ -178,7 +190,7 @@ impl Daemon {
         let pool = self.storage.pool(Some(&name.pool))?;
         match pool.set(&name.volume, change).await {
             Err(failure) if failure.kind == FailureKind::NotFound => {
-                create_volume(&pool, &name.volume, change).await.map(|_| ())
+                create_volume(&pool, &name.volume, change, None).await.map(|_| ())
             }
             other => other.map(|_| ()),
         }
@@ -391,7 +403,7 @@ impl Daemon {
             return Err(Failure::new(FailureKind::Exists, format!("a share named '{}' exists already", name.volume))
                 .action("choose another name, or make the volume without a share: --no-share"));
         }
-        let status = create_volume(&pool, &name.volume, &request.properties).await?;
+        let status = create_volume(&pool, &name.volume, &request.properties, request.encrypt).await?;
         if request.share {
             check_share_name(&name.volume).map_err(Failure::invalid)?;
             let share = shares::default_share(&name.volume, name.clone(), &state.config);
@@ -402,6 +414,43 @@ impl Daemon {
             .await?;
         }
         Ok(status)
+    }
+
+    pub(crate) async fn keys_status(&self, name: &str) -> Result<KeysStatus, Failure> {
+        let (pool, volume) = self.storage.named(name)?;
+        pool.keys_status(&volume).await
+    }
+
+    /// Unlocks or locks a volume, with its shares and mounts, or changes what opens it.
+    pub(crate) async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, Failure> {
+        let mut state = self.state.lock().await;
+        let (pool, volume) = self.storage.named(name)?;
+        let of = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
+        match request {
+            KeysRequest::Unlock { secret } => {
+                pool.unlock(&volume, keys::secret_of(secret)?).await?;
+                self.apply_shares(&mut state).await;
+                let mounts: Vec<_> = state.config.mounts.iter().filter(|mount| mount.volume == of).cloned().collect();
+                self.mount_those_of_file(&[], &mounts).await;
+            }
+            KeysRequest::Lock { force } => {
+                if !force {
+                    let anyway = format!("larder volume lock {name} --force");
+                    self.unmount_unused(|mounted| *mounted == of, anyway).await?;
+                }
+                if let Some(forgotten) = pool.forget_keys(&volume).await? {
+                    self.apply_shares(&mut state).await;
+                    self.mounts.remove_of(|mounted| *mounted == of).await;
+                    let closed = pool.close_locked(&volume, forgotten).await;
+                    if closed.is_err() {
+                        self.apply_shares(&mut state).await;
+                    }
+                    closed?;
+                }
+            }
+            other => return pool.change_keys(&volume, other).await,
+        }
+        pool.keys_status(&volume).await
     }
 
     pub(crate) async fn volume_set(&self, name: &str, change: VolumeChange) -> Result<VolumeStatus, Failure> {
@@ -558,10 +607,15 @@ async fn open(options: OpenOptions, memory: ByteSize) -> Result<OpenPool, Failur
 
 /// A new volume belongs to whoever runs larder; like /tmp, everybody may write into its top folder and
 /// nobody may remove what is another's there.
-pub(crate) async fn create_volume(pool: &OpenPool, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {
+pub(crate) async fn create_volume(
+    pool: &OpenPool,
+    name: &str,
+    change: &VolumeChange,
+    encrypt: Option<Encrypt>,
+) -> Result<VolumeStatus, Failure> {
     use larder_volume::{Cred, Ino, SetAttr};
     check_name(name).map_err(Failure::invalid)?;
-    let status = pool.create(name, change).await?;
+    let status = pool.create(name, change, encrypt).await?;
     let (uid, gid) = machine::owner();
     let set = SetAttr { mode: Some(0o1777), uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
     let volume = pool.volume(name).await?;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use larder_api::{
-    CheckResult, Failure, FailureKind, PoolChangePlan, PoolListed, PoolStatus, VolumeChange, VolumeStatus,
+    CheckResult, Encrypt, Failure, FailureKind, PoolChangePlan, PoolListed, PoolStatus, VolumeChange, VolumeStatus,
 };
 use larder_base::SystemClock;
 use larder_base::units::ByteSize;
@@ -27,6 +27,7 @@ pub(crate) struct OpenPool {
     pub(crate) name: String,
     pub(super) pool: Arc<Pool>,
     pub(super) registry: Arc<Registry>,
+    pub(super) unlocked: Arc<super::keys::Unlocked>,
     services: Services,
 }
 
@@ -53,11 +54,13 @@ impl OpenPool {
             space: Arc::new(PoolSpace(pool.clone())),
             clock: Arc::new(SystemClock::default()),
         };
-        match Registry::open(backing, MemoryBudget { total_bytes: memory.0 }).await {
+        let unlocked = Arc::<super::keys::Unlocked>::default();
+        let memory = MemoryBudget { total_bytes: memory.0 };
+        match Registry::open_sealed(backing, memory, Arc::clone(&unlocked) as _).await {
             Ok(registry) => {
                 let registry = Arc::new(registry);
                 pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
-                Ok(Self { name, pool, registry, services: Services::default() })
+                Ok(Self { name, pool, registry, unlocked, services: Services::default() })
             }
             Err(error) => {
                 // The registry's failure is the one to tell.
@@ -160,13 +163,22 @@ impl OpenPool {
     }
 
     /// With how full it is, where it can be opened.
-    async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
+    pub(super) async fn status_of(&self, info: &VolumeInfo) -> VolumeStatus {
         let open = self.registry.volume(&info.name).await.ok().map(|volume| (volume.statfs(), volume.contents()));
-        translate::volume_status(&self.name, info, open)
+        let status = translate::volume_status(&self.name, info, open);
+        VolumeStatus { encryption: self.cipher_of(info).await, locked: self.is_locked(info), ..status }
     }
 
-    pub(crate) async fn create(&self, name: &str, change: &VolumeChange) -> Result<VolumeStatus, Failure> {
+    pub(crate) async fn create(
+        &self,
+        name: &str,
+        change: &VolumeChange,
+        encrypt: Option<Encrypt>,
+    ) -> Result<VolumeStatus, Failure> {
         let properties = translate::changed(Properties::default(), change)?;
+        if let Some(encrypt) = encrypt {
+            return self.create_sealed(name, properties, encrypt).await;
+        }
         let info = self.registry.create(name, properties).await.map_err(|e| self.failure(name, &e))?;
         Ok(self.status_of(&info).await)
     }
@@ -206,16 +218,18 @@ impl OpenPool {
             data_bytes: report.data_bytes,
             rebuilt: 0,
             problems: report.problems,
+            locked: false,
         })
     }
 
-    fn failure(&self, volume: &str, error: &FsError) -> Failure {
+    pub(super) fn failure(&self, volume: &str, error: &FsError) -> Failure {
         let what = format!("volume '{}/{volume}'", self.name);
         match error {
             FsError::NotFound => {
                 Failure::not_found(format!("there is no {what}")).action("see which there are with: larder volume list")
             }
             FsError::Exists => Failure::new(FailureKind::Exists, format!("{what} exists already")),
+            FsError::Locked => super::keys::locked(&format!("{}/{volume}", self.name)),
             other => translate::volume_failure(what, other),
         }
     }
@@ -334,13 +348,22 @@ impl Storage {
         };
         let mut results = Vec::new();
         for pool in pools {
-            let names = match volume {
-                Some(name) => vec![name.to_owned()],
-                None => pool.volumes().await?.into_iter().map(|v| v.name).collect(),
+            let names: Vec<(String, bool)> = match volume {
+                Some(name) => vec![(name.to_owned(), false)],
+                None => pool.volumes().await?.into_iter().map(|v| (v.name, v.locked)).collect(),
             };
             // Copies and parity that reading the volumes would not touch.
             let rebuilt = if read_data { pool.scrub_through().await? } else { 0 };
-            for name in names {
+            for (name, locked) in names {
+                if locked {
+                    results.push(CheckResult {
+                        pool: pool.name.clone(),
+                        volume: name,
+                        locked,
+                        ..CheckResult::default()
+                    });
+                    continue;
+                }
                 results.push(CheckResult { rebuilt, ..pool.check(&name, read_data).await? });
             }
         }

@@ -217,6 +217,9 @@ pub(crate) fn volume_status(pool: &str, info: &VolumeInfo, open: Option<(StatFs,
         stored_bytes: contents.map(|c| c.stored_bytes),
         compression_ratio: contents.filter(|c| c.stored_bytes > 0).map(ratio),
         available_bytes: open.map(|(room, _)| room.available_bytes),
+        encryption: None,
+        locked: false,
+        recovery_key: None,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::types::*;
 pub(super) const REGISTRY: &str = "registry.json";
 pub(super) const FORMAT: u32 = 1;
 /// The features of registries and volumes that this program knows.
-const KNOWN: Known = Known { read_only_compatible: &features::KNOWN, incompatible: &[] };
+const KNOWN: Known = Known { read_only_compatible: &features::KNOWN, incompatible: &[features::ENCRYPTION] };
 /// A registry larger than this is not ours.
 const REGISTRY_BYTES_MAX: u64 = 16 << 20;
 const UPDATE_TRIES_MAX: usize = 64;
@@ -34,6 +34,12 @@ pub(super) struct VolumeEntry {
 }
 
 impl VolumeEntry {
+    /// With what its features say of it.
+    pub(super) fn info(&self) -> VolumeInfo {
+        let sealed = self.features.incompatible.iter().any(|name| name == features::ENCRYPTION);
+        VolumeInfo { sealed, ..self.info.clone() }
+    }
+
     pub(super) fn has(&self, mark: &str) -> bool {
         self.features.read_only_compatible.iter().any(|name| name == mark)
     }
@@ -143,7 +149,7 @@ pub(crate) fn check_features(what: &str, features: &Features, to_write: bool) ->
 }
 
 /// The ids and names of the volumes that are not being destroyed, for whoever only reads.
-pub(crate) async fn read_names(store: &dyn ObjectStore) -> FsResult<Vec<(Uuid, String)>> {
+pub(crate) async fn read_names(store: &dyn ObjectStore) -> FsResult<Vec<VolumeInfo>> {
     let (document, version) = read_document(store).await?;
     if version.is_none() {
         return Err(FsError::Io(format!("{REGISTRY} is not there").into()));
@@ -151,7 +157,7 @@ pub(crate) async fn read_names(store: &dyn ObjectStore) -> FsResult<Vec<(Uuid, S
     let living = document.volumes.into_iter().filter(|entry| !entry.doomed);
     let checked = living.map(|entry| {
         check_features(&format!("volume '{}'", entry.info.name), &entry.features, false)?;
-        Ok((entry.info.id, entry.info.name))
+        Ok(entry.info())
     });
     checked.collect()
 }

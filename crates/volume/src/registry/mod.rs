@@ -21,7 +21,7 @@ use larder_base::features::Features;
 use object_store::{ObjectStore, UpdateVersion};
 use uuid::Uuid;
 
-use crate::backing::{Backing, MemoryBudget};
+use crate::backing::{Backing, Beneath, MemoryBudget, NoKeys, Seals};
 use crate::data::{Memory, margin};
 use crate::features;
 use crate::layout::{prefix_of, stream_of};
@@ -41,6 +41,7 @@ const BUDGET_BYTES_MIN: u64 = 32 << 20;
 /// The volumes of one store: names to ids and properties, and the volumes now open.
 pub struct Registry {
     backing: Backing,
+    seals: Arc<dyn Seals>,
     engine: Engine,
     memory: Arc<Memory>,
     inodes: Arc<InodeBudget>,
@@ -52,9 +53,15 @@ pub struct Registry {
 
 impl Registry {
     pub async fn open(backing: Backing, memory: MemoryBudget) -> FsResult<Registry> {
+        Self::open_sealed(backing, memory, Arc::new(NoKeys)).await
+    }
+
+    /// [`Registry::open`] with the keys of encrypted volumes.
+    pub async fn open_sealed(backing: Backing, memory: MemoryBudget, seals: Arc<dyn Seals>) -> FsResult<Registry> {
         let total = memory.total_bytes.max(BUDGET_BYTES_MIN);
         let registry = Registry {
             backing,
+            seals,
             engine: Engine::new(total / 8, total / 64),
             memory: Memory::new(total / 2),
             inodes: Arc::new(InodeBudget::new(total / 8)),
@@ -71,9 +78,18 @@ impl Registry {
 
     /// Names are 1 to 64 bytes of `[a-z0-9_.-]`, beginning with a letter or digit.
     pub async fn create(&self, name: &str, properties: Properties) -> FsResult<VolumeInfo> {
+        let info = self.enter(name, properties, false).await?;
+        self.volume(name).await?;
+        Ok(info)
+    }
+
+    /// Enters a volume in the registry, as [`Registry::create`] does first. Opening it formats it: where it is `sealed`, once its
+    /// keys are there.
+    pub async fn enter(&self, name: &str, properties: Properties, sealed: bool) -> FsResult<VolumeInfo> {
         check_volume_name(name)?;
         check_properties(&properties)?;
-        let info = VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), properties };
+        let info = VolumeInfo { name: name.to_owned(), id: Uuid::new_v4(), properties, sealed };
+        let incompatible = if sealed { vec![features::ENCRYPTION.to_owned()] } else { Vec::new() };
         self.update(|document| {
             if document.volumes.iter().any(|entry| entry.info.name == name && !entry.doomed) {
                 return Err(FsError::Exists);
@@ -82,19 +98,18 @@ impl Registry {
                 info: info.clone(),
                 formatted: false,
                 doomed: false,
-                features: Features::default(),
+                features: Features { incompatible: incompatible.clone(), ..Features::default() },
             });
             Ok(())
         })
         .await?;
-        self.volume(name).await?;
         Ok(info)
     }
 
     pub async fn list(&self) -> FsResult<Vec<VolumeInfo>> {
         let (document, _) = self.read().await?;
         let living = document.volumes.into_iter().filter(|entry| !entry.doomed);
-        Ok(living.map(|entry| entry.info).collect())
+        Ok(living.map(|entry| entry.info()).collect())
     }
 
     /// Takes effect at once, also in an open volume.
@@ -104,7 +119,7 @@ impl Registry {
         self.update(|document| {
             let entry = find(document, name)?;
             entry.info.properties = properties.clone();
-            changed = Some(entry.info.clone());
+            changed = Some(entry.info());
             Ok(())
         })
         .await?;
@@ -120,14 +135,7 @@ impl Registry {
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
         let id = find(&mut document, name)?.info.id;
-        if let Some(volume) = open.get(&id) {
-            // The registry's own handle is the only one left when nobody uses the volume.
-            if Arc::strong_count(&volume.state) > 1 {
-                return Err(FsError::Busy("the volume is open"));
-            }
-            volume.state.close().await?;
-            open.remove(&id);
-        }
+        close_unused(&mut open, id).await?;
         self.update(|document| {
             find(document, name)?.doomed = true;
             Ok(())
@@ -141,6 +149,9 @@ impl Registry {
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
         let entry = find(&mut document, name)?.clone();
+        if entry.info().sealed && !self.seals.are_unlocked(&entry.info()) {
+            return Err(FsError::Locked);
+        }
         if let Some(volume) = open.get(&entry.info.id) {
             return Ok(volume.clone());
         }
@@ -208,6 +219,14 @@ impl Registry {
         open.values().map(|volume| (volume.state.name.clone(), volume.clone())).collect()
     }
 
+    /// Flushes and closes one volume. [`FsError::Busy`] while somebody uses it.
+    pub async fn close_volume(&self, name: &str) -> FsResult<()> {
+        let mut open = self.open.lock().await;
+        let (mut document, _) = self.read().await?;
+        let id = find(&mut document, name)?.info.id;
+        close_unused(&mut open, id).await
+    }
+
     /// Flushes and closes every volume.
     pub async fn close(&self) -> FsResult<()> {
         let mut open = self.open.lock().await;
@@ -235,10 +254,14 @@ impl Registry {
             let why = format!("volume '{}' has lost its metadata: nothing lies under {path}", entry.info.name);
             return Err(FsError::Io(why.into()));
         }
-        let log = self.backing.log.clone().map(|log| (log, stream_of(id)));
+        let mut beneath = Beneath { store: Arc::clone(&self.backing.store), log: self.backing.log.clone() };
+        if entry.info().sealed {
+            beneath = self.seals.decorate(&entry.info(), beneath)?;
+        }
+        let log = beneath.log.map(|log| (log, stream_of(id)));
         let meta = SlateMeta::open(SlateParts {
             engine: &self.engine,
-            store: Arc::clone(&self.backing.store),
+            store: Arc::clone(&beneath.store),
             path,
             log,
             clock: Arc::clone(&self.backing.clock),
@@ -251,7 +274,7 @@ impl Registry {
             name: entry.info.name.clone(),
             tag,
             meta,
-            store: Arc::clone(&self.backing.store),
+            store: beneath.store,
             prefix,
             memory: Arc::clone(&self.memory),
             inode_budget: Arc::clone(&self.inodes),
@@ -295,6 +318,18 @@ impl Registry {
     async fn update(&self, change: impl FnMut(&mut Document) -> FsResult<()>) -> FsResult<()> {
         document::update(&*self.backing.store, change).await
     }
+}
+
+/// Closes the volume, if it is open and nobody uses it.
+async fn close_unused(open: &mut HashMap<Uuid, Volume>, id: Uuid) -> FsResult<()> {
+    let Some(volume) = open.get(&id) else { return Ok(()) };
+    // The registry's own handle is the only one left when nobody uses the volume.
+    if Arc::strong_count(&volume.state) > 1 {
+        return Err(FsError::Busy("the volume is open"));
+    }
+    volume.state.close().await?;
+    open.remove(&id);
+    Ok(())
 }
 
 fn handle(state: Arc<State>) -> Volume {

@@ -50,6 +50,8 @@ pub struct VolumeFound {
     pub id: Uuid,
     /// `None`: the registry does not know it or cannot be read.
     pub name: Option<String>,
+    /// It is encrypted, as the registry has it.
+    pub sealed: bool,
 }
 
 impl VolumeFound {
@@ -115,9 +117,9 @@ pub fn log_stream(id: Uuid) -> String {
 /// a newer program has written in a way that this one would misread.
 pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>, Vec<String>)> {
     let mut faults = Vec::new();
-    let mut found: BTreeMap<Uuid, Option<String>> = BTreeMap::new();
+    let mut found: BTreeMap<Uuid, (Option<String>, bool)> = BTreeMap::new();
     match document::read_names(&**store).await {
-        Ok(names) => found.extend(names.into_iter().map(|(id, name)| (id, Some(name)))),
+        Ok(infos) => found.extend(infos.into_iter().map(|info| (info.id, (Some(info.name), info.sealed)))),
         Err(error @ FsError::Unsupported(_)) => return Err(error),
         Err(error) => faults.push(format!("the registry cannot be read, volumes have lost their names: {error}")),
     }
@@ -131,7 +133,8 @@ pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>
         }
         Err(error) => faults.push(format!("the objects cannot be listed: {error}")),
     }
-    Ok((found.into_iter().map(|(id, name)| VolumeFound { id, name }).collect(), faults))
+    let found = found.into_iter().map(|(id, (name, sealed))| VolumeFound { id, name, sealed });
+    Ok((found.collect(), faults))
 }
 
 impl Salvage {

@@ -1,0 +1,81 @@
+//! Encrypted volumes: what opens them, and what is said of that.
+
+use serde::{Deserialize, Serialize};
+
+/// A secret that opens an encrypted volume. It travels over the daemon's own socket only, and is never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeSecret {
+    Passphrase(String),
+    /// The bytes of a key file.
+    KeyFile(Vec<u8>),
+    /// The recovery key, as a person types it.
+    Recovery(String),
+}
+
+impl std::fmt::Debug for VolumeSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VolumeSecret")
+    }
+}
+
+/// How a new volume is encrypted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Encrypt {
+    /// By default the one that this machine is quickest at.
+    pub cipher: Option<String>,
+    pub secret: VolumeSecret,
+    /// Also make a recovery key; it is in the answer, and nowhere else.
+    pub recovery: bool,
+}
+
+/// What is done with the keys of a volume. Whatever changes them needs a secret that opens it now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeysRequest {
+    Unlock {
+        secret: VolumeSecret,
+    },
+    /// Forget the keys. With `force` also where a program uses a mount of it.
+    Lock {
+        force: bool,
+    },
+    Add {
+        secret: VolumeSecret,
+        new: VolumeSecret,
+        name: String,
+    },
+    /// A recovery key, made anew; it is in the answer.
+    AddRecovery {
+        secret: VolumeSecret,
+    },
+    /// By name, id, or the beginning of an id.
+    Remove {
+        secret: VolumeSecret,
+        slot: String,
+    },
+}
+
+/// The keys of a volume, as people see them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeysStatus {
+    pub pool: String,
+    pub volume: String,
+    pub cipher: String,
+    pub locked: bool,
+    pub slots: Vec<KeySlot>,
+    /// In the answer to the request that made it only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_key: Option<String>,
+}
+
+/// One way to open the volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeySlot {
+    pub id: String,
+    /// `passphrase`, `key file` or `recovery key`.
+    pub kind: String,
+    pub name: String,
+    /// Seconds since 1970.
+    pub created: u64,
+}

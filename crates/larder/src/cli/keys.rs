@@ -1,0 +1,110 @@
+//! `larder volume unlock | lock | key`: what opens encrypted volumes.
+//!
+//! Secrets are typed unseen, or come from a file or a pipe; they are in no argument, which `ps` shows.
+
+use std::path::Path;
+
+use larder_api::{Failure, KeysRequest, KeysStatus, VolumeSecret};
+
+use super::args::{Disks, Global, KeyArgs, KeyCommand};
+use super::volume_name::split;
+use super::{Backend, closing, password};
+use crate::daemon::keys::read_key_file;
+use crate::render;
+
+/// The secret that a new volume, or a new way to open one, gets.
+pub(super) fn new_secret(volume: &str, key_file: Option<&Path>) -> Result<VolumeSecret, Failure> {
+    match key_file {
+        Some(file) => read_key_file(file).map(VolumeSecret::KeyFile),
+        None => password::secret_line(&format!("New passphrase of {volume}"), true).map(VolumeSecret::Passphrase),
+    }
+}
+
+/// A secret that opens `volume` now.
+pub(super) fn secret(volume: &str, key: &KeyArgs) -> Result<VolumeSecret, Failure> {
+    match &key.key_file {
+        Some(file) => read_key_file(file).map(VolumeSecret::KeyFile),
+        None if key.recovery_key => {
+            password::secret_line(&format!("Recovery key of {volume}"), false).map(VolumeSecret::Recovery)
+        }
+        None => password::secret_line(&format!("Passphrase of {volume}"), false).map(VolumeSecret::Passphrase),
+    }
+}
+
+pub(super) fn recovery_text(key: &str) -> String {
+    format!(
+        "\n\nRecovery key: {key}\nIt opens the volume when nothing else does, and is shown this once. Write it down, and keep it away from \
+         these disks.\nWithout any of its keys nobody opens this volume, ever."
+    )
+}
+
+pub(super) async fn unlock(global: &Global, name: &str, key: &KeyArgs) -> Result<(), Failure> {
+    split(name)?;
+    let Backend::Daemon(client) = Backend::of(global, &Disks::default()).await? else { return Err(no_daemon()) };
+    let request = KeysRequest::Unlock { secret: secret(name, key)? };
+    let status: KeysStatus = client.post(&format!("/v1/keys/{name}"), &request).await?;
+    global.out().answer(&status, |s| format!("unlocked the volume {}/{}", s.pool, s.volume))
+}
+
+pub(super) async fn lock(global: &Global, name: &str, force: bool) -> Result<(), Failure> {
+    split(name)?;
+    let Backend::Daemon(client) = Backend::of(global, &Disks::default()).await? else { return Err(no_daemon()) };
+    let status: KeysStatus = client.post(&format!("/v1/keys/{name}"), &KeysRequest::Lock { force }).await?;
+    global.out().answer(&status, |s| format!("locked the volume {}/{}", s.pool, s.volume))
+}
+
+/// Keys are in the memory of a daemon alone.
+fn no_daemon() -> Failure {
+    Failure::not_found("no larder is running: a volume is locked as long as none is")
+        .action("start it with: larder serve")
+}
+
+pub(super) async fn run(global: &Global, command: KeyCommand) -> Result<(), Failure> {
+    match command {
+        KeyCommand::List { name, disks } => {
+            split(&name)?;
+            let status: KeysStatus = match Backend::of(global, &disks).await? {
+                Backend::Daemon(client) => client.get(&format!("/v1/keys/{name}")).await?,
+                Backend::Direct(storage) => {
+                    closing(storage, async |storage| {
+                        let (pool, volume) = storage.named(&name)?;
+                        pool.keys_status(&volume).await
+                    })
+                    .await?
+                }
+            };
+            global.out().answer(&status, render::keys)
+        }
+        KeyCommand::Add { name, label, new_key_file, new_recovery_key, key, disks } => {
+            split(&name)?;
+            let secret = secret(&name, &key)?;
+            let request = match new_recovery_key {
+                true => KeysRequest::AddRecovery { secret },
+                false => KeysRequest::Add { secret, new: new_secret(&name, new_key_file.as_deref())?, name: label },
+            };
+            change(global, &name, request, &disks).await
+        }
+        KeyCommand::Remove { name, slot, key, disks } => {
+            split(&name)?;
+            let request = KeysRequest::Remove { secret: secret(&name, &key)?, slot };
+            change(global, &name, request, &disks).await
+        }
+    }
+}
+
+async fn change(global: &Global, name: &str, request: KeysRequest, disks: &Disks) -> Result<(), Failure> {
+    let status: KeysStatus = match Backend::of(global, disks).await? {
+        Backend::Daemon(client) => client.post(&format!("/v1/keys/{name}"), &request).await?,
+        Backend::Direct(storage) => {
+            closing(storage, async |storage| {
+                let (pool, volume) = storage.named(name)?;
+                pool.change_keys(&volume, request).await
+            })
+            .await?
+        }
+    };
+    global.out().answer(&status, |status| {
+        let key = status.recovery_key.as_deref().map(recovery_text);
+        format!("{}{}", render::keys(status).trim_end(), key.unwrap_or_default())
+    })
+}
