@@ -15,6 +15,8 @@ pub enum FailureKind {
     Exists,
     /// In use: a pool locked by another process, a busy volume or mount, a port taken.
     Busy,
+    /// It is encrypted, and its keys are not there.
+    Locked,
     /// The operating system says that this user may not.
     Denied,
     /// Damaged, missing disks, no space: the world below does not let us.
@@ -31,7 +33,7 @@ impl FailureKind {
             Self::Denied => 403,
             Self::NotFound => 404,
             Self::Exists => 409,
-            Self::Busy => 423,
+            Self::Busy | Self::Locked => 423,
             Self::Unavailable => 503,
             Self::Internal => 500,
         }

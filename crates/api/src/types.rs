@@ -426,6 +426,9 @@ pub struct ShareStatus {
     pub smb_rule: String,
     /// Why it is not being served, if so.
     pub fault: Option<String>,
+    /// Its volume is encrypted and waits for its keys: a fault that was to be expected.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub locked: bool,
     /// What helps against that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,

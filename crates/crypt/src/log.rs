@@ -58,27 +58,39 @@ impl SealedLog {
         sealed.extend_from_slice(&tag);
         Ok(sealed.into())
     }
+}
 
-    /// Opens entries of one stream; `session` keeps the key of the session that wrote the one before.
-    fn open(&self, stream: &str, entry: &LogEntry, session: &mut Option<Session>) -> Result<Bytes, SealError> {
-        let (header, sealed) = entry.payload.split_first_chunk::<HEADER_BYTES>().ok_or(SealError::NotSealed)?;
-        if header[0] != FORMAT {
-            return Err(SealError::UnknownFormat(header[0]));
+/// Opens entries of `stream`, in their order. Those that do not open are left out, and said why: for whoever reads what is left.
+pub fn open_entries(keys: &Keys, stream: &str, entries: &[LogEntry]) -> (Vec<LogEntry>, Vec<LogError>) {
+    let (mut session, mut opened, mut faults) = (None, Vec::new(), Vec::new());
+    for entry in entries {
+        match open(keys, stream, entry, &mut session) {
+            Ok(payload) => opened.push(LogEntry { id: entry.id, payload }),
+            Err(error) => faults.push(io(stream, entry.id, error)),
         }
-        let id = Session::of_header(header)?;
-        if session.as_ref().is_none_or(|session| session.id != id) {
-            let key = self.keys.derive(id.generation, id.cipher, &id.salt, PURPOSE, "")?;
-            *session = Some(Session { id, key });
-        }
-        let Some(session) = session else { return Err(SealError::Forged) };
-        let mut number = [0; 8];
-        number.copy_from_slice(&header[40..]);
-        let (sealed, tag) = sealed.split_at_checked(sealed.len().wrapping_sub(TAG_BYTES)).ok_or(SealError::Forged)?;
-        let mut content = vec![0; sealed.len()];
-        let nonce = u128::from(u64::from_le_bytes(number));
-        session.key.open(sealed, tag, nonce, &identity(stream, entry.id), &mut content)?;
-        Ok(content.into())
     }
+    (opened, faults)
+}
+
+/// Opens one entry; `session` keeps the key of the session that wrote the one before.
+fn open(keys: &Keys, stream: &str, entry: &LogEntry, session: &mut Option<Session>) -> Result<Bytes, SealError> {
+    let (header, sealed) = entry.payload.split_first_chunk::<HEADER_BYTES>().ok_or(SealError::NotSealed)?;
+    if header[0] != FORMAT {
+        return Err(SealError::UnknownFormat(header[0]));
+    }
+    let id = Session::of_header(header)?;
+    if session.as_ref().is_none_or(|session| session.id != id) {
+        let key = keys.derive(id.generation, id.cipher, &id.salt, PURPOSE, "")?;
+        *session = Some(Session { id, key });
+    }
+    let Some(session) = session else { return Err(SealError::Forged) };
+    let mut number = [0; 8];
+    number.copy_from_slice(&header[40..]);
+    let (sealed, tag) = sealed.split_at_checked(sealed.len().wrapping_sub(TAG_BYTES)).ok_or(SealError::Forged)?;
+    let mut content = vec![0; sealed.len()];
+    let nonce = u128::from(u64::from_le_bytes(number));
+    session.key.open(sealed, tag, nonce, &identity(stream, entry.id), &mut content)?;
+    Ok(content.into())
 }
 
 struct Session {
@@ -125,7 +137,7 @@ impl LogStore for SealedLog {
         let mut session = None;
         let entries = self.inner.replay(stream, after).await?;
         let opened = entries.iter().map(|entry| {
-            let payload = self.open(stream, entry, &mut session).map_err(|error| io(stream, entry.id, error))?;
+            let payload = open(&self.keys, stream, entry, &mut session).map_err(|error| io(stream, entry.id, error))?;
             Ok(LogEntry { id: entry.id, payload })
         });
         opened.collect()

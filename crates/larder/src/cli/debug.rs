@@ -19,7 +19,7 @@ use larder_volume::salvage as volumes;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 
-use super::args::Global;
+use super::args::{Global, KeyArgs};
 use super::recover::{list_volumes, open_pool, open_volume, pool_text, wanted};
 use super::{Outcome, absolute};
 use crate::render;
@@ -106,6 +106,8 @@ pub(crate) enum DebugCommand {
         limit: usize,
         #[command(flatten)]
         of: OfDisks,
+        #[command(flatten)]
+        key: KeyArgs,
     },
     /// The volumes that a pool knows
     Registry {
@@ -159,7 +161,7 @@ pub(super) async fn run(global: &Global, command: DebugCommand) -> Result<Outcom
             sheets(global, vec![of_volume::segment(&bytes)])
         }
         DebugCommand::Object { prefix, verify, of } => objects(global, &prefix, verify, of).await,
-        DebugCommand::Meta { volume, prefix, limit, of } => meta(global, volume, &prefix, limit, of).await,
+        DebugCommand::Meta { volume, prefix, limit, of, key } => meta(global, volume, &prefix, limit, of, &key).await,
         DebugCommand::Registry { file: Some(file), .. } => sheets(global, vec![of_volume::registry(&read(&file)?)]),
         DebugCommand::Registry { file: None, disks, pool } => {
             let pool = open_pool(&disks, pool).await?;
@@ -353,12 +355,13 @@ async fn meta(
     prefix: &KeyPrefix,
     limit: usize,
     of: OfDisks,
+    key: &KeyArgs,
 ) -> Result<Outcome, Failure> {
     let pool = open_pool(&of.disks, of.pool).await?;
     let (found, _) = list_volumes(&pool).await?;
     let mut answers = Vec::new();
     for volume in wanted(found, volume.as_deref())? {
-        let salvage = open_volume(&pool, volume.id).await?;
+        let salvage = open_volume(&pool, &volume, key).await?;
         let mut rows = Vec::new();
         let each = |key: &Bytes, value: &Bytes| {
             let (key, text) = of_volume::row(key, value);

@@ -376,7 +376,8 @@ async fn greet(
         daemon.mount(request).await?;
     }
     // Served, or why not: a share that cannot be served at all is a failed start of `up`.
-    let faults = daemon.shares().await.into_iter().filter_map(|share| Some((share.fault?, share.action)));
+    let shares = daemon.shares().await.into_iter().filter(|share| !share.locked);
+    let faults = shares.filter_map(|share| Some((share.fault?, share.action)));
     if let Some((fault, action)) = faults.into_iter().next() {
         let failure = Failure::new(FailureKind::Unavailable, fault);
         return Err(match action {

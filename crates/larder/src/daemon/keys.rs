@@ -80,8 +80,14 @@ pub(crate) async fn keyring(store: &dyn ObjectStore, id: Uuid) -> Result<Option<
     Ok(Some((Keyring::decode(&bytes).map_err(|error| failed(&error))?, version)))
 }
 
+/// The keys that `secret` opens a keyring for.
+pub(crate) async fn keys_of(keyring: Keyring, secret: Secret) -> Result<Keys, Failure> {
+    let (keyring, master) = opened(keyring, secret).await?;
+    keyring.keys(&master).map_err(|error| failure(&error))
+}
+
 /// Opens a keyring on a thread of its own: a passphrase takes a second of a core, on purpose.
-pub(crate) async fn opened(keyring: Keyring, secret: Secret) -> Result<(Keyring, Master), Failure> {
+async fn opened(keyring: Keyring, secret: Secret) -> Result<(Keyring, Master), Failure> {
     let work = move || {
         let master = keyring.unlock(&secret)?;
         Ok((keyring, master))
@@ -135,7 +141,7 @@ fn work() -> Work {
 
 /// A volume that needs keys, and has none in memory.
 pub(crate) fn locked(volume: &str) -> Failure {
-    Failure::new(FailureKind::Unavailable, format!("the volume '{volume}' is locked"))
+    Failure::new(FailureKind::Locked, format!("the volume '{volume}' is locked"))
         .action(format!("open it with: larder volume unlock {volume}"))
 }
 
@@ -219,8 +225,7 @@ impl OpenPool {
         if !self.is_locked(&info) {
             return Ok(());
         }
-        let (ring, master) = opened(ring, secret).await?;
-        let keys = ring.keys(&master).map_err(|error| failure(&error))?;
+        let keys = keys_of(ring, secret).await?;
         self.unlocked.0.lock().insert(info.id, Arc::new(keys));
         let volume = self.volume(name).await;
         if volume.is_err() {

@@ -180,7 +180,9 @@ impl Daemon {
             pool.look_for_gone().await;
         }
         for share in &state.shares {
-            if let Some(fault) = &share.fault {
+            if share.locked {
+                tracing::info!("share '{}' waits until its volume is unlocked", share.name);
+            } else if let Some(fault) = &share.fault {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
         }

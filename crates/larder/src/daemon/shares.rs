@@ -1,6 +1,6 @@
 //! From the configuration's shares and users to what the servers are told.
 
-use larder_api::{Failure, ShareStatus, VolumeStatus};
+use larder_api::{Failure, FailureKind, ShareStatus, VolumeStatus};
 use larder_files::Files;
 use larder_serve::nfs::{self, Export, Rule};
 use larder_serve::smb::{Access, Encryption, SmbShare, SmbUser};
@@ -38,7 +38,10 @@ pub(super) async fn apply(
                     shares.push(smb_share(share, config, files, root));
                 }
             }
-            Err(failure) => (status.fault, status.action) = (Some(failure.message), failure.action),
+            Err(failure) => {
+                status.locked = failure.kind == FailureKind::Locked;
+                (status.fault, status.action) = (Some(failure.message), failure.action);
+            }
         }
         statuses.push(status);
     }
@@ -81,6 +84,7 @@ fn status(share: &ShareConfig) -> ShareStatus {
         nfs_rule: nfs_rule(share),
         smb_rule: smb_rule(share),
         fault: None,
+        locked: false,
         action: None,
     }
 }

@@ -131,12 +131,10 @@ impl ExportState {
 pub struct Exports {
     pub list: Vec<Arc<ExportState>>,
     by_key: HashMap<ExportKey, Arc<ExportState>>,
-    /// Differs between any two sets.
-    pub version: u64,
 }
 
 impl Exports {
-    pub fn new(exports: Vec<Export>, version: u64) -> Self {
+    pub fn new(exports: Vec<Export>) -> Self {
         let state = |export: Export| {
             let key = ExportKey { volume: *export.files.id().as_bytes(), fsid: export.fsid };
             let seal = export.key.as_ref().map(Seal::new);
@@ -144,7 +142,7 @@ impl Exports {
         };
         let list: Vec<_> = exports.into_iter().map(state).collect();
         let by_key = list.iter().map(|state| (state.key, Arc::clone(state))).collect();
-        Self { list, by_key, version }
+        Self { list, by_key }
     }
 
     pub fn by_key(&self, key: &ExportKey) -> Option<&Arc<ExportState>> {

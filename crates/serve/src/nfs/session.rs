@@ -2,14 +2,14 @@
 //! Everything here is decided in place; only what needs a volume becomes [`Work`].
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use larder_volume::Cred;
 
 use super::drc;
-use super::export::{ExportState, Exports, squash};
+use super::export::{ExportState, squash};
 use super::handle::{self, ExportKey, HANDLE_BYTES_MAX};
 use super::mount::{self, MOUNT_PROGRAM};
 use super::ops::{self, Call, IO_BYTES_MAX, encode_fail};
@@ -91,7 +91,9 @@ pub enum Next {
 
 struct Known {
     raw: Vec<u8>,
-    export: Arc<ExportState>,
+    key: ExportKey,
+    /// Not held: an idle connection keeps no volume open.
+    export: Weak<ExportState>,
     cred: Cred,
     read_only: bool,
 }
@@ -101,7 +103,8 @@ pub struct Session {
     client: IpAddr,
     port: u16,
     service: Service,
-    exports: Arc<Exports>,
+    /// Of the exports that `known` is from.
+    exports_version: u64,
     known: Vec<Known>,
     /// Which of `known` is replaced next.
     replace: usize,
@@ -111,8 +114,17 @@ pub struct Session {
 
 impl Session {
     pub fn new(shared: Arc<Shared>, peer: SocketAddr, service: Service) -> Self {
-        let (exports, client) = (shared.exports(), peer.ip().to_canonical());
-        Self { shared, client, port: peer.port(), service, exports, known: Vec::new(), replace: 0, admitted: false }
+        let (exports_version, client) = (shared.exports_version(), peer.ip().to_canonical());
+        Self {
+            shared,
+            client,
+            port: peer.port(),
+            service,
+            exports_version,
+            known: Vec::new(),
+            replace: 0,
+            admitted: false,
+        }
     }
 
     pub fn is_admitted(&self) -> bool {
@@ -130,8 +142,7 @@ impl Session {
         match (self.service, call.prog) {
             (Service::Files, NFS_PROGRAM) => return self.nfs(&call, &message, w),
             (Service::Files, MOUNT_PROGRAM) => {
-                self.refresh();
-                match mount::answer(&call, &self.exports, &self.shared.mounts, self.client, w.into_inner()) {
+                match mount::answer(&call, &self.shared.exports(), &self.shared.mounts, self.client, w.into_inner()) {
                     mount::Answered::Mnt(mnt) => {
                         self.admitted = true;
                         return Next::Work(Work::Mnt(mnt, Arc::clone(&self.shared)));
@@ -171,7 +182,9 @@ impl Session {
     }
 
     fn refresh(&mut self) {
-        if self.shared.refresh(&mut self.exports) {
+        let now = self.shared.exports_version();
+        if self.exports_version != now {
+            self.exports_version = now;
             self.known.clear();
         }
     }
@@ -249,10 +262,12 @@ impl Session {
             Auth::None => &[],
             Auth::Sys { raw, .. } => *raw,
         };
-        if let Some(known) = self.known.iter().find(|known| known.export.key == *key && known.raw == raw) {
-            return Ok((Arc::clone(&known.export), known.cred.clone(), known.read_only));
+        let known = self.known.iter().find(|known| known.key == *key && known.raw == raw);
+        if let Some((known, export)) = known.and_then(|known| Some((known, known.export.upgrade()?))) {
+            return Ok((export, known.cred.clone(), known.read_only));
         }
-        let export = self.exports.by_key(key).ok_or(Status::Stale)?;
+        let exports = self.shared.exports();
+        let export = exports.by_key(key).ok_or(Status::Stale)?;
         let Some(rule) = export.rule(self.client) else {
             let client = self.client;
             self.shared
@@ -262,7 +277,8 @@ impl Session {
         };
         self.admitted = true;
         let (cred, read_only) = (squash(rule, auth), rule.read_only);
-        let known = Known { raw: raw.to_vec(), export: Arc::clone(export), cred: cred.clone(), read_only };
+        let weak = Arc::downgrade(export);
+        let known = Known { raw: raw.to_vec(), key: *key, export: weak, cred: cred.clone(), read_only };
         let export = Arc::clone(export);
         match self.known.get_mut(self.replace) {
             Some(place) => *place = known,

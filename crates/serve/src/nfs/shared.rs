@@ -81,22 +81,17 @@ impl Shared {
 
     pub fn set_exports(&self, exports: Vec<Export>) {
         let mut current = self.exports.write();
-        let version = current.version + 1;
-        *current = Arc::new(Exports::new(exports, version));
-        self.exports_version.store(version, Relaxed);
+        *current = Arc::new(Exports::new(exports));
+        self.exports_version.fetch_add(1, Relaxed);
     }
 
     pub fn exports(&self) -> Arc<Exports> {
         Arc::clone(&self.exports.read())
     }
 
-    /// Brings `exports` up to date; true when they changed.
-    pub fn refresh(&self, exports: &mut Arc<Exports>) -> bool {
-        let stale = exports.version != self.exports_version.load(Relaxed);
-        if stale {
-            *exports = self.exports();
-        }
-        stale
+    /// Grows whenever the exports change.
+    pub fn exports_version(&self) -> u64 {
+        self.exports_version.load(Relaxed)
     }
 }
 

@@ -9,15 +9,17 @@ mod tree;
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use larder_api::{Failure, FailureKind};
 use larder_pool::salvage::{Salvage, SalvageOptions, SalvageReport};
 use larder_volume::salvage::{self as volumes, SalvageParts, VolumeFound};
 
-use super::args::Global;
+use super::args::{Global, KeyArgs};
+use super::keys::secret;
 use super::{Outcome, absolute};
-use crate::daemon::translate;
+use crate::daemon::{keys, translate};
 use crate::render;
 use report::{Report, Summary};
 
@@ -38,6 +40,8 @@ pub(crate) struct RecoverArgs {
     /// Only say what is there
     #[arg(long)]
     pub(crate) list: bool,
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
 }
 
 /// What `--list` answers.
@@ -61,7 +65,7 @@ pub(super) async fn run(global: &Global, args: RecoverArgs) -> Result<Outcome, F
     let to = claim_folder(&absolute(to)?, &args.disks)?;
     let mut report = Report::create(&to, pool.report(), &faults)?;
     for volume in wanted {
-        let salvage = open_volume(&pool, volume.id).await?;
+        let salvage = open_volume(&pool, &volume, &args.key).await?;
         report.begin_volume(&volume, &salvage)?;
         tree::rescue(&salvage, &to.join(folder_name(&volume)), &mut report).await?;
         report.end_volume()?;
@@ -85,13 +89,40 @@ pub(crate) async fn list_volumes(pool: &Salvage) -> Result<(Vec<VolumeFound>, Ve
     listed.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))
 }
 
-/// The volume's metadata, with what is left of its log.
-pub(crate) async fn open_volume(pool: &Salvage, id: uuid::Uuid) -> Result<volumes::Salvage, Failure> {
-    let (of_task, stream) = (pool.clone(), volumes::log_stream(id));
+/// The volume's metadata, with what is left of its log. Of an encrypted volume only with `key`.
+pub(crate) async fn open_volume(
+    pool: &Salvage,
+    volume: &VolumeFound,
+    key: &KeyArgs,
+) -> Result<volumes::Salvage, Failure> {
+    let (of_task, stream) = (pool.clone(), volumes::log_stream(volume.id));
     let log = tokio::task::spawn_blocking(move || of_task.log(&stream)).await;
     let log = log.map_err(|error| Failure::internal(error.to_string()))?;
-    let parts = SalvageParts { store: pool.store(), id, entries: log.entries, log_faults: log.faults };
+    let mut parts = SalvageParts { store: pool.store(), id: volume.id, entries: log.entries, log_faults: log.faults };
+    // A registry that is lost does not say whether a volume is encrypted; its keyring does.
+    if volume.sealed || keys::keyring(&*parts.store, volume.id).await?.is_some() {
+        unseal(&mut parts, volume, key).await?;
+    }
     Ok(volumes::Salvage::open(parts).await)
+}
+
+/// Opens the store and the log of an encrypted volume.
+async fn unseal(parts: &mut SalvageParts, volume: &VolumeFound, key: &KeyArgs) -> Result<(), Failure> {
+    let label = volume.label();
+    let (ring, _) = keys::keyring(&*parts.store, volume.id).await?.ok_or_else(|| {
+        Failure::new(FailureKind::Unavailable, format!("the keyring of '{label}' is lost: nothing opens this volume"))
+            .action("name all disks that can still be read, each with --disk DIR; other volumes are recovered with --volume NAME")
+    })?;
+    let secret = keys::secret_of(secret(&label, key)?)?;
+    let opened = Arc::new(keys::keys_of(ring, secret).await?);
+    let stream = volumes::log_stream(volume.id);
+    let (entries, faults) = larder_crypt::log::open_entries(&opened, &stream, &parts.entries);
+    parts.entries = entries;
+    parts.log_faults.extend(faults.iter().map(ToString::to_string));
+    let beneath = larder_volume::Beneath { store: Arc::clone(&parts.store), log: None };
+    let decorated = keys::decorated(volume.id, beneath, opened);
+    parts.store = decorated.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))?.store;
+    Ok(())
 }
 
 /// The volume of that name or id, or all.
