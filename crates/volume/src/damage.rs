@@ -28,14 +28,18 @@ const DEPTH_MAX: usize = 256;
 /// An object with bytes that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedObject {
+    /// Its path in the store.
     pub path: String,
+    /// The bytes of the object, in order.
     pub ranges: Vec<Range<u64>>,
 }
 
 /// A file with bytes that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedFile {
+    /// The name of its volume.
     pub volume: String,
+    /// The number of its inode.
     pub ino: u64,
     /// All its names, from the top of the volume; none for a file that was removed and is still open.
     pub paths: Vec<String>,
@@ -43,15 +47,17 @@ pub struct DamagedFile {
     pub ranges: Vec<Range<u64>>,
 }
 
-/// What damage of objects means to users.
+/// The meaning of damaged objects to users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageReport {
+    /// The files that lost bytes.
     pub files: Vec<DamagedFile>,
-    /// Objects that are no file data, and which volume's metadata they are.
+    /// Objects that hold no file data, each with the name of the volume whose metadata it is, if
+    /// known.
     pub metadata: Vec<(String, Option<String>)>,
-    /// Objects of file data whose damaged bytes are no file's any more.
+    /// Objects of file data whose damaged bytes no file uses any more.
     pub unused: Vec<String>,
-    /// Files beyond those listed.
+    /// How many files there are beyond those listed.
     pub more: u64,
 }
 
@@ -59,7 +65,7 @@ pub struct DamageReport {
 type Segments<'a> = BTreeMap<SegmentId, (&'a str, Vec<Range<u64>>)>;
 
 impl Registry {
-    /// The files and metadata that these objects are of.
+    /// The files and metadata that lose bytes with these objects. Opens the volumes concerned.
     pub async fn damaged_files(&self, objects: &[DamagedObject]) -> FsResult<DamageReport> {
         let mut report = DamageReport::default();
         let volumes = if objects.is_empty() { Vec::new() } else { self.list().await? };

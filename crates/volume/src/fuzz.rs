@@ -142,6 +142,7 @@ pub fn record(data: &[u8]) {
     }
 }
 
+/// `registry.json`: a document that decodes is written and decoded again without change.
 pub fn registry(data: &[u8]) {
     inspect::registry(data);
     if let Ok(document) = registry::document::decode_document(data) {

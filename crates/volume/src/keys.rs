@@ -15,12 +15,12 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use larder_base::Timestamp;
 
-use crate::acl::Acl;
+use crate::acl::{ACL_BYTES_MAX, Acl};
 use crate::inode_core::{FIRST_COOKIE, InodeCore};
 use crate::meta::{Ticket, Usage};
 use crate::types::*;
 
-/// The tables. E, R, W, G and T belong to file data, H and P are kept for the change index and snapshots.
+/// The tables.
 pub(crate) mod tag {
     pub(crate) const SUPERBLOCK: u8 = b'S';
     pub(crate) const NEXT_INO: u8 = b'N';
@@ -32,9 +32,35 @@ pub(crate) mod tag {
     pub(crate) const XATTR: u8 = b'X';
     pub(crate) const ORPHAN: u8 = b'O';
     pub(crate) const NOTHING: u8 = b'-';
+    pub(crate) const EXTENT: u8 = b'E';
+    pub(crate) const RESERVED: u8 = b'R';
+    pub(crate) const INTENT: u8 = b'W';
+    pub(crate) const SEGMENT: u8 = b'G';
+    /// Kept for file data that is shared, the change index and snapshots. Nothing is written under them.
+    pub(super) const UNUSED: [u8; 3] = [b'T', b'H', b'P'];
 }
 
+// `keys.one_tag_per_table`
+const _: () = {
+    use tag::*;
+    let tags = [
+        SUPERBLOCK, NEXT_INO, USAGE, INODE, ENTRY, COOKIE, FOLDED, XATTR, ORPHAN, NOTHING, EXTENT, RESERVED, INTENT,
+        SEGMENT, UNUSED[0], UNUSED[1], UNUSED[2],
+    ];
+    let mut at = 0;
+    while at < tags.len() {
+        let mut other = at + 1;
+        while other < tags.len() {
+            assert!(tags[at] != tags[other]);
+            other += 1;
+        }
+        at += 1;
+    }
+};
+
 const VERSION: u8 = 1;
+// Lengths that stand in a record in 16 bits.
+const _: () = assert!(SYMLINK_BYTES_MAX <= u16::MAX as usize && ACL_BYTES_MAX <= u16::MAX as usize);
 /// Shared by all values that are only there to be there.
 pub(crate) const MARK: Bytes = Bytes::from_static(&[VERSION]);
 
@@ -215,6 +241,8 @@ const FLAG_ACL: u8 = 4;
 /// The inode's key and its record.
 pub(crate) fn encode_inode(ino: Ino, core: &InodeCore) -> (Bytes, Bytes) {
     let attr = &core.attr;
+    assert_eq!(attr.id.ino, ino, "a record lies under its own number");
+    assert!(attr.size <= FILE_BYTES_MAX, "every change of a size is checked before");
     let mut out = BytesMut::with_capacity(INODE_FIXED_BYTES + core.target.len());
     out.put_u8(VERSION);
     out.put_u8(attr.kind as u8);

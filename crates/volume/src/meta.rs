@@ -97,6 +97,8 @@ pub(crate) trait Meta: Send + Sync + 'static {
         let changes = std::mem::take(&mut batch.changes);
         // Ascending order: whoever locks several cores does so in this order (`inode.lock_order`).
         records.sort_by_key(|inode| inode.id.ino);
+        let ascending = records.windows(2).all(|pair| pair[0].id.ino < pair[1].id.ino);
+        assert!(ascending, "`inode.lock_order`: each record is locked once");
         let mut cores: Vec<(Ino, parking_lot::MutexGuard<'_, InodeCore>)> =
             records.iter().map(|inode| (inode.id.ino, inode.core.lock())).collect();
         for (ino, core) in &mut cores {

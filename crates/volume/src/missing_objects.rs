@@ -19,16 +19,18 @@ use crate::types::*;
 const TABLES: [&str; 2] = ["meta", "compacted"];
 const SEGMENTS: &str = "seg";
 
-/// What the volumes that are open miss.
+/// Objects that open volumes need and their store no longer has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingObjects {
+    /// The missing objects, each with the range of all its bytes.
     pub objects: Vec<DamagedObject>,
-    /// Every path that begins with one of these was looked for.
+    /// The prefixes of paths that were looked for. An object elsewhere may be missing unnoticed.
     pub asked: Vec<String>,
 }
 
 impl Registry {
-    /// Touches no disk where the store has its list in memory. Volumes that are not open are not asked.
+    /// Compares the objects that open volumes need with the list of the store. Touches no disk
+    /// where the store has its list in memory. Volumes that are not open are not asked.
     pub async fn missing_objects(&self) -> FsResult<MissingObjects> {
         let mut gone = MissingObjects::default();
         for (_, volume) in self.open_volumes().await {

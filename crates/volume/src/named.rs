@@ -95,7 +95,7 @@ impl State {
 }
 
 impl Volume {
-    /// The directory of the named attributes of `ino`. `None` if it has none and none is to be made.
+    /// The directory of the named attributes of `ino`. `None` if it has none and `make` is false.
     pub async fn named_dir(&self, ino: Ino, make: bool) -> FsResult<Option<Ino>> {
         let state = &*self.state;
         let owner = state.inode(ino).await?;
@@ -138,7 +138,8 @@ impl Volume {
         Ok(Some(id.ino))
     }
 
-    /// Removes all named attributes of `ino`, as overwriting a file over SMB does (MS-FSA 2.1.5.1.2).
+    /// Removes all named attributes of `ino`, as overwriting a file over SMB does (MS-FSA
+    /// 2.1.5.1.2).
     pub async fn remove_named(&self, ino: Ino) -> FsResult<()> {
         let owner = self.state.inode(ino).await?;
         let Some(dir) = self.state.named_dir(&owner).await? else { return Ok(()) };

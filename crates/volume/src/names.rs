@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use crate::inode::Inode;
-use crate::inode_core::InodeCore;
-use crate::inode_core::directory_size;
+use crate::inode_core::{FIRST_COOKIE, InodeCore, directory_size};
 use crate::keys::{self, Entry};
 use crate::meta::Batch;
 use crate::state::State;
@@ -86,6 +85,7 @@ impl State {
 
     /// The cache learns of a change. Under `core` of `dir`.
     pub(crate) fn note_entry(&self, dir: &Inode, name: &[u8], entry: Option<Entry>) {
+        assert!(dir.core.is_locked(), "`table.entries_under_core`");
         dir.entries_version.fetch_add(1, Ordering::AcqRel);
         self.entries.set(self.tag, dir.id.ino, name, entry);
     }
@@ -101,6 +101,7 @@ pub(crate) fn add_entry(
     kind: FileKind,
 ) -> Entry {
     let cookie = core.next_cookie;
+    assert!(cookie >= FIRST_COOKIE, "the first cookies mean `.` and `..`");
     core.next_cookie += 1;
     add_entry_at(batch, dir, core, name, Entry { ino: id, kind, cookie })
 }
@@ -108,6 +109,7 @@ pub(crate) fn add_entry(
 /// As [`add_entry`], at a cookie that an entry had which the same batch drops: a listing under way finds neither
 /// both of them nor none.
 pub(crate) fn add_entry_at(batch: &mut Batch, dir: Ino, core: &mut InodeCore, name: &[u8], entry: Entry) -> Entry {
+    assert!(!name.is_empty() && name.len() <= NAME_BYTES_MAX, "every new name is checked before");
     let folded = keys::fold(name);
     core.learn_name(name, &folded);
     core.entries += 1;

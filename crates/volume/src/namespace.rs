@@ -31,7 +31,8 @@ pub(crate) struct NewInode {
 }
 
 impl Volume {
-    /// A regular file. Returns it, whether it was created, and the directory's change.
+    /// Makes a regular file. Returns its attributes, whether it was made, and the change of the
+    /// directory.
     pub async fn create(
         &self,
         cred: &Cred,
@@ -93,7 +94,8 @@ impl Volume {
         Ok((attr, Changed { before: PreAttr::of(&dir), after: dir }))
     }
 
-    /// A regular file without a name, open: it goes when it is closed, unless [`Volume::link`] has given it one by then.
+    /// Makes a regular file without a name and opens it (O_TMPFILE). It is removed when it is
+    /// closed, unless [`Volume::link`] has given it a name by then.
     pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, OpenFile)> {
         let state = &self.state;
         let dir = state.directory(dir).await?;
@@ -121,11 +123,13 @@ impl Volume {
         Ok((attr, file))
     }
 
+    /// Makes a directory. Returns its attributes and the change of `dir`.
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
         self.make(cred, dir, name, FileKind::Directory, NewInode::default(), set).await
     }
 
-    /// FIFOs, sockets and device nodes (the latter only by root).
+    /// Makes a FIFO, a socket or a device node (the latter only as root). `rdev` is (major, minor)
+    /// of a device.
     pub async fn mknod(
         &self,
         cred: &Cred,
@@ -146,6 +150,8 @@ impl Volume {
         self.make(cred, dir, name, kind, NewInode { rdev, ..NewInode::default() }, set).await
     }
 
+    /// Makes a symbolic link to `target`, at most [`SYMLINK_BYTES_MAX`] bytes, which is not
+    /// interpreted.
     pub async fn symlink(
         &self,
         cred: &Cred,
@@ -244,6 +250,7 @@ impl Volume {
         }
     }
 
+    /// Gives a file another name. Directories have one: [`FsError::NotPermitted`].
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         let state = &*self.state;
         check_new_name(name)?;
@@ -277,7 +284,8 @@ impl Volume {
         Ok((attr, changed))
     }
 
-    /// Gives a file a name that another file has, in one step: that one loses it. Returns the inode after.
+    /// Gives a file a name that another file has, in one step; the other file loses it. Returns the
+    /// attributes afterwards.
     pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         let state = &self.state;
         check_new_name(name)?;
@@ -333,7 +341,8 @@ impl Volume {
         Ok((attr, changed))
     }
 
-    /// Removes a name of anything but a directory. Returns the inode after (nlink may be 0).
+    /// Removes a name of anything but a directory. Returns the attributes afterwards (`nlink` may
+    /// be 0).
     pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         check_name(name)?;
         if is_dots(name) {
@@ -394,6 +403,7 @@ impl Volume {
         }
     }
 
+    /// Removes an empty directory; [`FsError::NotEmpty`] otherwise. Returns the change of `dir`.
     pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
         check_name(name)?;
         match name {

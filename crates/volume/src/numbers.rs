@@ -38,6 +38,7 @@ impl Numbers {
         loop {
             {
                 let mut range = self.range.lock();
+                assert!(range.next <= range.limit, "`volume.numbers_never_reused`");
                 if range.next < range.limit {
                     let ino = range.next;
                     range.next += 1;

@@ -26,7 +26,9 @@ impl State {
     pub(crate) fn closed(self: &Arc<Self>, inode: &Arc<Inode>) {
         let last = {
             let mut core = inode.core.lock();
-            let others = inode.opens.fetch_sub(1, Ordering::AcqRel) > 1;
+            let opens = inode.opens.fetch_sub(1, Ordering::AcqRel);
+            assert!(opens > 0, "every open is closed once");
+            let others = opens > 1;
             let last = !others && core.attr.nlink == 0 && !core.gone;
             core.gone |= last;
             last
@@ -38,6 +40,7 @@ impl State {
 
     /// `gone` is set, the mark is written.
     pub(crate) fn reap_later(self: &Arc<Self>, inode: &Arc<Inode>) {
+        assert!(inode.core.lock().gone, "`inode.gone_is_final`: only a dead inode is reaped");
         self.data.forget(inode);
         self.data.removal_begins();
         self.reaps.waiting.fetch_add(1, Ordering::AcqRel);
@@ -50,7 +53,9 @@ impl State {
                 state.data.removal_ends();
             }
             drop(permit);
-            if reaps.waiting.fetch_sub(1, Ordering::AcqRel) == REAPS_MAX {
+            let waiting = reaps.waiting.fetch_sub(1, Ordering::AcqRel);
+            assert!(waiting > 0, "an inode waits until it is reaped");
+            if waiting == REAPS_MAX {
                 reaps.fewer.notify_waiters();
             }
         });
@@ -68,6 +73,7 @@ impl State {
     }
 
     async fn reap(self: &Arc<Self>, inode: &Arc<Inode>) -> FsResult<()> {
+        assert!(inode.core.lock().gone, "`inode.gone_is_final`: only a dead inode is reaped");
         let ino = inode.id.ino;
         self.reap_named(inode).await?;
         let (from, to) = keys::range_of(keys::tag::XATTR, ino);

@@ -43,7 +43,8 @@ impl FoundEntry {
 }
 
 impl Volume {
-    /// Returns the changes of the source and the target directory.
+    /// Renames `from_name` in `from` to `to_name` in `to`. Returns the changes of the source and
+    /// the target directory.
     pub async fn rename(
         &self,
         cred: &Cred,

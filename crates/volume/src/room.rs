@@ -44,6 +44,7 @@ impl State {
     /// Before data is accepted over `range` of a file: is it within the quota? What is overwritten, cut off or removed counts
     /// until that is stored, and what overwrites it counts already: nobody is refused for that, but waits until it is stored.
     pub(crate) async fn admit_data(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<()> {
+        assert!(range.start <= range.end, "data is accepted over a range");
         let len = range.end - range.start;
         if self.is_within_quota(self.used_bytes(), len) {
             return Ok(());

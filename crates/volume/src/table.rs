@@ -27,6 +27,7 @@ use crate::meta::Meta;
 use crate::types::*;
 
 const SHARDS: usize = 64;
+const _: () = assert!(SHARDS.is_power_of_two());
 /// Clock steps per insertion beyond the bound: amortised, each insertion frees one where it can.
 const CLOCK_STEPS: usize = 16;
 const PREFETCH_PAGE: usize = 1024;
@@ -186,7 +187,8 @@ impl InodeTable {
     pub(crate) fn remove(&self, ino: Ino) {
         let mut shard = self.shard(ino).lock();
         let removed = shard.map.remove(&ino.0).is_some();
-        self.budget.cached.fetch_sub(usize::from(removed), Ordering::Relaxed);
+        let cached = self.budget.cached.fetch_sub(usize::from(removed), Ordering::Relaxed);
+        assert!(cached >= usize::from(removed), "every cached inode is counted");
         shard.removals += 1;
     }
 
@@ -214,7 +216,8 @@ fn evict(shard: &mut Shard, budget: &InodeBudget, mut evicted: impl FnMut(u64)) 
         } else {
             shard.map.remove(&ino);
             shard.removals += 1;
-            budget.cached.fetch_sub(1, Ordering::Relaxed);
+            let cached = budget.cached.fetch_sub(1, Ordering::Relaxed);
+            assert!(cached > 0, "every cached inode is counted");
             evicted(ino);
         }
     }

@@ -37,14 +37,14 @@ struct Watched {
     given_up: Arc<AtomicU64>,
 }
 
-/// Says how far a cache is with the events. It is no longer waited for when this is dropped.
+/// Reports how far a cache is with the events. Dropped, the cache is no longer waited for.
 pub struct Witness {
     seen: u64,
     tell: watch::Sender<u64>,
 }
 
 impl Witness {
-    /// The cache has forgotten what so many further events made stale.
+    /// The cache has dropped everything that the next `events` events made stale.
     pub fn saw(&mut self, events: u64) {
         self.seen += events;
         self.tell.send_replace(self.seen);

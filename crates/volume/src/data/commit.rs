@@ -106,6 +106,7 @@ impl Inner {
     fn store_step(&self, step: &Step<'_>, state: &mut FileData, batch: &mut Batch, tally: &mut Tally) {
         let inode = &step.load.inode;
         if step.last {
+            assert!(state.in_flight > 0, "`data.commit_in_order`: a commit ends a flush of this inode");
             state.in_flight -= 1;
         }
         if !state.may_store(inode) {
@@ -245,6 +246,7 @@ impl Inner {
 
     /// Loads the window that holds `at` and as much behind it as one scan yields.
     async fn load_extents(&self, inode: &Arc<Inode>, at: u64) -> FsResult<()> {
+        assert!(inode.file.extents_lock.try_write().is_err(), "`data.extents_lock`: the caller holds it");
         let ino = inode.id.ino;
         let start = at - at % WINDOW_BYTES;
         let to = extent_key(Ino(ino.0.saturating_add(1)), 0);

@@ -39,6 +39,7 @@ pub(crate) fn is_zero(data: &[u8]) -> bool {
 
 /// The compressed form of `chunks` if it is worth it (`compress.worth_an_eighth`).
 pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -> Option<(Codec, Bytes)> {
+    assert_eq!(len, chunks.iter().map(Bytes::len).sum::<usize>(), "the chunks are the record");
     if len < COMPRESS_BYTES_MIN || compression == Compression::None {
         return None;
     }

@@ -53,6 +53,7 @@ impl Piece {
 
     /// `from..to` of it, with its share of the charge.
     fn cut(&self, from: u64, to: u64) -> Piece {
+        assert!(from < to && to <= self.len, "a part of a range lies within it");
         let share = |at: u64| ((u128::from(self.charge) * u128::from(at)) / u128::from(self.len.max(1))) as u64;
         Piece { len: to - from, payload: self.payload.cut(from, to), charge: share(to) - share(from), ..self.clone() }
     }
@@ -132,6 +133,7 @@ impl DirtyMap {
     }
 
     fn put(&mut self, offset: u64, piece: Piece) {
+        assert!(piece.len > 0, "a dirty range holds bytes");
         if !piece.intent {
             self.unstable.insert(offset);
         }
@@ -149,7 +151,8 @@ impl DirtyMap {
 
     /// Removes what a flush has stored (`dirty.flush_removes_its_own`). The flush owned the charge.
     pub(crate) fn remove_flushed(&mut self, taken: &Taken) {
-        self.remove_where(taken.range(), |piece| piece.in_flight && piece.seq == taken.seq);
+        let released = self.remove_where(taken.range(), |piece| piece.in_flight && piece.seq == taken.seq);
+        assert_eq!(released, 0, "`dirty.charge_is_divided`: the flush owns the charge of what it took");
     }
 
     fn remove_where(&mut self, range: Range<u64>, want: impl Fn(&Piece) -> bool) -> u64 {
@@ -167,16 +170,23 @@ impl DirtyMap {
             self.unstable.remove(&at);
             let (lo, hi) = (at.max(range.start), end.min(range.end));
             let middle = piece.cut(lo - at, hi - at);
+            assert!(self.data_bytes >= middle.data_len(), "the map counts every byte of data that it holds");
             self.data_bytes -= middle.data_len();
+            let mut divided = middle.charge;
             if !piece.in_flight {
                 released += middle.charge;
             }
             if at < lo {
-                self.put(at, piece.cut(0, lo - at));
+                let head = piece.cut(0, lo - at);
+                divided += head.charge;
+                self.put(at, head);
             }
             if hi < end {
-                self.put(hi, piece.cut(hi - at, end - at));
+                let tail = piece.cut(hi - at, end - at);
+                divided += tail.charge;
+                self.put(hi, tail);
             }
+            assert_eq!(divided, piece.charge, "`dirty.charge_is_divided`");
         }
         released
     }

@@ -18,10 +18,10 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::keys::{Reader, damaged};
+use crate::keys::{Reader, damaged, tag};
 use crate::types::{FILE_BYTES_MAX, FsResult, Ino};
 
-pub(crate) const EXTENT_TAG: u8 = b'E';
+pub(crate) const EXTENT_TAG: u8 = tag::EXTENT;
 /// The largest record, and the unit in which extents are loaded.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 20;
 
@@ -95,6 +95,7 @@ impl Extent {
 
     /// `from..to` of it.
     pub(crate) fn cut(&self, from: u64, to: u64) -> Extent {
+        assert!(from < to && to <= u64::from(self.len), "a part of an extent lies within it");
         let (from, len) = (from as u32, (to - from) as u32);
         match &self.place {
             Place::Record(_) => Extent { len, skip: self.skip + from, place: self.place.clone() },
@@ -111,6 +112,7 @@ impl Extent {
 const VERSION: u8 = 1;
 const KIND_INLINE: u8 = 0xFF;
 pub(crate) const INLINE_BYTES_MAX: usize = 1024;
+const _: () = assert!(INLINE_BYTES_MAX < WINDOW_BYTES as usize && WINDOW_BYTES.is_power_of_two());
 pub(crate) const EXTENT_KEY_BYTES: usize = 17;
 pub(crate) const EXTENT_VALUE_BYTES: usize = 38;
 
@@ -132,6 +134,8 @@ pub(crate) fn put_extent(out: &mut BytesMut, extent: &Extent) {
     out.put_u8(VERSION);
     match &extent.place {
         Place::Record(record) => {
+            let end = u64::from(extent.skip) + u64::from(extent.len);
+            assert!(extent.len > 0 && end <= u64::from(record.raw_len), "an extent lies within its record");
             out.put_u8(record.codec as u8);
             out.put_u32(extent.len);
             out.put_u32(extent.skip);
@@ -274,7 +278,12 @@ impl ExtentMap {
         ops: &mut ExtentOps,
         mut change: impl FnMut(&Extent, bool),
     ) {
-        debug_assert!(self.missing(range.clone()).is_none());
+        assert!(self.missing(range.clone()).is_none(), "`extents.whole_windows`: only a loaded range is changed");
+        if let Some(new) = &new {
+            assert_eq!(u64::from(new.len), range.end - range.start, "an extent covers the range that it is laid over");
+            let (first, last) = (range.start / WINDOW_BYTES, (range.end - 1) / WINDOW_BYTES);
+            assert_eq!(first, last, "`extents.one_window`");
+        }
         let touched: Vec<u64> = self.view(range.clone()).map(|(_, _, at, _)| at).collect();
         for at in touched {
             let Some(old) = self.extents.remove(&at) else { continue };

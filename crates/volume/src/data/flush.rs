@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use super::blocking;
 use super::compress::{compress, is_zero};
 use super::dirty::{Payload, Taken};
-use super::extents::{Codec, Extent, INLINE_BYTES_MAX, Place, SegmentId};
+use super::extents::{Codec, Extent, INLINE_BYTES_MAX, Place, SegmentId, WINDOW_BYTES};
 use super::file::FileData;
 use super::memory::Record;
 use super::segment::{Builder, SEGMENT_BYTES_MAX, object_path};
@@ -47,6 +47,7 @@ const AGE_MAX: Duration = Duration::from_secs(3);
 pub(super) const PUTS_MAX: usize = 3;
 /// Payload of one segment: index and a last large piece still fit the object's bound.
 pub(super) const LOAD_BYTES_MAX: u64 = SEGMENT_BYTES_MAX - (2 << 20);
+const _: () = assert!(LOAD_BYTES_MAX + WINDOW_BYTES < SEGMENT_BYTES_MAX);
 const LOAD_INODES_MAX: usize = 8192;
 /// Less work than this is done in place instead of on another thread.
 const INLINE_WORK_BYTES: u64 = 128 << 10;
@@ -380,7 +381,11 @@ impl Inner {
                 continue;
             }
             self.release(load.charge);
-            self.loads.1.fetch_add(1, Ordering::Relaxed);
+            let committed = self.loads.1.fetch_add(1, Ordering::Relaxed);
+            assert!(
+                committed < self.loads.0.load(Ordering::Relaxed),
+                "`flush.ordered_commits`: each load is handed on once"
+            );
             drop(load);
             self.progress.notify_waiters();
             self.wake_gc();
@@ -494,6 +499,8 @@ impl<'a> Cutter<'a> {
         }
         let chunks = std::mem::take(&mut self.chunks);
         let range = start..start + len;
+        let (first, last) = (start / self.record_bytes, (range.end - 1) / self.record_bytes);
+        assert_eq!(first, last, "`extents.one_window`: records are cut at multiples of their size");
         if chunks.iter().all(|chunk| is_zero(chunk)) {
             self.hole(range);
             return;

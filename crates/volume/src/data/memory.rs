@@ -22,11 +22,14 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::extents::SegmentId;
 use crate::counts::CacheCounts;
+use crate::types::IO_BYTES_MAX;
 
 /// Each piece costs this beside its bytes, so that many tiny writes are bounded too.
 pub(crate) const PIECE_BYTES: u64 = 256;
 const DIRTY_BYTES_MIN: u64 = 24 << 20;
 const DIRTY_BYTES_MAX: u64 = 1 << 30;
+// Charges are permits, counted in 32 bits, and the largest write fits the smallest bound.
+const _: () = assert!(DIRTY_BYTES_MAX <= u32::MAX as u64 && DIRTY_BYTES_MIN >= 2 * IO_BYTES_MAX as u64);
 /// The delay of a MiB written when the bound is reached, if it were reached smoothly.
 const DELAY_FULL: Duration = Duration::from_millis(20);
 
@@ -275,6 +278,8 @@ impl Memory {
     }
 
     pub(crate) fn release(&self, bytes: u64) {
+        let free = self.dirty.available_permits() as u64;
+        assert!(free + bytes <= self.dirty_max, "`memory.charge_before_accept`: only acquired charge is released");
         self.dirty.add_permits(bytes as usize);
     }
 

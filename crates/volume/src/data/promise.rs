@@ -56,7 +56,8 @@ impl Inner {
         let before = state.unclaimed(range.clone());
         let result = change(state);
         let after = state.unclaimed(range);
-        state.reserved.unclaimed = state.reserved.unclaimed + after - before;
+        assert!(state.reserved.unclaimed >= before, "`reserved.promise_moves`: the sum holds every part of it");
+        state.reserved.unclaimed = state.reserved.unclaimed - before + after;
         self.move_promise(before, after);
         result
     }

@@ -108,6 +108,9 @@ impl Builder {
     ) -> RecordRef {
         let position = self.position;
         let stored_len: usize = chunks.iter().map(Bytes::len).sum();
+        assert!(stored_len > 0 && stored_len <= raw_len as usize, "a record is stored only where that saves bytes");
+        assert!(u64::from(raw_len) <= WINDOW_BYTES, "`extents.one_window`: no record is longer than a window");
+        assert!(u64::from(position) + stored_len as u64 <= u64::from(u32::MAX), "positions in a segment have 32 bits");
         let record = RecordRef {
             segment: self.id,
             position,

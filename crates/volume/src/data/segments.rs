@@ -17,11 +17,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::extents::{Extent, SegmentId};
 use super::segment::{ENTRY_BYTES, FOOTER_BYTES, HEADER_BYTES};
-use crate::keys::{Reader, damaged};
+use crate::keys::{Reader, damaged, tag};
 use crate::meta::{Batch, Ticket, Usage};
 use crate::types::FsResult;
 
-pub(crate) const SEGMENT_TAG: u8 = b'G';
+pub(crate) const SEGMENT_TAG: u8 = tag::SEGMENT;
 const VERSION: u8 = 1;
 /// Segments below this are merged when there are many.
 pub(crate) const SMALL_BYTES: u64 = 4 << 20;
@@ -179,6 +179,7 @@ impl Segments {
     /// All extents of a new segment are submitted.
     pub(crate) fn settle(&mut self, id: SegmentId, ticket: Ticket) {
         let Some(segment) = self.map.get_mut(&id) else { return };
+        assert!(segment.pending, "a segment is settled once");
         segment.pending = false;
         if segment.extents == 0 {
             self.retire(id, ticket);

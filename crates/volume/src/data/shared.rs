@@ -207,7 +207,8 @@ impl Data {
 
     /// It was, or will not be in this opening.
     pub(crate) fn removal_ends(&self) {
-        self.0.removals.fetch_sub(1, Ordering::AcqRel);
+        let removals = self.0.removals.fetch_sub(1, Ordering::AcqRel);
+        assert!(removals > 0, "a removal ends once");
     }
 
     /// Some inode's data is on its way out.

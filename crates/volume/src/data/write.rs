@@ -243,6 +243,7 @@ impl Inner {
 
     /// One batch of removals; false when nothing is left. The caller holds `extents_lock`.
     async fn reap_some(&self, inode: &Arc<Inode>) -> FsResult<bool> {
+        assert!(inode.file.extents_lock.try_write().is_err(), "`data.extents_lock`: the caller holds it");
         let meta = &self.parts.meta;
         meta.admit().await?;
         let (mut batch, mut tally, mut reserved) = (Batch::default(), Tally::default(), 0);

@@ -10,7 +10,7 @@ use crate::inode::Inode;
 use crate::inode_core::InodeCore;
 use crate::types::Ino;
 
-/// Changes applied together. A key may occur once.
+/// Changes applied together. Of several changes of a key the last one counts.
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
     pub(crate) ops: Vec<(Bytes, Option<Bytes>)>,
@@ -33,8 +33,8 @@ impl Batch {
 
     /// Adds the record of `inode`, as `change` makes it: a record that another batch takes along before shows none of it.
     pub(crate) fn change(&mut self, inode: &Arc<Inode>, change: RecordChange) {
-        debug_assert!(!self.changes.contains_key(&inode.id.ino), "one change per batch");
-        self.changes.insert(inode.id.ino, change);
+        let before = self.changes.insert(inode.id.ino, change);
+        assert!(before.is_none(), "a batch changes a record once");
         self.records.push(Arc::clone(inode));
     }
 

@@ -64,7 +64,7 @@ impl Overlay {
     }
 
     pub(crate) fn submit(&self, batch: Batch) -> FsResult<Ticket> {
-        debug_assert!(batch.records.is_empty(), "records are encoded by Meta::write");
+        assert!(batch.records.is_empty(), "`meta.records_at_submit`: `submit_with_records` has encoded them");
         let mut state = self.state.lock();
         if let Some(error) = &state.stopped {
             return Err(error.clone());
@@ -120,6 +120,7 @@ impl Overlay {
             {
                 let mut state = self.state.lock();
                 if state.pending.newest > 0 {
+                    assert!(state.flying.is_none(), "`overlay.flies_until_applied`");
                     let group = Arc::new(std::mem::take(&mut state.pending));
                     state.flying = Some(Arc::clone(&group));
                     drop(state);
@@ -135,7 +136,8 @@ impl Overlay {
     }
 
     pub(crate) fn landed(&self) {
-        self.state.lock().flying = None;
+        let landed = self.state.lock().flying.take();
+        assert!(landed.is_some(), "`overlay.flies_until_applied`: only a flying group lands");
     }
 
     /// No more submissions: they fail with `error`.
@@ -248,6 +250,8 @@ impl Durability {
     /// The engine has applied a group, as `seq`.
     pub(crate) fn applied(&self, seq: u64, ticket: u64) {
         let mut waits = self.waits.lock();
+        let in_order = waits.groups.back().is_none_or(|&(before, older)| before < seq && older < ticket);
+        assert!(in_order, "`overlay.tickets_in_order`");
         waits.groups.push_back((seq, ticket));
         self.settle(&mut waits);
         if !waits.groups.is_empty() {

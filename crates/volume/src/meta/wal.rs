@@ -56,6 +56,7 @@ pub(crate) const BATCH_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - (1 << 20);
 /// Percent of the log in use.
 pub(crate) const PRESSURE_USED: u64 = 50;
 const HOLD_USED: u64 = 85;
+const _: () = assert!(OWN_SHARE_USED < PRESSURE_USED && PRESSURE_USED < HOLD_USED && HOLD_USED < 100);
 const HOLD_POLL: Duration = Duration::from_millis(20);
 /// A log that stays full this long fails the volume instead of hanging it.
 const HOLD_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -431,10 +432,14 @@ impl SharedWal {
         let Some(last) = entries.last() else { return };
         self.wal.durability.flushed(last.last_seq);
         let mut state = self.state.lock();
+        let after = state.status.last_flushed_wal_id + 1;
+        let in_order = (after..).zip(entries).all(|(id, entry)| id == entry.id);
+        assert!(in_order, "`wal.entries_in_order`");
         state.status.last_flushed_wal_id = last.id;
         state.status.last_flushed_seq = Some(last.last_seq);
-        let bytes = entries.iter().map(|entry| entry.bytes).sum();
-        state.status.estimated_bytes = state.status.estimated_bytes.saturating_sub(bytes);
+        let bytes: usize = entries.iter().map(|entry| entry.bytes).sum();
+        assert!(state.status.estimated_bytes >= bytes, "every entry was counted when it was appended");
+        state.status.estimated_bytes -= bytes;
         state.status.buffered_wal_entries_count = state.buffered.len();
         entries.iter().for_each(|entry| state.sizes.add(entry.id, entry.bytes as u64));
         let (status, listeners) = (state.status.clone(), state.listeners.clone());

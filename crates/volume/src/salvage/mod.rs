@@ -44,9 +44,10 @@ pub use records::Records;
 use tables::{Parts, Tables};
 pub use verdict::Verdict;
 
-/// A volume that the store knows, or that has objects there.
+/// A volume that the registry lists, or that has objects in the store.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct VolumeFound {
+    /// Its id.
     pub id: Uuid,
     /// `None`: the registry does not know it or cannot be read.
     pub name: Option<String>,
@@ -59,43 +60,54 @@ impl VolumeFound {
     }
 }
 
-/// What is known of an inode.
+/// The parts of an inode that a recovery needs.
 #[derive(Clone, Debug)]
 pub struct Node {
+    /// Its attributes.
     pub attr: Attr,
-    /// Of a directory; of others a hint.
+    /// The directory that holds a directory; of other inodes a hint.
     pub parent: Ino,
-    /// Of a symbolic link.
+    /// The target of a symbolic link; otherwise empty.
     pub target: Bytes,
 }
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
+    /// The name, as bytes.
     pub name: Bytes,
+    /// The inode that it leads to.
     pub ino: Ino,
+    /// The type of that inode.
     pub kind: FileKind,
 }
 
-/// What a file consists of.
+/// The content of a file: where its bytes come from.
 #[derive(Debug, Default)]
 pub struct Plan {
+    /// Bytes of the file.
     pub size: u64,
+    /// The pieces, in order, without overlap. A gap between two reads as zeros.
     pub pieces: Vec<Piece>,
-    /// Ranges of which the metadata may have said something else.
+    /// Ranges for which missing metadata may have said something else.
     pub doubtful: Vec<Range<u64>>,
+    /// Records about the file that do not decode, one sentence each.
     pub faults: Vec<String>,
 }
 
+/// The remains that a volume is read back from.
 pub struct SalvageParts {
+    /// The store with its objects.
     pub store: Arc<dyn ObjectStore>,
+    /// The id of the volume.
     pub id: Uuid,
     /// The entries of the volume's log ([`log_stream`]) that are left.
     pub entries: Vec<LogEntry>,
-    /// What is known to be missing from the log.
+    /// The known losses of the log, one sentence each. Empty: the log is whole.
     pub log_faults: Vec<String>,
 }
 
+/// A volume read back from the objects that are left. Reads only.
 pub struct Salvage {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
@@ -111,8 +123,9 @@ pub fn log_stream(id: Uuid) -> String {
     layout::stream_of(id)
 }
 
-/// The volumes of a store: those of the registry, and those that have objects only; and what is wrong. Refused is only what
-/// a newer program has written in a way that this one would misread.
+/// The volumes of a store, with those that only have objects, and the faults found, one sentence
+/// each. [`FsError::Unsupported`] if a newer program wrote the registry in a way that this one
+/// would misread.
 pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>, Vec<String>)> {
     let mut faults = Vec::new();
     let mut found: BTreeMap<Uuid, Option<String>> = BTreeMap::new();
@@ -135,7 +148,8 @@ pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>
 }
 
 impl Salvage {
-    /// Reads all metadata once.
+    /// Reads all metadata once. Damage is no error: it lowers the verdict and is listed in the
+    /// faults.
     pub async fn open(parts: SalvageParts) -> Salvage {
         let prefix = layout::prefix_of(parts.id);
         let mut faults = parts.log_faults;
@@ -152,15 +166,18 @@ impl Salvage {
         Salvage { store: parts.store, prefix, tables, verdict, faults, last: Mutex::default() }
     }
 
+    /// How much of the metadata is left.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
+    /// The damage found, one sentence each.
     pub fn faults(&self) -> &[String] {
         &self.faults
     }
 
-    /// Every row with this prefix, in order, until `each` says no.
+    /// Calls `each` with every row whose key has this prefix, in order of keys, until it returns
+    /// false.
     pub async fn rows(&self, prefix: &[u8], mut each: impl FnMut(&Bytes, &Bytes) -> bool) {
         let to = if prefix.is_empty() { Bytes::from_static(&[0xFF]) } else { keys::key_after(prefix) };
         let mut rows = self.tables.scan(prefix, &to).await;
@@ -205,6 +222,7 @@ impl Salvage {
         Some(Node { attr: core.attr, parent: core.parent, target: core.target })
     }
 
+    /// The extended attributes of an inode that are left: names and values.
     pub async fn xattrs(&self, ino: Ino) -> Vec<(Bytes, Bytes)> {
         let mut found = Vec::new();
         let (from, to) = keys::range_of(tag::XATTR, ino);
@@ -220,7 +238,7 @@ impl Salvage {
         found
     }
 
-    /// The inodes that some row speaks of and nobody has `seen`, in order.
+    /// The inodes that some row mentions and `seen` does not know, in order.
     pub async fn unseen(&self, seen: impl Fn(Ino) -> bool) -> Vec<Ino> {
         // Where records may be missing, what belongs to them may be left.
         let tags: &[u8] = match self.verdict {
@@ -243,21 +261,22 @@ impl Salvage {
         found.into_iter().collect()
     }
 
-    /// Inodes that were waiting to be removed: they have no name, and nobody misses them.
+    /// Whether the inode was waiting to be removed: it has no name, and its loss harms no user.
     pub async fn is_orphan(&self, ino: Ino) -> bool {
         self.tables.get(&keys::orphan_key(ino)).await.is_some()
     }
 
     // ---------------------------------------------------------------------------------- content
 
-    /// How many calls of [`Salvage::records`] it takes to see all records, and what is wrong with the indexes.
+    /// How many calls of [`Salvage::records`] it takes to see all records, and the faults of the
+    /// indexes.
     pub async fn record_passes(&self) -> (u64, Vec<String>) {
         let mut faults = Vec::new();
         let passes = records::passes(&*self.store, &self.prefix, &mut faults).await;
         (passes, faults)
     }
 
-    /// What the segments hold of those inodes that fall to this pass and are `wanted`.
+    /// The records in segments of the `wanted` inodes that fall to this pass, (number, count).
     pub async fn records(&self, pass: (u64, u64), wanted: &(dyn Fn(Ino) -> bool + Sync)) -> Records {
         records::read(&*self.store, &self.prefix, pass, wanted).await
     }
@@ -293,8 +312,8 @@ impl Salvage {
         bytes
     }
 
-    /// What a file consists of. `below` are records of the segments, laid under what the metadata says; without a
-    /// record of the inode the end of the last piece is its size.
+    /// The content of a file. `below` are records of the segments, laid under the extents and
+    /// intents of the metadata. Without a `node` the size is the end of the last piece.
     pub async fn plan(&self, ino: Ino, node: Option<&Node>, below: Option<&Records>) -> Plan {
         let mut plan = Plan::default();
         let mut painter = Painter::default();
@@ -384,7 +403,7 @@ impl Salvage {
         }
     }
 
-    /// The bytes of a piece, or why they are lost (`rescue.checked_bytes_only`).
+    /// The bytes of a piece, or the reason why they are lost (`rescue.checked_bytes_only`).
     pub async fn read(&self, piece: &Piece) -> Result<Bytes, String> {
         match &piece.source {
             Source::Zero => Ok(Bytes::from(vec![0; usize::try_from(piece.len).map_err(|e| e.to_string())?])),
