@@ -15,7 +15,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::types::{Attr, Cred, FileKind};
 
-/// What a rule grants or denies: the access mask of MS-DTYP 2.4.3, `aceMask4` of RFC 8881 6.2.1.3.
+/// The rights that a rule grants or denies: the access mask of MS-DTYP 2.4.3, `aceMask4` of RFC
+/// 8881 6.2.1.3.
 pub type Rights = u32;
 
 /// Read a file, list a directory.
@@ -291,7 +292,7 @@ impl Acl {
     }
 }
 
-/// Whether the maker of a file wants it to be for nobody else (`acl.inherited_at_birth`).
+/// Whether the maker of a file wants it for no other user (`acl.inherited_at_birth`).
 pub(crate) fn is_private(mode: u32) -> bool {
     mode & 0o077 == 0
 }

@@ -124,7 +124,7 @@ impl Volume {
             return Err(FsError::FileTooLarge);
         }
         let set = if has_acl && (set.mode.is_some() || set.uid.is_some() || set.gid.is_some()) {
-            // What the list becomes is not for the data to know.
+            // File data does not know access control lists.
             set_without_size(state, cred, inode, &SetAttr { size: None, ..set })?;
             SetAttr { size: Some(size), ..SetAttr::default() }
         } else {

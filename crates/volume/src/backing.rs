@@ -1,4 +1,4 @@
-//! What volumes stand on: a store, its log, its room, a clock, memory.
+//! The surroundings of volumes: a store, its log, its room, a clock, memory.
 
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
 //! From damaged bytes of objects to the files that have lost them.
 //!
-//! The store below says which bytes of which objects are beyond repair. Extents say which files they belong to, entries
-//! what those are called. Both tables are read once; memory is bounded by the number of files that are listed.
+//! The store below says which bytes of which objects are beyond repair. Extents say which files
+//! they belong to, entries say the names of the files. Both tables are read once; memory is bounded
+//! by the number of files that are listed.
 //!
-//! What no extent refers to any more harms nobody: it is not reported, and goes with its segment.
+//! Damage without an extent harms no file: it is not reported, and goes with its segment.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -19,9 +20,9 @@ use crate::registry::Registry;
 use crate::state::State;
 use crate::types::*;
 
-/// Files that are named; more are only counted.
+/// More files than this are only counted.
 const FILES_MAX: usize = 10_000;
-/// Ranges of one file that are told apart; beyond that the last one grows.
+/// More ranges of one file than this are joined with the last one.
 const RANGES_MAX: usize = 64;
 const DEPTH_MAX: usize = 256;
 
@@ -117,11 +118,11 @@ fn files_of<'a>(
     })
 }
 
-/// What refers to damaged bytes.
+/// The files with damaged bytes.
 #[derive(Default)]
 struct Lost {
     files: BTreeMap<Ino, Vec<Range<u64>>>,
-    /// Files beyond those.
+    /// How many files there are beyond those.
     more: u64,
     used: BTreeSet<SegmentId>,
 }

@@ -15,11 +15,11 @@ use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
 
-/// One call lists at most so many; callers ask for what fits a reply.
+/// One call lists at most this many; callers ask for the entries that fit a reply.
 const PAGE_ENTRIES_MAX: usize = 16 << 10;
 /// Inodes read at once for a listing with attributes.
 const LOADS_MAX: usize = 32;
-/// Numbers this close are read by one scan, when they are at least so many.
+/// Inode numbers at most this far apart are read by one scan, if there are at least `RUN_MIN`.
 const GAP_MAX: u64 = 8;
 const RUN_MIN: usize = 4;
 

@@ -1,7 +1,9 @@
-//! Decoders of what a volume stores, fed with anything. Driven by the tests below, and with coverage by `fuzz/`.
+//! Decoders of stored structures, fed with arbitrary bytes. Driven by the tests below, and with
+//! coverage by `fuzz/`.
 //!
-//! None panics, none allocates on the word of a length field, and what is decoded is encoded to the same again.
-//! Where checksums would keep mutations out, the input is also tried with them put right.
+//! None panics, none allocates as much as a length field claims, and every value that decodes is
+//! encoded to the same value again. Where checksums would keep mutations out, the input is
+//! also tried with corrected ones.
 #![allow(clippy::unwrap_used)]
 
 use bytes::{Bytes, BytesMut};

@@ -1,4 +1,5 @@
-//! What the structures of a volume say, for `larder debug`: rows of the metadata, segments, the registry.
+//! The structures of a volume in words, for `larder debug`: rows of the metadata, segments, the
+//! registry.
 
 use bytes::Bytes;
 use larder_base::Sheet;

@@ -165,7 +165,8 @@ impl Volume {
     pub async fn open(&self, ino: Ino) -> FsResult<OpenFile> {
         let inode = self.state.inode(ino).await?;
         {
-            // Under `core`: whoever takes the last link sees this open, or this sees that it is gone (`inode.gone_is_final`).
+            // Under `core`: either the removal of the last link sees this open, or this open sees
+            // that the inode is gone (`inode.gone_is_final`).
             let core = inode.core.lock();
             if core.gone {
                 return Err(FsError::Stale);

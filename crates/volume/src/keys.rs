@@ -61,7 +61,7 @@ const _: () = {
 const VERSION: u8 = 1;
 // Lengths that stand in a record in 16 bits.
 const _: () = assert!(SYMLINK_BYTES_MAX <= u16::MAX as usize && ACL_BYTES_MAX <= u16::MAX as usize);
-/// Shared by all values that are only there to be there.
+/// The value of a key whose presence is all that matters.
 pub(crate) const MARK: Bytes = Bytes::from_static(&[VERSION]);
 
 pub(crate) const SUPERBLOCK_KEY: &[u8] = &[tag::SUPERBLOCK];
@@ -146,7 +146,7 @@ pub(crate) fn ino_of(key: &[u8]) -> FsResult<Ino> {
     bytes.map(|bytes| Ino(u64::from_be_bytes(bytes))).ok_or_else(|| damaged(key, "the key is too short"))
 }
 
-/// What follows tag and ino.
+/// The bytes after tag and ino.
 pub(crate) fn rest_of(key: &Bytes) -> Bytes {
     if key.len() < 9 { Bytes::new() } else { key.slice(9..) }
 }
@@ -330,7 +330,7 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
     })
 }
 
-/// What a directory says about one name.
+/// The entry of a directory for one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) ino: Ino,
@@ -429,7 +429,7 @@ pub(crate) fn decode_usage(value: &[u8]) -> FsResult<Usage> {
     Ok(usage)
 }
 
-/// What says that these keys are a volume of ours, and which.
+/// Identifies these keys as a volume, and which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) id: uuid::Uuid,

@@ -1,4 +1,4 @@
-//! What the volumes of a store tell those who watch them.
+//! Figures of the volumes of a store.
 
 use larder_base::metrics::Metrics;
 

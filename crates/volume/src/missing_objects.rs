@@ -1,7 +1,9 @@
-//! Objects that volumes need and that their store has lost whole. The store cannot know: nothing is left there that says so.
+//! Objects that volumes need and their store has lost whole. The store cannot know: nothing is left
+//! there that says so.
 //!
-//! What is needed, the segment table and the engine's manifest say, both in memory; what there is, a list of the store. An object
-//! may come or go between the two, so of what seems gone it is asked again whether it is needed.
+//! The segment table and the engine's manifest, both in memory, say which objects are needed; a
+//! list of the store says which there are. An object may come or go between the two, so an object
+//! that seems missing is reported only if it is still needed afterwards.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Names and what a directory says about them.
+//! Names, and the entries of directories.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ pub(crate) fn check_new_name(name: &[u8]) -> FsResult<()> {
 }
 
 impl State {
-    /// What `dir` says about `name`, from the cache or the engine.
+    /// The entry of `dir` for `name`, from the cache or the engine.
     pub(crate) async fn entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<Entry>> {
         if let Some(entry) = self.entries.get(self.tag, dir.id.ino, name) {
             return Ok(entry);
@@ -83,7 +83,7 @@ impl State {
         Ok(self.entry(dir, &stored).await?.map(|entry| (stored, entry)))
     }
 
-    /// The cache learns of a change. Under `core` of `dir`.
+    /// Updates the cache after a change, under `core` of `dir`.
     pub(crate) fn note_entry(&self, dir: &Inode, name: &[u8], entry: Option<Entry>) {
         assert!(dir.core.is_locked(), "`table.entries_under_core`");
         dir.entries_version.fetch_add(1, Ordering::AcqRel);

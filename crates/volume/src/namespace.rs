@@ -1,7 +1,8 @@
-//! NewInode, linking and removing names. Renaming is in `rename`.
+//! Making, linking and removing names. Renaming is in `rename`.
 //!
-//! Errors come in the order in which Linux gives them, for that is what programs rely on: search permission, the
-//! name (missing, existing), write permission and the sticky bit, the types, then what only the change itself finds.
+//! Errors come in the order in which Linux gives them, because programs rely on it: search
+//! permission, the name (missing, existing), write permission and the sticky bit, the types, then
+//! errors that only the change itself finds.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ use crate::state::State;
 use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
-/// What a new inode is, beyond its name and owner.
+/// The parts of a new inode beyond its name and owner.
 #[derive(Default)]
 pub(crate) struct NewInode {
     rdev: (u32, u32),
@@ -63,7 +64,7 @@ impl Volume {
         }
     }
 
-    /// The file that a create found in its way.
+    /// The file that a create found in the way.
     async fn existing(
         &self,
         cred: &Cred,
@@ -117,7 +118,7 @@ impl Volume {
         inode.opens.fetch_add(1, Ordering::AcqRel);
         let file = OpenFile { inode: Arc::clone(&inode), state: Arc::clone(state) };
         let mut core = inode.core.lock();
-        // Nothing is promised about what nobody could find after a crash.
+        // No promise: after a crash no client could find it.
         core.ticket = state.meta.submit(batch)?;
         drop(core);
         Ok((attr, file))
@@ -216,7 +217,8 @@ impl Volume {
         Ok((attr, changed))
     }
 
-    /// `dir` may be searched, holds no `name`, and one of `kind` may be added. Under its `namespace`.
+    /// Checks that `dir` may be searched, holds no `name`, and may get an entry of `kind`. Called
+    /// under its `namespace`.
     async fn writable(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], kind: FileKind) -> FsResult<Guarded> {
         let parent = {
             let mut core = dir.core.lock();
@@ -244,7 +246,7 @@ impl Volume {
             if self.state.admits_entry()? {
                 return Ok((namespace, parent));
             }
-            // Who removes names here makes room.
+            // A client that removes names here makes room.
             drop(namespace);
             self.state.admit_entry().await?;
         }
@@ -319,7 +321,7 @@ impl Volume {
             let attr = linked(cores.of(&inode), dir.id.ino, &mut batch, now)?;
             let fate = unlinked(state, &victim, cores.of(&victim), &mut batch, now);
             let replaced = cores.of(&victim).attr;
-            // The name and its cookie stay; what they lead to is another.
+            // The name and its cookie stay and lead to another inode.
             let entry = Entry { ino, kind: attr.kind, cookie: old.cookie };
             put_entry(&mut batch, dir.id.ino, name, entry);
             let parent = cores.of(&dir);
@@ -355,7 +357,7 @@ impl Volume {
         Ok((attr, changed))
     }
 
-    /// [`Volume::unlink`], admitted; the ticket is still to be waited for.
+    /// [`Volume::unlink`] after admission; the caller waits for the ticket.
     pub(crate) async fn remove_name(
         &self,
         cred: &Cred,
@@ -418,7 +420,7 @@ impl Volume {
             access::require(&dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
             let entry = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
             let victim = match state.inode(entry.ino).await {
-                // Somebody else removed it in between.
+                // Another client removed it in between.
                 Err(FsError::Stale) if state.entry(&dir, name).await? != Some(entry) => continue,
                 other => other?,
             };
@@ -544,12 +546,12 @@ pub(crate) fn new_child(
 
 // -------------------------------------------------------------------------------------- end of a life
 
-/// What becomes of an inode that lost a link.
+/// The further life of an inode that lost a link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It has others.
+    /// It has other links.
     Linked,
-    /// Somebody has it open.
+    /// It is open.
     Open,
     /// Its record went with the batch.
     Removed,
@@ -564,7 +566,8 @@ impl Fate {
     }
 }
 
-/// Takes a link away (all of a directory's) and says in `batch` what follows from it (`volume.orphan_marks`).
+/// Removes a link (all of a directory's) and adds the consequences to `batch`
+/// (`volume.orphan_marks`).
 pub(crate) fn unlinked(
     state: &State,
     inode: &Arc<Inode>,
@@ -592,7 +595,7 @@ pub(crate) fn unlinked(
 }
 
 impl State {
-    /// What is left to do once the batch is submitted.
+    /// The work that remains once the batch is submitted.
     pub(crate) fn after_unlink(self: &Arc<Self>, inode: &Arc<Inode>, fate: Fate) {
         match fate {
             Fate::Linked | Fate::Open => {}

@@ -1,4 +1,4 @@
-//! What a volume is called and how it stores: what a person chooses and may change.
+//! The name of a volume and the choices that a person may change.
 
 /// The codec of records written from now on. Records keep the codec that they were written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -22,7 +22,7 @@ const XATTR_PAGE: usize = 256;
 const TRIES_MAX: u32 = 8;
 
 impl State {
-    /// The guard of an open file dropped.
+    /// Closes an inode: called when the guard of an open file is dropped.
     pub(crate) fn closed(self: &Arc<Self>, inode: &Arc<Inode>) {
         let last = {
             let mut core = inode.core.lock();
@@ -61,7 +61,7 @@ impl State {
         });
     }
 
-    /// Before a name is removed, outside every lock.
+    /// Called before a name is removed, outside every lock.
     pub(crate) async fn admit_removal(&self) -> FsResult<()> {
         loop {
             let fewer = self.reaps.fewer.notified();
@@ -114,7 +114,7 @@ async fn reap_with_retries(state: &Weak<State>, inode: Arc<Inode>) {
     }
 }
 
-/// Reaps what the last run left, once, at opening.
+/// Reaps the orphans of the last run, once, at opening.
 pub(crate) async fn sweep(state: Weak<State>) {
     let (mut from, to) = keys::table_range(keys::tag::ORPHAN);
     loop {

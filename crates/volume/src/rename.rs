@@ -29,7 +29,7 @@ struct Side<'a> {
     name: &'a [u8],
 }
 
-/// What a name led to.
+/// The entry and the inode that a name led to.
 #[derive(Clone)]
 struct FoundEntry {
     entry: Entry,
@@ -116,7 +116,7 @@ impl Volume {
         }
         let (changes, ticket) = match &target {
             Some(target) if target.entry.ino == source.entry.ino => {
-                // Both names may be younger than what is durable.
+                // Both names may not be durable yet.
                 drop(locks);
                 self.await_newest(&from.dir).await?;
                 self.await_newest(&to.dir).await?;
@@ -241,7 +241,7 @@ impl Volume {
         let mut cores = Cores::lock(&[&from.dir, &to.dir, &source.inode, &target.inode]);
         let before = (PreAttr::of(&cores.of(&from.dir).attr), PreAttr::of(&cores.of(&to.dir).attr));
         let mut batch = Batch::default();
-        // Names and cookies stay; what they lead to changes places.
+        // Names and cookies stay; the inodes that they lead to change places.
         let at_from = Entry { cookie: source.entry.cookie, ..target.entry };
         let at_to = Entry { cookie: target.entry.cookie, ..source.entry };
         put_entry(&mut batch, from_ino, from.name, at_from);
@@ -266,7 +266,7 @@ impl Volume {
         state.note_entry(&from.dir, from.name, Some(at_from));
         state.note_entry(&to.dir, to.name, Some(at_to));
         drop(cores);
-        // Who caches names learns that both lead elsewhere now.
+        // Caches of names learn that both names lead elsewhere now.
         for (side, found, other) in [(from, source, target), (to, target, source)] {
             let (origin, dir, name) = (self.origin, side.dir.id.ino, || Bytes::copy_from_slice(side.name));
             let (ino, kind) = (found.entry.ino, found.entry.kind);

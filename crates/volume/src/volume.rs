@@ -1,5 +1,5 @@
-//! The public face: what a volume stands on, what it is, and its handle. The operations are in `attr`, `dir`,
-//! `namespace`, `io` and `xattr`; the volumes of a store in `registry`.
+//! The public face: the handle of a volume. Its operations are in `attr`, `dir`, `namespace`,
+//! `rename`, `io`, `xattr` and `named`; the volumes of a store are in `registry`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -21,7 +21,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::types::Event;
 
-/// Where events go, and who is waited for.
+/// The channel of events, and the caches that changes wait for.
 pub(crate) struct Events {
     sender: broadcast::Sender<Event>,
     /// How many were sent.
@@ -33,7 +33,7 @@ pub(crate) struct Events {
 struct Watched {
     origin: u32,
     seen: watch::Receiver<u64>,
-    /// `witness.bounded_wait`: what it was last waited for in vain.
+    /// The count of events that this cache failed to reach in time (`witness.bounded_wait`).
     given_up: Arc<AtomicU64>,
 }
 
@@ -64,7 +64,7 @@ impl Events {
         if self.sender.receiver_count() > 0 {
             let mut sent = self.sent.lock();
             *sent += 1;
-            // Nobody listens any more: nothing is lost.
+            // Without a receiver nothing is lost.
             let _ = self.sender.send(event());
         }
     }
@@ -123,7 +123,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());
-        // Whoever keeps a cache does not wait for it.
+        // A handle does not wait for its own cache.
         events.await_witnesses(1, TIMEOUT).await;
         heard.recv().await.unwrap_or_else(|error| panic!("{error}"));
         witness.saw(1);

@@ -15,7 +15,7 @@ use crate::named;
 use crate::types::*;
 use crate::volume::Volume;
 
-/// All names of one inode together: what a listing may be asked to return at once (XATTR_LIST_MAX).
+/// The names of one inode together: the most that a listing may return at once (XATTR_LIST_MAX).
 const NAMES_BYTES_MAX: usize = 65536;
 const PAGE: usize = 1024;
 
@@ -75,7 +75,7 @@ fn may_write(of: &Guarded, cred: &Cred, space: Space) -> FsResult<()> {
     }
 }
 
-/// Permission bits of links and devices say nothing about who may store data on them.
+/// The permission bits of links and devices do not say which user may store data on them.
 fn bears_user(attr: &Attr) -> bool {
     matches!(attr.kind, FileKind::File | FileKind::Directory)
 }

@@ -1,7 +1,8 @@
-//! From durable objects to extents: the batches that make a flush true.
+//! From durable objects to extents: the batches that complete a flush.
 //!
-//! Whoever changes extents holds the inode's `extents_lock` for writing, loads what it is going to change, and
-//! then, without waiting, computes and submits one batch under the table's lock (`data.extents_lock`, `data.lock_order`, `segments.counted_with_extents`).
+//! A task that changes extents holds the inode's `extents_lock` for writing and loads the extents
+//! that it is going to change. Then, without waiting, it computes and submits one batch under the
+//! table's lock (`data.extents_lock`, `data.lock_order`, `segments.counted_with_extents`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +31,7 @@ const BATCH_EXTENTS_MAX: usize = 2048;
 const LOAD_EXTENTS_MAX: usize = 1024;
 /// Inodes with fewer extents in memory than this keep them for as long as they are cached themselves.
 const LISTED_EXTENTS_MIN: usize = 64;
-/// What an extent in memory takes up, about.
+/// Bytes that an extent takes up in memory, about.
 const EXTENT_MEMORY_BYTES: u64 = 96;
 const LIST_MAX: usize = 64 << 10;
 const EXTENTS_MIN: usize = 64 << 10;
@@ -43,7 +44,8 @@ struct Step<'a> {
 }
 
 impl Inner {
-    /// Makes a load true whose segment is durable (`data.objects_before_references`, `data.commit_in_order`).
+    /// Commits a load whose segment is durable (`data.objects_before_references`,
+    /// `data.commit_in_order`).
     pub(super) async fn commit_load(&self, load: &Load, mut built: Built) -> FsResult<()> {
         if let Some((id, _, object_bytes, records)) = &built.segment {
             self.segments.lock().add_pending(*id, *object_bytes, *records);
@@ -143,8 +145,9 @@ impl Inner {
         self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - dirty_before, Ordering::Relaxed);
         let mut core = inode.core.lock();
         if let Some(size) = core.size_stored {
-            // Extents never reach beyond the size in the same batch: what lies there would come to light when the file
-            // grows after a crash. Newer data over a part of them is still to be stored, but the older is there.
+            // Extents never reach beyond the size in the same batch: old bytes there would come to
+            // light when the file grows after a crash. Newer data over a part of them is still to
+            // be stored, but the older data is there.
             let ends = step.outs.iter().filter(|out| out.extent.is_some()).map(|out| out.range.end);
             let size = size.max(ends.max().unwrap_or(0).min(core.attr.size));
             let unstable = state.dirty.first_unstable_beyond(size).map(|at| at.max(size));
@@ -262,7 +265,7 @@ impl Inner {
             if !more {
                 break u64::MAX;
             }
-            // The last window may go on behind what was read.
+            // The last window may continue behind the rows that were read.
             let whole = last - last % WINDOW_BYTES;
             if whole > start {
                 found.retain(|(offset, _)| *offset < whole);
@@ -276,7 +279,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Keeps the number of extents in memory; lists those who hold many.
+    /// Updates the number of extents in memory; lists inodes that hold many.
     pub(super) fn count_extents(&self, inode: &Arc<Inode>, state: &mut FileData) {
         let count = Some(state.extents.len()).filter(|&count| count >= LISTED_EXTENTS_MIN).unwrap_or(0);
         if state.counted.set(&self.extents_total, count) {
@@ -288,7 +291,8 @@ impl Inner {
         }
     }
 
-    /// Lets go of extents of inodes that nobody is changing while there are too many. The caller holds no lock.
+    /// Drops extents of inodes that no task is changing while there are too many. The caller holds
+    /// no lock.
     pub(super) fn trim_extents(&self) {
         let max = (self.parts.memory.cache_bytes() / 8 / EXTENT_MEMORY_BYTES) as usize;
         let rounds = self.extents_list.lock().len();

@@ -65,7 +65,7 @@ pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -
     })
 }
 
-/// `compress.samples_first`: does the first quarter's or the third quarter's beginning shrink?
+/// Whether the beginning of the second or of the last quarter shrinks (`compress.samples_first`).
 fn samples_shrink(chunks: &[Bytes], len: usize, output: &mut Vec<u8>) -> bool {
     [len / 4, len / 4 * 3].into_iter().any(|at| {
         let sample = sample_at(chunks, at);

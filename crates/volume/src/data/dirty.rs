@@ -76,7 +76,8 @@ impl Taken {
 
 /// Below this, neighbours written one after the other are copied together.
 const COALESCE_BYTES: u64 = 4096;
-/// What a piece counts beside its bytes when a flush gathers: its entry in the segment's index.
+/// The size of a piece beside its bytes when a flush gathers: its entry in the index of the
+/// segment.
 const TAKE_OVERHEAD_BYTES: u64 = 64;
 
 #[derive(Debug, Default)]
@@ -107,7 +108,7 @@ impl DirtyMap {
         self.pieces.iter().map(|(&offset, piece)| (offset, piece))
     }
 
-    /// Lays `piece` over what is there. Returns the charge that the map no longer holds.
+    /// Lays `piece` over the map. Returns the charge that the map no longer holds.
     pub(crate) fn insert(&mut self, offset: u64, piece: Piece) -> u64 {
         if piece.len == 0 {
             return piece.charge;
@@ -149,7 +150,7 @@ impl DirtyMap {
         self.remove_where(range, |_| true)
     }
 
-    /// Removes what a flush has stored (`dirty.flush_removes_its_own`). The flush owned the charge.
+    /// Removes stored ranges (`dirty.flush_removes_its_own`). The flush owned the charge.
     pub(crate) fn remove_flushed(&mut self, taken: &Taken) {
         let released = self.remove_where(taken.range(), |piece| piece.in_flight && piece.seq == taken.seq);
         assert_eq!(released, 0, "`dirty.charge_is_divided`: the flush owns the charge of what it took");
@@ -225,7 +226,7 @@ impl DirtyMap {
         (taken, charge)
     }
 
-    /// Something is neither in extents nor in an intent.
+    /// Whether some data is neither in extents nor in an intent.
     pub(crate) fn is_unstable(&self) -> bool {
         !self.unstable.is_empty()
     }
@@ -235,7 +236,7 @@ impl DirtyMap {
         self.pieces.values().any(|piece| !piece.in_flight)
     }
 
-    /// What is in no intent yet, unless it is more than `max_bytes` or `max_pieces`.
+    /// The pieces in no intent yet, unless they are more than `max_bytes` or `max_pieces`.
     pub(crate) fn without_intent(&self, max_bytes: u64, max_pieces: usize) -> Option<Vec<(u64, Piece)>> {
         let (mut found, mut bytes) = (Vec::new(), 0);
         let unstable = self.unstable.iter().filter_map(|offset| self.pieces.get_key_value(offset));

@@ -85,7 +85,7 @@ impl Extent {
         }
     }
 
-    /// Bytes it takes up, as `stat` counts them.
+    /// Bytes that it takes up, as `stat` counts them.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         match &self.place {
             Place::Inline(bytes) => bytes.len() as u64,
@@ -192,7 +192,7 @@ pub(crate) fn decode_extent(key: &[u8], value: &Bytes) -> FsResult<(Ino, u64, Ex
 
 // ----------------------------------------------------------------------------------------------- map
 
-/// A change to the stored extents of an inode: what stands at an offset from now on.
+/// Changes to the stored extents of an inode: the new extent at an offset, or its removal.
 pub(crate) type ExtentOps = BTreeMap<u64, Option<Extent>>;
 
 #[derive(Debug, Default)]
@@ -212,7 +212,7 @@ impl ExtentMap {
         self.extents.len()
     }
 
-    /// Everything is known: there are no extents but those in the map.
+    /// The map holds every extent of the file.
     pub(crate) fn is_complete(&self) -> bool {
         self.loaded.get(&0) == Some(&u64::MAX)
     }
@@ -239,7 +239,7 @@ impl ExtentMap {
         self.loaded.range(..=at).next_back().map_or(at, |(_, &end)| end.max(at))
     }
 
-    /// Takes over everything that is stored within `window` (of whole windows). What is loaded already is kept.
+    /// Takes over the stored extents of `window` (whole windows). Loaded ranges are kept.
     pub(crate) fn load(&mut self, window: Range<u64>, extents: impl IntoIterator<Item = (u64, Extent)>) {
         for (offset, extent) in extents {
             if self.missing(offset..offset + 1).is_some() {
@@ -258,7 +258,7 @@ impl ExtentMap {
         self.loaded.insert(start, end);
     }
 
-    /// What touches `range`: (start, end, extent, where the extent begins), cut to it.
+    /// The extents that touch `range`, cut to it: (start, end, begin of the extent, extent).
     pub(crate) fn view(&self, range: Range<u64>) -> impl Iterator<Item = (u64, u64, u64, &Extent)> {
         let before = self.extents.range(..range.start).next_back();
         let from = before.filter(|(at, e)| *at + u64::from(e.len) > range.start).map_or(range.start, |(&at, _)| at);
@@ -268,9 +268,9 @@ impl ExtentMap {
             .map(move |(&at, e)| (at.max(start), (at + u64::from(e.len)).min(end), at, e))
     }
 
-    /// Lays `new` (or a hole) over `range`, which must be loaded (`extents.newer_over_older`). Notes in `ops` what must be stored, and
-    /// calls `gone` for every part of an old extent that goes, `kept` for every remainder that stays as a new extent, after `gone`
-    /// was called for the whole of it.
+    /// Lays `new` (or a hole) over `range`, which must be loaded (`extents.newer_over_older`). Adds
+    /// the rows to store to `ops`. Calls `change` with false for each old extent that goes, and
+    /// then with true for each remainder of it that stays as a new extent, and for `new`.
     pub(crate) fn overlay(
         &mut self,
         range: Range<u64>,

@@ -103,7 +103,7 @@ pub(super) struct Standing {
     pub(super) zero: bool,
     /// Of a zero intent: a flush under way applies it.
     pub(super) taken: bool,
-    /// The parts that are not flushed; `None`: all of it (`intents.masked_when_partial`).
+    /// The parts that are not flushed. `None`: all of it (`intents.masked_when_partial`).
     pub(super) rest: Option<Vec<Range<u64>>>,
 }
 
@@ -124,7 +124,7 @@ pub(super) struct Intents {
     by_offset: BTreeSet<(u64, u64)>,
     /// Zero intents: few, of any length.
     zeros: BTreeSet<(u64, u64)>,
-    /// No data intent is longer.
+    /// The longest data intent. Bounds the search by offset.
     longest: u64,
 }
 

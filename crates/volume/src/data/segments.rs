@@ -42,7 +42,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// What would remain of it if it were rewritten now: live bytes and their share of header and index.
+    /// Bytes that would remain if it were rewritten now: live bytes and their share of header and
+    /// index.
     pub(crate) fn useful_bytes(&self) -> u64 {
         let overhead = (HEADER_BYTES + FOOTER_BYTES) as u64 + ENTRY_BYTES as u64 * self.extents;
         let useful = if self.extents == 0 { 0 } else { self.live_bytes + overhead };
@@ -80,7 +81,7 @@ pub(crate) fn decode_segment(key: &[u8], value: &[u8]) -> FsResult<(SegmentId, S
     Ok((id, Segment { birth, object_bytes, records, live_bytes, extents, ..Segment::default() }))
 }
 
-/// What a batch changes in the table.
+/// The changes of the table by a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     segments: BTreeMap<SegmentId, (i64, i64)>,
@@ -192,7 +193,8 @@ impl Segments {
         }
     }
 
-    /// Adds to `batch` what `tally` changes; returns the segments that die by it. (`segments.counted_with_extents`)
+    /// Applies `tally` and adds the changed entries to `batch`; returns the segments that die by it
+    /// (`segments.counted_with_extents`).
     pub(crate) fn apply(&mut self, tally: Tally, batch: &mut Batch) -> Vec<SegmentId> {
         let mut dead = Vec::new();
         for (id, (live, extents)) in tally.segments {
@@ -214,7 +216,8 @@ impl Segments {
         dead
     }
 
-    /// Nothing refers to it from `ticket` on. The one place where the life of a segment ends (`segments.retired_in_one_place`).
+    /// No extent refers to it from `ticket` on. The one place where the life of a segment ends
+    /// (`segments.retired_in_one_place`).
     pub(crate) fn retire(&mut self, id: SegmentId, ticket: Ticket) {
         self.doomed.push_back((id, ticket));
     }

@@ -30,7 +30,8 @@ impl Data {
 }
 
 impl Inner {
-    /// Makes what is not durable durable as intents, with the record, if it is little. False if it is much.
+    /// Makes unstable data durable as intents, with the record, if it is little. Returns false if
+    /// it is much.
     async fn commit_small(&self, inode: &Arc<Inode>) -> FsResult<bool> {
         let clean = !inode.file.state.lock().dirty.is_unstable();
         if clean && !inode.core.lock().attr_dirty {
@@ -113,7 +114,8 @@ pub(super) fn settle(ino: Ino, state: &mut FileData, taken: &[Taken], zeros: &[(
     }
 }
 
-/// Takes from `rest` what `taken` has stored of writes from `seq` on. Returns whether that was anything.
+/// Removes from `rest` the parts that `taken` has stored of writes from `seq` on. Returns whether
+/// there were any.
 fn subtract(rest: &mut Vec<Range<u64>>, seq: u64, taken: &[Taken]) -> bool {
     let (Some(start), Some(end)) = (rest.first().map(|r| r.start), rest.last().map(|r| r.end)) else { return false };
     let first = taken.partition_point(|taken| taken.offset + taken.len <= start);

@@ -14,11 +14,12 @@ use crate::types::Ino;
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
     pub(crate) ops: Vec<(Bytes, Option<Bytes>)>,
-    /// Whose records are encoded and added by [`Meta::write`] (`meta.records_at_submit`).
+    /// Inodes whose records [`Meta::write`](super::Meta::write) encodes and adds
+    /// (`meta.records_at_submit`).
     pub(crate) records: Vec<Arc<Inode>>,
-    /// What becomes true of their records together with this batch.
+    /// Changes of their records that become true with this batch.
     pub(crate) changes: BTreeMap<Ino, RecordChange>,
-    /// What this batch adds to the volume's counters, durable together with it.
+    /// The changes of the volume's counters, durable together with this batch.
     pub(crate) usage: Usage,
 }
 
@@ -47,19 +48,19 @@ impl Batch {
     }
 }
 
-/// How a batch changes what a record says about stored data.
+/// How a batch changes the stored bytes of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordChange {
     /// By how much extents and reserved ranges grow.
     pub(crate) stored_bytes: i64,
-    /// What is in memory beyond them, afterwards.
+    /// Bytes in memory beyond them, afterwards.
     pub(crate) unstored_bytes: u64,
     /// `None`: as it was.
     pub(crate) has_reserved: Option<bool>,
 }
 
 impl RecordChange {
-    /// What `attr.allocated` will be.
+    /// The next `attr.allocated`.
     pub(crate) fn allocated(&self, core: &InodeCore) -> u64 {
         core.stored_bytes.saturating_add_signed(self.stored_bytes).saturating_add(self.unstored_bytes)
     }

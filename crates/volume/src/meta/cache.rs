@@ -34,8 +34,8 @@ pub(crate) fn block_cache(total_bytes: u64) -> Arc<dyn DbCache> {
     Arc::new(SplitCache::new().with_block_cache(blocks).with_meta_cache(metas).build())
 }
 
-/// What a new table leaves in the cache. Write intents are not read again but after a crash, and they are the bulk of
-/// what synchronous writes leave in a memtable.
+/// The parts of a new table that stay in the cache. Write intents are read again only after a
+/// crash, and they are the bulk of a memtable under synchronous writes.
 pub(crate) fn policy() -> BlockCachePolicy {
     let (from, to) = ([INTENT_TAG], [INTENT_TAG + 1]);
     BlockCachePolicy::default().with_flush_targets(&[

@@ -25,7 +25,7 @@ use crate::types::{FsError, FsResult};
 
 /// Submitters wait while more than this gathers.
 const PENDING_BYTES_MAX: usize = 8 << 20;
-/// How long a submitter waits for room before it is told that the store hangs.
+/// A submitter that waits longer for room is told that the store hangs.
 const ADMIT_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Cost of one change beyond its bytes, as memory accounting sees it.
 const OP_OVERHEAD_BYTES: usize = 64;
@@ -205,7 +205,7 @@ struct Waits {
 pub(crate) struct Durability {
     durable: AtomicU64,
     waits: Mutex<Waits>,
-    /// Somebody waits: the flush coordinator of an engine that does not flush by itself listens.
+    /// A caller waits. Wakes the flush coordinator of an engine that does not flush by itself.
     pub(crate) wanted: Notify,
     /// Something is applied and not durable.
     pub(crate) unflushed: Notify,
@@ -256,7 +256,8 @@ impl Durability {
         self.settle(&mut waits);
         if !waits.groups.is_empty() {
             self.unflushed.notify_one();
-            // Who asked before there was anything to flush is not to wait for the next who asks.
+            // A caller that asked before there was anything to flush must not wait for the next
+            // one.
             if !waits.waiters.is_empty() {
                 self.wanted.notify_one();
             }

@@ -42,7 +42,7 @@ use super::{Batch, EngineCounts, EngineState, Meta, Ticket, Usage};
 use crate::keys;
 use crate::types::{FsError, FsResult};
 
-/// What engines of one process share.
+/// The parts that engines of one process share.
 pub(crate) struct Engine {
     pub(crate) cache: Arc<dyn DbCache>,
     /// See `wal.relieved_under_pressure`.
@@ -212,7 +212,8 @@ async fn carry(
                 durability.applied(handle.seqnum(), group.newest);
             }
             Err(error) => {
-                // The group stays in the overlay: readers go on seeing what they were shown.
+                // The group stays in the overlay, so readers keep seeing the changes that they were
+                // shown.
                 poison(&overlay, &durability, &error.to_string());
                 return;
             }
@@ -237,7 +238,7 @@ fn poison(overlay: &Overlay, durability: &Durability, why: &str) {
     durability.fail(error);
 }
 
-/// Notices what is durable, and the end of the database (`engine.closed_stops_all`).
+/// Reports durable sequence numbers, and the end of the database (`engine.closed_stops_all`).
 async fn watch_status(db: Db, overlay: Arc<Overlay>, durability: Arc<Durability>) {
     let mut status = db.subscribe();
     loop {
@@ -274,13 +275,15 @@ impl TrimmedLog {
     }
 }
 
-/// How long closing waits for the store: a disk that hangs is given up after 30 s, and the others then do it at once.
+/// Closing waits this long for the store. A hanging disk is given up after 30 s, and the others
+/// then answer at once.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(45);
 
-/// A read that fails is tried so often, each time with the newest manifest.
+/// A failing read is tried this many times, each time with the newest manifest.
 const READ_TRIES_MAX: u32 = 4;
 
-/// The engine tells of a table before the manifest that has it is stored: look again after this time.
+/// The engine reports a table before the manifest that has it is stored: look again after this
+/// time.
 const TRIM_POLL: Duration = Duration::from_millis(50);
 
 /// Trims the log when the replay point moves.
@@ -304,7 +307,7 @@ async fn keep_trimmed(db: Db, log: Arc<TrimmedLog>) {
 /// Unasked, durability comes within this time (sync = relaxed).
 const RELAXED_FLUSH: Duration = Duration::from_secs(2);
 
-/// One flush at a time, for all who wait (`engine.one_flusher`).
+/// One flush at a time, for all waiting callers (`engine.one_flusher`).
 async fn coordinate_flushes(db: Db, durability: Arc<Durability>) {
     let mut status = db.subscribe();
     loop {
@@ -353,15 +356,16 @@ impl SlateMeta {
         iterator.map_err(engine_error)
     }
 
-    /// Whether a read that failed is worth another of its `tries`: it may have taken so long that tables which it was shown
-    /// are gone ([`maintain`]); now it is shown those that there are.
+    /// Whether to repeat a failed read, within its `tries`: it may have taken so long that tables
+    /// of its manifest are gone ([`maintain`]). The next try sees the present ones.
     async fn reads_again(&self, tries: &mut u32) -> bool {
         *tries += 1;
         *tries < READ_TRIES_MAX && self.db.refresh_manifest().await.is_ok()
     }
 
     async fn scan_once(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
-        // The overlay first (`overlay.flies_until_applied`): what lands meanwhile is then seen twice, not missed.
+        // Read the overlay first (`overlay.flies_until_applied`): a group that lands in between is
+        // then seen twice, not missed.
         let mut changes = self.overlay.range(from, to).into_iter().peekable();
         let mut stored = self.iterate(from, to, limit, IterationOrder::Ascending).await?;
         let mut next = next_pair(&mut stored).await?;

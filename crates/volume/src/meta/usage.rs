@@ -1,4 +1,4 @@
-//! What a volume counts with its batches.
+//! Counters of a volume that change with its batches.
 
 /// The volume's counters: kept by the engine itself, so that every batch and its effect on them are one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -47,7 +47,7 @@ use super::clock::EngineClock;
 use super::overlay::Durability;
 use crate::types::FsError;
 
-/// Gathered batches beyond this wait for the next entry.
+/// Batches beyond this wait for the next entry.
 const ENTRY_BYTES_TARGET: usize = 8 << 20;
 /// Entries on their way at once (`wal.entries_in_order`).
 pub(crate) const FLYING_MAX: usize = 16;
@@ -123,7 +123,7 @@ fn decode_entry(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, WalErro
     Ok(entries)
 }
 
-/// The rows of an entry, for whoever only reads.
+/// The rows of an entry, for a reader without an engine.
 pub(crate) fn rows_of(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, String> {
     decode_entry(stream, entry).map_err(|error| match error {
         WalError::DataError(why) => why.to_string(),
@@ -178,7 +178,7 @@ fn data_error(why: &str) -> WalError {
 
 fn wal_error(error: LogError) -> WalError {
     match error {
-        // Somebody else has appended: we are the stale writer (`wal.fence_on_open`).
+        // Another writer has appended: this one is stale (`wal.fence_on_open`).
         LogError::OutOfOrder { .. } => WalError::Fenced,
         LogError::Damaged { .. } => WalError::DataError(Arc::new(error)),
         other => WalError::Unavailable(Arc::new(other)),
@@ -208,7 +208,7 @@ impl WriterInit for LogWal {
             let payload = self.payload(fence, Vec::new());
             match self.log.append(&self.stream, fence, payload).await {
                 Ok(()) => return Ok(self.start(entries, fence)),
-                // A stale writer was quicker: replay what it wrote, too.
+                // A stale writer was quicker: replay its entries, too.
                 Err(LogError::OutOfOrder { .. }) => continue,
                 Err(error) => return Err(wal_error(error)),
             }
@@ -410,7 +410,7 @@ impl SharedWal {
         if status.closed_reason.is_some() { Err(status) } else { Ok(status) }
     }
 
-    /// What the next entry will hold: whole batches, up to the target.
+    /// The batches of the next entry: whole ones, up to the target.
     fn take(&self) -> Option<(FlyingEntry, Vec<Bytes>)> {
         let mut state = self.state.lock();
         let mut total = 0;
@@ -449,8 +449,9 @@ impl SharedWal {
     }
 }
 
-/// Waits while the log is nearly full (`wal.relieved_under_pressure`). Whoever hands batches to the engine calls it first. The committer must not:
-/// moving the memtable to the tree waits for what the engine has already appended.
+/// Waits while the log is nearly full (`wal.relieved_under_pressure`). The carrier calls it before
+/// it hands batches to the engine. The committer must not: moving the memtable to the tree waits
+/// for entries that the engine has already appended.
 pub(crate) async fn hold(log: &dyn LogStore, pressure: &Notify) -> Result<(), LogError> {
     let mut waited = Duration::ZERO;
     loop {
@@ -510,7 +511,7 @@ async fn commit(shared: Arc<SharedWal>) {
     }
 }
 
-/// The oldest has its result; those that were flushed with it have theirs.
+/// The oldest entry has its result; entries flushed with it have theirs.
 fn finish(
     shared: &SharedWal,
     flying: &mut VecDeque<(FlyingEntry, Receipt)>,
@@ -562,8 +563,9 @@ impl WalWriter for Writer {
             }
             state.buffered.last().map(|batch| batch.last_seq)
         };
-        // The engine wants the number of the last file beforehand; which entry a batch lands in is decided when the
-        // one before is durable. So wait for what is buffered: the log is quick, and flushes are rare.
+        // The engine wants the number of the last file beforehand, but the entry of a batch is
+        // decided only when the one before is durable. So wait for the buffered batches: the log is
+        // quick, and flushes are rare.
         let shared = Arc::clone(&self.shared);
         let mut flushed = shared.flushed.subscribe();
         let done = |shared: &SharedWal| {
@@ -617,7 +619,7 @@ impl WalWriter for Writer {
 }
 
 impl SharedWal {
-    /// Bytes of entries after `id`: what the current memtable holds in the log.
+    /// Bytes of entries after `id`, which the current memtable holds in the log.
     fn own_bytes(&self, id: u64) -> u64 {
         self.state.lock().sizes.after(id)
     }

@@ -126,7 +126,7 @@ impl Registry {
         let (mut document, _) = self.read().await?;
         let id = find(&mut document, name)?.info.id;
         if let Some(volume) = open.get(&id) {
-            // The registry's own handle is the only one left when nobody uses the volume.
+            // While no caller uses the volume, the registry's own handle is the only one.
             if Arc::strong_count(&volume.state) > 1 {
                 return Err(FsError::Busy("the volume is open"));
             }
@@ -164,7 +164,8 @@ impl Registry {
         Ok(volume)
     }
 
-    /// What a volume has reserved is kept free while it is open. So those that reserve are opened before any other is written to.
+    /// Reserved room is kept free only while its volume is open. So volumes with reservations are
+    /// opened before any other is written to.
     async fn open_reserving(&self, open: &mut HashMap<Uuid, Volume>, document: &Document, but: Uuid) {
         let living = document.volumes.iter().filter(|entry| !entry.doomed && entry.formatted && entry.info.id != but);
         for entry in living.filter(|entry| entry.has(features::RESERVED_RANGES)) {
@@ -275,7 +276,7 @@ impl Registry {
         .await
     }
 
-    /// Deletes what is left of a doomed volume, then its entry (`registry.doom_before_delete`).
+    /// Deletes the objects of a doomed volume, then its entry (`registry.doom_before_delete`).
     async fn delete_doomed(&self, id: Uuid) -> FsResult<()> {
         let store = &self.backing.store;
         let paths = store.list(Some(&prefix_of(id))).map_ok(|object| object.location).boxed();

@@ -201,7 +201,7 @@ impl Salvage {
                 found.insert(name.clone(), Named { name, ino: entry.ino, kind: entry.kind });
             }
         }
-        // The same names lie in another table of keys: where rows are missing, perhaps not those.
+        // The same names lie in another table of keys, which may have rows that this one lost.
         if self.verdict != Verdict::Whole {
             let (from, to) = keys::range_of(tag::COOKIE, dir);
             let mut rows = self.tables.scan(&from, &to).await;
@@ -240,7 +240,7 @@ impl Salvage {
 
     /// The inodes that some row mentions and `seen` does not know, in order.
     pub async fn unseen(&self, seen: impl Fn(Ino) -> bool) -> Vec<Ino> {
-        // Where records may be missing, what belongs to them may be left.
+        // If records may be missing, other rows about an inode may be left.
         let tags: &[u8] = match self.verdict {
             Verdict::Whole => &[tag::INODE],
             _ => &[tag::INODE, tag::ENTRY, tag::COOKIE, EXTENT_TAG, INTENT_TAG],
@@ -296,7 +296,7 @@ impl Salvage {
         self.tables.may_lack(&from, &to)
     }
 
-    /// What the extents that are left take up, and what is reserved.
+    /// Bytes that the remaining extents take up, and reserved bytes.
     async fn allocated(&self, ino: Ino) -> u64 {
         let (from, to) = keys::range_of(EXTENT_TAG, ino);
         let mut rows = self.tables.scan(&from, &to).await;
@@ -363,7 +363,7 @@ impl Salvage {
         }
     }
 
-    /// In the order of writing; what a mask leaves out is in newer extents.
+    /// Intents in the order of writing. Ranges that a mask leaves out are in newer extents.
     async fn paint_intents(&self, ino: Ino, to: &mut Painter, known: &mut Vec<Range<u64>>, faults: &mut Vec<String>) {
         let (from, end) = keys::range_of(INTENT_TAG, ino);
         let mut rows = self.tables.scan(&from, &end).await;

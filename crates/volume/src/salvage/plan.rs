@@ -1,4 +1,4 @@
-//! What a file consists of: ranges laid over each other, later ones on top.
+//! The content of a file: ranges laid over each other, later ones on top.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

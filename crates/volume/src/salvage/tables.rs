@@ -52,7 +52,7 @@ pub(super) struct Tables {
     pub(super) gaps: Mutex<Vec<Gap>>,
 }
 
-/// What there is to open.
+/// The remains to open.
 pub(super) struct Parts<'a> {
     pub(super) store: &'a Arc<dyn ObjectStore>,
     /// Of the engine's objects.
@@ -63,7 +63,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl Tables {
-    /// Opens what there is and reads every block once. Says into `faults` what is missing.
+    /// Opens the remains and reads every block once. Adds missing parts to `faults`.
     pub(super) async fn open(parts: &Parts<'_>, faults: &mut Vec<String>) -> (Tables, Verdict) {
         let reader =
             SstReader::new(parts.path.clone(), Arc::clone(parts.store), Some(cache::block_cache(CACHE_BYTES)), None);
@@ -269,7 +269,8 @@ impl Cursor<'_> {
             if self.table.bad.contains(&block) {
                 continue;
             }
-            // What could be read when the table was opened and fails now is a gap like the others.
+            // A block that was readable when the table was opened and fails now is a gap like the
+            // others.
             match self.table.file.read_block(block).await {
                 Ok(rows) => self.rows = rows.into_iter().filter(|row| row.key >= from).collect(),
                 Err(error) => tracing::warn!(%error, "a block of metadata cannot be read any more"),
