@@ -71,8 +71,8 @@ pub(crate) fn may_add(dir: &Guarded, cred: &Cred, kind: FileKind) -> FsResult<()
     }
 }
 
-/// May a name that leads to `victim` be removed from `dir`: write and search permission, and the sticky bit. By lists, DELETE_CHILD of
-/// the directory or DELETE of the file (RFC 8881 6.2.1.3.2).
+/// May a name that leads to `victim` be removed from `dir`: write and search permission, and the
+/// sticky bit. By lists, DELETE_CHILD of the directory or DELETE of the file (RFC 8881 6.2.1.3.2).
 pub(crate) fn may_remove(dir: &Guarded, victim: &Guarded, cred: &Cred) -> FsResult<()> {
     require(dir, cred, ACCESS_EXECUTE)?;
     let by_dir = match listed(dir, cred) {
@@ -147,7 +147,8 @@ pub(crate) fn clear_suid(attr: &mut Attr, cred: &Cred) {
     }
 }
 
-/// Owner, group and mode of a new inode in `dir` (inode_init_owner of Linux: setgid directories hand on their group).
+/// Owner, group and mode of a new inode in `dir` (inode_init_owner of Linux: setgid directories
+/// hand on their group).
 pub(crate) fn ownership(dir: &Attr, cred: &Cred, kind: FileKind, mode: u32, set: &SetAttr) -> (u32, u32, u32) {
     let mut mode = mode & 0o7777;
     let privileged = cred.uid == 0;
@@ -207,8 +208,8 @@ pub(crate) fn apply(attr: &mut Attr, cred: &Cred, set: &SetAttr, now: Timestamp)
     }
     if let Some(mode) = set.mode {
         attr.mode = mode & 0o7777;
-        // The group must be one's own for setgid to be kept. A kernel that has checked knows all of the
-        // caller's groups, and has taken the bit away already.
+        // The group must be one's own for setgid to be kept. A kernel that has checked knows all of
+        // the caller's groups, and has taken the bit away already.
         if !cred.checked && cred.uid != 0 && !cred.in_group(attr.gid) {
             attr.mode &= !S_ISGID;
         }

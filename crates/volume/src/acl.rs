@@ -1,13 +1,19 @@
-//! Access control lists: rules about more than owner, group and others (RFC 8881 6.2, MS-DTYP 2.4.5). Both standards give the
-//! rights of a rule the same numbers, so one list serves SMB and NFSv4.
+//! Access control lists: rules about more than owner, group and others (RFC 8881 6.2, MS-DTYP
+//! 2.4.5). Both standards give the rights of a rule the same numbers, so one list serves SMB and
+//! NFSv4.
 //!
-//! - `acl.one_truth`: a file has either a list or mode bits that decide. Whoever asks, by whatever door, is judged by the same.
-//! - `acl.bits_promise_less`: the mode bits of a file with a list are computed from it, and grant nobody more than the list does: a kernel that
-//!   decides by them alone (a local mount) may refuse what the list grants, and never the other way round.
-//! - `acl.chmod_discards`: a change of the permission bits replaces the list, as POSIX wants chmod(2) obeyed. One that changes none keeps it.
-//! - `acl.inherited_at_birth`: what is made in a directory gets the rules that its list hands on (MS-DTYP 2.5.3.4), whatever mode was asked for: an
-//!   NFS v3 client has taken its umask off already. A file that its maker wants private (no bits for group and others) stays private.
-//! - `acl.in_the_record`: the list lies in the inode's record, so that both change and are read together.
+//! - `acl.one_truth`: a file has either a list or mode bits that decide. Every protocol judges by
+//!   the same one.
+//! - `acl.bits_promise_less`: the mode bits of a file with a list are computed from it, and grant
+//!   no user more than the list does. A kernel that decides by them alone (a local mount) may
+//!   refuse a right that the list grants, and never the other way round.
+//! - `acl.chmod_discards`: a change of the permission bits replaces the list, as POSIX wants
+//!   chmod(2) obeyed. One that changes none keeps it.
+//! - `acl.inherited_at_birth`: a child of a directory gets the rules that its list hands on
+//!   (MS-DTYP 2.5.3.4), whatever mode was asked for: an NFS v3 client has taken its umask off
+//!   already. A file that its maker wants private (no bits for group and others) stays private.
+//! - `acl.in_the_record`: the list lies in the inode's record, so that both change and are read
+//!   together.
 
 use std::sync::Arc;
 
@@ -52,8 +58,8 @@ pub const EVERYTHING: Rights = 0x001f_01ff;
 
 /// The rights of any user who reached a file that has mode bits alone: stat it, and wait for it.
 pub const ALWAYS: Rights = READ_EA | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE;
-/// The rights of the read bit of a mode. An executable that a client may not read it cannot run
-/// either, because the client does the running.
+/// The rights of the read bit of a mode. They include execution, because clients run executables
+/// themselves: reading one is enough.
 pub const READING: Rights = READ_DATA | EXECUTE;
 /// The rights of the write bit of a mode.
 pub const WRITING: Rights = WRITE_DATA | APPEND_DATA | WRITE_EA | WRITE_ATTRIBUTES;
@@ -71,7 +77,8 @@ pub const INHERIT_ONLY: u8 = 0x08;
 /// The rule came from the directory above.
 pub const INHERITED: u8 = 0x10;
 
-/// The longest list, encoded: some 700 rules about users. It is written with every change of its inode.
+/// The longest list, encoded: some 700 rules about users. It is written with every change of its
+/// inode.
 pub const ACL_BYTES_MAX: usize = 8 << 10;
 /// A SID with 15 sub-authorities.
 const SID_BYTES_MAX: usize = 68;
@@ -305,7 +312,8 @@ fn who_len(who: &Who) -> usize {
     }
 }
 
-/// Whether `rule` counts for a class: one that allows, if it is about all of the class; one that denies, if it may be about one of them.
+/// Whether `rule` counts for a class: one that allows, if it is about all of the class; one that
+/// denies, if it may be about one of them.
 fn is_sure(rule: &Rule, class: Class, attr: &Attr) -> bool {
     let is_owner = match &rule.who {
         Who::Owner => true,
@@ -328,7 +336,8 @@ fn is_sure(rule: &Rule, class: Class, attr: &Attr) -> bool {
     }
 }
 
-/// `was_executable`: a file's execute bit stays as it was, where the list lets it: to an SMB client whatever may be read may be run.
+/// `was_executable`: a file's execute bit stays as it was, where the list lets it: to an SMB client
+/// whatever may be read may be run.
 fn bits_of(rights: Rights, attr: &Attr, was_executable: bool) -> u32 {
     let has = |wanted: Rights| rights & wanted == wanted;
     let directory = attr.kind == FileKind::Directory;
@@ -404,7 +413,7 @@ mod tests {
         assert_eq!(known.rights(&file, &Cred::new(NOBODY, NOBODY, [])), 0);
     }
 
-    /// `acl.bits_promise_less`: nobody who is judged by the bits may more than by the list, whoever they are.
+    /// No user gets more rights from the bits than from the list (`acl.bits_promise_less`).
     #[test]
     fn mode_bits_never_grant_what_the_list_does_not() {
         let whos = [

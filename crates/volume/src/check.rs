@@ -1,7 +1,8 @@
 //! `larder check`: every invariant of the namespace, from the records themselves.
 //!
-//! Memory is bounded by the number of inodes, not of entries: of a directory's entries only sums of hashes are kept
-//! per table; where the sums of two tables differ the directory is compared name by name.
+//! Memory is bounded by the number of inodes, not of entries: of a directory's entries only sums of
+//! hashes are kept per table; where the sums of two tables differ the directory is compared name by
+//! name.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -42,7 +42,8 @@ pub struct DamagedFile {
     pub volume: String,
     /// The number of its inode.
     pub ino: u64,
-    /// All its names, from the top of the volume; none for a file that was removed and is still open.
+    /// All its names, from the top of the volume; none for a file that was removed and is still
+    /// open.
     pub paths: Vec<String>,
     /// Bytes of the file, in order.
     pub ranges: Vec<Range<u64>>,

@@ -143,7 +143,8 @@ impl State {
         Ok(())
     }
 
-    /// Files made together have numbers close together: one scan is far cheaper than a look-up each.
+    /// Files made together have numbers close together: one scan is far cheaper than a look-up
+    /// each.
     async fn load_run(&self, run: Vec<(usize, Ino)>) -> FsResult<Vec<(usize, Option<Attr>)>> {
         if let [(_, first), .., (_, last)] = run[..]
             && run.len() >= RUN_MIN

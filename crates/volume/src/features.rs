@@ -1,4 +1,5 @@
-//! Features of a volume that programs before it could not know, by the names in its entry of the registry.
+//! Features of a volume that programs before it could not know, by the names in its entry of the
+//! registry.
 
 /// Files have room reserved (`data::reserved`). A program that does not know this would write over
 /// it, and never give it back.

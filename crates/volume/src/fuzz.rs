@@ -29,7 +29,8 @@ pub fn row(data: &[u8]) {
     again(&key, &value);
 }
 
-/// Encodes what was decoded: the same bytes, where nothing is normalised; else the same from then on.
+/// Encodes what was decoded: the same bytes, where nothing is normalised; else the same from then
+/// on.
 fn again(key: &Bytes, value: &Bytes) {
     match key.first() {
         Some(&tag::INODE) => {

@@ -114,7 +114,8 @@ impl Volume {
             state.data.commit(&inode).await?;
             state.data.counts().commits.add(1);
         }
-        // The newest batch that carried the record may be another's, and not durable yet (sync = relaxed).
+        // The newest batch that carried the record may be another's, and not durable yet (sync =
+        // relaxed).
         state.await_inode(&inode).await?;
         Ok((Changed { before, after: current(&inode)? }, state.verifier))
     }

@@ -36,7 +36,8 @@ pub(crate) mod tag {
     pub(crate) const RESERVED: u8 = b'R';
     pub(crate) const INTENT: u8 = b'W';
     pub(crate) const SEGMENT: u8 = b'G';
-    /// Kept for file data that is shared, the change index and snapshots. Nothing is written under them.
+    /// Kept for file data that is shared, the change index and snapshots. Nothing is written under
+    /// them.
     pub(super) const UNUSED: [u8; 3] = [b'T', b'H', b'P'];
 }
 
@@ -129,7 +130,8 @@ pub(crate) fn table_range(tag: u8) -> (Bytes, Bytes) {
     (Bytes::copy_from_slice(&[tag]), Bytes::copy_from_slice(&[tag + 1]))
 }
 
-/// The least key above every key that begins with `prefix` (which is not all 0xFF: it begins with a tag).
+/// The least key above every key that begins with `prefix` (which is not all 0xFF: it begins with a
+/// tag).
 pub(crate) fn key_after(prefix: &[u8]) -> Bytes {
     let mut key = prefix.to_vec();
     while key.last() == Some(&0xFF) {
@@ -458,10 +460,11 @@ pub(crate) fn decode_superblock(value: &[u8]) -> FsResult<Superblock> {
 
 // ------------------------------------------------------------------------------------------- folding
 
-/// `name` with case removed, as SMB compares names: each character to upper case and then to lower case, where
-/// that is one character each (simple folding). The upper-case step unites what only shares a capital
-/// (sigma and final sigma, long s and s), as the upcase table of Windows does; the standard library's
-/// tables suffice and follow Unicode with the toolchain. Names that are not UTF-8 fold as ASCII.
+/// `name` with case removed, as SMB compares names: each character to upper case and then to lower
+/// case, where that is one character each (simple folding). The upper-case step unites what only
+/// shares a capital (sigma and final sigma, long s and s), as the upcase table of Windows does; the
+/// standard library's tables suffice and follow Unicode with the toolchain. Names that are not
+/// UTF-8 fold as ASCII.
 pub(crate) fn fold(name: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.is_ascii() => text.chars().map(fold_char).collect::<String>().into_bytes(),

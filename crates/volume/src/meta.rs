@@ -63,12 +63,14 @@ pub(crate) trait Meta: Send + Sync + 'static {
     async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>>;
     /// Up to `limit` pairs with `from <= key < to`, in key order.
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>>;
-    /// The last pair with `from <= key < to`. Kept for snapshots: the newest epoch at or before another.
+    /// The last pair with `from <= key < to`. Kept for snapshots: the newest epoch at or before
+    /// another.
     #[allow(dead_code)]
     async fn last(&self, from: &[u8], to: &[u8]) -> FsResult<Option<(Bytes, Bytes)>>;
     /// Waits while too much is on its way to the store. Before `submit`, and outside every lock.
     async fn admit(&self) -> FsResult<()>;
-    /// Applies `ops` and `usage` (`records` must be empty) without waiting; may be called under locks.
+    /// Applies `ops` and `usage` (`records` must be empty) without waiting; may be called under
+    /// locks.
     fn submit(&self, batch: Batch) -> FsResult<Ticket>;
     async fn durable(&self, ticket: Ticket) -> FsResult<()>;
     /// The newest ticket given out.

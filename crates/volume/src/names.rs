@@ -51,7 +51,8 @@ impl State {
             Some(value) => Some(keys::decode_entry(&key, &value)?),
             None => None,
         };
-        // Under `core`, so that no change comes between the comparison and the insertion (`table.entries_under_core`).
+        // Under `core`, so that no change comes between the comparison and the insertion
+        // (`table.entries_under_core`).
         let core = dir.core.lock();
         if dir.entries_version.load(Ordering::Acquire) == version && !core.gone {
             self.entries.set(self.tag, dir.id.ino, name, entry);
@@ -60,7 +61,8 @@ impl State {
         Ok(entry)
     }
 
-    /// The entry that `name` means when case is ignored, and its name as stored: the exact one first, then the least.
+    /// The entry that `name` means when case is ignored, and its name as stored: the exact one
+    /// first, then the least.
     pub(crate) async fn folded_entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<(Bytes, Entry)>> {
         let folded = keys::fold(name);
         if dir.core.lock().surely_lacks(&folded) {
@@ -106,8 +108,8 @@ pub(crate) fn add_entry(
     add_entry_at(batch, dir, core, name, Entry { ino: id, kind, cookie })
 }
 
-/// As [`add_entry`], at a cookie that an entry had which the same batch drops: a listing under way finds neither
-/// both of them nor none.
+/// As [`add_entry`], at a cookie that an entry had which the same batch drops: a listing under way
+/// finds neither both of them nor none.
 pub(crate) fn add_entry_at(batch: &mut Batch, dir: Ino, core: &mut InodeCore, name: &[u8], entry: Entry) -> Entry {
     assert!(!name.is_empty() && name.len() <= NAME_BYTES_MAX, "every new name is checked before");
     let folded = keys::fold(name);

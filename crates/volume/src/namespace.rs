@@ -82,8 +82,9 @@ impl Volume {
             (_, FileKind::File) => {}
             _ => return Err(FsError::Exists),
         }
-        // "It exists" promises as much as "it was made": the create that the client did not hear of, or that of a door
-        // with ordered answers, must be durable (`meta.durable_before_answer`).
+        // "It exists" promises as much as "it was made": the create that the client did not hear
+        // of, or that of a door with ordered answers, must be durable
+        // (`meta.durable_before_answer`).
         self.await_newest(&inode).await?;
         let attr = match (mode, set.size) {
             (CreateMode::Unchecked, Some(size)) if attr.size != size => {
@@ -465,7 +466,8 @@ impl Volume {
 /// The parent of a file that never had a name.
 const NOWHERE: Ino = Ino(0);
 
-/// Counts one more name of a file, in `dir`. One that has lost its last name gets none again; one that never had any may.
+/// Counts one more name of a file, in `dir`. One that has lost its last name gets none again; one
+/// that never had any may.
 fn linked(core: &mut InodeCore, dir: Ino, batch: &mut Batch, now: larder_base::Timestamp) -> FsResult<Attr> {
     if core.gone || core.attr.nlink == 0 && core.parent != NOWHERE {
         return Err(if core.gone { FsError::Stale } else { FsError::NotFound });

@@ -182,8 +182,8 @@ impl Volume {
                 parent.attr.nlink = parent.attr.nlink.saturating_sub(1);
             }
         }
-        // The target's place in listings, or else the source's: a name that exists throughout is listed throughout, and
-        // a file renamed behind a listing is not listed again.
+        // The target's place in listings, or else the source's: a name that exists throughout is
+        // listed throughout, and a file renamed behind a listing is not listed again.
         let cookie = target.map(|target| target.entry.cookie).or((!crosses).then_some(source.entry.cookie));
         let (ino, kind) = (source.entry.ino, source.entry.kind);
         let entry = match cookie {

@@ -74,7 +74,8 @@ pub struct Attr {
     pub uid: u32,
     /// The owning group.
     pub gid: u32,
-    /// Bytes; of a symlink the length of its target, of a directory a size that grows with its entries.
+    /// Bytes; of a symlink the length of its target, of a directory a size that grows with its
+    /// entries.
     pub size: u64,
     /// Bytes that the data takes up in the store, before redundancy, with reserved ranges.
     pub allocated: u64,
@@ -311,7 +312,8 @@ pub struct Contents {
 pub struct StatFs {
     /// Bytes of the store, or the quota.
     pub total_bytes: u64,
-    /// Bytes that are free, or will be once garbage is collected. Includes the reserve for metadata.
+    /// Bytes that are free, or will be once garbage is collected. Includes the reserve for
+    /// metadata.
     pub free_bytes: u64,
     /// Bytes that can really be written now.
     pub available_bytes: u64,
@@ -468,7 +470,8 @@ pub struct CheckReport {
     pub segments: u64,
     /// Bytes of file data, holes left out.
     pub data_bytes: u64,
-    /// One sentence each, naming the inode (and a path where one is known), what is wrong and what it means.
+    /// One sentence each, naming the inode (and a path where one is known), what is wrong and what
+    /// it means.
     pub problems: Vec<String>,
     /// Which of the problems begin with the number of an inode whose path is not in them yet.
     #[serde(skip)]

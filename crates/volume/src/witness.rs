@@ -8,7 +8,7 @@
 //!   registers a witness, so a witness starts with an exact count.
 //! - `witness.bounded_wait`: a change waits for a cache no longer than its caller says. A cache
 //!   that missed its deadline is skipped until it has caught up with that change, so a mount that
-//!   hangs slows nobody down. No caller waits for its own cache.
+//!   hangs slows no change down. No caller waits for its own cache.
 //! - `witness.no_locks_held`: a caller that waits holds no lock of the volume, because the witness
 //!   may need answers of the volume to proceed.
 

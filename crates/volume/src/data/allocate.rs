@@ -30,8 +30,9 @@ struct Shape {
 }
 
 impl Data {
-    /// Sets the size. `update` runs under `core` after the size is set, before the record is encoded: it sets times,
-    /// change and whatever else SETATTR changes. One batch; durable with the ticket.
+    /// Sets the size. `update` runs under `core` after the size is set, before the record is
+    /// encoded: it sets times, change and whatever else SETATTR changes. One batch; durable with
+    /// the ticket.
     pub(crate) async fn truncate(
         &self,
         inode: &Arc<Inode>,
@@ -51,7 +52,8 @@ impl Data {
         reshaped.map_err(|_| FsError::Busy("the file keeps changing"))
     }
 
-    /// fallocate. `update` sets times and change. The caller holds [`Data::reserving`] if `mode` reserves.
+    /// fallocate. `update` sets times and change. The caller holds [`Data::reserving`] if `mode`
+    /// reserves.
     pub(crate) async fn allocate(
         &self,
         inode: &Arc<Inode>,
@@ -166,7 +168,8 @@ impl Inner {
         Ok(Ok((changed, ticket)))
     }
 
-    /// Lays zeros over `range` of the file: at once in memory, as an intent in `batch`, later in the extents.
+    /// Lays zeros over `range` of the file: at once in memory, as an intent in `batch`, later in
+    /// the extents.
     fn zero(&self, inode: &Arc<Inode>, state: &mut FileData, range: Range<u64>, charge: Charge, batch: &mut Batch) {
         let kept = small_commit::shadow(inode.id.ino, state, &range, batch);
         let nothing_stored = state.extents.missing(range.clone()).is_none()

@@ -32,7 +32,8 @@ struct SeenExtents {
 /// An inode, and the findings about it.
 struct Owner {
     ino: Ino,
-    /// As it was before the first extent was read. That it is missing or damaged is found elsewhere.
+    /// As it was before the first extent was read. That it is missing or damaged is found
+    /// elsewhere.
     record: Option<Bytes>,
     size: u64,
     reserved: Vec<Range<u64>>,

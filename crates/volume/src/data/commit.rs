@@ -29,14 +29,16 @@ use crate::types::*;
 const BATCH_EXTENTS_MAX: usize = 2048;
 /// Extents read at once.
 const LOAD_EXTENTS_MAX: usize = 1024;
-/// Inodes with fewer extents in memory than this keep them for as long as they are cached themselves.
+/// Inodes with fewer extents in memory than this keep them for as long as they are cached
+/// themselves.
 const LISTED_EXTENTS_MIN: usize = 64;
 /// Bytes that an extent takes up in memory, about.
 const EXTENT_MEMORY_BYTES: u64 = 96;
 const LIST_MAX: usize = 64 << 10;
 const EXTENTS_MIN: usize = 64 << 10;
 
-/// A part of a load: some extents of one inode; `last` of them when its ranges are no longer dirty afterwards.
+/// A part of a load: some extents of one inode; `last` of them when its ranges are no longer dirty
+/// afterwards.
 struct Step<'a> {
     load: &'a LoadInode,
     outs: &'a [Out],
@@ -104,7 +106,8 @@ impl Inner {
         self.submit_under(&mut table, batch, tally)
     }
 
-    /// Everything a step changes: extents in the map and in `batch`; then dirty ranges, intents and the record.
+    /// Everything a step changes: extents in the map and in `batch`; then dirty ranges, intents and
+    /// the record.
     fn store_step(&self, step: &Step<'_>, state: &mut FileData, batch: &mut Batch, tally: &mut Tally) {
         let inode = &step.load.inode;
         if step.last {
@@ -155,8 +158,8 @@ impl Inner {
         }
     }
 
-    /// Stores the data of a tiny file in its extents at once: cheaper than an intent now and a flush later.
-    /// False if it is no tiny file or nothing is to be done.
+    /// Stores the data of a tiny file in its extents at once: cheaper than an intent now and a
+    /// flush later. False if it is no tiny file or nothing is to be done.
     pub(super) async fn commit_inline(&self, inode: &Arc<Inode>) -> FsResult<bool> {
         let fits = |state: &FileData| {
             let size = inode.core.lock().attr.size;
@@ -184,7 +187,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Applies the zero intents of a load in bounded steps: a truncated file may have had millions of extents.
+    /// Applies the zero intents of a load in bounded steps: a truncated file may have had millions
+    /// of extents.
     async fn punch_zeros(&self, load: &LoadInode) -> FsResult<()> {
         let inode = &load.inode;
         for (_, range) in &load.zeros {
@@ -218,7 +222,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Submits a batch whose effect on segments is `tally`. Failure poisons (`data.poison_after_engine_failure`).
+    /// Submits a batch whose effect on segments is `tally`. Failure poisons
+    /// (`data.poison_after_engine_failure`).
     pub(super) fn submit(&self, batch: Batch, tally: Tally) -> FsResult<Ticket> {
         self.submit_under(&mut self.segments.lock(), batch, tally)
     }

@@ -110,7 +110,8 @@ fn grow(output: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// The record of `raw_len` bytes that `stored` stands for; `None` if it does not decode to exactly that.
+/// The record of `raw_len` bytes that `stored` stands for; `None` if it does not decode to exactly
+/// that.
 pub(crate) fn decompress(codec: Codec, stored: &Bytes, raw_len: usize) -> Option<Bytes> {
     if codec == Codec::Raw {
         return (stored.len() == raw_len).then(|| stored.clone());

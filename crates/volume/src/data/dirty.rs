@@ -208,8 +208,9 @@ impl DirtyMap {
         })
     }
 
-    /// Takes ranges for a flush: all zero ranges, and data up to about `max_bytes` from the start. Returns them in
-    /// order of offset, and the charge, which the caller owns from now on (`dirty.charge_is_divided`).
+    /// Takes ranges for a flush: all zero ranges, and data up to about `max_bytes` from the start.
+    /// Returns them in order of offset, and the charge, which the caller owns from now on
+    /// (`dirty.charge_is_divided`).
     pub(crate) fn take(&mut self, max_bytes: u64) -> (Vec<Taken>, u64) {
         let (mut taken, mut charge, mut bytes) = (Vec::new(), 0, 0);
         for (&offset, piece) in self.pieces.iter_mut().filter(|(_, piece)| !piece.in_flight) {
@@ -259,7 +260,8 @@ impl DirtyMap {
         }
     }
 
-    /// Where the first data that is neither flushed nor in an intent, and ends behind `size`, begins.
+    /// Where the first data that is neither flushed nor in an intent, and ends behind `size`,
+    /// begins.
     pub(crate) fn first_unstable_beyond(&self, size: u64) -> Option<u64> {
         let before = self.unstable.range(..size).next_back();
         let mut all = before.into_iter().chain(self.unstable.range(size..));

@@ -128,8 +128,8 @@ pub(crate) fn extent_key(ino: Ino, offset: u64) -> Bytes {
     out.freeze()
 }
 
-/// Version, kind, len, skip; then of a record segment, position, stored and raw length and checksum, of an inline
-/// extent its bytes.
+/// Version, kind, len, skip; then of a record segment, position, stored and raw length and
+/// checksum, of an inline extent its bytes.
 pub(crate) fn put_extent(out: &mut BytesMut, extent: &Extent) {
     out.put_u8(VERSION);
     match &extent.place {
@@ -198,7 +198,8 @@ pub(crate) type ExtentOps = BTreeMap<u64, Option<Extent>>;
 #[derive(Debug, Default)]
 pub(crate) struct ExtentMap {
     extents: BTreeMap<u64, Extent>,
-    /// Loaded ranges of whole windows, start to end, never touching each other (`extents.whole_windows`).
+    /// Loaded ranges of whole windows, start to end, never touching each other
+    /// (`extents.whole_windows`).
     loaded: BTreeMap<u64, u64>,
 }
 

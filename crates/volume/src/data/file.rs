@@ -35,7 +35,8 @@ pub(crate) struct FileState {
     /// The engine may hold something of the inode's data, or will (`data.traces_before_batch`).
     /// Read without `state`, under `core`.
     pub(super) traces: AtomicBool,
-    /// It has reserved ranges, or had some since it is in memory (`reserved.rows_under_state`). Read without `state`.
+    /// It has reserved ranges, or had some since it is in memory (`reserved.rows_under_state`).
+    /// Read without `state`.
     pub(super) has_reserved: AtomicBool,
 }
 

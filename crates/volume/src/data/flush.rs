@@ -115,8 +115,8 @@ impl Inner {
         self.flush_wake.notify_one();
     }
 
-    /// A full load: smaller where little memory may be dirty, and so small that the margin of room (see `space`)
-    /// holds two: garbage collection writes one before it can delete others.
+    /// A full load: smaller where little memory may be dirty, and so small that the margin of room
+    /// (see `space`) holds two: garbage collection writes one before it can delete others.
     pub(super) fn load_target(&self) -> i64 {
         let by_room = self.gate.total().map_or(u64::MAX, |total| (total / 64).max(1 << 20));
         LOAD_BYTES_MAX.min(self.parts.memory.dirty_max() / 4).min(by_room) as i64
@@ -409,7 +409,8 @@ struct BuildInode {
 }
 
 impl Load {
-    /// For the builder and for the committer. Payloads are shared, not copied; the committer's are dropped.
+    /// For the builder and for the committer. Payloads are shared, not copied; the committer's are
+    /// dropped.
     fn split(mut self) -> (Vec<BuildInode>, Load) {
         let parts = self.inodes.iter_mut().map(|load| {
             let without = |t: &Taken| Taken { payload: Payload::Zero, ..t.clone() };
@@ -530,8 +531,8 @@ impl<'a> Cutter<'a> {
 }
 
 impl Out {
-    /// Puts a copy of the content into the cache, where the next reads will look for it. Not before it is stored: until then
-    /// it would be in memory twice.
+    /// Puts a copy of the content into the cache, where the next reads will look for it. Not before
+    /// it is stored: until then it would be in memory twice.
     pub(super) fn remember(&mut self, inner: &Inner) {
         if let (Some(cached), Some(record)) = (self.cached.take(), self.extent.as_ref().and_then(Extent::record)) {
             inner.parts.memory.insert((inner.volume, record.segment, record.position), Record::copied(cached.chunks()));

@@ -44,7 +44,8 @@ pub(super) fn set_aside(reserved_bytes: u64) -> u64 {
     reserved_bytes.saturating_add(reserved_bytes / 32)
 }
 
-/// Kept free for metadata and for the segments that garbage collection writes before it deletes others.
+/// Kept free for metadata and for the segments that garbage collection writes before it deletes
+/// others.
 pub(crate) fn margin(total: u64) -> u64 {
     (total / 32).min(MARGIN_BYTES_MAX)
 }

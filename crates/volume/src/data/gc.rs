@@ -167,7 +167,8 @@ impl Inner {
         (worthwhile || small > SMALL_COUNT_MAX).then_some(50)
     }
 
-    /// Deletes objects that nothing refers to any more, durably (`segments.deleted_once_durable`). Returns how many.
+    /// Deletes objects that nothing refers to any more, durably (`segments.deleted_once_durable`).
+    /// Returns how many.
     async fn delete_doomed(self: &Arc<Self>) -> FsResult<usize> {
         let doomed = self.segments.lock().take_doomed(DELETES_MAX);
         let Some(newest) = doomed.iter().map(|(_, ticket)| *ticket).max() else { return Ok(0) };
@@ -222,7 +223,8 @@ impl Inner {
         self.delete_objects(orphans).await
     }
 
-    /// Rewrites the live parts of the segments that are worth it most. Returns how many bytes were given up.
+    /// Rewrites the live parts of the segments that are worth it most. Returns how many bytes were
+    /// given up.
     async fn rewrite(self: &Arc<Self>, live_limit: u64) -> FsResult<u64> {
         let victims = self.choose_victims(live_limit);
         let mut pieces = Vec::new();
@@ -492,8 +494,8 @@ fn by_inode(moves: Vec<(Ino, Move)>) -> BTreeMap<Ino, Vec<Move>> {
     out
 }
 
-/// Packs pieces, in order of inode and offset, into a new segment: whole records as they are stored, parts as new
-/// records, neighbours together (`gc.neighbours_join`).
+/// Packs pieces, in order of inode and offset, into a new segment: whole records as they are
+/// stored, parts as new records, neighbours together (`gc.neighbours_join`).
 fn rebuild(
     id: SegmentId,
     pieces: Vec<LivePiece>,

@@ -171,7 +171,8 @@ pub(crate) struct Memory {
     debt_us: AtomicU64,
     /// The flush of some volume fails: writers that wait for memory may have to be told.
     pub(crate) failing: Notify,
-    /// Bytes of room promised to reserved ranges of open volumes (`reserved.promise_moves`, `reserved.promise_grows_in_allocate`).
+    /// Bytes of room promised to reserved ranges of open volumes (`reserved.promise_moves`,
+    /// `reserved.promise_grows_in_allocate`).
     pub(crate) reserved: AtomicI64,
     /// Held from the search for room until it is taken: one reservation at a time.
     pub(crate) reserving: tokio::sync::Mutex<()>,
@@ -243,7 +244,7 @@ impl Memory {
         Some(Charge { memory: Arc::clone(self), bytes: charge.min(self.dirty_max) })
     }
 
-    /// Waits for room (`memory.charge_before_accept`), first come first served. `pressed` is called when it has to wait.
+    /// Waits until `charge` is free (`memory.charge_before_accept`), first come first served.
     pub(crate) async fn acquire(self: &Arc<Self>, charge: u64) -> Charge {
         if let Ok(permit) = self.dirty.acquire_many(self.permits(charge)).await {
             permit.forget();
@@ -302,7 +303,8 @@ impl Memory {
         self.cache.insert(key, CachedRecord { record, used });
     }
 
-    /// Begins another round (`memory.unused_is_given_back`). Returns the bytes that were given back.
+    /// Begins another round (`memory.unused_is_given_back`). Returns the bytes that were given
+    /// back.
     pub(crate) fn give_back(&self) -> u64 {
         if self.cache.is_empty() {
             return 0;

@@ -82,7 +82,8 @@ impl Data {
                         let key = inner.key(&record);
                         match fetch.wait().await {
                             Ok(content) => drop(fetched.insert(key, content)),
-                            // The segment may have been moved since the plan: look again, but only once per record.
+                            // The segment may have been moved since the plan: look again, but only
+                            // once per record.
                             Err(error) if failed.as_ref().is_some_and(|(before, _)| *before == key) => {
                                 return Err(explain(inode, at, &record, &error));
                             }
@@ -140,7 +141,8 @@ impl Data {
     }
 }
 
-/// Whether there is data at `at`, and up to where that is so at least. `None` if extents are not known.
+/// Whether there is data at `at`, and up to where that is so at least. `None` if extents are not
+/// known.
 fn stretch_at(state: &FileData, at: u64) -> Option<(bool, u64)> {
     let next_dirty = match state.dirty.view(at..u64::MAX).next() {
         Some((start, end, piece)) if start == at => return Some((piece.is_data(), end)),
@@ -289,7 +291,8 @@ impl Inner {
         Some(cold)
     }
 
-    /// Joins the fetches under way and starts the others, neighbours together (`reading.fetched_once`).
+    /// Joins the fetches under way and starts the others, neighbours together
+    /// (`reading.fetched_once`).
     fn start_fetches(self: &Arc<Self>, wanted: &[(RecordRef, u64)]) -> Vec<(RecordRef, u64, Arc<Fetch>)> {
         let mut fresh: Vec<(RecordRef, Arc<Fetch>)> = Vec::new();
         let all = {
@@ -350,7 +353,8 @@ impl Inner {
         Ok(got)
     }
 
-    /// As `get_segment`, in the pieces in which the store has them: a pool does not copy blocks together.
+    /// As `get_segment`, in the pieces in which the store has them: a pool does not copy blocks
+    /// together.
     async fn get_chunks(&self, id: SegmentId, range: Range<u64>) -> FsResult<Vec<Bytes>> {
         use futures::TryStreamExt;
         let path = object_path(&self.parts.prefix, id);

@@ -35,8 +35,8 @@ use crate::types::*;
 pub(crate) const RESERVED_TAG: u8 = tag::RESERVED;
 const VERSION: u8 = 1;
 const KEY_BYTES: usize = 17;
-/// Reserved ranges of one file, all in memory while it is written to. A write into the middle of one makes two; beyond this
-/// the shorter of them is given up.
+/// Reserved ranges of one file, all in memory while it is written to. A write into the middle of
+/// one makes two; beyond this the shorter of them is given up.
 pub(super) const RANGES_MAX: usize = 1 << 16;
 
 pub(crate) fn reserved_key(ino: Ino, offset: u64) -> Bytes {

@@ -163,8 +163,8 @@ impl Segments {
         self.map.len()
     }
 
-    /// (bytes of objects, bytes that would remain if all were rewritten). A pending segment counts as garbage until its
-    /// extents are submitted.
+    /// (bytes of objects, bytes that would remain if all were rewritten). A pending segment counts
+    /// as garbage until its extents are submitted.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.object_bytes, self.useful_bytes.min(self.object_bytes))
     }

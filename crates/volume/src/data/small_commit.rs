@@ -1,4 +1,5 @@
-//! Small durable writes: intents written, covered by later ones, and removed once their data is in extents.
+//! Small durable writes: intents written, covered by later ones, and removed once their data is in
+//! extents.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -69,8 +70,8 @@ fn intend(ino: Ino, state: &mut FileData, offset: u64, piece: &Piece, batch: &mu
     state.dirty.mark_intent(offset, piece.seq);
 }
 
-/// Removes the intents that lie whole within `range`, over which an intent of the same batch is laid. Returns
-/// whether some reach into it and stay.
+/// Removes the intents that lie whole within `range`, over which an intent of the same batch is
+/// laid. Returns whether some reach into it and stay.
 pub(super) fn shadow(ino: Ino, state: &mut FileData, range: &Range<u64>, batch: &mut Batch) -> bool {
     let mut stays = false;
     for ((seq, offset), len) in state.intents.touching(range) {
@@ -92,8 +93,8 @@ impl Intents {
     }
 }
 
-/// Removes or masks the intents that a flush has made superfluous: it stored `taken` (in order of offset) and
-/// applied the zero intents `zeros`.
+/// Removes or masks the intents that a flush has made superfluous: it stored `taken` (in order of
+/// offset) and applied the zero intents `zeros`.
 pub(super) fn settle(ino: Ino, state: &mut FileData, taken: &[Taken], zeros: &[(u64, u64)], batch: &mut Batch) {
     let mut done = Vec::new();
     for (&(seq, offset), standing) in &mut state.intents.map {

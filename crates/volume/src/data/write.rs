@@ -35,7 +35,8 @@ pub(crate) enum WriteAt {
 }
 
 impl Data {
-    /// Updates `core.attr` (size, mtime, ctime, change; then `update` for suid and the like) in one moment with the data.
+    /// Updates `core.attr` (size, mtime, ctime, change; then `update` for suid and the like) in one
+    /// moment with the data.
     pub(crate) async fn write(
         &self,
         inode: &Arc<Inode>,
@@ -75,8 +76,9 @@ impl Data {
         }
     }
 
-    /// `reap` would have nothing to do: the record may go in the unlinking batch itself. Called under `core`, which is
-    /// held until `core.gone` is set and that batch is submitted (`data.traces_before_batch`).
+    /// `reap` would have nothing to do: the record may go in the unlinking batch itself. Called
+    /// under `core`, which is held until `core.gone` is set and that batch is submitted
+    /// (`data.traces_before_batch`).
     pub(crate) fn is_traceless(&self, inode: &Inode) -> bool {
         !inode.file.traces.load(Ordering::SeqCst)
     }
@@ -282,8 +284,8 @@ impl Inner {
     }
 }
 
-/// Removes the data keys of an inode whose extents are all in memory, if they are few. The caller holds `extents_lock`.
-/// Returns how many bytes were reserved.
+/// Removes the data keys of an inode whose extents are all in memory, if they are few. The caller
+/// holds `extents_lock`. Returns how many bytes were reserved.
 fn remove_known(inode: &Inode, batch: &mut Batch, tally: &mut Tally) -> Option<u64> {
     let state = inode.file.state.lock();
     let reserved = state.reserved.ranges()?;

@@ -32,15 +32,16 @@ impl Batch {
         self.ops.push((key.into(), None));
     }
 
-    /// Adds the record of `inode`, as `change` makes it: a record that another batch takes along before shows none of it.
+    /// Adds the record of `inode`, as `change` makes it: a record that another batch takes along
+    /// before shows none of it.
     pub(crate) fn change(&mut self, inode: &Arc<Inode>, change: RecordChange) {
         let before = self.changes.insert(inode.id.ino, change);
         assert!(before.is_none(), "a batch changes a record once");
         self.records.push(Arc::clone(inode));
     }
 
-    /// Adds the record of `inode` as it is at the moment of submission, and clears its `attr_dirty`.
-    /// The caller must not hold its `core`.
+    /// Adds the record of `inode` as it is at the moment of submission, and clears its
+    /// `attr_dirty`. The caller must not hold its `core`.
     pub(crate) fn record(&mut self, inode: &Arc<Inode>) {
         if !self.records.iter().any(|other| other.id.ino == inode.id.ino) {
             self.records.push(Arc::clone(inode));

@@ -21,8 +21,9 @@ impl Weighter<CachedKey, CachedEntry> for EntryBytes {
 
 struct QuickCache(Cache<CachedKey, CachedEntry, EntryBytes>);
 
-/// An index or filter that does not fit a shard of its cache is never cached, and read and verified anew for every
-/// look-up: a hundred times the cost. Tables are kept small enough for this (see `compactor_options`).
+/// An index or filter that does not fit a shard of its cache is never cached, and read and verified
+/// anew for every look-up: a hundred times the cost. Tables are kept small enough for this (see
+/// `compactor_options`).
 const META_SHARD_BYTES_MIN: u64 = 2 << 20;
 
 /// Blocks and, apart from them so that a scan does not push them out, indexes and filters.

@@ -21,7 +21,8 @@ use tokio::sync::{Notify, watch};
 use super::clock::EngineClock;
 use crate::keys;
 
-/// This many tables of level 0 start a compaction: the threshold of the engine's size-tiered scheduler.
+/// This many tables of level 0 start a compaction: the threshold of the engine's size-tiered
+/// scheduler.
 const L0_COMPACT_MIN: usize = 4;
 const POLL: Duration = Duration::from_millis(200);
 /// The compactor is stopped after this long without work.
@@ -177,7 +178,8 @@ async fn has_active(admin: &slatedb::admin::Admin) -> bool {
     }
 }
 
-/// Small fetches and few workers: a compaction must neither take the memory nor the two cores of a small board.
+/// Small fetches and few workers: a compaction must neither take the memory nor the two cores of a
+/// small board.
 fn compactor_options() -> CompactorOptions {
     CompactorOptions {
         poll_interval: POLL,
@@ -198,8 +200,9 @@ fn compactor_options() -> CompactorOptions {
     }
 }
 
-/// Moves the memtable to the tree whenever the shared log fills up (`wal.relieved_under_pressure`). An empty one moves no replay point, though the
-/// entries that opening appended hold the log: then there is nothing to move, and so nothing is written.
+/// Moves the memtable to the tree whenever the shared log fills up (`wal.relieved_under_pressure`).
+/// An empty one moves no replay point, though the entries that opening appended hold the log: then
+/// there is nothing to move, and so nothing is written.
 pub(crate) async fn relieve(db: Db, log: Arc<dyn LogStore>, stream: String, pressure: Arc<Notify>) {
     use slatedb::config::{FlushOptions, FlushType};
     loop {
@@ -210,7 +213,8 @@ pub(crate) async fn relieve(db: Db, log: Arc<dyn LogStore>, stream: String, pres
         if db.flush_with_options(FlushOptions { flush_type: FlushType::MemTable }).await.is_err() {
             return;
         }
-        // One table per second at most: moving next to nothing again and again makes many tiny tables.
+        // One table per second at most: moving next to nothing again and again makes many tiny
+        // tables.
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

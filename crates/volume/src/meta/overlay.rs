@@ -69,7 +69,8 @@ impl Overlay {
         if let Some(error) = &state.stopped {
             return Err(error.clone());
         }
-        // The engine refuses a group without changes, and its refusal would be the end of the volume.
+        // The engine refuses a group without changes, and its refusal would be the end of the
+        // volume.
         if batch.ops.is_empty() && batch.usage.is_zero() {
             return Ok(Ticket(state.newest));
         }

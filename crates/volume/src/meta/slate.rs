@@ -51,7 +51,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// `cache_bytes` for blocks; the memtables (four of `memtable_bytes` at most per volume) come on top.
+    /// `cache_bytes` for blocks; the memtables (four of `memtable_bytes` at most per volume) come
+    /// on top.
     pub(crate) fn new(cache_bytes: u64, memtable_bytes: u64) -> Self {
         Self {
             cache: cache::block_cache(cache_bytes),
@@ -145,13 +146,15 @@ impl Drop for SlateMeta {
     }
 }
 
-/// The manifest is refreshed by [`Maintenance`] while compactions run; otherwise only this process changes it.
+/// The manifest is refreshed by [`Maintenance`] while compactions run; otherwise only this process
+/// changes it.
 fn settings(memtable_bytes: usize) -> Settings {
     Settings {
         flush_interval: None,
         manifest_poll_interval: Duration::from_secs(24 * 3600),
         l0_sst_size_bytes: memtable_bytes,
-        // Allow many tables of level 0 before writers stall: a compaction of a big tree takes a while on a small board.
+        // Allow many tables of level 0 before writers stall: a compaction of a big tree takes a
+        // while on a small board.
         l0_max_ssts: 64,
         l0_max_ssts_per_key: 64,
         l0_flush_parallelism: 2,
@@ -192,8 +195,8 @@ pub(crate) fn engine_error(error: slatedb::Error) -> FsError {
 
 // ---------------------------------------------------------------------------------------------- tasks
 
-/// Carries groups from the overlay to the engine until the overlay is stopped and empty (`engine.one_carrier`).
-/// While the log is nearly full they wait at the gate.
+/// Carries groups from the overlay to the engine until the overlay is stopped and empty
+/// (`engine.one_carrier`). While the log is nearly full they wait at the gate.
 async fn carry(
     db: Db,
     overlay: Arc<Overlay>,
@@ -264,7 +267,8 @@ struct TrimmedLog {
 }
 
 impl TrimmedLog {
-    /// Trims up to the replay point of the stored manifest, and returns that point (`wal.trim_by_stored_manifest`).
+    /// Trims up to the replay point of the stored manifest, and returns that point
+    /// (`wal.trim_by_stored_manifest`).
     async fn trim(&self) -> FsResult<u64> {
         let manifest = self.admin.read_manifest(None).await.map_err(engine_error)?;
         let replay_after = manifest.map_or(0, |manifest| manifest.replay_after_wal_id());
@@ -312,7 +316,8 @@ async fn coordinate_flushes(db: Db, durability: Arc<Durability>) {
     let mut status = db.subscribe();
     loop {
         let wait = if status.has_changed().is_err() { return } else { durability.wanted.notified() };
-        // Without a waiter there may still be something to flush: `Durability::applied` does not wake us, so look.
+        // Without a waiter there may still be something to flush: `Durability::applied` does not
+        // wake us, so look.
         let asked = tokio::time::timeout(RELAXED_FLUSH, wait).await.is_ok();
         if !asked && !durability.has_unflushed() {
             durability.unflushed.notified().await;
@@ -509,7 +514,8 @@ impl Meta for SlateMeta {
         for task in &self.tasks {
             task.abort();
         }
-        // The engine tries for ever to store its last table, and every change in it is in the log anyway.
+        // The engine tries for ever to store its last table, and every change in it is in the log
+        // anyway.
         let closed = match tokio::time::timeout(CLOSE_WAIT_MAX, self.db.close()).await {
             Ok(closed) => closed.map_err(engine_error),
             Err(_) => Err(FsError::Io("the store did not take the last metadata table in time".into())),

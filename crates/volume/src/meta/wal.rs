@@ -60,7 +60,8 @@ const _: () = assert!(OWN_SHARE_USED < PRESSURE_USED && PRESSURE_USED < HOLD_USE
 const HOLD_POLL: Duration = Duration::from_millis(20);
 /// A log that stays full this long fails the volume instead of hanging it.
 const HOLD_WAIT_MAX: Duration = Duration::from_secs(60);
-/// Memtable bytes are also bounded by how much log they hold: this share of the log per volume, in percent.
+/// Memtable bytes are also bounded by how much log they hold: this share of the log per volume, in
+/// percent.
 const OWN_SHARE_USED: u64 = 25;
 const PRESSURE_BYTES_MIN: u64 = 1 << 20;
 
@@ -105,8 +106,8 @@ fn encode_row(row: &RowEntry, out: &mut BytesMut) -> Result<(), WalError> {
     Ok(())
 }
 
-/// The rows of an entry. The log has checksums of its own; this one binds the entry to stream and id, so that the log
-/// of another volume is not taken for ours.
+/// The rows of an entry. The log has checksums of its own; this one binds the entry to stream and
+/// id, so that the log of another volume is not taken for ours.
 fn decode_entry(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, WalError> {
     let payload = &entry.payload;
     let damaged = || data_error(&format!("entry {} of log stream {stream} is damaged", entry.id));
@@ -270,7 +271,8 @@ impl LogWal {
     }
 }
 
-/// When the newest table was written. The engine stores no table that seems to be older than another.
+/// When the newest table was written. The engine stores no table that seems to be older than
+/// another.
 fn newest_table_ms(manifest: &VersionedManifest) -> i64 {
     let compacted = [manifest.last_compacted_l0_sst_view_id(), manifest.last_compacted_l0_sst_id()];
     let tables = manifest.all_sst_views().flat_map(|view| [view.id, view.sst.id.value()]);
@@ -307,7 +309,8 @@ impl WalIterator for Replay {
     }
 }
 
-/// For readers of checkpoints (snapshots): the rows between a manifest's replay point and a checkpoint's end.
+/// For readers of checkpoints (snapshots): the rows between a manifest's replay point and a
+/// checkpoint's end.
 #[async_trait]
 impl WalReader for LogWal {
     async fn iterator(&self, range: WalFileRange) -> Result<Box<dyn WalIterator>, WalError> {
@@ -478,7 +481,8 @@ struct FlyingEntry {
     last_seq: u64,
 }
 
-/// The committer: one per writer, ends when the writer is closed and nothing is on its way, or with the first failure.
+/// The committer: one per writer, ends when the writer is closed and nothing is on its way, or with
+/// the first failure.
 async fn commit(shared: Arc<SharedWal>) {
     let mut flying: VecDeque<(FlyingEntry, Receipt)> = VecDeque::new();
     loop {

@@ -1,4 +1,5 @@
-//! A volume read back from whatever objects are left, for `larder recover` and `larder debug`. Nothing is written.
+//! A volume read back from whatever objects are left, for `larder recover` and `larder debug`.
+//! Nothing is written.
 //!
 //! ```text
 //! tables.rs    rows of the metadata engine: tables and log, merged        plan.rs   what a file consists of
@@ -9,8 +10,8 @@
 //!   otherwise the reason is returned.
 //! - `rescue.whole_answers_alike`: where a volume's metadata is whole, the answers are those of the
 //!   volume itself.
-//! - `rescue.holes_from_indexes`: where rows may be missing, holes are filled from the indexes of the
-//!   segments, and the plan says which ranges are in doubt.
+//! - `rescue.holes_from_indexes`: where rows may be missing, holes are filled from the indexes of
+//!   the segments, and the plan says which ranges are in doubt.
 
 mod plan;
 mod records;
@@ -281,8 +282,8 @@ impl Salvage {
         records::read(&*self.store, &self.prefix, pass, wanted).await
     }
 
-    /// Whether rows about the content of this inode may be missing: its record is, they would lie in a gap, or there
-    /// are not as many bytes as the record says.
+    /// Whether rows about the content of this inode may be missing: its record is, they would lie
+    /// in a gap, or there are not as many bytes as the record says.
     pub async fn may_lack(&self, ino: Ino, node: Option<&Node>) -> bool {
         let Some(node) = node else { return true };
         if self.verdict == Verdict::Whole {

@@ -1,6 +1,8 @@
-//! The indexes of the segments: which bytes of which inode every record was written for (S3 in `data/segment.rs`).
+//! The indexes of the segments: which bytes of which inode every record was written for (S3 in
+//! `data/segment.rs`).
 //!
-//! They know nothing of truncations, deletions and names; they are what is left when the metadata is gone.
+//! They know nothing of truncations, deletions and names; they are what is left when the metadata
+//! is gone.
 
 use std::collections::BTreeMap;
 

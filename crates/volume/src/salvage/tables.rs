@@ -218,8 +218,9 @@ async fn newest_manifest(parts: &Parts<'_>, faults: &mut Vec<String>) -> (Option
     (None, false)
 }
 
-/// Whether the log goes on where the manifest ends: if it was trimmed further, a newer manifest is lost. A log is never empty:
-/// opening writes an entry, and the one at the end of the manifest is kept.
+/// Whether the log goes on where the manifest ends: if it was trimmed further, a newer manifest is
+/// lost. A log is never empty: opening writes an entry, and the one at the end of the manifest is
+/// kept.
 fn log_follows(parts: &Parts<'_>, replay_after: u64, faults: &mut Vec<String>) -> bool {
     let first = parts.entries.iter().map(|entry| entry.id).find(|id| *id >= replay_after);
     match first {
