@@ -34,7 +34,7 @@ pub fn planted(name: &str) -> bool {
 }
 """
 
-SETTLE = "self.settle(ticket).await"
+SETTLE = "self.await_durable(ticket).await"
 
 
 @dataclass
@@ -82,11 +82,11 @@ MUTANTS = [
         [
             Change(
                 "crates/volume/src/io.rs",
-                "        let before = pre(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File {\n",
-                "        let before = pre(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File {\n" + CLEAN,
+                "        let before = PreAttr::of(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File {\n",
+                "        let before = PreAttr::of(&current(&inode)?);\n        if current(&inode)?.kind == FileKind::File {\n" + CLEAN,
             ),
             Change(
-                "crates/volume/src/data/intents.rs",
+                "crates/volume/src/data/small_commit.rs",
                 "    /// All data and the record of `inode` are durable.\n",
                 "    pub(crate) fn is_clean(&self, inode: &Inode) -> bool {\n"
                 "        !inode.file.state.lock().dirty.is_unstable() && !inode.core.lock().attr_dirty\n    }\n\n"
@@ -99,15 +99,15 @@ MUTANTS = [
         "fsync of a file is answered when its data is on its way to the log",
         [
             Change(
-                "crates/volume/src/data/intents.rs",
+                "crates/volume/src/data/small_commit.rs",
                 "inner.parts.meta.durable(inner.parts.meta.newest()).await",
                 'if larder_base::planted("commit-dirty") { return Ok(()); } inner.parts.meta.durable(inner.parts.meta.newest()).await',
                 "pub(crate) async fn commit(",
             ),
             Change(
                 "crates/volume/src/io.rs",
-                "state.settle_inode(&inode).await?;",
-                'if !larder_base::planted("commit-dirty") || current(&inode)?.kind != FileKind::File { state.settle_inode(&inode).await?; }',
+                "state.await_inode(&inode).await?;",
+                'if !larder_base::planted("commit-dirty") || current(&inode)?.kind != FileKind::File { state.await_inode(&inode).await?; }',
             ),
         ],
     ),
@@ -117,8 +117,8 @@ MUTANTS = [
         [
             Change(
                 "crates/volume/src/io.rs",
-                "        let before = pre(&current(&inode)?);\n        if",
-                "        let before = pre(&current(&inode)?);\n"
+                "        let before = PreAttr::of(&current(&inode)?);\n        if",
+                "        let before = PreAttr::of(&current(&inode)?);\n"
                 '        if larder_base::planted("commit-directory") && current(&inode)?.kind == FileKind::Directory {\n'
                 "            return Ok((Changed { before, after: current(&inode)? }, state.verifier));\n        }\n        if",
             )
@@ -156,7 +156,14 @@ MUTANTS = [
     Mutant(
         "create-again",
         "a create that finds the file does not wait for who made it",
-        [Change("crates/volume/src/namespace.rs", "self.settle_newest(&inode).await?;", unless("create-again", "self.settle_newest(&inode).await"))],
+        [
+            Change(
+                "crates/volume/src/namespace.rs",
+                "self.await_newest(&inode).await?;",
+                unless("create-again", "self.await_newest(&inode).await"),
+                "    async fn existing(",
+            )
+        ],
     ),
     no_wait("link", "link does not wait", "namespace", "    pub async fn link("),
     no_wait("relink", "a link over another name does not wait", "namespace", "    pub async fn relink("),

@@ -1,4 +1,5 @@
-//! Who may: the POSIX rules, pure, so that a table can test them.
+//! Permission checks: the POSIX rules and access control lists, pure, so that a table can test
+//! them.
 
 use larder_base::Timestamp;
 
@@ -16,7 +17,8 @@ pub(crate) fn granted(of: &Guarded, cred: &Cred) -> AccessMask {
     if cred.checked {
         return ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE;
     }
-    // A file may be executed only when somebody may, by root and by the list's grace, too.
+    // Even root, or a user whom the list lets, may execute a file only if one of its execute bits
+    // is set.
     let executable = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
     if cred.uid == 0 {
         return ACCESS_READ | ACCESS_WRITE | if executable { ACCESS_EXECUTE } else { 0 };
@@ -69,8 +71,8 @@ pub(crate) fn may_add(dir: &Guarded, cred: &Cred, kind: FileKind) -> FsResult<()
     }
 }
 
-/// May a name that leads to `victim` be removed from `dir`: write and search permission, and the sticky bit. By lists, DELETE_CHILD of
-/// the directory or DELETE of the file (RFC 8881 6.2.1.3.2).
+/// May a name that leads to `victim` be removed from `dir`: write and search permission, and the
+/// sticky bit. By lists, DELETE_CHILD of the directory or DELETE of the file (RFC 8881 6.2.1.3.2).
 pub(crate) fn may_remove(dir: &Guarded, victim: &Guarded, cred: &Cred) -> FsResult<()> {
     require(dir, cred, ACCESS_EXECUTE)?;
     let by_dir = match listed(dir, cred) {
@@ -86,8 +88,9 @@ pub(crate) fn may_remove(dir: &Guarded, victim: &Guarded, cred: &Cred) -> FsResu
     Ok(())
 }
 
-/// What `cred` may do with a file in `parent`, in the rights that an open of SMB or NFSv4 asks for. The root has no parent; its owner is
-/// granted DELETE as part of "full access", and the delete itself is refused.
+/// The rights of `cred` on a file in `parent`, as an open of SMB or NFSv4 asks for them. The root
+/// has no parent: its owner is granted DELETE as part of "full access", and the delete itself is
+/// refused.
 pub(crate) fn rights(of: &Guarded, parent: Option<&Guarded>, cred: &Cred) -> Rights {
     let owns = owns(&of.attr, cred);
     let mut rights = match &of.acl {
@@ -101,7 +104,8 @@ pub(crate) fn rights(of: &Guarded, parent: Option<&Guarded>, cred: &Cred) -> Rig
     };
     match parent {
         Some(parent) => {
-            // Who may list a directory sees what is in it (MS-FSA 2.1.5.1.2.1).
+            // A user who may list a directory sees the attributes of its files (MS-FSA
+            // 2.1.5.1.2.1).
             rights |= if granted(parent, cred) & ACCESS_READ != 0 { acl::READ_ATTRIBUTES } else { 0 };
             rights |= if may_remove(parent, of, cred).is_ok() { acl::DELETE } else { 0 };
         }
@@ -130,8 +134,8 @@ fn by_mode(attr: &Attr, cred: &Cred) -> Rights {
     rights
 }
 
-/// Changes who is not privileged makes to content take setuid away, and setgid where it means a group, or a group of
-/// which they are no member (setattr_should_drop_sgid of Linux).
+/// A change of content by an unprivileged user clears setuid. It clears setgid where that means a
+/// group, or a group of which the user is no member (setattr_should_drop_sgid of Linux).
 pub(crate) fn without_suid(mode: u32, is_member: bool) -> u32 {
     let sgid = if mode & S_IXGRP != 0 || !is_member { S_ISGID } else { 0 };
     mode & !(S_ISUID | sgid)
@@ -143,7 +147,8 @@ pub(crate) fn clear_suid(attr: &mut Attr, cred: &Cred) {
     }
 }
 
-/// Owner, group and mode of a new inode in `dir` (inode_init_owner of Linux: setgid directories hand on their group).
+/// Owner, group and mode of a new inode in `dir` (inode_init_owner of Linux: setgid directories
+/// hand on their group).
 pub(crate) fn ownership(dir: &Attr, cred: &Cred, kind: FileKind, mode: u32, set: &SetAttr) -> (u32, u32, u32) {
     let mut mode = mode & 0o7777;
     let privileged = cred.uid == 0;
@@ -203,8 +208,8 @@ pub(crate) fn apply(attr: &mut Attr, cred: &Cred, set: &SetAttr, now: Timestamp)
     }
     if let Some(mode) = set.mode {
         attr.mode = mode & 0o7777;
-        // The group must be one's own for setgid to be kept. A kernel that has checked knows all of the
-        // caller's groups, and has taken the bit away already.
+        // The group must be one's own for setgid to be kept. A kernel that has checked knows all of
+        // the caller's groups, and has taken the bit away already.
         if !cred.checked && cred.uid != 0 && !cred.in_group(attr.gid) {
             attr.mode &= !S_ISGID;
         }

@@ -1,13 +1,19 @@
-//! Access control lists: rules about more than owner, group and others (RFC 8881 6.2, MS-DTYP 2.4.5). Both standards give the
-//! rights of a rule the same numbers, so one list serves SMB and NFSv4.
+//! Access control lists: rules about more than owner, group and others (RFC 8881 6.2, MS-DTYP
+//! 2.4.5). Both standards give the rights of a rule the same numbers, so one list serves SMB and
+//! NFSv4.
 //!
-//! - `acl.one_truth`: a file has either a list or mode bits that decide. Whoever asks, by whatever door, is judged by the same.
-//! - `acl.bits_promise_less`: the mode bits of a file with a list are computed from it, and grant nobody more than the list does: a kernel that
-//!   decides by them alone (a local mount) may refuse what the list grants, and never the other way round.
-//! - `acl.chmod_discards`: a change of the permission bits replaces the list, as POSIX wants chmod(2) obeyed. One that changes none keeps it.
-//! - `acl.inherited_at_birth`: what is made in a directory gets the rules that its list hands on (MS-DTYP 2.5.3.4), whatever mode was asked for: an
-//!   NFS v3 client has taken its umask off already. A file that its maker wants private (no bits for group and others) stays private.
-//! - `acl.in_the_record`: the list lies in the inode's record, so that both change and are read together.
+//! - `acl.one_truth`: a file has either a list or mode bits that decide. Every protocol judges by
+//!   the same one.
+//! - `acl.bits_promise_less`: the mode bits of a file with a list are computed from it, and grant
+//!   no user more than the list does. A kernel that decides by them alone (a local mount) may
+//!   refuse a right that the list grants, and never the other way round.
+//! - `acl.chmod_discards`: a change of the permission bits replaces the list, as POSIX wants
+//!   chmod(2) obeyed. One that changes none keeps it.
+//! - `acl.inherited_at_birth`: a child of a directory gets the rules that its list hands on
+//!   (MS-DTYP 2.5.3.4), whatever mode was asked for: an NFS v3 client has taken its umask off
+//!   already. A file that its maker wants private (no bits for group and others) stays private.
+//! - `acl.in_the_record`: the list lies in the inode's record, so that both change and are read
+//!   together.
 
 use std::sync::Arc;
 
@@ -15,75 +21,91 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::types::{Attr, Cred, FileKind};
 
-/// What a rule grants or denies: the access mask of MS-DTYP 2.4.3, `aceMask4` of RFC 8881 6.2.1.3.
+/// The rights that a rule grants or denies: the access mask of MS-DTYP 2.4.3, `aceMask4` of RFC
+/// 8881 6.2.1.3.
 pub type Rights = u32;
 
-/// Of a directory: list it.
+/// Read a file, list a directory.
 pub const READ_DATA: Rights = 0x0000_0001;
-/// Of a directory: add a file.
+/// Write a file, add a file to a directory.
 pub const WRITE_DATA: Rights = 0x0000_0002;
-/// Of a directory: add a directory.
+/// Append to a file, add a directory to a directory.
 pub const APPEND_DATA: Rights = 0x0000_0004;
+/// Read extended attributes.
 pub const READ_EA: Rights = 0x0000_0008;
+/// Write extended attributes.
 pub const WRITE_EA: Rights = 0x0000_0010;
-/// Of a directory: search it.
+/// Execute a file, search a directory.
 pub const EXECUTE: Rights = 0x0000_0020;
+/// Delete any entry of a directory.
 pub const DELETE_CHILD: Rights = 0x0000_0040;
+/// Read attributes: stat.
 pub const READ_ATTRIBUTES: Rights = 0x0000_0080;
+/// Change times and file attributes.
 pub const WRITE_ATTRIBUTES: Rights = 0x0000_0100;
+/// Delete the object itself.
 pub const DELETE: Rights = 0x0001_0000;
+/// Read owner and list.
 pub const READ_CONTROL: Rights = 0x0002_0000;
+/// Change the list.
 pub const WRITE_DAC: Rights = 0x0004_0000;
+/// Change the owner.
 pub const WRITE_OWNER: Rights = 0x0008_0000;
+/// Wait for the object. Windows asks for it with every open.
 pub const SYNCHRONIZE: Rights = 0x0010_0000;
 /// "Full control".
 pub const EVERYTHING: Rights = 0x001f_01ff;
 
-/// What anybody may who reached a file that has mode bits alone: stat it, and wait for it.
+/// The rights of any user who reached a file that has mode bits alone: stat it, and wait for it.
 pub const ALWAYS: Rights = READ_EA | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE;
-/// What reading by mode bits is. An executable that may not be read cannot be run either: the client does the running.
+/// The rights of the read bit of a mode. They include execution, because clients run executables
+/// themselves: reading one is enough.
 pub const READING: Rights = READ_DATA | EXECUTE;
-/// What writing by mode bits is.
+/// The rights of the write bit of a mode.
 pub const WRITING: Rights = WRITE_DATA | APPEND_DATA | WRITE_EA | WRITE_ATTRIBUTES;
-/// What the owner may whatever the mode says: change it.
+/// The rights of an owner whatever the mode says: to change it.
 pub const OWNING: Rights = WRITE_ATTRIBUTES | WRITE_EA | WRITE_DAC | WRITE_OWNER;
 
 /// Files made in the directory get the rule.
 pub const FILE_INHERIT: u8 = 0x01;
 /// Directories made in the directory get the rule.
 pub const DIRECTORY_INHERIT: u8 = 0x02;
-/// What gets the rule does not hand it on.
+/// A child that gets the rule does not hand it on.
 pub const NO_PROPAGATE: u8 = 0x04;
 /// The rule is not about the directory itself.
 pub const INHERIT_ONLY: u8 = 0x08;
 /// The rule came from the directory above.
 pub const INHERITED: u8 = 0x10;
 
-/// The longest list, encoded: some 700 rules about users. It is written with every change of its inode.
+/// The longest list, encoded: some 700 rules about users. It is written with every change of its
+/// inode.
 pub const ACL_BYTES_MAX: usize = 8 << 10;
 /// A SID with 15 sub-authorities.
 const SID_BYTES_MAX: usize = 68;
 
-/// S-1-3-0: whoever makes the file that inherits the rule.
+/// S-1-3-0: stands for the maker of the file that inherits the rule.
 pub const CREATOR_OWNER: [u8; 12] = [1, 1, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0];
-/// S-1-3-1.
+/// S-1-3-1: stands for the group of that maker.
 pub const CREATOR_GROUP: [u8; 12] = [1, 1, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0];
-/// S-1-3-4: the owner, and that a rule names it takes away what an owner may otherwise (MS-DTYP 2.5.3.2).
+/// S-1-3-4: the owner. If a rule names it, ownership alone grants nothing more (MS-DTYP 2.5.3.2).
 const OWNER_RIGHTS: [u8; 12] = [1, 1, 0, 0, 0, 0, 0, 3, 4, 0, 0, 0];
-/// S-1-5-11: everybody who has said who they are.
+/// S-1-5-11: every user who has logged in.
 const AUTHENTICATED_USERS: [u8; 12] = [1, 1, 0, 0, 0, 0, 0, 5, 11, 0, 0, 0];
-/// Whom guests and squashed callers become.
+/// The uid of guests and squashed callers.
 const NOBODY: u32 = 65534;
 
-/// Whom a rule is about.
+/// The principal that a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Whoever owns the file at the time (`OWNER@`).
+    /// The owner of the file at the time (`OWNER@`).
     Owner,
     /// The members of the file's group at the time (`GROUP@`).
     OwningGroup,
+    /// Every user (`EVERYONE@`, S-1-1-0).
     Everyone,
+    /// The user with this uid.
     User(u32),
+    /// The members of the group with this gid.
     Group(u32),
     /// A Windows principal that is no user or group here (MS-DTYP 2.4.2.2). Kept as it is.
     Sid(Bytes),
@@ -114,27 +136,33 @@ impl Who {
     }
 }
 
-/// One rule.
+/// One rule of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
+    /// Whether it grants or denies its rights.
     pub allows: bool,
     /// Inheritance: [`FILE_INHERIT`] and the others.
     pub flags: u8,
+    /// The rights that it grants or denies.
     pub rights: Rights,
+    /// The principal that it is about.
     pub who: Who,
 }
 
 /// The rules of one file, in the order in which they are judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl {
-    /// Whoever changes the directory above and hands its rules on leaves this list alone (SE_DACL_PROTECTED).
+    /// The list keeps its rules when the rules that the directory above hands on change
+    /// (SE_DACL_PROTECTED).
     pub is_protected: bool,
-    /// Rules that are inherited say so (SE_DACL_AUTO_INHERITED).
+    /// Inherited rules are marked as such (SE_DACL_AUTO_INHERITED).
     pub marks_inherited: bool,
+    /// The rules. The first one that names a right decides about it.
     pub rules: Vec<Rule>,
 }
 
-/// What decides who may use an object: its attributes, and its list where it has one (`acl.one_truth`).
+/// The facts that decide about access to an object: its attributes, and its list where it has one
+/// (`acl.one_truth`).
 #[derive(Clone, Debug)]
 pub(crate) struct Guarded {
     pub(crate) attr: Attr,
@@ -150,7 +178,8 @@ enum Class {
 }
 
 impl Acl {
-    /// What `cred` may do with the file: each right is as the first rule says that names it (MS-DTYP 2.5.3.2, RFC 8881 6.2.1).
+    /// The rights of `cred` on the file: the first rule that names a right decides about it
+    /// (MS-DTYP 2.5.3.2, RFC 8881 6.2.1).
     pub fn rights(&self, attr: &Attr, cred: &Cred) -> Rights {
         self.judge(|rule| rule.who.is_about(attr, cred))
     }
@@ -166,7 +195,7 @@ impl Acl {
         allowed
     }
 
-    /// Whether a rule says what the owner may: then ownership alone grants nothing.
+    /// Whether a rule states the rights of the owner: then ownership alone grants nothing.
     pub(crate) fn speaks_of_owner_rights(&self) -> bool {
         self.rules.iter().any(|rule| rule.flags & INHERIT_ONLY == 0 && rule.who.is(&OWNER_RIGHTS))
     }
@@ -179,7 +208,7 @@ impl Acl {
         attr.mode & !0o777 | bits(owner, 6) | bits(group, 3) | bits(others, 0)
     }
 
-    /// What is made in the directory that has this list gets. `None`: nothing is handed on.
+    /// The list of a child made in the directory that has this list. `None`: nothing is handed on.
     pub(crate) fn inherited(&self, kind: FileKind, uid: u32, gid: u32) -> Option<Acl> {
         let directory = kind == FileKind::Directory;
         let mark = if self.marks_inherited { INHERITED } else { 0 };
@@ -207,7 +236,7 @@ impl Acl {
         (!list.rules.is_empty() && list.fits()).then_some(list)
     }
 
-    /// Whether it is short enough to be kept.
+    /// Whether its encoding is within [`ACL_BYTES_MAX`].
     pub fn fits(&self) -> bool {
         self.encoded_len() <= ACL_BYTES_MAX
     }
@@ -270,7 +299,7 @@ impl Acl {
     }
 }
 
-/// Whether the maker of a file wants it to be for nobody else (`acl.inherited_at_birth`).
+/// Whether the maker of a file wants it for no other user (`acl.inherited_at_birth`).
 pub(crate) fn is_private(mode: u32) -> bool {
     mode & 0o077 == 0
 }
@@ -283,7 +312,8 @@ fn who_len(who: &Who) -> usize {
     }
 }
 
-/// Whether `rule` counts for a class: one that allows, if it is about all of the class; one that denies, if it may be about one of them.
+/// Whether `rule` counts for a class: one that allows, if it is about all of the class; one that
+/// denies, if it may be about one of them.
 fn is_sure(rule: &Rule, class: Class, attr: &Attr) -> bool {
     let is_owner = match &rule.who {
         Who::Owner => true,
@@ -306,7 +336,8 @@ fn is_sure(rule: &Rule, class: Class, attr: &Attr) -> bool {
     }
 }
 
-/// `was_executable`: a file's execute bit stays as it was, where the list lets it: to an SMB client whatever may be read may be run.
+/// `was_executable`: a file's execute bit stays as it was, where the list lets it: to an SMB client
+/// whatever may be read may be run.
 fn bits_of(rights: Rights, attr: &Attr, was_executable: bool) -> u32 {
     let has = |wanted: Rights| rights & wanted == wanted;
     let directory = attr.kind == FileKind::Directory;
@@ -382,7 +413,7 @@ mod tests {
         assert_eq!(known.rights(&file, &Cred::new(NOBODY, NOBODY, [])), 0);
     }
 
-    /// `acl.bits_promise_less`: nobody who is judged by the bits may more than by the list, whoever they are.
+    /// No user gets more rights from the bits than from the list (`acl.bits_promise_less`).
     #[test]
     fn mode_bits_never_grant_what_the_list_does_not() {
         let whos = [

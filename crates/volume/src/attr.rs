@@ -14,17 +14,19 @@ use crate::types::*;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Checks a handle from a client: [`FsError::Stale`] when the inode is gone or is another generation.
+    /// Checks a handle from a client: [`FsError::Stale`] if the inode is gone or has another
+    /// generation.
     pub async fn resolve(&self, id: FileId) -> FsResult<Attr> {
         let attr = self.getattr(id.ino).await?;
         if attr.id == id { Ok(attr) } else { Err(FsError::Stale) }
     }
 
+    /// The attributes of an inode; [`FsError::Stale`] if it does not exist.
     pub async fn getattr(&self, ino: Ino) -> FsResult<Attr> {
         current(&*self.state.inode(ino).await?)
     }
 
-    /// Fails with [`FsError::Access`] unless all of `mask` is granted.
+    /// The attributes, if all of `mask` is granted to `cred`; [`FsError::Access`] otherwise.
     pub async fn access(&self, cred: &Cred, ino: Ino, mask: AccessMask) -> FsResult<Attr> {
         let object = guarded(&*self.state.inode(ino).await?)?;
         access::require(&object, cred, mask)?;
@@ -40,7 +42,8 @@ impl Volume {
         Ok((object.attr, access::granted(&object, cred)))
     }
 
-    /// The rights of `cred` on a file in the directory `parent`; without one, on the root of what is looked at.
+    /// The rights of `cred` on a file in the directory `parent`. `None`: the file is the root of
+    /// the share.
     pub async fn rights(&self, cred: &Cred, ino: Ino, parent: Option<Ino>) -> FsResult<Rights> {
         let object = guarded(&*self.state.inode(ino).await?)?;
         let parent = match parent {
@@ -56,7 +59,9 @@ impl Volume {
         Ok((object.attr, object.acl))
     }
 
-    /// Changes attributes (not the size) and the list, or takes it away, in one step. The permission bits follow from the list.
+    /// Changes attributes (not the size) and sets the list, or removes it, in one step. The
+    /// permission bits follow from the list. [`FsError::TooBig`] beyond
+    /// [`crate::acl::ACL_BYTES_MAX`].
     pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
         if acl.as_ref().is_some_and(|acl| !acl.fits()) {
             return Err(FsError::TooBig);
@@ -87,7 +92,8 @@ impl Volume {
         Ok(changed)
     }
 
-    /// chmod, chown, utimes and truncate with POSIX rules: who may, what clears setuid/setgid.
+    /// chmod, chown, utimes and truncate by the rules of POSIX: who may, and which change clears
+    /// setuid and setgid. [`FsError::NotSync`] if the guard does not match.
     pub async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
         let state = &*self.state;
         let inode = state.inode(ino).await?;
@@ -118,7 +124,7 @@ impl Volume {
             return Err(FsError::FileTooLarge);
         }
         let set = if has_acl && (set.mode.is_some() || set.uid.is_some() || set.gid.is_some()) {
-            // What the list becomes is not for the data to know.
+            // File data does not know access control lists.
             set_without_size(state, cred, inode, &SetAttr { size: None, ..set })?;
             SetAttr { size: Some(size), ..SetAttr::default() }
         } else {

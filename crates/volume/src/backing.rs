@@ -1,4 +1,4 @@
-//! What volumes stand on: a store, its log, its room, a clock, memory.
+//! The surroundings of volumes: a store, its log, its room, a clock, memory.
 
 use std::sync::Arc;
 
@@ -8,18 +8,21 @@ use object_store::ObjectStore;
 use crate::properties::VolumeInfo;
 use crate::types::FsResult;
 
-/// What a volume stands on. Fixed for the time it is open.
+/// The surroundings that volumes stand on. Fixed while they are open.
 pub struct Backing {
+    /// Where all objects lie. Redundancy is below it; encryption lies between it and a volume ([`Seals`]).
     pub store: Arc<dyn ObjectStore>,
-    /// The pool's journal. Without one (S3) the metadata engine writes its own WAL objects.
+    /// The pool's journal. Without one (on S3) the metadata engine writes its own WAL objects.
     pub log: Option<Arc<dyn LogStore>>,
+    /// Answers how much room `store` has. Asked before every write is accepted.
     pub space: Arc<dyn Space>,
+    /// The time of timestamps and pauses. Injected, so that a simulator can set it.
     pub clock: Arc<dyn Clock>,
 }
 
-/// How much room the store has, in bytes of object data (after redundancy).
+/// How much room a store has, in bytes of object data, that is after redundancy.
 pub trait Space: Send + Sync + 'static {
-    /// (total, available to write now).
+    /// Total bytes, and bytes that can be written now. May be asked often: it must not block.
     fn space(&self) -> (u64, u64);
 }
 
@@ -40,7 +43,9 @@ pub trait Seals: Send + Sync + 'static {
 /// What one volume reads and writes.
 #[derive(Clone)]
 pub struct Beneath {
+    /// Its objects, below its prefix.
     pub store: Arc<dyn ObjectStore>,
+    /// The log, whose stream of the volume it reads and writes.
     pub log: Option<Arc<dyn LogStore>>,
 }
 
@@ -60,6 +65,7 @@ impl Seals for NoKeys {
 /// Memory that one process gives to its volumes together.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryBudget {
-    /// Caches and dirty data together, bytes. A quarter of RAM by default.
+    /// Bytes of caches and dirty data together; a quarter of RAM by default. Less than 32 MiB
+    /// counts as 32 MiB.
     pub total_bytes: u64,
 }

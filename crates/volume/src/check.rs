@@ -1,7 +1,8 @@
 //! `larder check`: every invariant of the namespace, from the records themselves.
 //!
-//! Memory is bounded by the number of inodes, not of entries: of a directory's entries only sums of hashes are kept
-//! per table; where the sums of two tables differ the directory is compared name by name.
+//! Memory is bounded by the number of inodes, not of entries: of a directory's entries only sums of
+//! hashes are kept per table; where the sums of two tables differ the directory is compared name by
+//! name.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use crate::state::State;
 use crate::types::*;
 
 const PAGE: usize = 4096;
-/// More sentences help nobody.
+/// More sentences help no reader.
 const PROBLEMS_MAX: usize = 1000;
-/// A volume that changes while it is checked is checked again, so often.
+/// A volume that changes during the check is checked again, this many times at most.
 const RUNS_MAX: usize = 3;
 const DEPTH_MAX: usize = 256;
 
-/// What the inode's record says, and what the other tables say about it.
+/// The content of an inode's record, and the findings in other tables about it.
 struct Seen {
     kind: FileKind,
     nlink: u32,
@@ -58,7 +59,7 @@ pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResu
         let mut runs = 0;
         loop {
             runs += 1;
-            // What is dirty would change records while they are compared.
+            // Dirty data would change records while they are compared.
             state.data.sync_all().await?;
             let before = state.meta.newest();
             let mut run =
@@ -67,7 +68,7 @@ pub(crate) fn check(state: &Arc<State>, read_data: bool) -> BoxFuture<'_, FsResu
             let allocated = std::mem::take(&mut run.allocated);
             state.data.check(read_data, allocated, &mut run.report).await?;
             run.name_inodes().await?;
-            // What others changed meanwhile looks like a contradiction.
+            // A change by another client looks like a contradiction.
             if run.report.problems.is_empty() || state.meta.newest() == before || runs == RUNS_MAX {
                 return Ok(run.report);
             }

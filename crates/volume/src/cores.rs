@@ -14,7 +14,8 @@ use crate::keys;
 use crate::meta::{Batch, Meta, Ticket};
 use crate::types::{FsResult, Ino};
 
-/// The `core` locks of several inodes, taken in ascending order (`inode.lock_order`), each inode once.
+/// The `core` locks of several inodes, taken in ascending order (`inode.lock_order`), each inode
+/// once.
 pub(crate) struct Cores<'a> {
     guards: Vec<(Ino, MutexGuard<'a, InodeCore>)>,
 }

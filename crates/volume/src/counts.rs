@@ -1,8 +1,8 @@
-//! What happened to open volumes, counted where it happens.
+//! Counters of open volumes, raised where things happen.
 
 use larder_base::metrics::{Counter, Latency};
 
-/// What happened to one volume since it was opened.
+/// Counters of one volume since it was opened.
 #[derive(Debug, Default)]
 pub(crate) struct VolumeCounts {
     pub(crate) reads: Counter,

@@ -1,9 +1,10 @@
 //! From damaged bytes of objects to the files that have lost them.
 //!
-//! The store below says which bytes of which objects are beyond repair. Extents say which files they belong to, entries
-//! what those are called. Both tables are read once; memory is bounded by the number of files that are listed.
+//! The store below says which bytes of which objects are beyond repair. Extents say which files
+//! they belong to, entries say the names of the files. Both tables are read once; memory is bounded
+//! by the number of files that are listed.
 //!
-//! What no extent refers to any more harms nobody: it is not reported, and goes with its segment.
+//! Damage without an extent harms no file: it is not reported, and goes with its segment.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -19,39 +20,46 @@ use crate::registry::Registry;
 use crate::state::State;
 use crate::types::*;
 
-/// Files that are named; more are only counted.
+/// More files than this are only counted.
 const FILES_MAX: usize = 10_000;
-/// Ranges of one file that are told apart; beyond that the last one grows.
+/// More ranges of one file than this are joined with the last one.
 const RANGES_MAX: usize = 64;
 const DEPTH_MAX: usize = 256;
 
 /// An object with bytes that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedObject {
+    /// Its path in the store.
     pub path: String,
+    /// The bytes of the object, in order.
     pub ranges: Vec<Range<u64>>,
 }
 
 /// A file with bytes that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedFile {
+    /// The name of its volume.
     pub volume: String,
+    /// The number of its inode.
     pub ino: u64,
-    /// All its names, from the top of the volume; none for a file that was removed and is still open.
+    /// All its names, from the top of the volume; none for a file that was removed and is still
+    /// open.
     pub paths: Vec<String>,
     /// Bytes of the file, in order.
     pub ranges: Vec<Range<u64>>,
 }
 
-/// What damage of objects means to users.
+/// The meaning of damaged objects to users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageReport {
+    /// The files that lost bytes.
     pub files: Vec<DamagedFile>,
-    /// Objects that are no file data, and which volume's metadata they are.
+    /// Objects that hold no file data, each with the name of the volume whose metadata it is, if
+    /// known.
     pub metadata: Vec<(String, Option<String>)>,
-    /// Objects of file data whose damaged bytes are no file's any more.
+    /// Objects of file data whose damaged bytes no file uses any more.
     pub unused: Vec<String>,
-    /// Files beyond those listed.
+    /// How many files there are beyond those listed.
     pub more: u64,
 }
 
@@ -59,7 +67,7 @@ pub struct DamageReport {
 type Segments<'a> = BTreeMap<SegmentId, (&'a str, Vec<Range<u64>>)>;
 
 impl Registry {
-    /// The files and metadata that these objects are of.
+    /// The files and metadata that lose bytes with these objects. Opens the volumes concerned.
     pub async fn damaged_files(&self, objects: &[DamagedObject]) -> FsResult<DamageReport> {
         let mut report = DamageReport::default();
         let volumes = if objects.is_empty() { Vec::new() } else { self.list().await? };
@@ -111,11 +119,11 @@ fn files_of<'a>(
     })
 }
 
-/// What refers to damaged bytes.
+/// The files with damaged bytes.
 #[derive(Default)]
 struct Lost {
     files: BTreeMap<Ino, Vec<Range<u64>>>,
-    /// Files beyond those.
+    /// How many files there are beyond those.
     more: u64,
     used: BTreeSet<SegmentId>,
 }

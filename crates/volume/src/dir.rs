@@ -15,16 +15,17 @@ use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
 
-/// One call lists at most so many; callers ask for what fits a reply.
+/// One call lists at most this many; callers ask for the entries that fit a reply.
 const PAGE_ENTRIES_MAX: usize = 16 << 10;
 /// Inodes read at once for a listing with attributes.
 const LOADS_MAX: usize = 32;
-/// Numbers this close are read by one scan, when they are at least so many.
+/// Inode numbers at most this far apart are read by one scan, if there are at least `RUN_MIN`.
 const GAP_MAX: u64 = 8;
 const RUN_MIN: usize = 4;
 
 impl Volume {
-    /// `.` and `..` are resolved too. Needs execute permission on `dir`.
+    /// The attributes of the inode that a name leads to; `.` and `..` are resolved too. Needs
+    /// search permission on `dir`. [`FsError::NotFound`] if there is no such name.
     pub async fn lookup(&self, cred: &Cred, dir: Ino, name: &[u8], how: NameMatch) -> FsResult<Attr> {
         let state = &*self.state;
         check_name(name)?;
@@ -55,7 +56,7 @@ impl Volume {
         }
     }
 
-    /// The name as stored, of the entry that `name` matches case-insensitively.
+    /// The spelling of the entry that `name` matches without regard to case.
     pub async fn stored_name(&self, dir: Ino, name: &[u8]) -> FsResult<Bytes> {
         check_name(name)?;
         if is_dots(name) {
@@ -66,19 +67,21 @@ impl Volume {
         found.map(|(stored, _)| stored).ok_or(FsError::NotFound)
     }
 
+    /// The directory that holds the directory `dir`; the root holds itself.
     pub async fn parent(&self, dir: Ino) -> FsResult<Ino> {
         let dir = self.state.directory(dir).await?;
         let core = dir.core.lock();
         if core.gone { Err(FsError::Stale) } else { Ok(core.parent) }
     }
 
-    /// Entries after `cookie` (0 = from the start), at most `max`; needs read permission.
+    /// Entries after `cookie` (0: from the start), at most `max` and at most 16,384. Needs read
+    /// permission.
     pub async fn readdir(&self, cred: &Cred, dir: Ino, cookie: u64, max: usize, with_attrs: bool) -> FsResult<Listing> {
         self.readdir_before(cred, dir, cookie, u64::MAX, max, with_attrs).await
     }
 
-    /// As [`Volume::readdir`], entries before the cookie `end` only. A door takes `end` from the first page
-    /// ([`Listing::end`]), so that a listing by somebody who adds entries while listing ends.
+    /// As [`Volume::readdir`], but only entries before the cookie `end`. A server takes `end` from
+    /// the first page ([`Listing::end`]), so that a listing ends although its reader adds entries.
     pub async fn readdir_before(
         &self,
         cred: &Cred,
@@ -140,7 +143,8 @@ impl State {
         Ok(())
     }
 
-    /// Files made together have numbers close together: one scan is far cheaper than a look-up each.
+    /// Files made together have numbers close together: one scan is far cheaper than a look-up
+    /// each.
     async fn load_run(&self, run: Vec<(usize, Ino)>) -> FsResult<Vec<(usize, Option<Attr>)>> {
         if let [(_, first), .., (_, last)] = run[..]
             && run.len() >= RUN_MIN

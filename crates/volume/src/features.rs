@@ -1,11 +1,15 @@
-//! Features of a volume that programs before it could not know, by the names in its entry of the registry.
+//! Features of a volume that programs before it could not know, by the names in its entry of the
+//! registry.
 
-/// Files have room reserved (`data::reserved`). Who does not know would write over it, and never give it back.
+/// Files have room reserved (`data::reserved`). A program that does not know this would write over
+/// it, and never give it back.
 pub(crate) const RESERVED_RANGES: &str = "reserved-ranges";
-/// Files have named attributes (`named`). Who does not know would leave them behind when it removes the file.
+/// Files have named attributes (`named`). A program that does not know this would leave them behind
+/// when it removes the file.
 pub(crate) const NAMED_ATTRIBUTES: &str = "named-attributes";
 
-/// Files have access control lists (`acl`). Who does not know would judge by the mode bits alone, and drop them.
+/// Files have access control lists (`acl`). A program that does not know this would judge by the
+/// mode bits alone, and drop the lists.
 pub(crate) const ACCESS_LISTS: &str = "access-lists";
 
 /// Everything of it is encrypted (`Seals`). Who does not know would take what is sealed for damage.

@@ -1,7 +1,9 @@
-//! Decoders of what a volume stores, fed with anything. Driven by the tests below, and with coverage by `fuzz/`.
+//! Decoders of stored structures, fed with arbitrary bytes. Driven by the tests below, and with
+//! coverage by `fuzz/`.
 //!
-//! None panics, none allocates on the word of a length field, and what is decoded is encoded to the same again.
-//! Where checksums would keep mutations out, the input is also tried with them put right.
+//! None panics, none allocates as much as a length field claims, and every value that decodes is
+//! encoded to the same value again. Where checksums would keep mutations out, the input is
+//! also tried with corrected ones.
 #![allow(clippy::unwrap_used)]
 
 use bytes::{Bytes, BytesMut};
@@ -27,7 +29,8 @@ pub fn row(data: &[u8]) {
     again(&key, &value);
 }
 
-/// Encodes what was decoded: the same bytes, where nothing is normalised; else the same from then on.
+/// Encodes what was decoded: the same bytes, where nothing is normalised; else the same from then
+/// on.
 fn again(key: &Bytes, value: &Bytes) {
     match key.first() {
         Some(&tag::INODE) => {
@@ -142,6 +145,7 @@ pub fn record(data: &[u8]) {
     }
 }
 
+/// `registry.json`: a document that decodes is written and decoded again without change.
 pub fn registry(data: &[u8]) {
     inspect::registry(data);
     if let Ok(document) = registry::document::decode_document(data) {

@@ -24,7 +24,8 @@ use crate::types::{FileId, FileKind};
 pub(crate) struct Inode {
     pub(crate) id: FileId,
     pub(crate) core: Mutex<InodeCore>,
-    /// Serialises changes of a directory's entries, from the look-up to the batch, not to its durability.
+    /// Serialises changes of a directory's entries, from the look-up to the batch, not to its
+    /// durability.
     pub(crate) namespace: tokio::sync::Mutex<()>,
     /// Dirty ranges, extents and the lock of a regular file's data.
     pub(crate) file: FileState,
@@ -32,8 +33,8 @@ pub(crate) struct Inode {
     pub(crate) opens: AtomicU32,
     /// Set by every use, cleared by the table's clock hand.
     pub(crate) used: AtomicBool,
-    /// Of a directory: grows with every change of its entries, under `core`. A reader that fills the
-    /// entry cache compares it, so that a stale entry is never cached.
+    /// Of a directory: grows with every change of its entries, under `core`. A reader that fills
+    /// the entry cache compares it, so that a stale entry is never cached.
     pub(crate) entries_version: AtomicU64,
 }
 

@@ -1,4 +1,5 @@
-//! What is true of an inode: its record, and what its batches and its directory know beyond that.
+//! The truth about an inode: the content of its record, and the state of its batches and names
+//! beyond that.
 
 use std::sync::Arc;
 
@@ -17,11 +18,12 @@ pub(crate) struct InodeCore {
     pub(crate) attr: Attr,
     /// `attr` is ahead of the engine.
     pub(crate) attr_dirty: bool,
-    /// What the record says about the size when it is less than `attr.size`: unstable data beyond it is not
-    /// in the engine yet, and a crash must not leave a file of zeros. `None`: the record says `attr.size`.
+    /// The size in the record, when it is less than `attr.size`: unstable data beyond it is not in
+    /// the engine yet, and a crash must not leave a file of zeros. `None`: the record has
+    /// `attr.size`.
     pub(crate) size_stored: Option<u64>,
-    /// Bytes that the extents in the engine take up, and reserved bytes: the record's `allocated`. `attr.allocated` adds what is
-    /// dirty and not reserved.
+    /// Bytes that the extents in the engine take up, and reserved bytes: the record's `allocated`.
+    /// `attr.allocated` adds dirty bytes outside reserved ranges.
     pub(crate) stored_bytes: u64,
     /// There are reserved ranges.
     pub(crate) has_reserved: bool,
@@ -37,23 +39,24 @@ pub(crate) struct InodeCore {
     pub(crate) next_cookie: u64,
     /// Of a directory: how many entries it has.
     pub(crate) entries: u64,
-    /// Of a directory that was empty since it is in memory: its names.
+    /// The names of a directory that was empty while in memory.
     pub(crate) negative_names: Option<Box<NegativeNames>>,
     /// How many extended attributes there are: the common answer "none" needs no look-up.
     pub(crate) xattrs: u32,
     /// Of a symbolic link.
     pub(crate) target: Bytes,
-    /// Rules that decide in place of the mode bits.
+    /// The rules that decide in place of the mode bits.
     pub(crate) acl: Option<Arc<Acl>>,
 }
 
 impl InodeCore {
-    /// What decides who may use it.
+    /// The facts that decide about access to it.
     pub(crate) fn guarded(&self) -> Guarded {
         Guarded { attr: self.attr, acl: self.acl.clone() }
     }
 
-    /// What becomes of the list after `set` was applied, which found the permission bits `before` (`acl.chmod_discards`).
+    /// Adapts the list after `set` was applied to an inode with the permission bits `before`
+    /// (`acl.chmod_discards`).
     pub(crate) fn follow_list(&mut self, set: &SetAttr, before: u32) {
         let Some(list) = self.acl.clone() else { return };
         // An exclusive create carries no mode: the client sets it next.
@@ -69,12 +72,12 @@ impl InodeCore {
         self.attr.mode = list.mode(&self.attr);
     }
 
-    /// A directory surely holds no `name`, nor any whose folding is `name`.
+    /// Whether a directory surely holds neither `name` nor a name whose folding is `name`.
     pub(crate) fn surely_lacks(&self, name: &[u8]) -> bool {
         self.entries == 0 || self.negative_names.as_ref().is_some_and(|names| !names.may_hold(name))
     }
 
-    /// Before an entry is counted that is added (`negative.kept_under_core`).
+    /// Called before an added entry is counted (`negative.kept_under_core`).
     pub(crate) fn learn_name(&mut self, name: &[u8], folded: &[u8]) {
         if self.entries == 0 {
             self.negative_names = Some(Box::default());

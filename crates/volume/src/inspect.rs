@@ -1,4 +1,5 @@
-//! What the structures of a volume say, for `larder debug`: rows of the metadata, segments, the registry.
+//! The structures of a volume in words, for `larder debug`: rows of the metadata, segments, the
+//! registry.
 
 use bytes::Bytes;
 use larder_base::Sheet;
@@ -15,7 +16,7 @@ use crate::keys::{self, tag};
 use crate::meta::wal;
 use crate::types::*;
 
-/// A row of the metadata, in words. `Err` says what is wrong with it.
+/// A row of the metadata in words: its key, and its value or the reason why it does not decode.
 pub fn row(key: &Bytes, value: &Bytes) -> (String, Result<String, String>) {
     let name = key_text(key);
     let text = value_text(key, value).map_err(|error| error.to_string());
@@ -227,7 +228,7 @@ pub fn segment(object: &Bytes) -> Sheet {
     sheet
 }
 
-/// `registry.json`.
+/// The content of `registry.json`.
 pub fn registry(bytes: &[u8]) -> Sheet {
     let mut sheet = Sheet::new("registry");
     match serde_json::from_slice::<serde_json::Value>(bytes) {

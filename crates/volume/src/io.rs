@@ -11,6 +11,7 @@ use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
 impl Volume {
+    /// The target of a symbolic link.
     pub async fn readlink(&self, ino: Ino) -> FsResult<Bytes> {
         let inode = self.state.inode(ino).await?;
         let target = {
@@ -25,7 +26,8 @@ impl Volume {
         Ok(target)
     }
 
-    /// At most [`IO_BYTES_MAX`]. No permission check: callers check at open or per call with [`Volume::access`].
+    /// Bytes from `offset` on: at most `len`, [`IO_BYTES_MAX`], and what the file holds. Checks no
+    /// permission: callers check at open, or per call with [`Volume::access`].
     pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
         let state = &*self.state;
         let inode = state.file(ino).await?;
@@ -41,8 +43,10 @@ impl Volume {
         Ok(ReadData { chunks, eof: offset.saturating_add(len as u64) >= attr.size, attr: Some(attr) })
     }
 
-    /// At most [`IO_BYTES_MAX`], all or nothing. Waits while too much is dirty. Clears
-    /// setuid/setgid when `cred` is not root.
+    /// Writes `data` at `offset`, at most [`IO_BYTES_MAX`] bytes, all or nothing. Waits while too
+    /// much data is dirty. Clears setuid and setgid unless `cred` is root. Checks no permission, as
+    /// [`Volume::read`]. [`FsError::NoSpace`] or [`FsError::Quota`] if there is no room; an
+    /// accepted write never fails for room later.
     pub async fn write(
         &self,
         cred: &Cred,
@@ -55,7 +59,7 @@ impl Volume {
         Ok(written)
     }
 
-    /// Writes at the end, atomically; returns the offset written at.
+    /// Writes at the end of the file, atomically; returns the offset written at.
     pub async fn append(
         &self,
         cred: &Cred,
@@ -101,7 +105,7 @@ impl Volume {
         Ok((offset, Written { changed, stability, verifier }))
     }
 
-    /// Everything written to `ino` before is durable when this returns: fsync, COMMIT, FLUSH.
+    /// Makes all data written to `ino` before this call durable: fsync, COMMIT, FLUSH.
     pub async fn commit(&self, ino: Ino) -> FsResult<(Changed, WriteVerifier)> {
         let state = &*self.state;
         let inode = state.inode(ino).await?;
@@ -110,11 +114,14 @@ impl Volume {
             state.data.commit(&inode).await?;
             state.data.counts().commits.add(1);
         }
-        // The newest batch that carried the record may be another's, and not durable yet (sync = relaxed).
+        // The newest batch that carried the record may be another's, and not durable yet (sync =
+        // relaxed).
         state.await_inode(&inode).await?;
         Ok((Changed { before, after: current(&inode)? }, state.verifier))
     }
 
+    /// fallocate(2) over `len` bytes from `offset`. [`FsError::NoSpace`] if `mode` reserves and
+    /// there is no room.
     pub async fn allocate(
         &self,
         cred: &Cred,
@@ -155,10 +162,12 @@ impl Volume {
         self.state.data.seek(&inode, offset, to).await
     }
 
+    /// Keeps the inode alive until the [`OpenFile`] is dropped; [`FsError::Stale`] if it is gone.
     pub async fn open(&self, ino: Ino) -> FsResult<OpenFile> {
         let inode = self.state.inode(ino).await?;
         {
-            // Under `core`: whoever takes the last link sees this open, or this sees that it is gone (`inode.gone_is_final`).
+            // Under `core`: either the removal of the last link sees this open, or this open sees
+            // that the inode is gone (`inode.gone_is_final`).
             let core = inode.core.lock();
             if core.gone {
                 return Err(FsError::Stale);

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use larder_base::Timestamp;
 
-use crate::acl::Acl;
+use crate::acl::{ACL_BYTES_MAX, Acl};
 use crate::inode_core::{FIRST_COOKIE, InodeCore};
 use crate::meta::{Ticket, Usage};
 use crate::types::*;
 
-/// The tables. E, R, W, G and T belong to file data, H and P are kept for the change index and snapshots.
+/// The tables.
 pub(crate) mod tag {
     pub(crate) const SUPERBLOCK: u8 = b'S';
     pub(crate) const NEXT_INO: u8 = b'N';
@@ -32,10 +32,38 @@ pub(crate) mod tag {
     pub(crate) const XATTR: u8 = b'X';
     pub(crate) const ORPHAN: u8 = b'O';
     pub(crate) const NOTHING: u8 = b'-';
+    pub(crate) const EXTENT: u8 = b'E';
+    pub(crate) const RESERVED: u8 = b'R';
+    pub(crate) const INTENT: u8 = b'W';
+    pub(crate) const SEGMENT: u8 = b'G';
+    /// Kept for file data that is shared, the change index and snapshots. Nothing is written under
+    /// them.
+    pub(super) const UNUSED: [u8; 3] = [b'T', b'H', b'P'];
 }
 
+// `keys.one_tag_per_table`
+const _: () = {
+    use tag::*;
+    let tags = [
+        SUPERBLOCK, NEXT_INO, USAGE, INODE, ENTRY, COOKIE, FOLDED, XATTR, ORPHAN, NOTHING, EXTENT, RESERVED, INTENT,
+        SEGMENT, UNUSED[0], UNUSED[1], UNUSED[2],
+    ];
+    let mut at = 0;
+    while at < tags.len() {
+        let mut other = at + 1;
+        while other < tags.len() {
+            assert!(tags[at] != tags[other]);
+            other += 1;
+        }
+        at += 1;
+    }
+};
+
 const VERSION: u8 = 1;
-/// Shared by all values that are only there to be there.
+// Lengths that stand in a record in 16 bits.
+const _: () = assert!(SYMLINK_BYTES_MAX <= u16::MAX as usize);
+const _: () = assert!(ACL_BYTES_MAX <= u16::MAX as usize);
+/// The value of a key whose presence is all that matters.
 pub(crate) const MARK: Bytes = Bytes::from_static(&[VERSION]);
 
 pub(crate) const SUPERBLOCK_KEY: &[u8] = &[tag::SUPERBLOCK];
@@ -102,7 +130,8 @@ pub(crate) fn table_range(tag: u8) -> (Bytes, Bytes) {
     (Bytes::copy_from_slice(&[tag]), Bytes::copy_from_slice(&[tag + 1]))
 }
 
-/// The least key above every key that begins with `prefix` (which is not all 0xFF: it begins with a tag).
+/// The least key above every key that begins with `prefix` (which is not all 0xFF: it begins with a
+/// tag).
 pub(crate) fn key_after(prefix: &[u8]) -> Bytes {
     let mut key = prefix.to_vec();
     while key.last() == Some(&0xFF) {
@@ -120,7 +149,7 @@ pub(crate) fn ino_of(key: &[u8]) -> FsResult<Ino> {
     bytes.map(|bytes| Ino(u64::from_be_bytes(bytes))).ok_or_else(|| damaged(key, "the key is too short"))
 }
 
-/// What follows tag and ino.
+/// The bytes after tag and ino.
 pub(crate) fn rest_of(key: &Bytes) -> Bytes {
     if key.len() < 9 { Bytes::new() } else { key.slice(9..) }
 }
@@ -215,6 +244,8 @@ const FLAG_ACL: u8 = 4;
 /// The inode's key and its record.
 pub(crate) fn encode_inode(ino: Ino, core: &InodeCore) -> (Bytes, Bytes) {
     let attr = &core.attr;
+    assert_eq!(attr.id.ino, ino, "a record lies under its own number");
+    assert!(attr.size <= FILE_BYTES_MAX, "every change of a size is checked before");
     let mut out = BytesMut::with_capacity(INODE_FIXED_BYTES + core.target.len());
     out.put_u8(VERSION);
     out.put_u8(attr.kind as u8);
@@ -302,7 +333,7 @@ pub(crate) fn decode_inode(ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
     })
 }
 
-/// What a directory says about one name.
+/// The entry of a directory for one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) ino: Ino,
@@ -401,7 +432,7 @@ pub(crate) fn decode_usage(value: &[u8]) -> FsResult<Usage> {
     Ok(usage)
 }
 
-/// What says that these keys are a volume of ours, and which.
+/// Identifies these keys as a volume, and which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) id: uuid::Uuid,
@@ -429,10 +460,11 @@ pub(crate) fn decode_superblock(value: &[u8]) -> FsResult<Superblock> {
 
 // ------------------------------------------------------------------------------------------- folding
 
-/// `name` with case removed, as SMB compares names: each character to upper case and then to lower case, where
-/// that is one character each (simple folding). The upper-case step unites what only shares a capital
-/// (sigma and final sigma, long s and s), as the upcase table of Windows does; the standard library's
-/// tables suffice and follow Unicode with the toolchain. Names that are not UTF-8 fold as ASCII.
+/// `name` with case removed, as SMB compares names: each character to upper case and then to lower
+/// case, where that is one character each (simple folding). The upper-case step unites what only
+/// shares a capital (sigma and final sigma, long s and s), as the upcase table of Windows does; the
+/// standard library's tables suffice and follow Unicode with the toolchain. Names that are not
+/// UTF-8 fold as ASCII.
 pub(crate) fn fold(name: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.is_ascii() => text.chars().map(fold_char).collect::<String>().into_bytes(),

@@ -4,6 +4,7 @@
 //! `Arc<dyn ObjectStore>` (and, where the store has one, a [`larder_base::LogStore`] for the
 //! write-ahead log); above it is everything that serves files. [`Volume`] is its public face.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod access;
 pub mod acl;

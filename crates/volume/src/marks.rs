@@ -1,5 +1,5 @@
-//! What a volume holds that programs before it could not know, said in its entry of the registry before it is made: a program that does not know
-//! the mark opens the volume for reading at most.
+//! Marks of features in the registry entry of a volume, written before the feature is first used. A
+//! program that does not know a mark opens the volume for reading at most.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::types::FsResult;
 pub(crate) struct Marks {
     /// `None`: the volume has no registry, in tests.
     entry: Option<(Arc<dyn ObjectStore>, Uuid)>,
-    /// Those that are known to be set.
+    /// The marks that are known to be set.
     set: tokio::sync::Mutex<Vec<&'static str>>,
 }
 

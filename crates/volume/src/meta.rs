@@ -40,20 +40,20 @@ pub(crate) use batch::{Batch, RecordChange};
 pub(crate) use ticket::Ticket;
 pub(crate) use usage::Usage;
 
-/// What happened in an engine since it was opened.
+/// Counters of an engine since it was opened.
 #[derive(Debug, Default)]
 pub(crate) struct EngineCounts {
-    /// Rows that no cache above had, and ranges of rows.
+    /// Rows and ranges of rows that no cache above had.
     pub(crate) gets: Counter,
     pub(crate) scans: Counter,
     pub(crate) batches: Counter,
-    /// Of waits for what was not durable yet.
+    /// Waits for batches that were not durable yet.
     pub(crate) commit: Latency,
 }
 
 pub(crate) struct EngineState<'a> {
     pub(crate) counts: &'a EngineCounts,
-    /// Tables that are not merged yet, and those that are, in runs.
+    /// Tables that are not merged yet, and runs of merged ones.
     pub(crate) young_tables: u64,
     pub(crate) runs: u64,
 }
@@ -63,18 +63,20 @@ pub(crate) trait Meta: Send + Sync + 'static {
     async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>>;
     /// Up to `limit` pairs with `from <= key < to`, in key order.
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>>;
-    /// The last pair with `from <= key < to`. Kept for snapshots: the newest epoch at or before another.
+    /// The last pair with `from <= key < to`. Kept for snapshots: the newest epoch at or before
+    /// another.
     #[allow(dead_code)]
     async fn last(&self, from: &[u8], to: &[u8]) -> FsResult<Option<(Bytes, Bytes)>>;
     /// Waits while too much is on its way to the store. Before `submit`, and outside every lock.
     async fn admit(&self) -> FsResult<()>;
-    /// Applies `ops` and `usage` (`records` must be empty) without waiting; may be called under locks.
+    /// Applies `ops` and `usage` (`records` must be empty) without waiting; may be called under
+    /// locks.
     fn submit(&self, batch: Batch) -> FsResult<Ticket>;
     async fn durable(&self, ticket: Ticket) -> FsResult<()>;
     /// The newest ticket given out.
     fn newest(&self) -> Ticket;
     fn usage(&self) -> Usage;
-    /// What the engine has to tell, if it is one that keeps tables.
+    /// The state of an engine that keeps tables.
     fn engine(&self) -> Option<EngineState<'_>> {
         None
     }
@@ -95,8 +97,10 @@ pub(crate) trait Meta: Send + Sync + 'static {
     fn submit_with_records(&self, mut batch: Batch) -> FsResult<Ticket> {
         let mut records = std::mem::take(&mut batch.records);
         let changes = std::mem::take(&mut batch.changes);
-        // Ascending order: whoever locks several cores does so in this order (`inode.lock_order`).
+        // Cores are locked in ascending order (`inode.lock_order`).
         records.sort_by_key(|inode| inode.id.ino);
+        let ascending = records.windows(2).all(|pair| pair[0].id.ino < pair[1].id.ino);
+        assert!(ascending, "`inode.lock_order`: each record is locked once");
         let mut cores: Vec<(Ino, parking_lot::MutexGuard<'_, InodeCore>)> =
             records.iter().map(|inode| (inode.id.ino, inode.core.lock())).collect();
         for (ino, core) in &mut cores {

@@ -1,4 +1,4 @@
-//! What the volumes of a store tell those who watch them.
+//! Figures of the volumes of a store.
 
 use larder_base::metrics::Metrics;
 
@@ -6,7 +6,7 @@ use crate::registry::Registry;
 use crate::volume::Volume;
 
 impl Registry {
-    /// Adds what is known of the volumes of `pool` that are open. Does no I/O.
+    /// Adds the figures of the open volumes of `pool`. Does no I/O.
     pub async fn metrics(&self, pool: &str, out: &mut Metrics) {
         let labels = [("pool", pool)];
         let memory = self.memory();

@@ -1,7 +1,9 @@
-//! Objects that volumes need and that their store has lost whole. The store cannot know: nothing is left there that says so.
+//! Objects that volumes need and their store has lost whole. The store cannot know: nothing is left
+//! there that says so.
 //!
-//! What is needed, the segment table and the engine's manifest say, both in memory; what there is, a list of the store. An object
-//! may come or go between the two, so of what seems gone it is asked again whether it is needed.
+//! The segment table and the engine's manifest, both in memory, say which objects are needed; a
+//! list of the store says which there are. An object may come or go between the two, so an object
+//! that seems missing is reported only if it is still needed afterwards.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +21,18 @@ use crate::types::*;
 const TABLES: [&str; 2] = ["meta", "compacted"];
 const SEGMENTS: &str = "seg";
 
-/// What the volumes that are open miss.
+/// Objects that open volumes need and their store no longer has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingObjects {
+    /// The missing objects, each with the range of all its bytes.
     pub objects: Vec<DamagedObject>,
-    /// Every path that begins with one of these was looked for.
+    /// The prefixes of paths that were looked for. An object elsewhere may be missing unnoticed.
     pub asked: Vec<String>,
 }
 
 impl Registry {
-    /// Touches no disk where the store has its list in memory. Volumes that are not open are not asked.
+    /// Compares the objects that open volumes need with the list of the store. Touches no disk
+    /// where the store has its list in memory. Volumes that are not open are not asked.
     pub async fn missing_objects(&self) -> FsResult<MissingObjects> {
         let mut gone = MissingObjects::default();
         for (_, volume) in self.open_volumes().await {

@@ -27,7 +27,8 @@ use crate::volume::Volume;
 /// No extended attribute of a user begins with a zero byte.
 const OWN_NAME: &[u8] = b"\0named";
 const ENTRIES_PAGE: usize = 256;
-/// Nobody makes entries of what has no owner: one round is usual, a second one rare.
+/// Removals that find new entries start over. A directory without an owner gets none, so one round
+/// is usual and a second one rare.
 const ROUNDS_MAX: usize = 8;
 
 /// Whether a record among the extended attributes is one of the volume's own.
@@ -52,7 +53,8 @@ impl State {
         dir.map(Some).ok_or_else(|| keys::damaged(&key, "it leads to no directory"))
     }
 
-    /// The owner is gone (`named.lives_with_owner`). May be done again after a crash.
+    /// Removes the named attributes of an owner that is gone (`named.lives_with_owner`). May be
+    /// repeated after a crash.
     pub(crate) async fn reap_named(self: &Arc<Self>, owner: &Arc<Inode>) -> FsResult<()> {
         let Some(dir) = self.named_dir(owner).await? else { return Ok(()) };
         let mut batch = Batch::default();
@@ -82,11 +84,11 @@ impl State {
         Ok(())
     }
 
-    /// From now on nothing is made in it (`inode.gone_is_final`), unless there is something in it: who found it before its owner was gone may have
-    /// made one more.
+    /// Stops new entries (`inode.gone_is_final`), unless the directory has entries: a client that
+    /// found it before its owner was gone may have made one more. Returns whether it was empty.
     async fn close_named(&self, dir: &Arc<Inode>) -> FsResult<bool> {
         let _names = dir.namespace.lock().await;
-        // Its rows, and not the number that it has of them, which may be damaged.
+        // Count its rows: the number in its record may be damaged.
         let (from, to) = keys::range_of(keys::tag::ENTRY, dir.id.ino);
         let is_empty = self.meta.scan(&from, &to, 1).await?.is_empty();
         dir.core.lock().gone |= is_empty;
@@ -95,7 +97,7 @@ impl State {
 }
 
 impl Volume {
-    /// The directory of the named attributes of `ino`. `None` if it has none and none is to be made.
+    /// The directory of the named attributes of `ino`. `None` if it has none and `make` is false.
     pub async fn named_dir(&self, ino: Ino, make: bool) -> FsResult<Option<Ino>> {
         let state = &*self.state;
         let owner = state.inode(ino).await?;
@@ -138,7 +140,8 @@ impl Volume {
         Ok(Some(id.ino))
     }
 
-    /// Removes all named attributes of `ino`, as overwriting a file over SMB does (MS-FSA 2.1.5.1.2).
+    /// Removes all named attributes of `ino`, as overwriting a file over SMB does (MS-FSA
+    /// 2.1.5.1.2).
     pub async fn remove_named(&self, ino: Ino) -> FsResult<()> {
         let owner = self.state.inode(ino).await?;
         let Some(dir) = self.state.named_dir(&owner).await? else { return Ok(()) };
@@ -158,7 +161,7 @@ impl Volume {
             for (key, _) in page {
                 match self.remove_name(&Cred::root(), dir, &keys::rest_of(&key)).await {
                     Ok(_) => is_removed = true,
-                    // Somebody else was quicker.
+                    // Another client was quicker.
                     Err(FsError::NotFound) => {}
                     Err(error) => return Err(error),
                 }

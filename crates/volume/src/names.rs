@@ -1,4 +1,4 @@
-//! Names and what a directory says about them.
+//! Names, and the entries of directories.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use crate::inode::Inode;
-use crate::inode_core::InodeCore;
-use crate::inode_core::directory_size;
+use crate::inode_core::{FIRST_COOKIE, InodeCore, directory_size};
 use crate::keys::{self, Entry};
 use crate::meta::Batch;
 use crate::state::State;
@@ -38,7 +37,7 @@ pub(crate) fn check_new_name(name: &[u8]) -> FsResult<()> {
 }
 
 impl State {
-    /// What `dir` says about `name`, from the cache or the engine.
+    /// The entry of `dir` for `name`, from the cache or the engine.
     pub(crate) async fn entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<Entry>> {
         if let Some(entry) = self.entries.get(self.tag, dir.id.ino, name) {
             return Ok(entry);
@@ -52,7 +51,8 @@ impl State {
             Some(value) => Some(keys::decode_entry(&key, &value)?),
             None => None,
         };
-        // Under `core`, so that no change comes between the comparison and the insertion (`table.entries_under_core`).
+        // Under `core`, so that no change comes between the comparison and the insertion
+        // (`table.entries_under_core`).
         let core = dir.core.lock();
         if dir.entries_version.load(Ordering::Acquire) == version && !core.gone {
             self.entries.set(self.tag, dir.id.ino, name, entry);
@@ -61,7 +61,8 @@ impl State {
         Ok(entry)
     }
 
-    /// The entry that `name` means when case is ignored, and its name as stored: the exact one first, then the least.
+    /// The entry that `name` means when case is ignored, and its name as stored: the exact one
+    /// first, then the least.
     pub(crate) async fn folded_entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<(Bytes, Entry)>> {
         let folded = keys::fold(name);
         if dir.core.lock().surely_lacks(&folded) {
@@ -84,8 +85,9 @@ impl State {
         Ok(self.entry(dir, &stored).await?.map(|entry| (stored, entry)))
     }
 
-    /// The cache learns of a change. Under `core` of `dir`.
+    /// Updates the cache after a change, under `core` of `dir`.
     pub(crate) fn note_entry(&self, dir: &Inode, name: &[u8], entry: Option<Entry>) {
+        assert!(dir.core.is_locked(), "`table.entries_under_core`");
         dir.entries_version.fetch_add(1, Ordering::AcqRel);
         self.entries.set(self.tag, dir.id.ino, name, entry);
     }
@@ -101,13 +103,15 @@ pub(crate) fn add_entry(
     kind: FileKind,
 ) -> Entry {
     let cookie = core.next_cookie;
+    assert!(cookie >= FIRST_COOKIE, "the first cookies mean `.` and `..`");
     core.next_cookie += 1;
     add_entry_at(batch, dir, core, name, Entry { ino: id, kind, cookie })
 }
 
-/// As [`add_entry`], at a cookie that an entry had which the same batch drops: a listing under way finds neither
-/// both of them nor none.
+/// As [`add_entry`], at a cookie that an entry had which the same batch drops: a listing under way
+/// finds neither both of them nor none.
 pub(crate) fn add_entry_at(batch: &mut Batch, dir: Ino, core: &mut InodeCore, name: &[u8], entry: Entry) -> Entry {
+    assert!(!name.is_empty() && name.len() <= NAME_BYTES_MAX, "every new name is checked before");
     let folded = keys::fold(name);
     core.learn_name(name, &folded);
     core.entries += 1;

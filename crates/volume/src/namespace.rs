@@ -1,7 +1,8 @@
-//! NewInode, linking and removing names. Renaming is in `rename`.
+//! Making, linking and removing names. Renaming is in `rename`.
 //!
-//! Errors come in the order in which Linux gives them, for that is what programs rely on: search permission, the
-//! name (missing, existing), write permission and the sticky bit, the types, then what only the change itself finds.
+//! Errors come in the order in which Linux gives them, because programs rely on it: search
+//! permission, the name (missing, existing), write permission and the sticky bit, the types, then
+//! errors that only the change itself finds.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ use crate::state::State;
 use crate::types::*;
 use crate::volume::{OpenFile, Volume};
 
-/// What a new inode is, beyond its name and owner.
+/// The parts of a new inode beyond its name and owner.
 #[derive(Default)]
 pub(crate) struct NewInode {
     rdev: (u32, u32),
@@ -31,7 +32,8 @@ pub(crate) struct NewInode {
 }
 
 impl Volume {
-    /// A regular file. Returns it, whether it was created, and the directory's change.
+    /// Makes a regular file. Returns its attributes, whether it was made, and the change of the
+    /// directory.
     pub async fn create(
         &self,
         cred: &Cred,
@@ -62,7 +64,7 @@ impl Volume {
         }
     }
 
-    /// The file that a create found in its way.
+    /// The file that a create found in the way.
     async fn existing(
         &self,
         cred: &Cred,
@@ -80,8 +82,9 @@ impl Volume {
             (_, FileKind::File) => {}
             _ => return Err(FsError::Exists),
         }
-        // "It exists" promises as much as "it was made": the create that the client did not hear of, or that of a door
-        // with ordered answers, must be durable (`meta.durable_before_answer`).
+        // "It exists" promises as much as "it was made": the create that the client did not hear
+        // of, or that of a door with ordered answers, must be durable
+        // (`meta.durable_before_answer`).
         self.await_newest(&inode).await?;
         let attr = match (mode, set.size) {
             (CreateMode::Unchecked, Some(size)) if attr.size != size => {
@@ -93,7 +96,8 @@ impl Volume {
         Ok((attr, Changed { before: PreAttr::of(&dir), after: dir }))
     }
 
-    /// A regular file without a name, open: it goes when it is closed, unless [`Volume::link`] has given it one by then.
+    /// Makes a regular file without a name and opens it (O_TMPFILE). It is removed when it is
+    /// closed, unless [`Volume::link`] has given it a name by then.
     pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, OpenFile)> {
         let state = &self.state;
         let dir = state.directory(dir).await?;
@@ -115,17 +119,19 @@ impl Volume {
         inode.opens.fetch_add(1, Ordering::AcqRel);
         let file = OpenFile { inode: Arc::clone(&inode), state: Arc::clone(state) };
         let mut core = inode.core.lock();
-        // Nothing is promised about what nobody could find after a crash.
+        // No promise: after a crash no client could find it.
         core.ticket = state.meta.submit(batch)?;
         drop(core);
         Ok((attr, file))
     }
 
+    /// Makes a directory. Returns its attributes and the change of `dir`.
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
         self.make(cred, dir, name, FileKind::Directory, NewInode::default(), set).await
     }
 
-    /// FIFOs, sockets and device nodes (the latter only by root).
+    /// Makes a FIFO, a socket or a device node (the latter only as root). `rdev` is (major, minor)
+    /// of a device.
     pub async fn mknod(
         &self,
         cred: &Cred,
@@ -146,6 +152,8 @@ impl Volume {
         self.make(cred, dir, name, kind, NewInode { rdev, ..NewInode::default() }, set).await
     }
 
+    /// Makes a symbolic link to `target`, at most [`SYMLINK_BYTES_MAX`] bytes, which is not
+    /// interpreted.
     pub async fn symlink(
         &self,
         cred: &Cred,
@@ -210,7 +218,8 @@ impl Volume {
         Ok((attr, changed))
     }
 
-    /// `dir` may be searched, holds no `name`, and one of `kind` may be added. Under its `namespace`.
+    /// Checks that `dir` may be searched, holds no `name`, and may get an entry of `kind`. Called
+    /// under its `namespace`.
     async fn writable(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], kind: FileKind) -> FsResult<Guarded> {
         let parent = {
             let mut core = dir.core.lock();
@@ -238,12 +247,13 @@ impl Volume {
             if self.state.admits_entry()? {
                 return Ok((namespace, parent));
             }
-            // Who removes names here makes room.
+            // A client that removes names here makes room.
             drop(namespace);
             self.state.admit_entry().await?;
         }
     }
 
+    /// Gives a file another name. Directories have one: [`FsError::NotPermitted`].
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         let state = &*self.state;
         check_new_name(name)?;
@@ -277,7 +287,8 @@ impl Volume {
         Ok((attr, changed))
     }
 
-    /// Gives a file a name that another file has, in one step: that one loses it. Returns the inode after.
+    /// Gives a file a name that another file has, in one step; the other file loses it. Returns the
+    /// attributes afterwards.
     pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         let state = &self.state;
         check_new_name(name)?;
@@ -311,7 +322,7 @@ impl Volume {
             let attr = linked(cores.of(&inode), dir.id.ino, &mut batch, now)?;
             let fate = unlinked(state, &victim, cores.of(&victim), &mut batch, now);
             let replaced = cores.of(&victim).attr;
-            // The name and its cookie stay; what they lead to is another.
+            // The name and its cookie stay and lead to another inode.
             let entry = Entry { ino, kind: attr.kind, cookie: old.cookie };
             put_entry(&mut batch, dir.id.ino, name, entry);
             let parent = cores.of(&dir);
@@ -333,7 +344,8 @@ impl Volume {
         Ok((attr, changed))
     }
 
-    /// Removes a name of anything but a directory. Returns the inode after (nlink may be 0).
+    /// Removes a name of anything but a directory. Returns the attributes afterwards (`nlink` may
+    /// be 0).
     pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         check_name(name)?;
         if is_dots(name) {
@@ -346,7 +358,7 @@ impl Volume {
         Ok((attr, changed))
     }
 
-    /// [`Volume::unlink`], admitted; the ticket is still to be waited for.
+    /// [`Volume::unlink`] after admission; the caller waits for the ticket.
     pub(crate) async fn remove_name(
         &self,
         cred: &Cred,
@@ -394,6 +406,7 @@ impl Volume {
         }
     }
 
+    /// Removes an empty directory; [`FsError::NotEmpty`] otherwise. Returns the change of `dir`.
     pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
         check_name(name)?;
         match name {
@@ -408,7 +421,7 @@ impl Volume {
             access::require(&dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
             let entry = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
             let victim = match state.inode(entry.ino).await {
-                // Somebody else removed it in between.
+                // Another client removed it in between.
                 Err(FsError::Stale) if state.entry(&dir, name).await? != Some(entry) => continue,
                 other => other?,
             };
@@ -453,7 +466,8 @@ impl Volume {
 /// The parent of a file that never had a name.
 const NOWHERE: Ino = Ino(0);
 
-/// Counts one more name of a file, in `dir`. One that has lost its last name gets none again; one that never had any may.
+/// Counts one more name of a file, in `dir`. One that has lost its last name gets none again; one
+/// that never had any may.
 fn linked(core: &mut InodeCore, dir: Ino, batch: &mut Batch, now: larder_base::Timestamp) -> FsResult<Attr> {
     if core.gone || core.attr.nlink == 0 && core.parent != NOWHERE {
         return Err(if core.gone { FsError::Stale } else { FsError::NotFound });
@@ -534,12 +548,12 @@ pub(crate) fn new_child(
 
 // -------------------------------------------------------------------------------------- end of a life
 
-/// What becomes of an inode that lost a link.
+/// The further life of an inode that lost a link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It has others.
+    /// It has other links.
     Linked,
-    /// Somebody has it open.
+    /// It is open.
     Open,
     /// Its record went with the batch.
     Removed,
@@ -554,7 +568,8 @@ impl Fate {
     }
 }
 
-/// Takes a link away (all of a directory's) and says in `batch` what follows from it (`volume.orphan_marks`).
+/// Removes a link (all of a directory's) and adds the consequences to `batch`
+/// (`volume.orphan_marks`).
 pub(crate) fn unlinked(
     state: &State,
     inode: &Arc<Inode>,
@@ -582,7 +597,7 @@ pub(crate) fn unlinked(
 }
 
 impl State {
-    /// What is left to do once the batch is submitted.
+    /// The work that remains once the batch is submitted.
     pub(crate) fn after_unlink(self: &Arc<Self>, inode: &Arc<Inode>, fate: Fate) {
         match fate {
             Fate::Linked | Fate::Open => {}

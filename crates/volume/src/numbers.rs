@@ -9,7 +9,7 @@ use crate::keys;
 use crate::meta::{Batch, Meta};
 use crate::types::{FileId, FsResult, Ino};
 
-/// Numbers that one raise of the durable counter covers; so many may be skipped by a crash.
+/// Numbers that one raise of the durable counter covers. A crash may skip as many.
 const INO_RANGE: u64 = 1 << 16;
 
 /// Gives out numbers below a durable counter.
@@ -17,7 +17,7 @@ pub(crate) struct Numbers {
     range: Mutex<Range>,
     /// Held by the one that raises the counter.
     raising: tokio::sync::Mutex<()>,
-    /// Mixed into generations, so that handles cannot be guessed.
+    /// Mixed into generations, so that a client cannot guess handles.
     seed: u64,
 }
 
@@ -33,11 +33,13 @@ impl Numbers {
         Self { range: Mutex::new(range), raising: tokio::sync::Mutex::new(()), seed: rand::random() }
     }
 
-    /// A number that was never used, and its generation: unpredictable, so that handles cannot be guessed.
+    /// A number that was never used, and its generation: unpredictable, so that a client cannot
+    /// guess handles.
     pub(crate) async fn new_id(&self, meta: &dyn Meta) -> FsResult<FileId> {
         loop {
             {
                 let mut range = self.range.lock();
+                assert!(range.next <= range.limit, "`volume.numbers_never_reused`");
                 if range.next < range.limit {
                     let ino = range.next;
                     range.next += 1;
@@ -52,7 +54,8 @@ impl Numbers {
             }
             let mut batch = Batch::default();
             batch.put(keys::NEXT_INO_KEY, keys::encode_next_ino(limit + INO_RANGE));
-            // Batches become durable in order (`meta.durable_in_order`): whoever uses a number of this range does so in a later one.
+            // Batches become durable in order (`meta.durable_in_order`), so the batch that uses a
+            // number of this range comes after this one.
             meta.write(batch).await?;
             self.range.lock().limit = limit + INO_RANGE;
         }

@@ -1,4 +1,4 @@
-//! Opening a volume: formatting, replay, and what runs in the background.
+//! Opening a volume: formatting, replay, and the start of background tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -23,10 +23,10 @@ use crate::table::{EntryCache, InodeBudget, InodeTable, VolumeTag};
 use crate::types::*;
 use crate::witness::Events;
 
-/// Events that a slow receiver may be behind before it is told that it lost some.
+/// A receiver that falls further behind is told that it lost events.
 const EVENTS_MAX: usize = 4096;
 
-/// What a volume is opened from.
+/// The parts that a volume is opened from.
 pub(crate) struct StateParts {
     pub(crate) id: uuid::Uuid,
     pub(crate) name: String,
@@ -43,7 +43,8 @@ pub(crate) struct StateParts {
     /// It was never opened before; otherwise a missing superblock is damage.
     pub(crate) may_format: bool,
     pub(crate) marks: Arc<Marks>,
-    /// The log has lost what was acknowledged: files and segments without a name or a reference may be all that is left of it.
+    /// The log has lost acknowledged changes. Files and segments without a name or a reference may
+    /// be all that is left of them.
     pub(crate) keeps_orphans: bool,
 }
 
@@ -62,7 +63,7 @@ impl InodeSource for Source {
 }
 
 impl State {
-    /// Formats what has no superblock, replays, and starts what runs in the background.
+    /// Formats a volume without a superblock, replays, and starts the background tasks.
     pub(crate) fn open(parts: StateParts) -> BoxFuture<'static, FsResult<Arc<State>>> {
         Box::pin(async move {
             let meta = parts.meta;

@@ -1,32 +1,40 @@
-//! What a volume is called and how it stores: what a person chooses and may change.
+//! The name of a volume and the choices that a person may change.
 
-/// Codec of new records.
+/// The codec of records written from now on. Records keep the codec that they were written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
+    /// Records are stored as they are.
     None,
+    /// Fast enough to be hidden behind the disks: the default.
     Lz4,
+    /// Level 3: smaller than LZ4, for several times its CPU time.
     Zstd,
 }
 
-/// When a metadata operation is answered.
+/// When the answer to a metadata operation is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SyncMode {
-    /// When it is durable.
+    /// Once the change is durable.
     Standard,
-    /// When it is in memory; durable within 5 s, in order. fsync and COMMIT still wait.
+    /// Once the change is in memory. It becomes durable within 5 s, in order. fsync and COMMIT
+    /// still wait.
     Relaxed,
 }
 
-/// What a person may change about a volume at any time.
+/// The choices that a person may change about a volume at any time.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Properties {
-    /// Bytes; a power of two from 4 KiB to 1 MiB. Applies to data written from now on.
+    /// Bytes of a record, the unit of compression and checksums: a power of two from 4 KiB to 1
+    /// MiB. Applies to data written from now on.
     pub record_bytes: u32,
+    /// The codec of data written from now on.
     pub compression: Compression,
-    /// Bytes of file data and metadata, before compression and redundancy.
+    /// The most bytes of file data, before compression and redundancy. `None`: as much as the store
+    /// holds.
     pub quota_bytes: Option<u64>,
+    /// When metadata operations are answered.
     pub sync: SyncMode,
 }
 
@@ -39,8 +47,11 @@ impl Default for Properties {
 /// A volume's entry in the registry of its store.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct VolumeInfo {
+    /// Unique among the volumes of the store; 1 to 64 bytes of `[a-z0-9_.-]`.
     pub name: String,
+    /// Never changes and is never used again. Paths of objects contain it.
     pub id: uuid::Uuid,
+    /// The choices that apply to the volume now.
     pub properties: Properties,
     /// It is encrypted (feature `encryption`).
     #[serde(skip)]
@@ -48,7 +59,7 @@ pub struct VolumeInfo {
 }
 
 impl VolumeInfo {
-    /// What the paths of all its objects begin with.
+    /// The prefix of the paths of all its objects, with the slash at its end.
     pub fn prefix(&self) -> String {
         format!("{}/", crate::layout::prefix_of(self.id))
     }

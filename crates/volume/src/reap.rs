@@ -22,11 +22,13 @@ const XATTR_PAGE: usize = 256;
 const TRIES_MAX: u32 = 8;
 
 impl State {
-    /// The guard of an open file dropped.
+    /// Closes an inode: called when the guard of an open file is dropped.
     pub(crate) fn closed(self: &Arc<Self>, inode: &Arc<Inode>) {
         let last = {
             let mut core = inode.core.lock();
-            let others = inode.opens.fetch_sub(1, Ordering::AcqRel) > 1;
+            let opens = inode.opens.fetch_sub(1, Ordering::AcqRel);
+            assert!(opens > 0, "every open is closed once");
+            let others = opens > 1;
             let last = !others && core.attr.nlink == 0 && !core.gone;
             core.gone |= last;
             last
@@ -38,6 +40,7 @@ impl State {
 
     /// `gone` is set, the mark is written.
     pub(crate) fn reap_later(self: &Arc<Self>, inode: &Arc<Inode>) {
+        assert!(inode.core.lock().gone, "`inode.gone_is_final`: only a dead inode is reaped");
         self.data.forget(inode);
         self.data.removal_begins();
         self.reaps.waiting.fetch_add(1, Ordering::AcqRel);
@@ -50,13 +53,15 @@ impl State {
                 state.data.removal_ends();
             }
             drop(permit);
-            if reaps.waiting.fetch_sub(1, Ordering::AcqRel) == REAPS_MAX {
+            let waiting = reaps.waiting.fetch_sub(1, Ordering::AcqRel);
+            assert!(waiting > 0, "an inode waits until it is reaped");
+            if waiting == REAPS_MAX {
                 reaps.fewer.notify_waiters();
             }
         });
     }
 
-    /// Before a name is removed, outside every lock.
+    /// Called before a name is removed, outside every lock.
     pub(crate) async fn admit_removal(&self) -> FsResult<()> {
         loop {
             let fewer = self.reaps.fewer.notified();
@@ -68,6 +73,7 @@ impl State {
     }
 
     async fn reap(self: &Arc<Self>, inode: &Arc<Inode>) -> FsResult<()> {
+        assert!(inode.core.lock().gone, "`inode.gone_is_final`: only a dead inode is reaped");
         let ino = inode.id.ino;
         self.reap_named(inode).await?;
         let (from, to) = keys::range_of(keys::tag::XATTR, ino);
@@ -108,7 +114,7 @@ async fn reap_with_retries(state: &Weak<State>, inode: Arc<Inode>) {
     }
 }
 
-/// Reaps what the last run left, once, at opening.
+/// Reaps the orphans of the last run, once, at opening.
 pub(crate) async fn sweep(state: Weak<State>) {
     let (mut from, to) = keys::table_range(keys::tag::ORPHAN);
     loop {

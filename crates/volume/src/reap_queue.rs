@@ -7,7 +7,8 @@ use tokio::sync::{Notify, Semaphore};
 
 /// Inodes reaped at once: more would only contend for the engine.
 const REAPS_AT_ONCE: usize = 8;
-/// Inodes that wait to be reaped; beyond this whoever removes names is slowed to the pace of reaping.
+/// Inodes that wait to be reaped. Beyond this, the removal of names is slowed to the pace of
+/// reaping.
 pub(crate) const REAPS_MAX: usize = 4096;
 
 /// The queue of inodes to be reaped.

@@ -29,7 +29,7 @@ struct Side<'a> {
     name: &'a [u8],
 }
 
-/// What a name led to.
+/// The entry and the inode that a name led to.
 #[derive(Clone)]
 struct FoundEntry {
     entry: Entry,
@@ -43,7 +43,8 @@ impl FoundEntry {
 }
 
 impl Volume {
-    /// Returns the changes of the source and the target directory.
+    /// Renames `from_name` in `from` to `to_name` in `to`. Returns the changes of the source and
+    /// the target directory.
     pub async fn rename(
         &self,
         cred: &Cred,
@@ -115,7 +116,7 @@ impl Volume {
         }
         let (changes, ticket) = match &target {
             Some(target) if target.entry.ino == source.entry.ino => {
-                // Both names may be younger than what is durable.
+                // Both names may not be durable yet.
                 drop(locks);
                 self.await_newest(&from.dir).await?;
                 self.await_newest(&to.dir).await?;
@@ -181,8 +182,8 @@ impl Volume {
                 parent.attr.nlink = parent.attr.nlink.saturating_sub(1);
             }
         }
-        // The target's place in listings, or else the source's: a name that exists throughout is listed throughout, and
-        // a file renamed behind a listing is not listed again.
+        // The target's place in listings, or else the source's: a name that exists throughout is
+        // listed throughout, and a file renamed behind a listing is not listed again.
         let cookie = target.map(|target| target.entry.cookie).or((!crosses).then_some(source.entry.cookie));
         let (ino, kind) = (source.entry.ino, source.entry.kind);
         let entry = match cookie {
@@ -240,7 +241,7 @@ impl Volume {
         let mut cores = Cores::lock(&[&from.dir, &to.dir, &source.inode, &target.inode]);
         let before = (PreAttr::of(&cores.of(&from.dir).attr), PreAttr::of(&cores.of(&to.dir).attr));
         let mut batch = Batch::default();
-        // Names and cookies stay; what they lead to changes places.
+        // Names and cookies stay; the inodes that they lead to change places.
         let at_from = Entry { cookie: source.entry.cookie, ..target.entry };
         let at_to = Entry { cookie: target.entry.cookie, ..source.entry };
         put_entry(&mut batch, from_ino, from.name, at_from);
@@ -265,7 +266,7 @@ impl Volume {
         state.note_entry(&from.dir, from.name, Some(at_from));
         state.note_entry(&to.dir, to.name, Some(at_to));
         drop(cores);
-        // Who caches names learns that both lead elsewhere now.
+        // Caches of names learn that both names lead elsewhere now.
         for (side, found, other) in [(from, source, target), (to, target, source)] {
             let (origin, dir, name) = (self.origin, side.dir.id.ino, || Bytes::copy_from_slice(side.name));
             let (ino, kind) = (found.entry.ino, found.entry.kind);

@@ -1,4 +1,4 @@
-//! How much room there is for names and data: the quota of the volume, and what the store has left.
+//! Room for names and data: the quota of the volume, and the rest of the store.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,14 +9,15 @@ use crate::meta::Usage;
 use crate::state::State;
 use crate::types::*;
 
-/// How often a writer at the quota waits until what others have written or removed is stored.
+/// A writer at the quota gives up after waiting this many times for the writes and removals of
+/// others to be stored.
 const QUOTA_WAITS_MAX: u32 = 100;
 const METADATA_RESERVE_BYTES: u64 = 32 << 20;
-/// What an inode with one name takes up in the store, about.
+/// Bytes that an inode with one name takes up in the store, about.
 const BYTES_PER_INODE: u64 = 512;
 
 impl State {
-    /// Bytes that count against the quota; with what is in memory, so it may be too many.
+    /// Bytes that count against the quota, with those in memory; so it may be too many.
     fn used_bytes(&self) -> u64 {
         self.stored_bytes().saturating_add(self.data.usage().dirty_bytes)
     }
@@ -26,7 +27,8 @@ impl State {
         (logical_bytes.max(0) as u64).saturating_add(self.data.usage().reserved_bytes)
     }
 
-    /// Before names or attributes are added: metadata needs room as well, and what frees room must never lack it.
+    /// Called before names or attributes are added: metadata needs room as well, and a removal must
+    /// never lack it.
     pub(crate) async fn admit_entry(&self) -> FsResult<()> {
         if self.admits_entry()? { Ok(()) } else { Box::pin(self.wait_for_quota(1)).await }
     }
@@ -41,9 +43,11 @@ impl State {
         Ok(self.is_within_quota(self.used_bytes(), 1))
     }
 
-    /// Before data is accepted over `range` of a file: is it within the quota? What is overwritten, cut off or removed counts
-    /// until that is stored, and what overwrites it counts already: nobody is refused for that, but waits until it is stored.
+    /// Called before data is accepted over `range` of a file. Overwritten, truncated or removed
+    /// bytes count until that is stored, and the bytes that overwrite them count already. No write
+    /// is refused for that: it waits until they are stored.
     pub(crate) async fn admit_data(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<()> {
+        assert!(range.start <= range.end, "data is accepted over a range");
         let len = range.end - range.start;
         if self.is_within_quota(self.used_bytes(), len) {
             return Ok(());
@@ -58,15 +62,16 @@ impl State {
     }
 
     async fn wait_for_quota(&self, added_bytes: u64) -> FsResult<()> {
-        // One after the other: those who wait share what is stored.
+        // One after the other, because waiting writers share the bytes that become free.
         let _turn = self.at_quota.lock().await;
         for waited in 0..QUOTA_WAITS_MAX {
-            // In this order: what is on its way must not be missing in both.
+            // In this order: data on its way must not be missing in both.
             let (settled, removing) = (self.data.is_settled(), self.data.is_removing());
             if self.is_within_quota(self.used_bytes(), added_bytes) {
                 return Ok(());
             }
-            // Others may have written meanwhile. What is stored alone is too much, or there is nothing else.
+            // Others may have written in the meantime. Either the stored bytes alone exceed the
+            // quota, or nothing else is left.
             let full = waited > 0 && !self.is_within_quota(self.stored_bytes(), added_bytes);
             if !removing && (settled || full) {
                 break;
@@ -76,7 +81,8 @@ impl State {
         Err(FsError::Quota)
     }
 
-    /// What files can still take, whatever the quota says, of a store with this room (total, available).
+    /// Bytes that files can still take, whatever the quota, of a store with this room (total,
+    /// available).
     pub(crate) fn writable(&self, (total, available): (u64, u64)) -> u64 {
         let data = self.data.usage();
         let later = available

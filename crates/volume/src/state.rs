@@ -23,7 +23,7 @@ use crate::witness::Events;
 
 pub(crate) struct State {
     pub(crate) id: uuid::Uuid,
-    /// For people; it does not change.
+    /// The name that people see. It does not change.
     pub(crate) name: String,
     pub(crate) tag: VolumeTag,
     pub(crate) meta: Arc<dyn Meta>,
@@ -42,7 +42,8 @@ pub(crate) struct State {
     pub(crate) relaxed: AtomicBool,
     /// `u64::MAX` is none.
     pub(crate) quota_bytes: AtomicU64,
-    /// Held by the one writer at the quota that waits for what is on its way ([`State::admit_data`]).
+    /// Held by the one writer at the quota that waits until pending data is stored
+    /// ([`State::admit_data`]).
     pub(crate) at_quota: tokio::sync::Mutex<()>,
     pub(crate) numbers: Numbers,
     /// The open-file guard of the last user may drop outside the runtime.

@@ -27,10 +27,12 @@ use crate::meta::Meta;
 use crate::types::*;
 
 const SHARDS: usize = 64;
+const _: () = assert!(SHARDS.is_power_of_two());
 /// Clock steps per insertion beyond the bound: amortised, each insertion frees one where it can.
 const CLOCK_STEPS: usize = 16;
 const PREFETCH_PAGE: usize = 1024;
-/// What a cached inode takes up, about: the struct, its place in map and ring, the state of its file.
+/// Bytes that a cached inode takes up, about: the struct, its place in map and ring, the state of
+/// its file.
 pub(crate) const INODE_BYTES: u64 = 768;
 
 /// Inode numbers are dense: one multiplication spreads them.
@@ -136,7 +138,8 @@ impl InodeTable {
                 let core = self.stored(ino, value)?;
                 let mut shard = self.shard(ino).lock();
                 let Some(seen) = removals.get_mut(ino.0 as usize % SHARDS) else { continue };
-                // What moved meanwhile (`table.one_inode_per_number`) is left to `load`; of the removals below we know what they removed.
+                // `load` handles inodes that moved in the meantime (`table.one_inode_per_number`).
+                // The removals made below are known.
                 if shard.map.contains_key(&ino.0) || shard.removals != *seen || evicted.contains(&ino.0) {
                     continue;
                 }
@@ -153,8 +156,9 @@ impl InodeTable {
         }
     }
 
-    /// An inode as the engine has it. Its record may come from a batch that is not durable yet (an inode that was cached, changed and
-    /// evicted): whoever commits the inode waits for that batch, which is not newer than the newest.
+    /// An inode as the engine has it. Its record may come from a batch that is not durable yet (an
+    /// inode that was cached, changed and evicted). A commit of the inode waits for that batch,
+    /// which is not newer than the newest.
     fn stored(&self, ino: Ino, value: &[u8]) -> FsResult<InodeCore> {
         let ticket = self.meta.newest();
         Ok(InodeCore { ticket, ..keys::decode_inode(ino, value)? })
@@ -186,7 +190,8 @@ impl InodeTable {
     pub(crate) fn remove(&self, ino: Ino) {
         let mut shard = self.shard(ino).lock();
         let removed = shard.map.remove(&ino.0).is_some();
-        self.budget.cached.fetch_sub(usize::from(removed), Ordering::Relaxed);
+        let cached = self.budget.cached.fetch_sub(usize::from(removed), Ordering::Relaxed);
+        assert!(cached >= usize::from(removed), "every cached inode is counted");
         shard.removals += 1;
     }
 
@@ -214,7 +219,8 @@ fn evict(shard: &mut Shard, budget: &InodeBudget, mut evicted: impl FnMut(u64)) 
         } else {
             shard.map.remove(&ino);
             shard.removals += 1;
-            budget.cached.fetch_sub(1, Ordering::Relaxed);
+            let cached = budget.cached.fetch_sub(1, Ordering::Relaxed);
+            assert!(cached > 0, "every cached inode is counted");
             evicted(ino);
         }
     }
@@ -268,7 +274,8 @@ impl Weighter<EntryName, Option<Entry>> for EntryWeight {
     }
 }
 
-/// Names and what they lead to, of all volumes of the process; `None` is a name that does not exist.
+/// Names and the inodes that they lead to, of all volumes of the process. `None` is a name that
+/// does not exist.
 pub(crate) struct EntryCache {
     cache: quick_cache::sync::Cache<EntryName, Option<Entry>, EntryWeight, BuildHasherDefault<InoHasher>>,
 }

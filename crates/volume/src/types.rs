@@ -1,15 +1,17 @@
-//! What callers of a volume say and hear: ids, attributes, credentials, errors.
+//! The vocabulary of callers of a volume: ids, attributes, credentials, errors.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_base::Timestamp;
 
-/// The number of an inode; never reused within a volume's life. 1 is the root directory.
+/// The number of an inode, never reused within a volume's life. 1 is the root directory; 0 is no
+/// inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
 
 impl Ino {
+    /// The root directory.
     pub const ROOT: Ino = Ino(1);
 }
 
@@ -26,45 +28,66 @@ pub const LINKS_MAX: u32 = 1 << 30;
 /// The largest single read or write.
 pub const IO_BYTES_MAX: usize = 8 << 20;
 
-/// An inode's identity that survives restarts and never aliases: NFS handles carry it.
+/// An inode's identity that survives restarts and never refers to another file: NFS handles carry
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
+    /// The number of the inode.
     pub ino: Ino,
+    /// Random for each inode, so a client cannot guess the handle of a file that it may not look
+    /// up.
     pub generation: u64,
 }
 
+/// The type of an inode, with the numbers that stand in its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileKind {
+    /// A regular file.
     File = 1,
+    /// A directory.
     Directory = 2,
+    /// A symbolic link.
     Symlink = 3,
+    /// A named pipe.
     Fifo = 4,
+    /// A Unix domain socket.
     Socket = 5,
+    /// A character device.
     CharDevice = 6,
+    /// A block device.
     BlockDevice = 7,
 }
 
 /// Attributes as of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
+    /// The identity of the inode.
     pub id: FileId,
+    /// Its type, which never changes.
     pub kind: FileKind,
     /// Permission bits with setuid, setgid and sticky: 0 to 0o7777.
     pub mode: u32,
+    /// How many names it has; of a directory, 2 and its subdirectories.
     pub nlink: u32,
+    /// The owner.
     pub uid: u32,
+    /// The owning group.
     pub gid: u32,
-    /// Bytes; of a symlink the length of its target, of a directory a size that grows with its entries.
+    /// Bytes; of a symlink the length of its target, of a directory a size that grows with its
+    /// entries.
     pub size: u64,
-    /// Bytes that the data takes up in the store, before redundancy.
+    /// Bytes that the data takes up in the store, before redundancy, with reserved ranges.
     pub allocated: u64,
     /// Major and minor number; (0, 0) but for devices.
     pub rdev: (u32, u32),
+    /// Last read, by the rules of relatime.
     pub atime: Timestamp,
+    /// Last change of data or entries.
     pub mtime: Timestamp,
+    /// Last change of data or attributes.
     pub ctime: Timestamp,
-    /// When the file was made (SMB's creation time; may be set).
+    /// Creation (the creation time of SMB; a client may set it).
     pub btime: Timestamp,
     /// Grows with every change of data or attributes: NFSv4's change attribute.
     pub change: u64,
@@ -73,31 +96,45 @@ pub struct Attr {
     pub dos: u32,
 }
 
+/// How to set a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
+    /// To the time of the operation.
     Now,
+    /// To a time that the client chose, which only the owner may do.
     To(Timestamp),
 }
 
-/// What to change; `None` leaves as is.
+/// Attributes to change. `None` leaves one as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
+    /// Permission bits, 0 to 0o7777.
     pub mode: Option<u32>,
+    /// The owner.
     pub uid: Option<u32>,
+    /// The owning group.
     pub gid: Option<u32>,
+    /// Bytes, at most [`FILE_BYTES_MAX`]: truncates, or grows by a hole.
     pub size: Option<u64>,
+    /// Time of the last read.
     pub atime: Option<SetTime>,
+    /// Time of the last change of data.
     pub mtime: Option<SetTime>,
+    /// Time of creation.
     pub btime: Option<Timestamp>,
+    /// File attributes, as [`Attr::dos`].
     pub dos: Option<u32>,
     /// Change only if ctime is still this (RFC 1813 3.3.2 guard); otherwise [`FsError::NotSync`].
     pub guard_ctime: Option<Timestamp>,
 }
 
-/// Who asks. Every operation that takes one checks permissions as POSIX says.
+/// The identity that an operation is judged by. Every operation that takes one checks permissions
+/// by the rules of POSIX and of access control lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cred {
+    /// The user; 0 may do everything.
     pub uid: u32,
+    /// The primary group.
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Arc<[u32]>,
@@ -107,14 +144,17 @@ pub struct Cred {
 }
 
 impl Cred {
+    /// A user as a server knows it: nothing is checked yet.
     pub fn new(uid: u32, gid: u32, groups: impl Into<Arc<[u32]>>) -> Self {
         Self { uid, gid, groups: groups.into(), checked: false }
     }
 
+    /// User 0, group 0.
     pub fn root() -> Self {
         Self::new(0, 0, [])
     }
 
+    /// Whether `gid` is the primary group or a supplementary one.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
@@ -122,13 +162,17 @@ impl Cred {
 
 /// Permission bits asked for: r=4, w=2, x=1, as in access(2).
 pub type AccessMask = u32;
+/// Read a file, list a directory.
 pub const ACCESS_READ: AccessMask = 4;
+/// Write a file, change the entries of a directory.
 pub const ACCESS_WRITE: AccessMask = 2;
+/// Execute a file, search a directory.
 pub const ACCESS_EXECUTE: AccessMask = 1;
 
 /// How a name is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameMatch {
+    /// Byte by byte.
     Exact,
     /// Exact first, then by Unicode simple case folding (SMB). Indexed: O(log n).
     Folded,
@@ -139,19 +183,23 @@ pub enum NameMatch {
 pub enum CreateMode {
     /// The existing file is returned; of the attributes only a size of 0 is applied (UNCHECKED).
     Unchecked,
-    /// [`FsError::Exists`] (GUARDED, O_EXCL).
+    /// The call fails with [`FsError::Exists`] (GUARDED, O_EXCL).
     Guarded,
-    /// RFC 1813 3.3.8 EXCLUSIVE: a retry with the same verifier finds its file again. The
-    /// verifier is kept durably until the first SETATTR; times of the file are not used for it.
+    /// RFC 1813 3.3.8 EXCLUSIVE: a retry with the same verifier finds its file again. The verifier
+    /// is kept durably until the first SETATTR; times of the file are not used for it.
     Exclusive([u8; 8]),
 }
 
 /// Size and times before an operation: RFC 1813 `wcc_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreAttr {
+    /// Bytes.
     pub size: u64,
+    /// Last change of data or entries.
     pub mtime: Timestamp,
+    /// Last change of data or attributes.
     pub ctime: Timestamp,
+    /// The change attribute.
     pub change: u64,
 }
 
@@ -164,25 +212,32 @@ impl PreAttr {
 /// An inode changed by an operation, before and after, seen under one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed {
+    /// Before the operation.
     pub before: PreAttr,
+    /// After the operation.
     pub after: Attr,
 }
 
-/// How far a write must have come when it is answered (RFC 1813 3.3.7 `stable_how`).
+/// How safe a write must be when it is answered (RFC 1813 3.3.7 `stable_how`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
+    /// In memory; durable with the next commit, or within 5 s.
     Unstable,
+    /// The data is durable. The volume treats it as `FileSync`.
     DataSync,
+    /// Data and attributes are durable.
     FileSync,
 }
 
-/// Changes when unstable writes may have been lost: at every open of the volume.
+/// Differs between any two openings of a volume, because unstable writes may have been lost in
+/// between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteVerifier(pub [u8; 8]);
 
-/// Data read, as it lies in caches: segments of it, in order, not copied together.
+/// Data as it lies in caches: pieces in order, not copied together.
 #[derive(Clone, Debug, Default)]
 pub struct ReadData {
+    /// The bytes, in order.
     pub chunks: Vec<Bytes>,
     /// The read reached the end of the file.
     pub eof: bool,
@@ -191,20 +246,25 @@ pub struct ReadData {
 }
 
 impl ReadData {
+    /// Bytes of all chunks.
     pub fn len(&self) -> usize {
         self.chunks.iter().map(Bytes::len).sum()
     }
 
+    /// Whether nothing was read.
     pub fn is_empty(&self) -> bool {
         self.chunks.iter().all(Bytes::is_empty)
     }
 }
 
+/// The result of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
+    /// The file before and after.
     pub changed: Changed,
-    /// At least what was asked for.
+    /// At least as much as was asked for.
     pub stability: Stability,
+    /// The verifier of this opening: if it differs at the commit, the data may be lost.
     pub verifier: WriteVerifier,
 }
 
@@ -214,143 +274,204 @@ pub struct DirEntry {
     /// Position after this entry: listing resumes behind it, whatever was added or removed in
     /// between. Stable for the life of the entry, at least 3, survives restarts.
     pub cookie: u64,
+    /// The name, 1 to [`NAME_BYTES_MAX`] bytes.
     pub name: Bytes,
+    /// The inode that it leads to.
     pub ino: Ino,
+    /// The type of that inode.
     pub kind: FileKind,
-    /// Where attributes were asked for.
+    /// Attributes, if the caller asked for them and the inode still exists.
     pub attr: Option<Attr>,
 }
 
+/// A page of a listing.
 #[derive(Clone, Debug)]
 pub struct Listing {
+    /// The entries, in the order of cookies.
     pub entries: Vec<DirEntry>,
+    /// There are no entries after these.
     pub eof: bool,
-    /// Entries made from now on lie at this cookie and behind: a listing that ends before it ends
-    /// ([`crate::Volume::readdir_before`]).
+    /// Entries made from now on get this cookie or a later one. A caller passes it to
+    /// [`crate::Volume::readdir_before`], so that a listing ends although entries are added.
     pub end: u64,
-    /// The directory itself, after.
+    /// The directory itself, afterwards.
     pub dir: Attr,
 }
 
-/// What the files of a volume hold.
+/// The bytes that the files of a volume hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
     /// Bytes of data, holes left out; what the quota counts.
     pub data_bytes: u64,
-    /// What records of them take up in segments, compressed, before redundancy.
+    /// Bytes that their records take up in segments: compressed, before redundancy.
     pub stored_bytes: u64,
 }
 
-/// Truth about room, in bytes and inodes, within the volume's quota if it has one.
+/// Room in bytes and inodes, within the quota of the volume if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
+    /// Bytes of the store, or the quota.
     pub total_bytes: u64,
+    /// Bytes that are free, or will be once garbage is collected. Includes the reserve for
+    /// metadata.
     pub free_bytes: u64,
-    /// What can really be written now.
+    /// Bytes that can really be written now.
     pub available_bytes: u64,
+    /// Inodes that exist and those that still fit.
     pub total_files: u64,
+    /// Inodes that still fit, estimated from the free bytes.
     pub free_files: u64,
 }
 
+/// How a rename treats the target name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
     /// POSIX rename: replaces.
     Replace,
+    /// Fails with [`FsError::Exists`] if the target exists (RENAME_NOREPLACE).
     NoReplace,
+    /// Both names must exist and change places (RENAME_EXCHANGE).
     Exchange,
 }
 
+/// The operations of fallocate(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocateMode {
-    /// Reserve room for what is not written of the range, which reads as zeros there; the size grows if need be.
+    /// Reserve room for the unwritten parts of the range, which read as zeros. The size grows if
+    /// need be.
     Extend,
     /// As `Extend`, but the size stays.
     KeepSize,
     /// Drop the data: the range becomes a hole. The size stays.
     PunchHole,
-    /// Zeros, and room is reserved for the range; the size grows if need be.
+    /// The range reads as zeros, and room is reserved for it. The size grows if need be.
     Zero,
     /// As `Zero`, but the size stays.
     ZeroKeepSize,
 }
 
 impl AllocateMode {
-    /// Room for the range is set aside.
+    /// Whether the operation sets room aside for the range.
     pub fn reserves(self) -> bool {
         self != Self::PunchHole
     }
 }
 
+/// The target of a seek, as SEEK_DATA and SEEK_HOLE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTo {
+    /// The next byte that is not in a hole.
     Data,
+    /// The next byte in a hole. The end of the file counts as one.
     Hole,
 }
 
+/// How an extended attribute is set, as the flags of setxattr(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
+    /// Made or replaced.
     Set,
+    /// Fails with [`FsError::Exists`] if it exists.
     Create,
+    /// Fails with [`FsError::NoAttribute`] if it does not exist.
     Replace,
 }
 
-/// What happened, for caches above (a mounted kernel, SMB change notification). Sent after the
-/// change is visible; a receiver that lags is told so by the channel and must forget all it knows.
+/// A change, for caches above (a mounted kernel, SMB change notification). Sent after the change is
+/// visible. A receiver that lags is told so by the channel and must drop its cache.
+///
+/// `origin` is the tag of the [`crate::Volume`] handle that made the change, so a cache can skip
+/// its own changes.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// `origin` is the tag that the caller gave to the operation's [`crate::Volume`] handle:
-    /// a cache ignores what it did itself.
+    /// Attributes of an inode changed.
     Attr {
+        /// The tag of the handle that made the change.
         origin: u32,
+        /// The inode.
         ino: Ino,
     },
+    /// Bytes of a file changed.
     Data {
+        /// The tag of the handle that made the change.
         origin: u32,
+        /// The file.
         ino: Ino,
+        /// The first byte that may have changed.
         offset: u64,
+        /// How many bytes may have changed.
         len: u64,
     },
+    /// A directory has a new name.
     Added {
+        /// The tag of the handle that made the change.
         origin: u32,
+        /// The directory.
         dir: Ino,
+        /// The new name.
         name: Bytes,
+        /// The type of the inode that it leads to.
         kind: FileKind,
     },
+    /// A directory has lost a name.
     Removed {
+        /// The tag of the handle that made the change.
         origin: u32,
+        /// The directory.
         dir: Ino,
+        /// The name that is gone.
         name: Bytes,
+        /// The inode that it led to; it may have other names.
         ino: Ino,
+        /// The type of that inode.
         kind: FileKind,
     },
+    /// A name moved. The target name, if there was one, is reported as removed before.
     Renamed {
+        /// The tag of the handle that made the change.
         origin: u32,
+        /// The directory of the old name.
         from: Ino,
+        /// The old name.
         from_name: Bytes,
+        /// The directory of the new name.
         to: Ino,
+        /// The new name.
         to_name: Bytes,
+        /// The inode that moved.
         ino: Ino,
+        /// Its type.
         kind: FileKind,
     },
 }
 
-/// When an operation that changes names or attributes returns. `commit`, `sync` and stable writes always wait.
+/// When an operation that changes names or attributes returns. `commit`, `sync` and stable writes
+/// always wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// When the change is durable: the contract of NFS and SMB. A volume that is `relaxed` overrides it.
+    /// Once the change is durable: the contract of NFS and SMB. [`crate::SyncMode::Relaxed`]
+    /// overrides it.
     Durable,
-    /// When the change is visible and has its place in the order of changes: the contract of a local filesystem.
+    /// Once the change is visible and has its place in the order of changes: the contract of a
+    /// local filesystem.
     Ordered,
 }
 
+/// The result of [`crate::Registry::check`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CheckReport {
+    /// Inodes that exist.
     pub inodes: u64,
+    /// Names in directories.
     pub entries: u64,
+    /// Extents of files.
     pub extents: u64,
+    /// Segment objects in the table.
     pub segments: u64,
+    /// Bytes of file data, holes left out.
     pub data_bytes: u64,
-    /// One sentence each, naming the inode (and a path where one is known), what is wrong and what it means.
+    /// One sentence each, naming the inode (and a path where one is known), what is wrong and what
+    /// it means.
     pub problems: Vec<String>,
     /// Which of the problems begin with the number of an inode whose path is not in them yet.
     #[serde(skip)]
@@ -360,51 +481,67 @@ pub struct CheckReport {
 /// Errors of file operations: the closed set that every protocol maps to its own numbers.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FsError {
+    /// ENOENT.
     #[error("no such file or directory")]
     NotFound,
+    /// EEXIST.
     #[error("file exists")]
     Exists,
+    /// ENOTDIR.
     #[error("not a directory")]
     NotDirectory,
+    /// EISDIR.
     #[error("is a directory")]
     IsDirectory,
+    /// ENOTEMPTY.
     #[error("directory not empty")]
     NotEmpty,
-    /// EACCES: the mode bits say no.
+    /// EACCES: the mode bits or the access control list refuse it.
     #[error("permission denied")]
     Access,
-    /// EPERM: only the owner or root may.
+    /// EPERM: only the owner or root may do it.
     #[error("operation not permitted")]
     NotPermitted,
-    /// The inode of a handle is gone.
+    /// ESTALE: the inode of a handle no longer exists.
     #[error("stale file handle")]
     Stale,
+    /// ENOSPC: the store has no room, or a limit is reached. The text says which.
     #[error("no space left: {0}")]
     NoSpace(String),
+    /// EDQUOT: the quota of the volume is reached.
     #[error("quota exceeded")]
     Quota,
+    /// EROFS: the volume must not be written. The text says why.
     #[error("read-only volume: {0}")]
     ReadOnly(String),
-    /// Written by a newer larder, in a way that this one would misread.
+    /// A newer larder wrote it in a way that this one would misread.
     #[error("{0}")]
     Unsupported(std::sync::Arc<str>),
+    /// ENAMETOOLONG: a name beyond [`NAME_BYTES_MAX`] or a target beyond [`SYMLINK_BYTES_MAX`].
     #[error("name too long")]
     NameTooLong,
+    /// EFBIG: an offset beyond [`FILE_BYTES_MAX`].
     #[error("file too large")]
     FileTooLarge,
+    /// EMLINK: [`LINKS_MAX`] links.
     #[error("too many links")]
     TooManyLinks,
+    /// EINVAL. The text says which argument.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
+    /// ENODATA: no such extended attribute.
     #[error("attribute not found")]
     NoAttribute,
+    /// E2BIG: a value beyond its limit.
     #[error("value too large")]
     TooBig,
     /// The guard of a SETATTR did not match.
     #[error("the file changed meanwhile")]
     NotSync,
+    /// EOPNOTSUPP.
     #[error("not supported")]
     NotSupported,
+    /// EBUSY: try again later.
     #[error("busy: {0}")]
     Busy(&'static str),
     /// It is encrypted, and its keys are not there.
@@ -413,12 +550,15 @@ pub enum FsError {
     /// A client of another protocol has it open and does not share it.
     #[error("open elsewhere, and not shared for this")]
     Shared,
-    /// The store below failed or returned what must not be trusted. Never a wrong answer instead.
+    /// EIO: the store failed, or returned data that must not be trusted. Never a wrong answer
+    /// instead.
     #[error("I/O error: {0}")]
     Io(Arc<str>),
-    /// An earlier flush failed: what it lost is not known, so the volume refuses to write until reopened.
+    /// An earlier flush failed. Its loss is unknown, so the volume refuses writes until it is
+    /// reopened.
     #[error("the volume stopped accepting writes after a failure: {0}")]
     Poisoned(Arc<str>),
 }
 
+/// The result of a file operation.
 pub type FsResult<T> = Result<T, FsError>;

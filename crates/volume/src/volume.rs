@@ -1,5 +1,5 @@
-//! The public face: what a volume stands on, what it is, and its handle. The operations are in `attr`, `dir`,
-//! `namespace`, `io` and `xattr`; the volumes of a store in `registry`.
+//! The public face: the handle of a volume. Its operations are in `attr`, `dir`, `namespace`,
+//! `rename`, `io`, `xattr` and `named`; the volumes of a store are in `registry`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,14 @@ use crate::state::State;
 use crate::types::*;
 use crate::witness::Witness;
 
-/// An open volume. Cheap to clone; all clones are one volume. Operations are linearizable
-/// per inode. Dropping a future cancels the wait, never half of the change.
+/// An open volume. Cheap to clone; all clones are one volume. Operations are linearizable per
+/// inode. Dropping a future cancels the wait, never half of the change.
 ///
-/// Fast path: an operation that finds all it needs in caches completes without suspending, so a
-/// server may poll it once in place before it spawns.
+/// Fast path: an operation that finds everything in caches completes without suspending, so a
+/// server may poll it once in place before it spawns a task.
+///
+/// Any operation may fail with [`FsError::Io`] when the store fails or a record is damaged, and any
+/// change with [`FsError::Poisoned`] after a failed flush.
 #[derive(Clone)]
 pub struct Volume {
     pub(crate) state: Arc<State>,
@@ -26,17 +29,19 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// The same volume with another origin tag in the events that its operations send.
+    /// The same volume with another tag in the events that its operations send. A cache uses the
+    /// tag to skip its own changes.
     pub fn with_origin(&self, origin: u32) -> Volume {
         Volume { origin, ..self.clone() }
     }
 
-    /// The same volume with other answers.
+    /// The same volume with another moment at which operations are answered.
     pub fn with_answers(&self, answers: Answers) -> Volume {
         Volume { answers, ..self.clone() }
     }
 
-    /// The same volume, whose reads move access times (as relatime has it, the default) or leave them.
+    /// The same volume, whose reads update access times (by the rules of relatime, the default) or
+    /// leave them.
     pub fn with_access_times(&self, access_times: bool) -> Volume {
         Volume { access_times, ..self.clone() }
     }
@@ -49,61 +54,73 @@ impl Volume {
         }
     }
 
-    /// The wait before an answer that changes nothing, and says of an inode what another's change made of it (`meta.durable_before_answer`).
+    /// The wait before an answer that changes nothing but reports the result of another operation's
+    /// change of `inode` (`meta.durable_before_answer`).
     pub(crate) async fn await_newest(&self, inode: &Inode) -> FsResult<()> {
         let ticket = inode.core.lock().ticket;
         self.await_durable(ticket).await
     }
 
+    /// The tag in the events that this handle sends; 0 unless [`Volume::with_origin`] set another.
     pub fn origin(&self) -> u32 {
         self.origin
     }
 
+    /// The id of the volume, which never changes.
     pub fn id(&self) -> uuid::Uuid {
         self.state.id
     }
 
+    /// Changes from now on. A receiver that falls 4096 events behind is told that it lost some and
+    /// must drop its cache.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.state.events.subscribe()
     }
 
-    /// For a cache that has to be right when a change by others is answered ([`Volume::await_witnesses`]).
+    /// Registers a cache that must be correct when a change by another handle is answered
+    /// ([`Volume::await_witnesses`]). Dropping the [`Witness`] ends that.
     pub fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
         self.state.events.witness(self.origin)
     }
 
-    /// Waits, no longer than `timeout`, until the caches of others that witness changes know of all that were made before. For
-    /// servers, between a change and its answer.
+    /// Waits until the caches of other handles have seen every change made before this call, but no
+    /// longer than `timeout`. Servers call it between a change and its answer.
     pub async fn await_witnesses(&self, timeout: Duration) {
         self.state.events.await_witnesses(self.origin, timeout).await;
     }
 
+    /// Differs between any two openings of the volume: a client that sees another one repeats its
+    /// unstable writes.
     pub fn verifier(&self) -> WriteVerifier {
         self.state.verifier
     }
 
+    /// Room in bytes and inodes, within the quota if there is one. Does no I/O.
     pub fn statfs(&self) -> StatFs {
         self.state.statfs()
     }
 
+    /// The bytes that files hold now. Does no I/O.
     pub fn contents(&self) -> Contents {
         self.state.contents()
     }
 
-    /// Everything acknowledged or not so far becomes durable.
+    /// Makes every change made before this call durable, acknowledged or not.
     pub async fn sync(&self) -> FsResult<()> {
         self.state.data.sync_all().await?;
         self.state.meta.durable(self.state.meta.newest()).await
     }
 }
 
-/// Keeps an inode alive while it is open, also when its last name is removed.
+/// Keeps an inode alive while it is open, even after its last name is removed. Dropping it closes
+/// the file.
 pub struct OpenFile {
     pub(crate) inode: Arc<Inode>,
     pub(crate) state: Arc<State>,
 }
 
 impl OpenFile {
+    /// The inode that is open.
     pub fn id(&self) -> FileId {
         self.inode.id
     }

@@ -8,7 +8,7 @@
 //!   registers a witness, so a witness starts with an exact count.
 //! - `witness.bounded_wait`: a change waits for a cache no longer than its caller says. A cache
 //!   that missed its deadline is skipped until it has caught up with that change, so a mount that
-//!   hangs slows nobody down. No caller waits for its own cache.
+//!   hangs slows no change down. No caller waits for its own cache.
 //! - `witness.no_locks_held`: a caller that waits holds no lock of the volume, because the witness
 //!   may need answers of the volume to proceed.
 
@@ -21,7 +21,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::types::Event;
 
-/// Where events go, and who is waited for.
+/// The channel of events, and the caches that changes wait for.
 pub(crate) struct Events {
     sender: broadcast::Sender<Event>,
     /// How many were sent.
@@ -33,18 +33,18 @@ pub(crate) struct Events {
 struct Watched {
     origin: u32,
     seen: watch::Receiver<u64>,
-    /// `witness.bounded_wait`: what it was last waited for in vain.
+    /// The count of events that this cache failed to reach in time (`witness.bounded_wait`).
     given_up: Arc<AtomicU64>,
 }
 
-/// Says how far a cache is with the events. It is no longer waited for when this is dropped.
+/// Reports how far a cache is with the events. Dropped, the cache is no longer waited for.
 pub struct Witness {
     seen: u64,
     tell: watch::Sender<u64>,
 }
 
 impl Witness {
-    /// The cache has forgotten what so many further events made stale.
+    /// The cache has dropped everything that the next `events` events made stale.
     pub fn saw(&mut self, events: u64) {
         self.seen += events;
         self.tell.send_replace(self.seen);
@@ -64,7 +64,7 @@ impl Events {
         if self.sender.receiver_count() > 0 {
             let mut sent = self.sent.lock();
             *sent += 1;
-            // Nobody listens any more: nothing is lost.
+            // Without a receiver nothing is lost.
             let _ = self.sender.send(event());
         }
     }
@@ -123,7 +123,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());
-        // Whoever keeps a cache does not wait for it.
+        // A handle does not wait for its own cache.
         events.await_witnesses(1, TIMEOUT).await;
         heard.recv().await.unwrap_or_else(|error| panic!("{error}"));
         witness.saw(1);

@@ -15,7 +15,7 @@ use crate::named;
 use crate::types::*;
 use crate::volume::Volume;
 
-/// All names of one inode together: what a listing may be asked to return at once (XATTR_LIST_MAX).
+/// The names of one inode together: the most that a listing may return at once (XATTR_LIST_MAX).
 const NAMES_BYTES_MAX: usize = 65536;
 const PAGE: usize = 1024;
 
@@ -75,12 +75,14 @@ fn may_write(of: &Guarded, cred: &Cred, space: Space) -> FsResult<()> {
     }
 }
 
-/// Permission bits of links and devices say nothing about who may store data on them.
+/// The permission bits of links and devices do not say which user may store data on them.
 fn bears_user(attr: &Attr) -> bool {
     matches!(attr.kind, FileKind::File | FileKind::Directory)
 }
 
 impl Volume {
+    /// The value of an extended attribute; [`FsError::NoAttribute`] if there is none, or if `cred`
+    /// may not know of it.
     pub async fn getxattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
         let space = space_of(name)?;
         let inode = self.state.inode(ino).await?;
@@ -97,6 +99,9 @@ impl Volume {
         value.map(|value| keys::decode_xattr(&key, &value)).transpose()
     }
 
+    /// Sets an extended attribute of at most [`XATTR_BYTES_MAX`] bytes. Names of the spaces `user`,
+    /// `trusted`, `security` and the two POSIX lists are known; [`FsError::NotSupported`]
+    /// otherwise.
     pub async fn setxattr(&self, cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         let space = space_of(name)?;
         if value.len() > XATTR_BYTES_MAX {
@@ -128,6 +133,7 @@ impl Volume {
         self.await_durable(ticket).await
     }
 
+    /// Removes an extended attribute; [`FsError::NoAttribute`] if there is none.
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
         let space = space_of(name)?;
         let state = &*self.state;
@@ -158,6 +164,7 @@ impl Volume {
         cores.submit(&*self.state.meta, batch)
     }
 
+    /// The names of all extended attributes that `cred` may know of.
     pub async fn listxattr(&self, cred: &Cred, ino: Ino) -> FsResult<Vec<Bytes>> {
         let inode = self.state.inode(ino).await?;
         current(&inode)?;

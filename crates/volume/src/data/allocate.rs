@@ -1,4 +1,4 @@
-//! Truncation and fallocate: what changes a file's shape, and what is reserved of it (see `reserved`).
+//! Truncation and fallocate: changes of a file's shape and of its reserved ranges (see `reserved`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::inode::Inode;
 use crate::meta::{Batch, Ticket};
 use crate::types::*;
 
-/// How often room is looked for again because the file has changed meanwhile.
+/// Searches for room after which an allocation of a file that keeps changing fails.
 const TRIES_MAX: usize = 16;
 
-/// What becomes of a file.
+/// The next shape of a file.
 struct Shape {
     size: u64,
     /// Reads as zeros from now on.
@@ -30,8 +30,9 @@ struct Shape {
 }
 
 impl Data {
-    /// Sets the size. `update` runs under `core` after the size is set, before the record is encoded: it sets times,
-    /// change and whatever else SETATTR changes. One batch; durable with the ticket.
+    /// Sets the size. `update` runs under `core` after the size is set, before the record is
+    /// encoded: it sets times, change and whatever else SETATTR changes. One batch; durable with
+    /// the ticket.
     pub(crate) async fn truncate(
         &self,
         inode: &Arc<Inode>,
@@ -44,14 +45,15 @@ impl Data {
         let shape = |attr: &Attr| Shape {
             size: new_size,
             zero: new_size..attr.size.max(new_size),
-            // As ext4: what is reserved behind the end stays when the file grows.
+            // As on ext4, reserved ranges behind the end stay when the file grows.
             release: if new_size <= attr.size { new_size..FILE_BYTES_MAX } else { 0..0 },
         };
         let reshaped = self.0.reshape(inode, 0..0, 0, shape, update).await?;
         reshaped.map_err(|_| FsError::Busy("the file keeps changing"))
     }
 
-    /// fallocate. `update` sets times and change. The caller holds [`Data::reserving`] if `mode` reserves.
+    /// fallocate. `update` sets times and change. The caller holds [`Data::reserving`] if `mode`
+    /// reserves.
     pub(crate) async fn allocate(
         &self,
         inode: &Arc<Inode>,
@@ -71,7 +73,7 @@ impl Data {
         let reserve = if mode.reserves() { offset..end } else { 0..0 };
         let inner = &self.0;
         if mode.reserves() {
-            // A range that is larger than all that there is must be refused before anybody looks for holes in it.
+            // A range larger than the whole store must be refused before its holes are searched.
             let data = inner.parts.meta.usage().logical_bytes.max(0) as u64;
             let in_memory = inner.parts.memory.dirty_used();
             let reserved = inner.parts.memory.reserved();
@@ -91,7 +93,8 @@ impl Data {
         Err(FsError::Busy("the file keeps changing"))
     }
 
-    /// Whoever reserves is the only one, from the look for room until the room is taken (`reserved.promise_grows_in_allocate`).
+    /// One reservation at a time, from the search for room until the room is taken
+    /// (`reserved.promise_grows_in_allocate`).
     pub(crate) async fn reserving(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.0.parts.memory.reserving.lock().await
     }
@@ -103,8 +106,9 @@ impl Inner {
         if reserved_bytes == 0 || self.has_room(ask) { Ok(()) } else { self.wait_for_room(ask).await }
     }
 
-    /// Changes size, zeroes a range and changes what is reserved, all in one batch: as `shape` says of the attributes as they are.
-    /// If that promises more than `granted` bytes, nothing is changed, and the answer is how many it would be.
+    /// Changes the size, zeroes a range and changes reserved ranges in one batch, as `shape` says
+    /// of the present attributes. If that would promise more than `granted` bytes, nothing changes
+    /// and the answer is the number of bytes.
     async fn reshape(
         &self,
         inode: &Arc<Inode>,
@@ -164,7 +168,8 @@ impl Inner {
         Ok(Ok((changed, ticket)))
     }
 
-    /// Lays zeros over `range` of the file: at once in memory, as an intent in `batch`, later in the extents.
+    /// Lays zeros over `range` of the file: at once in memory, as an intent in `batch`, later in
+    /// the extents.
     fn zero(&self, inode: &Arc<Inode>, state: &mut FileData, range: Range<u64>, charge: Charge, batch: &mut Batch) {
         let kept = small_commit::shadow(inode.id.ino, state, &range, batch);
         let nothing_stored = state.extents.missing(range.clone()).is_none()
@@ -190,14 +195,15 @@ impl Inner {
 }
 
 impl FileData {
-    /// How many bytes of `reserve` are promised for the first time if its holes are reserved, those of `zero` among them.
+    /// How many bytes of `reserve` would be promised for the first time if its holes, with those
+    /// that `zero` makes, were reserved.
     fn to_promise(&self, reserve: &Range<u64>, zero: &Range<u64>) -> FsResult<u64> {
         if reserve.is_empty() {
             return Ok(0);
         }
         let count = self.reserved.ranges().map_or(0, Ranges::len);
         if !zero.is_empty() {
-            // What is overwritten with zeros gives its room back later.
+            // Bytes overwritten with zeros give their room back later.
             let reserved: u64 = self.reserved.ranges().into_iter().flat_map(|r| r.view(reserve.clone())).map(len).sum();
             return if count < RANGES_MAX { Ok(len(reserve.clone()) - reserved) } else { Err(too_many()) };
         }

@@ -29,10 +29,11 @@ struct SeenExtents {
     owner: Option<Owner>,
 }
 
-/// An inode, and what is found of it.
+/// An inode, and the findings about it.
 struct Owner {
     ino: Ino,
-    /// As it was before the first extent was read. That it is missing or damaged is found elsewhere.
+    /// As it was before the first extent was read. That it is missing or damaged is found
+    /// elsewhere.
     record: Option<Bytes>,
     size: u64,
     reserved: Vec<Range<u64>>,
@@ -41,8 +42,9 @@ struct Owner {
 }
 
 impl Data {
-    /// For `check`: segments against objects, extents against segments, live counts; with `read_data` every record.
-    /// What is dirty was flushed before; nothing may be written meanwhile. `allocated` are the inodes that say that they take up room.
+    /// For `check`: segments against objects, extents against segments, live counts; with
+    /// `read_data` every record. Dirty data was flushed before, and nothing may be written in the
+    /// meantime. `allocated` are the inodes whose records say that they take up room.
     pub(crate) async fn check(
         &self,
         read_data: bool,
@@ -93,7 +95,7 @@ fn problem(report: &mut CheckReport, text: String) {
     }
 }
 
-/// The path is added by whoever knows the names.
+/// A caller that knows the names adds the path.
 fn problem_of(report: &mut CheckReport, ino: Ino, text: &str) {
     if report.problems.len() < PROBLEMS_MAX {
         report.of_inodes.push((report.problems.len(), ino));
@@ -164,7 +166,7 @@ fn compare_counts(table: &BTreeMap<SegmentId, Segment>, seen: &SeenExtents, repo
 }
 
 impl Inner {
-    /// The extents of `ino` follow, if they do not already: judges the owner of those before.
+    /// Turns to the extents of `ino`: judges the previous owner.
     async fn turn_to(
         &self,
         ino: Option<Ino>,
@@ -196,7 +198,7 @@ impl Inner {
         let Some(record) = owner.record else { return Ok(()) };
         let Ok(core) = decode_inode(owner.ino, &record) else { return Ok(()) };
         let is_off = core.stored_bytes != owner.allocated || owner.overlaps.is_some();
-        // What was written meanwhile is no contradiction.
+        // A record written in the meantime is no contradiction.
         if !is_off || self.parts.meta.get(&inode_key(owner.ino)).await?.as_ref() != Some(&record) {
             return Ok(());
         }
@@ -230,7 +232,7 @@ impl Inner {
         }
     }
 
-    /// Those who have reserved ranges and no extents, then the sum.
+    /// Inodes that have reserved ranges and no extents, then the sum.
     async fn check_reserved(
         &self,
         seen: &mut SeenExtents,
@@ -269,7 +271,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Those who say that they take up room, and of whom nothing was found.
+    /// Inodes whose records say that they take up room, without any found.
     async fn check_allocated_to_nothing(&self, allocated: HashSet<u64>, report: &mut CheckReport) -> FsResult<()> {
         for ino in allocated.into_iter().map(Ino) {
             let (from, to) = range_of(EXTENT_TAG, ino);
@@ -305,7 +307,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Header and index of every segment: what a volume is read back from when its metadata is lost.
+    /// Header and index of every segment: a volume without metadata is read back from them.
     async fn check_frames(&self, table: &BTreeMap<SegmentId, Segment>, report: &mut CheckReport) {
         for (&id, _) in table.iter().filter(|(_, segment)| segment.extents > 0) {
             let header = self.get_segment(id, 0..HEADER_BYTES as u64).await;

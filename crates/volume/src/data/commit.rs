@@ -1,7 +1,8 @@
-//! From durable objects to extents: the batches that make a flush true.
+//! From durable objects to extents: the batches that complete a flush.
 //!
-//! Whoever changes extents holds the inode's `extents_lock` for writing, loads what it is going to change, and
-//! then, without waiting, computes and submits one batch under the table's lock (`data.extents_lock`, `data.lock_order`, `segments.counted_with_extents`).
+//! A task that changes extents holds the inode's `extents_lock` for writing and loads the extents
+//! that it is going to change. Then, without waiting, it computes and submits one batch under the
+//! table's lock (`data.extents_lock`, `data.lock_order`, `segments.counted_with_extents`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,14 +29,16 @@ use crate::types::*;
 const BATCH_EXTENTS_MAX: usize = 2048;
 /// Extents read at once.
 const LOAD_EXTENTS_MAX: usize = 1024;
-/// Inodes with fewer extents in memory than this keep them for as long as they are cached themselves.
+/// Inodes with fewer extents in memory than this keep them for as long as they are cached
+/// themselves.
 const LISTED_EXTENTS_MIN: usize = 64;
-/// What an extent in memory takes up, about.
+/// Bytes that an extent takes up in memory, about.
 const EXTENT_MEMORY_BYTES: u64 = 96;
 const LIST_MAX: usize = 64 << 10;
 const EXTENTS_MIN: usize = 64 << 10;
 
-/// A part of a load: some extents of one inode; `last` of them when its ranges are no longer dirty afterwards.
+/// A part of a load: some extents of one inode; `last` of them when its ranges are no longer dirty
+/// afterwards.
 struct Step<'a> {
     load: &'a LoadInode,
     outs: &'a [Out],
@@ -43,7 +46,8 @@ struct Step<'a> {
 }
 
 impl Inner {
-    /// Makes a load true whose segment is durable (`data.objects_before_references`, `data.commit_in_order`).
+    /// Commits a load whose segment is durable (`data.objects_before_references`,
+    /// `data.commit_in_order`).
     pub(super) async fn commit_load(&self, load: &Load, mut built: Built) -> FsResult<()> {
         if let Some((id, _, object_bytes, records)) = &built.segment {
             self.segments.lock().add_pending(*id, *object_bytes, *records);
@@ -102,10 +106,12 @@ impl Inner {
         self.submit_under(&mut table, batch, tally)
     }
 
-    /// Everything a step changes: extents in the map and in `batch`; then dirty ranges, intents and the record.
+    /// Everything a step changes: extents in the map and in `batch`; then dirty ranges, intents and
+    /// the record.
     fn store_step(&self, step: &Step<'_>, state: &mut FileData, batch: &mut Batch, tally: &mut Tally) {
         let inode = &step.load.inode;
         if step.last {
+            assert!(state.in_flight > 0, "`data.commit_in_order`: a commit ends a flush of this inode");
             state.in_flight -= 1;
         }
         if !state.may_store(inode) {
@@ -142,8 +148,9 @@ impl Inner {
         self.dirty_bytes.fetch_add(state.dirty.data_bytes() as i64 - dirty_before, Ordering::Relaxed);
         let mut core = inode.core.lock();
         if let Some(size) = core.size_stored {
-            // Extents never reach beyond the size in the same batch: what lies there would come to light when the file
-            // grows after a crash. Newer data over a part of them is still to be stored, but the older is there.
+            // Extents never reach beyond the size in the same batch: old bytes there would come to
+            // light when the file grows after a crash. Newer data over a part of them is still to
+            // be stored, but the older data is there.
             let ends = step.outs.iter().filter(|out| out.extent.is_some()).map(|out| out.range.end);
             let size = size.max(ends.max().unwrap_or(0).min(core.attr.size));
             let unstable = state.dirty.first_unstable_beyond(size).map(|at| at.max(size));
@@ -151,8 +158,8 @@ impl Inner {
         }
     }
 
-    /// Stores the data of a tiny file in its extents at once: cheaper than an intent now and a flush later.
-    /// False if it is no tiny file or nothing is to be done.
+    /// Stores the data of a tiny file in its extents at once: cheaper than an intent now and a
+    /// flush later. False if it is no tiny file or nothing is to be done.
     pub(super) async fn commit_inline(&self, inode: &Arc<Inode>) -> FsResult<bool> {
         let fits = |state: &FileData| {
             let size = inode.core.lock().attr.size;
@@ -180,7 +187,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Applies the zero intents of a load in bounded steps: a truncated file may have had millions of extents.
+    /// Applies the zero intents of a load in bounded steps: a truncated file may have had millions
+    /// of extents.
     async fn punch_zeros(&self, load: &LoadInode) -> FsResult<()> {
         let inode = &load.inode;
         for (_, range) in &load.zeros {
@@ -214,7 +222,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Submits a batch whose effect on segments is `tally`. Failure poisons (`data.poison_after_engine_failure`).
+    /// Submits a batch whose effect on segments is `tally`. Failure poisons
+    /// (`data.poison_after_engine_failure`).
     pub(super) fn submit(&self, batch: Batch, tally: Tally) -> FsResult<Ticket> {
         self.submit_under(&mut self.segments.lock(), batch, tally)
     }
@@ -245,6 +254,7 @@ impl Inner {
 
     /// Loads the window that holds `at` and as much behind it as one scan yields.
     async fn load_extents(&self, inode: &Arc<Inode>, at: u64) -> FsResult<()> {
+        assert!(inode.file.extents_lock.try_write().is_err(), "`data.extents_lock`: the caller holds it");
         let ino = inode.id.ino;
         let start = at - at % WINDOW_BYTES;
         let to = extent_key(Ino(ino.0.saturating_add(1)), 0);
@@ -260,7 +270,7 @@ impl Inner {
             if !more {
                 break u64::MAX;
             }
-            // The last window may go on behind what was read.
+            // The last window may continue behind the rows that were read.
             let whole = last - last % WINDOW_BYTES;
             if whole > start {
                 found.retain(|(offset, _)| *offset < whole);
@@ -274,7 +284,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Keeps the number of extents in memory; lists those who hold many.
+    /// Updates the number of extents in memory; lists inodes that hold many.
     pub(super) fn count_extents(&self, inode: &Arc<Inode>, state: &mut FileData) {
         let count = Some(state.extents.len()).filter(|&count| count >= LISTED_EXTENTS_MIN).unwrap_or(0);
         if state.counted.set(&self.extents_total, count) {
@@ -286,7 +296,8 @@ impl Inner {
         }
     }
 
-    /// Lets go of extents of inodes that nobody is changing while there are too many. The caller holds no lock.
+    /// Drops extents of inodes that no task is changing while there are too many. The caller holds
+    /// no lock.
     pub(super) fn trim_extents(&self) {
         let max = (self.parts.memory.cache_bytes() / 8 / EXTENT_MEMORY_BYTES) as usize;
         let rounds = self.extents_list.lock().len();

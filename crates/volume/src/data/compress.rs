@@ -39,6 +39,7 @@ pub(crate) fn is_zero(data: &[u8]) -> bool {
 
 /// The compressed form of `chunks` if it is worth it (`compress.worth_an_eighth`).
 pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -> Option<(Codec, Bytes)> {
+    assert_eq!(len, chunks.iter().map(Bytes::len).sum::<usize>(), "the chunks are the record");
     if len < COMPRESS_BYTES_MIN || compression == Compression::None {
         return None;
     }
@@ -64,7 +65,7 @@ pub(crate) fn compress(compression: Compression, chunks: &[Bytes], len: usize) -
     })
 }
 
-/// `compress.samples_first`: does the first quarter's or the third quarter's beginning shrink?
+/// Whether the beginning of the second or of the last quarter shrinks (`compress.samples_first`).
 fn samples_shrink(chunks: &[Bytes], len: usize, output: &mut Vec<u8>) -> bool {
     [len / 4, len / 4 * 3].into_iter().any(|at| {
         let sample = sample_at(chunks, at);
@@ -109,7 +110,8 @@ fn grow(output: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// The record of `raw_len` bytes that `stored` stands for; `None` if it does not decode to exactly that.
+/// The record of `raw_len` bytes that `stored` stands for; `None` if it does not decode to exactly
+/// that.
 pub(crate) fn decompress(codec: Codec, stored: &Bytes, raw_len: usize) -> Option<Bytes> {
     if codec == Codec::Raw {
         return (stored.len() == raw_len).then(|| stored.clone());

@@ -53,6 +53,7 @@ impl Piece {
 
     /// `from..to` of it, with its share of the charge.
     fn cut(&self, from: u64, to: u64) -> Piece {
+        assert!(from < to && to <= self.len, "a part of a range lies within it");
         let share = |at: u64| ((u128::from(self.charge) * u128::from(at)) / u128::from(self.len.max(1))) as u64;
         Piece { len: to - from, payload: self.payload.cut(from, to), charge: share(to) - share(from), ..self.clone() }
     }
@@ -75,7 +76,8 @@ impl Taken {
 
 /// Below this, neighbours written one after the other are copied together.
 const COALESCE_BYTES: u64 = 4096;
-/// What a piece counts beside its bytes when a flush gathers: its entry in the segment's index.
+/// The size of a piece beside its bytes when a flush gathers: its entry in the index of the
+/// segment.
 const TAKE_OVERHEAD_BYTES: u64 = 64;
 
 #[derive(Debug, Default)]
@@ -106,7 +108,7 @@ impl DirtyMap {
         self.pieces.iter().map(|(&offset, piece)| (offset, piece))
     }
 
-    /// Lays `piece` over what is there. Returns the charge that the map no longer holds.
+    /// Lays `piece` over the map. Returns the charge that the map no longer holds.
     pub(crate) fn insert(&mut self, offset: u64, piece: Piece) -> u64 {
         if piece.len == 0 {
             return piece.charge;
@@ -132,6 +134,7 @@ impl DirtyMap {
     }
 
     fn put(&mut self, offset: u64, piece: Piece) {
+        assert!(piece.len > 0, "a dirty range holds bytes");
         if !piece.intent {
             self.unstable.insert(offset);
         }
@@ -147,9 +150,10 @@ impl DirtyMap {
         self.remove_where(range, |_| true)
     }
 
-    /// Removes what a flush has stored (`dirty.flush_removes_its_own`). The flush owned the charge.
+    /// Removes stored ranges (`dirty.flush_removes_its_own`). The flush owned the charge.
     pub(crate) fn remove_flushed(&mut self, taken: &Taken) {
-        self.remove_where(taken.range(), |piece| piece.in_flight && piece.seq == taken.seq);
+        let released = self.remove_where(taken.range(), |piece| piece.in_flight && piece.seq == taken.seq);
+        assert_eq!(released, 0, "`dirty.charge_is_divided`: the flush owns the charge of what it took");
     }
 
     fn remove_where(&mut self, range: Range<u64>, want: impl Fn(&Piece) -> bool) -> u64 {
@@ -167,16 +171,23 @@ impl DirtyMap {
             self.unstable.remove(&at);
             let (lo, hi) = (at.max(range.start), end.min(range.end));
             let middle = piece.cut(lo - at, hi - at);
+            assert!(self.data_bytes >= middle.data_len(), "the map counts every byte of data that it holds");
             self.data_bytes -= middle.data_len();
+            let mut divided = middle.charge;
             if !piece.in_flight {
                 released += middle.charge;
             }
             if at < lo {
-                self.put(at, piece.cut(0, lo - at));
+                let head = piece.cut(0, lo - at);
+                divided += head.charge;
+                self.put(at, head);
             }
             if hi < end {
-                self.put(hi, piece.cut(hi - at, end - at));
+                let tail = piece.cut(hi - at, end - at);
+                divided += tail.charge;
+                self.put(hi, tail);
             }
+            assert_eq!(divided, piece.charge, "`dirty.charge_is_divided`");
         }
         released
     }
@@ -197,8 +208,9 @@ impl DirtyMap {
         })
     }
 
-    /// Takes ranges for a flush: all zero ranges, and data up to about `max_bytes` from the start. Returns them in
-    /// order of offset, and the charge, which the caller owns from now on (`dirty.charge_is_divided`).
+    /// Takes ranges for a flush: all zero ranges, and data up to about `max_bytes` from the start.
+    /// Returns them in order of offset, and the charge, which the caller owns from now on
+    /// (`dirty.charge_is_divided`).
     pub(crate) fn take(&mut self, max_bytes: u64) -> (Vec<Taken>, u64) {
         let (mut taken, mut charge, mut bytes) = (Vec::new(), 0, 0);
         for (&offset, piece) in self.pieces.iter_mut().filter(|(_, piece)| !piece.in_flight) {
@@ -215,7 +227,7 @@ impl DirtyMap {
         (taken, charge)
     }
 
-    /// Something is neither in extents nor in an intent.
+    /// Whether some data is neither in extents nor in an intent.
     pub(crate) fn is_unstable(&self) -> bool {
         !self.unstable.is_empty()
     }
@@ -225,7 +237,7 @@ impl DirtyMap {
         self.pieces.values().any(|piece| !piece.in_flight)
     }
 
-    /// What is in no intent yet, unless it is more than `max_bytes` or `max_pieces`.
+    /// The pieces in no intent yet, unless they are more than `max_bytes` or `max_pieces`.
     pub(crate) fn without_intent(&self, max_bytes: u64, max_pieces: usize) -> Option<Vec<(u64, Piece)>> {
         let (mut found, mut bytes) = (Vec::new(), 0);
         let unstable = self.unstable.iter().filter_map(|offset| self.pieces.get_key_value(offset));
@@ -248,7 +260,8 @@ impl DirtyMap {
         }
     }
 
-    /// Where the first data that is neither flushed nor in an intent, and ends behind `size`, begins.
+    /// Where the first data that is neither flushed nor in an intent, and ends behind `size`,
+    /// begins.
     pub(crate) fn first_unstable_beyond(&self, size: u64) -> Option<u64> {
         let before = self.unstable.range(..size).next_back();
         let mut all = before.into_iter().chain(self.unstable.range(size..));

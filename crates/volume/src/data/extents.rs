@@ -18,10 +18,10 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::keys::{Reader, damaged};
+use crate::keys::{Reader, damaged, tag};
 use crate::types::{FILE_BYTES_MAX, FsResult, Ino};
 
-pub(crate) const EXTENT_TAG: u8 = b'E';
+pub(crate) const EXTENT_TAG: u8 = tag::EXTENT;
 /// The largest record, and the unit in which extents are loaded.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 20;
 
@@ -85,7 +85,7 @@ impl Extent {
         }
     }
 
-    /// Bytes it takes up, as `stat` counts them.
+    /// Bytes that it takes up, as `stat` counts them.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         match &self.place {
             Place::Inline(bytes) => bytes.len() as u64,
@@ -95,6 +95,7 @@ impl Extent {
 
     /// `from..to` of it.
     pub(crate) fn cut(&self, from: u64, to: u64) -> Extent {
+        assert!(from < to && to <= u64::from(self.len), "a part of an extent lies within it");
         let (from, len) = (from as u32, (to - from) as u32);
         match &self.place {
             Place::Record(_) => Extent { len, skip: self.skip + from, place: self.place.clone() },
@@ -111,6 +112,7 @@ impl Extent {
 const VERSION: u8 = 1;
 const KIND_INLINE: u8 = 0xFF;
 pub(crate) const INLINE_BYTES_MAX: usize = 1024;
+const _: () = assert!(INLINE_BYTES_MAX < WINDOW_BYTES as usize && WINDOW_BYTES.is_power_of_two());
 pub(crate) const EXTENT_KEY_BYTES: usize = 17;
 pub(crate) const EXTENT_VALUE_BYTES: usize = 38;
 
@@ -126,12 +128,14 @@ pub(crate) fn extent_key(ino: Ino, offset: u64) -> Bytes {
     out.freeze()
 }
 
-/// Version, kind, len, skip; then of a record segment, position, stored and raw length and checksum, of an inline
-/// extent its bytes.
+/// Version, kind, len, skip; then of a record segment, position, stored and raw length and
+/// checksum, of an inline extent its bytes.
 pub(crate) fn put_extent(out: &mut BytesMut, extent: &Extent) {
     out.put_u8(VERSION);
     match &extent.place {
         Place::Record(record) => {
+            let end = u64::from(extent.skip) + u64::from(extent.len);
+            assert!(extent.len > 0 && end <= u64::from(record.raw_len), "an extent lies within its record");
             out.put_u8(record.codec as u8);
             out.put_u32(extent.len);
             out.put_u32(extent.skip);
@@ -188,13 +192,14 @@ pub(crate) fn decode_extent(key: &[u8], value: &Bytes) -> FsResult<(Ino, u64, Ex
 
 // ----------------------------------------------------------------------------------------------- map
 
-/// A change to the stored extents of an inode: what stands at an offset from now on.
+/// Changes to the stored extents of an inode: the new extent at an offset, or its removal.
 pub(crate) type ExtentOps = BTreeMap<u64, Option<Extent>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct ExtentMap {
     extents: BTreeMap<u64, Extent>,
-    /// Loaded ranges of whole windows, start to end, never touching each other (`extents.whole_windows`).
+    /// Loaded ranges of whole windows, start to end, never touching each other
+    /// (`extents.whole_windows`).
     loaded: BTreeMap<u64, u64>,
 }
 
@@ -208,7 +213,7 @@ impl ExtentMap {
         self.extents.len()
     }
 
-    /// Everything is known: there are no extents but those in the map.
+    /// The map holds every extent of the file.
     pub(crate) fn is_complete(&self) -> bool {
         self.loaded.get(&0) == Some(&u64::MAX)
     }
@@ -235,7 +240,7 @@ impl ExtentMap {
         self.loaded.range(..=at).next_back().map_or(at, |(_, &end)| end.max(at))
     }
 
-    /// Takes over everything that is stored within `window` (of whole windows). What is loaded already is kept.
+    /// Takes over the stored extents of `window` (whole windows). Loaded ranges are kept.
     pub(crate) fn load(&mut self, window: Range<u64>, extents: impl IntoIterator<Item = (u64, Extent)>) {
         for (offset, extent) in extents {
             if self.missing(offset..offset + 1).is_some() {
@@ -254,7 +259,7 @@ impl ExtentMap {
         self.loaded.insert(start, end);
     }
 
-    /// What touches `range`: (start, end, extent, where the extent begins), cut to it.
+    /// The extents that touch `range`, cut to it: (start, end, begin of the extent, extent).
     pub(crate) fn view(&self, range: Range<u64>) -> impl Iterator<Item = (u64, u64, u64, &Extent)> {
         let before = self.extents.range(..range.start).next_back();
         let from = before.filter(|(at, e)| *at + u64::from(e.len) > range.start).map_or(range.start, |(&at, _)| at);
@@ -264,9 +269,9 @@ impl ExtentMap {
             .map(move |(&at, e)| (at.max(start), (at + u64::from(e.len)).min(end), at, e))
     }
 
-    /// Lays `new` (or a hole) over `range`, which must be loaded (`extents.newer_over_older`). Notes in `ops` what must be stored, and
-    /// calls `gone` for every part of an old extent that goes, `kept` for every remainder that stays as a new extent, after `gone`
-    /// was called for the whole of it.
+    /// Lays `new` (or a hole) over `range`, which must be loaded (`extents.newer_over_older`). Adds
+    /// the rows to store to `ops`. Calls `change` with false for each old extent that goes, and
+    /// then with true for each remainder of it that stays as a new extent, and for `new`.
     pub(crate) fn overlay(
         &mut self,
         range: Range<u64>,
@@ -274,7 +279,12 @@ impl ExtentMap {
         ops: &mut ExtentOps,
         mut change: impl FnMut(&Extent, bool),
     ) {
-        debug_assert!(self.missing(range.clone()).is_none());
+        assert!(self.missing(range.clone()).is_none(), "`extents.whole_windows`: only a loaded range is changed");
+        if let Some(new) = &new {
+            assert_eq!(u64::from(new.len), range.end - range.start, "an extent covers the range that it is laid over");
+            let (first, last) = (range.start / WINDOW_BYTES, (range.end - 1) / WINDOW_BYTES);
+            assert_eq!(first, last, "`extents.one_window`");
+        }
         let touched: Vec<u64> = self.view(range.clone()).map(|(_, _, at, _)| at).collect();
         for at in touched {
             let Some(old) = self.extents.remove(&at) else { continue };

@@ -1,4 +1,4 @@
-//! A record on its way from the store, and all who wait for it.
+//! A record on its way from the store, and its waiting readers.
 
 use std::sync::OnceLock;
 

@@ -28,13 +28,15 @@ use super::intents::Intents;
 use super::reserved::Reserved;
 use crate::types::FsError;
 
-/// What the namespace embeds in an inode.
+/// The data side of an inode, embedded in it.
 pub(crate) struct FileState {
     pub(super) extents_lock: RwLock<()>,
     pub(super) state: Mutex<FileData>,
-    /// The engine may know something of the inode's data, or will (`data.traces_before_batch`). Read without `state`, under `core`.
+    /// The engine may hold something of the inode's data, or will (`data.traces_before_batch`).
+    /// Read without `state`, under `core`.
     pub(super) traces: AtomicBool,
-    /// It has reserved ranges, or had some since it is in memory (`reserved.rows_under_state`). Read without `state`.
+    /// It has reserved ranges, or had some since it is in memory (`reserved.rows_under_state`).
+    /// Read without `state`.
     pub(super) has_reserved: AtomicBool,
 }
 
@@ -47,14 +49,14 @@ pub(super) struct FileData {
     pub(super) reserved: Reserved,
     /// The newest write.
     pub(super) last_seq: u64,
-    /// Every write up to this one is in extents, or what was laid over it is.
+    /// Every write up to this one is in extents, or newer data over it is.
     pub(super) flushed_seq: u64,
     /// It is in the flusher's queue.
     pub(super) queued: bool,
     /// Flushes under way that hold ranges of it, also ranges overwritten since.
     pub(super) in_flight: u32,
     pub(super) gone: bool,
-    /// How many flushes failed, and the last reason: whoever waits for a flush is told.
+    /// How many flushes failed, and the last reason: callers that wait for a flush get it.
     pub(super) failures: u64,
     pub(super) failure: Option<FsError>,
     /// Sequential readers, most recent last.
@@ -102,13 +104,14 @@ impl Drop for Counted {
 }
 
 impl FileState {
-    /// Of an inode that was read from the engine: what it holds is looked up when needed. `has_reserved`: its record says so.
+    /// The state of an inode read from the engine: its content is looked up when needed.
+    /// `has_reserved`: its record says so.
     pub(crate) fn new(has_reserved: bool) -> Self {
         let reserved = if has_reserved { Reserved::default() } else { Reserved::none() };
         Self::with(FileData { reserved, ..FileData::default() }, true, has_reserved)
     }
 
-    /// Of an inode that was just made: it has no data, and nothing needs to be looked up.
+    /// The state of a new inode: it has no data, and nothing needs to be looked up.
     pub(crate) fn fresh() -> Self {
         let state = FileData { extents: ExtentMap::complete(), reserved: Reserved::none(), ..FileData::default() };
         Self::with(state, false, false)

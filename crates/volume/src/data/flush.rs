@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use super::blocking;
 use super::compress::{compress, is_zero};
 use super::dirty::{Payload, Taken};
-use super::extents::{Codec, Extent, INLINE_BYTES_MAX, Place, SegmentId};
+use super::extents::{Codec, Extent, INLINE_BYTES_MAX, Place, SegmentId, WINDOW_BYTES};
 use super::file::FileData;
 use super::memory::Record;
 use super::segment::{Builder, SEGMENT_BYTES_MAX, object_path};
@@ -47,15 +47,16 @@ const AGE_MAX: Duration = Duration::from_secs(3);
 pub(super) const PUTS_MAX: usize = 3;
 /// Payload of one segment: index and a last large piece still fit the object's bound.
 pub(super) const LOAD_BYTES_MAX: u64 = SEGMENT_BYTES_MAX - (2 << 20);
+const _: () = assert!(LOAD_BYTES_MAX + WINDOW_BYTES < SEGMENT_BYTES_MAX);
 const LOAD_INODES_MAX: usize = 8192;
 /// Less work than this is done in place instead of on another thread.
 const INLINE_WORK_BYTES: u64 = 128 << 10;
-/// How long a look at removals is believed by who waits for them.
+/// A look at removals is trusted for this long by callers that wait for them.
 const REMOVAL_WAIT: Duration = Duration::from_millis(50);
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// What one flush took.
+/// The ranges that one flush took.
 #[derive(Default)]
 pub(super) struct Load {
     pub(super) inodes: Vec<LoadInode>,
@@ -73,7 +74,7 @@ pub(super) struct LoadInode {
     pub(super) flushed_seq: Option<u64>,
 }
 
-/// What stands over a range from now on.
+/// The new content of a range.
 pub(super) struct Out {
     pub(super) range: Range<u64>,
     /// `None`: a hole.
@@ -91,7 +92,7 @@ pub(super) struct Built {
 type Handed = (Load, JoinHandle<FsResult<Built>>);
 
 impl Inner {
-    /// The inode has something to flush; `state` is its own, locked.
+    /// Queues an inode with something to flush; `state` is its own, locked.
     pub(super) fn enqueue(&self, inode: &Arc<Inode>, state: &mut FileData) {
         let first = !state.queued;
         if first {
@@ -108,14 +109,14 @@ impl Inner {
         self.flush_wake.notify_one();
     }
 
-    /// Flush everything now: memory or room is short, or somebody said sync.
+    /// Flushes everything now: memory or room is short, or a caller asked for a sync.
     pub(super) fn hurry(&self) {
         self.queue.lock().all_until = Some(Instant::now());
         self.flush_wake.notify_one();
     }
 
-    /// A full load: smaller where little memory may be dirty, and so small that the margin of room (see `space`)
-    /// holds two: garbage collection writes one before it can delete others.
+    /// A full load: smaller where little memory may be dirty, and so small that the margin of room
+    /// (see `space`) holds two: garbage collection writes one before it can delete others.
     pub(super) fn load_target(&self) -> i64 {
         let by_room = self.gate.total().map_or(u64::MAX, |total| (total / 64).max(1 << 20));
         LOAD_BYTES_MAX.min(self.parts.memory.dirty_max() / 4).min(by_room) as i64
@@ -186,7 +187,7 @@ impl Inner {
         }
     }
 
-    /// How long nothing needs to be done: `None` as long as nobody calls.
+    /// The time until the next flush. `None`: none is needed until a caller asks.
     fn time_to_flush(&self) -> Option<Duration> {
         if self.poison.lock().is_some() {
             return None;
@@ -204,7 +205,7 @@ impl Inner {
         Some(AGE_MAX.saturating_sub(since.elapsed()))
     }
 
-    /// Takes the next load: of those who are waited for, or else of everybody by age.
+    /// Takes the next load: of inodes that a caller waits for, or else of all by age.
     fn collect(&self) -> Option<Load> {
         let mut load = Load::default();
         let mut seen = HashSet::new();
@@ -243,7 +244,8 @@ impl Inner {
                 }
             }
         }
-        // Under the queue's lock: who sees that it was taken out also sees how many loads that made.
+        // Under the lock of the queue: a caller that sees that an inode was taken out also sees how
+        // many loads there are.
         if !load.inodes.is_empty() {
             self.loads.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -270,7 +272,7 @@ impl Inner {
             (None, false) => {}
         }
         let Some((taken, charge, bytes)) = taken else {
-            // Nothing left to take: whoever waits may look again.
+            // Nothing is left to take: waiting callers may look again.
             drop(guard);
             self.progress.notify_waiters();
             return;
@@ -281,7 +283,7 @@ impl Inner {
         load.inodes.push(taken);
     }
 
-    /// Takes what fits. `None` when there is nothing to store.
+    /// Takes the ranges that fit. `None` if there is nothing to store.
     pub(super) fn take(
         &self,
         inode: &Arc<Inode>,
@@ -364,7 +366,7 @@ impl Inner {
         while let Some((load, task)) = handed.recv().await {
             let built = match task.await {
                 Ok(Ok(built)) => built,
-                // Stopped while the store failed: what is in memory is lost with the volume.
+                // Stopped while the store failed: the data in memory is lost with the volume.
                 Ok(Err(_)) if self.stop.is_cancelled() => return,
                 Ok(Err(error)) => {
                     self.poison(&error);
@@ -380,7 +382,11 @@ impl Inner {
                 continue;
             }
             self.release(load.charge);
-            self.loads.1.fetch_add(1, Ordering::Relaxed);
+            let committed = self.loads.1.fetch_add(1, Ordering::Relaxed);
+            assert!(
+                committed < self.loads.0.load(Ordering::Relaxed),
+                "`flush.ordered_commits`: each load is handed on once"
+            );
             drop(load);
             self.progress.notify_waiters();
             self.wake_gc();
@@ -395,7 +401,7 @@ async fn sleep_or_forever(wait: Option<Duration>) {
     }
 }
 
-/// What building needs of a [`LoadInode`]; the committer keeps the rest.
+/// The parts of a [`LoadInode`] that building needs; the committer keeps the rest.
 struct BuildInode {
     inode: Arc<Inode>,
     taken: Vec<Taken>,
@@ -403,7 +409,8 @@ struct BuildInode {
 }
 
 impl Load {
-    /// For the builder and for the committer. Payloads are shared, not copied; the committer's are dropped.
+    /// For the builder and for the committer. Payloads are shared, not copied; the committer's are
+    /// dropped.
     fn split(mut self) -> (Vec<BuildInode>, Load) {
         let parts = self.inodes.iter_mut().map(|load| {
             let without = |t: &Taken| Taken { payload: Payload::Zero, ..t.clone() };
@@ -415,7 +422,7 @@ impl Load {
     }
 }
 
-/// Cuts what was taken into records and packs them.
+/// Cuts taken ranges into records and packs them.
 fn build(parts: &[BuildInode], id: SegmentId, record_bytes: u64, compression: Compression) -> Built {
     let mut builder = Builder::new(id, EPOCH);
     let outs = parts.iter().map(|part| {
@@ -432,7 +439,7 @@ fn build(parts: &[BuildInode], id: SegmentId, record_bytes: u64, compression: Co
     Built { segment, outs }
 }
 
-/// What a tiny file's load becomes: no record, so no segment.
+/// The load of a tiny file: no record, so no segment.
 pub(super) fn build_inline(load: &LoadInode) -> Vec<Out> {
     let part = BuildInode { inode: Arc::clone(&load.inode), taken: load.taken.clone(), size: load.size };
     let mut outs = build(&[part], SegmentId(0), INLINE_BYTES_MAX as u64, Compression::None).outs;
@@ -494,6 +501,8 @@ impl<'a> Cutter<'a> {
         }
         let chunks = std::mem::take(&mut self.chunks);
         let range = start..start + len;
+        let (first, last) = (start / self.record_bytes, (range.end - 1) / self.record_bytes);
+        assert_eq!(first, last, "`extents.one_window`: records are cut at multiples of their size");
         if chunks.iter().all(|chunk| is_zero(chunk)) {
             self.hole(range);
             return;
@@ -522,8 +531,8 @@ impl<'a> Cutter<'a> {
 }
 
 impl Out {
-    /// Puts a copy of the content into the cache, where the next reads will look for it. Not before it is stored: until then
-    /// it would be in memory twice.
+    /// Puts a copy of the content into the cache, where the next reads will look for it. Not before
+    /// it is stored: until then it would be in memory twice.
     pub(super) fn remember(&mut self, inner: &Inner) {
         if let (Some(cached), Some(record)) = (self.cached.take(), self.extent.as_ref().and_then(Extent::record)) {
             inner.parts.memory.insert((inner.volume, record.segment, record.position), Record::copied(cached.chunks()));
@@ -539,10 +548,10 @@ impl Data {
         inner.parts.meta.durable(inner.parts.meta.newest()).await
     }
 
-    /// Nothing that was accepted is on its way: `Usage` says what files take up.
+    /// Whether no accepted data is on its way: `Usage` then counts all that files take up.
     pub(crate) fn is_settled(&self) -> bool {
         let inner = &self.0;
-        // Under the queue's lock: what was taken out of it is in a load that is counted.
+        // Under the lock of the queue: an inode taken out of it is in a load that is counted.
         let queue = inner.queue.lock();
         queue.is_empty() && inner.loads.0.load(Ordering::Relaxed) == inner.loads.1.load(Ordering::Relaxed)
     }
@@ -578,7 +587,7 @@ impl Inner {
         self.wait_until(|| self.loads.1.load(Ordering::Relaxed) >= started).await
     }
 
-    /// Waits for something that progress brings about, but not through a failure.
+    /// Waits until progress makes `done` true, but not through a failure.
     async fn wait_until(&self, done: impl Fn() -> bool) -> FsResult<()> {
         loop {
             let mut progress = std::pin::pin!(self.progress.notified());

@@ -1,4 +1,4 @@
-//! Sums about room: what a store answered, what somebody asks for, what is kept free.
+//! Sums about room: the answer of a store, the requests of writers, the reserves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ impl Gate {
     }
 }
 
-/// What somebody asks room for.
+/// A request for room.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RoomRequest {
     /// Bytes for which there is no promise yet.
@@ -39,12 +39,13 @@ impl RoomRequest {
     }
 }
 
-/// What is kept free for reserved bytes: index entries and metadata come with them.
+/// Room set aside for reserved bytes, with their index entries and metadata.
 pub(super) fn set_aside(reserved_bytes: u64) -> u64 {
     reserved_bytes.saturating_add(reserved_bytes / 32)
 }
 
-/// Kept free for metadata and for the segments that garbage collection writes before it deletes others.
+/// Kept free for metadata and for the segments that garbage collection writes before it deletes
+/// others.
 pub(crate) fn margin(total: u64) -> u64 {
     (total / 32).min(MARGIN_BYTES_MAX)
 }

@@ -49,7 +49,8 @@ const READ_GAP_BYTES: u64 = 64 << 10;
 const READ_BYTES_MAX: u64 = 4 << 20;
 /// Moves committed in one batch.
 const MOVES_MAX: usize = 1024;
-/// The first pause after a failure, shorter than the patience of who waits for room; it doubles up to the last.
+/// The first pause after a failure, shorter than a writer waits for room; it doubles up to the
+/// last.
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
@@ -67,7 +68,7 @@ struct LivePiece {
 }
 
 impl LivePiece {
-    /// Of the record that `entry` names; `record` is what an extent says of it.
+    /// A piece of the record that `entry` names; `record` is as an extent has it.
     fn new(entry: &IndexEntry, offset: u64, len: u32, skip: u32, record: RecordRef) -> LivePiece {
         let IndexEntry { ino, generation, order, birth, .. } = *entry;
         LivePiece { ino, generation, offset, len, skip, record, order, birth }
@@ -145,7 +146,8 @@ impl Inner {
         again
     }
 
-    /// `gc.work_as_room_demands`: how much of a segment may be alive (in percent) for it to be worth rewriting. `None`: nothing is to be done.
+    /// The percentage of live bytes up to which a segment is worth rewriting
+    /// (`gc.work_as_room_demands`). `None`: there is nothing to do.
     fn live_limit(&self) -> Option<u64> {
         let (objects, garbage, small) = {
             let table = self.segments.lock();
@@ -165,7 +167,8 @@ impl Inner {
         (worthwhile || small > SMALL_COUNT_MAX).then_some(50)
     }
 
-    /// Deletes objects that nothing refers to any more, durably (`segments.deleted_once_durable`). Returns how many.
+    /// Deletes objects that nothing refers to any more, durably (`segments.deleted_once_durable`).
+    /// Returns how many.
     async fn delete_doomed(self: &Arc<Self>) -> FsResult<usize> {
         let doomed = self.segments.lock().take_doomed(DELETES_MAX);
         let Some(newest) = doomed.iter().map(|(_, ticket)| *ticket).max() else { return Ok(0) };
@@ -201,7 +204,8 @@ impl Inner {
         results.into_iter().collect()
     }
 
-    /// `segments.orphans_are_swept`: objects of earlier openings that are not in the table.
+    /// Deletes objects of earlier openings that are not in the table
+    /// (`segments.orphans_are_swept`).
     async fn sweep_orphans(self: &Arc<Self>, mut orphans: Vec<SegmentId>) -> FsResult<()> {
         if self.parts.keeps_orphans {
             tracing::warn!("the log has lost what was acknowledged: segments that nothing refers to are kept");
@@ -219,7 +223,8 @@ impl Inner {
         self.delete_objects(orphans).await
     }
 
-    /// Rewrites the live parts of the segments that are worth it most. Returns how many bytes were given up.
+    /// Rewrites the live parts of the segments that are worth it most. Returns how many bytes were
+    /// given up.
     async fn rewrite(self: &Arc<Self>, live_limit: u64) -> FsResult<u64> {
         let victims = self.choose_victims(live_limit);
         let mut pieces = Vec::new();
@@ -266,7 +271,7 @@ impl Inner {
         Ok(freed.saturating_sub(object_bytes))
     }
 
-    /// By benefit over cost: what becomes free, the longer it has been still the better.
+    /// Victims by benefit over cost: the bytes that become free, weighted by age.
     fn choose_victims(&self, live_limit: u64) -> Vec<SegmentId> {
         let (_, available) = self.room(0);
         let table = self.segments.lock();
@@ -314,11 +319,12 @@ impl Inner {
         parse_index(id, &footer, &index).map_err(bad)
     }
 
-    /// What extents refer to now, of the records in the index of a segment.
+    /// The parts of the records of a segment that extents refer to now.
     async fn live_pieces(&self, id: SegmentId) -> FsResult<Vec<LivePiece>> {
         let mut index = self.read_index(id).await?;
         let mut pieces = Vec::new();
-        // Most files that are written are in memory with their extents: those need no look into the engine.
+        // Most files that are written are in memory with their extents and need no look into the
+        // engine.
         index.retain(|entry| match self.known_pieces(id, entry) {
             Some(found) => {
                 pieces.extend(found);
@@ -358,7 +364,8 @@ impl Inner {
         Ok(pieces)
     }
 
-    /// What refers to one record, if memory knows: as good as what is stored, since moves compare again (`gc.move_if_unchanged`).
+    /// The pieces of one record, if memory holds them. They are as good as the stored ones, since
+    /// moves compare again (`gc.move_if_unchanged`).
     fn known_pieces(&self, id: SegmentId, entry: &IndexEntry) -> Option<Vec<LivePiece>> {
         let inode = self.parts.inodes.cached(entry.ino)?;
         let state = inode.file.state.lock();
@@ -373,7 +380,7 @@ impl Inner {
         Some(of_record.collect())
     }
 
-    /// The stored records of all pieces, verified; what cannot be read is left out (and not moved).
+    /// The stored records of all pieces, verified. Unreadable ones are left out and not moved.
     async fn read_pieces(&self, pieces: &[LivePiece]) -> BTreeMap<(SegmentId, u32), Bytes> {
         let mut records: Vec<RecordRef> = pieces.iter().map(|piece| piece.record).collect();
         records.sort_by_key(|record| (record.segment, record.position));
@@ -419,7 +426,8 @@ impl Inner {
         self.segments.lock().mark_unreadable(record.segment);
     }
 
-    /// `gc.move_if_unchanged`: lets extents refer to the new records where they still refer to the old ones.
+    /// Lets extents refer to the new records where they still refer to the old ones
+    /// (`gc.move_if_unchanged`).
     async fn commit_moves(&self, inode: &Arc<Inode>, moves: Vec<Move>) -> FsResult<crate::meta::Ticket> {
         let mut ticket = crate::meta::Ticket(0);
         for moves in moves.chunks(MOVES_MAX) {
@@ -486,8 +494,8 @@ fn by_inode(moves: Vec<(Ino, Move)>) -> BTreeMap<Ino, Vec<Move>> {
     out
 }
 
-/// Packs pieces, in order of inode and offset, into a new segment: whole records as they are stored, parts as new
-/// records, neighbours together (`gc.neighbours_join`).
+/// Packs pieces, in order of inode and offset, into a new segment: whole records as they are
+/// stored, parts as new records, neighbours together (`gc.neighbours_join`).
 fn rebuild(
     id: SegmentId,
     pieces: Vec<LivePiece>,
@@ -555,7 +563,7 @@ fn rebuild_run(
 
 #[cfg(test)]
 impl Inner {
-    /// Everything that can be had, at once.
+    /// Collects everything that can be collected, at once.
     pub(super) async fn collect_garbage_now(self: &Arc<Self>) -> FsResult<()> {
         let _running = self.gc_running.lock().await;
         loop {

@@ -20,10 +20,10 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::dirty::Payload;
-use crate::keys::{Reader, damaged};
+use crate::keys::{Reader, damaged, tag};
 use crate::types::*;
 
-pub(crate) const INTENT_TAG: u8 = b'W';
+pub(crate) const INTENT_TAG: u8 = tag::INTENT;
 const VERSION: u8 = 1;
 const MASK_SUFFIX: u8 = b'M';
 const KIND_DATA: u8 = 0;
@@ -45,6 +45,7 @@ pub(crate) fn key(ino: Ino, seq: u64, offset: u64) -> Bytes {
 }
 
 pub(crate) fn encode_zero(len: u64) -> Bytes {
+    assert!(len > 0, "an intent covers bytes");
     let mut out = BytesMut::with_capacity(10);
     out.put_u8(VERSION);
     out.put_u8(KIND_ZERO);
@@ -102,7 +103,7 @@ pub(super) struct Standing {
     pub(super) zero: bool,
     /// Of a zero intent: a flush under way applies it.
     pub(super) taken: bool,
-    /// The parts that are not flushed; `None`: all of it (`intents.masked_when_partial`).
+    /// The parts that are not flushed. `None`: all of it (`intents.masked_when_partial`).
     pub(super) rest: Option<Vec<Range<u64>>>,
 }
 
@@ -123,7 +124,7 @@ pub(super) struct Intents {
     by_offset: BTreeSet<(u64, u64)>,
     /// Zero intents: few, of any length.
     zeros: BTreeSet<(u64, u64)>,
-    /// No data intent is longer.
+    /// The longest data intent. Bounds the search by offset.
     longest: u64,
 }
 
@@ -185,6 +186,7 @@ pub(super) fn mask_key(ino: Ino, seq: u64, offset: u64) -> Bytes {
 }
 
 pub(super) fn encode_mask(rest: &[Range<u64>]) -> Bytes {
+    assert!(!rest.is_empty(), "`intents.masked_when_partial`: an intent that is stored whole is removed");
     let mut out = BytesMut::with_capacity(1 + 16 * rest.len());
     out.put_u8(VERSION);
     for range in rest {

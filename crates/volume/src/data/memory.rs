@@ -22,17 +22,20 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::extents::SegmentId;
 use crate::counts::CacheCounts;
+use crate::types::IO_BYTES_MAX;
 
-/// Each piece costs this beside its bytes, so that many tiny writes are bounded too.
+/// The cost of each piece beside its bytes, so that many tiny writes are bounded, too.
 pub(crate) const PIECE_BYTES: u64 = 256;
 const DIRTY_BYTES_MIN: u64 = 24 << 20;
 const DIRTY_BYTES_MAX: u64 = 1 << 30;
+// Charges are permits, counted in 32 bits, and the largest write fits the smallest bound.
+const _: () = assert!(DIRTY_BYTES_MAX <= u32::MAX as u64 && DIRTY_BYTES_MIN >= 2 * IO_BYTES_MAX as u64);
 /// The delay of a MiB written when the bound is reached, if it were reached smoothly.
 const DELAY_FULL: Duration = Duration::from_millis(20);
 
 /// Most records of large files are as long as this, the default record size.
 const SLOT_BYTES: usize = 128 << 10;
-/// What is shorter would leave too much of a slot empty.
+/// A shorter record would leave too much of a slot empty.
 const SLOT_BYTES_MIN: usize = SLOT_BYTES / 4 * 3;
 /// Records that are kept, of all volumes.
 static SLOTS: Slots = Slots::new(SLOT_BYTES, 16 << 20, Use::Cache);
@@ -79,7 +82,7 @@ impl Record {
         }
     }
 
-    /// A copy, which keeps nothing in memory but itself: what a disk gave lies in buffers that hold much more.
+    /// A copy that keeps only itself in memory: buffers of a disk hold much more.
     pub(crate) fn copied(chunks: &[Bytes]) -> Record {
         let mut left: usize = chunks.iter().map(Bytes::len).sum();
         let mut source = chunks.iter().flat_map(|chunk| chunk.chunks(SLOT_BYTES));
@@ -166,16 +169,17 @@ pub(crate) struct Memory {
     volumes: AtomicU32,
     /// Microseconds of delay owed and not slept yet: timers are too coarse for small writes.
     debt_us: AtomicU64,
-    /// Some volume's flush fails: who waits for room may have to be told.
+    /// The flush of some volume fails: writers that wait for memory may have to be told.
     pub(crate) failing: Notify,
-    /// Bytes of room promised to reserved ranges of open volumes (`reserved.promise_moves`, `reserved.promise_grows_in_allocate`).
+    /// Bytes of room promised to reserved ranges of open volumes (`reserved.promise_moves`,
+    /// `reserved.promise_grows_in_allocate`).
     pub(crate) reserved: AtomicI64,
-    /// Who reserves finds the room and takes it before the next one looks.
+    /// Held from the search for room until it is taken: one reservation at a time.
     pub(crate) reserving: tokio::sync::Mutex<()>,
 }
 
 impl Memory {
-    /// `total_bytes` is what data may use: record cache and dirty data together.
+    /// `total_bytes` is for the record cache and dirty data together.
     pub(crate) fn new(total_bytes: u64) -> Arc<Self> {
         let dirty_max = (total_bytes / 2).clamp(DIRTY_BYTES_MIN, DIRTY_BYTES_MAX);
         let cache_bytes = total_bytes.saturating_sub(dirty_max).max(8 << 20);
@@ -240,7 +244,7 @@ impl Memory {
         Some(Charge { memory: Arc::clone(self), bytes: charge.min(self.dirty_max) })
     }
 
-    /// Waits for room (`memory.charge_before_accept`), first come first served. `pressed` is called when it has to wait.
+    /// Waits until `charge` is free (`memory.charge_before_accept`), first come first served.
     pub(crate) async fn acquire(self: &Arc<Self>, charge: u64) -> Charge {
         if let Ok(permit) = self.dirty.acquire_many(self.permits(charge)).await {
             permit.forget();
@@ -253,7 +257,7 @@ impl Memory {
         charge.min(self.dirty_max).min(u64::from(u32::MAX)) as u32
     }
 
-    /// `memory.slow_down_early`: how long a writer of `bytes` should pause now.
+    /// The pause of a writer of `bytes` now (`memory.slow_down_early`).
     pub(crate) fn delay(&self, bytes: u64) -> Duration {
         let half = self.dirty_max / 2;
         let over = self.dirty_used().saturating_sub(half) as f64 / half as f64;
@@ -264,7 +268,7 @@ impl Memory {
         self.delay_us(owed as u64)
     }
 
-    /// Adds to what is owed; returns it once it is worth a timer.
+    /// Adds to the debt, and returns it once it is worth a timer.
     fn delay_us(&self, owed_us: u64) -> Duration {
         let debt = self.debt_us.fetch_add(owed_us, Ordering::Relaxed) + owed_us;
         if debt < 1500 {
@@ -275,6 +279,8 @@ impl Memory {
     }
 
     pub(crate) fn release(&self, bytes: u64) {
+        let free = self.dirty.available_permits() as u64;
+        assert!(free + bytes <= self.dirty_max, "`memory.charge_before_accept`: only acquired charge is released");
         self.dirty.add_permits(bytes as usize);
     }
 
@@ -297,7 +303,8 @@ impl Memory {
         self.cache.insert(key, CachedRecord { record, used });
     }
 
-    /// Begins another round (`memory.unused_is_given_back`). Returns the bytes that were given back.
+    /// Begins another round (`memory.unused_is_given_back`). Returns the bytes that were given
+    /// back.
     pub(crate) fn give_back(&self) -> u64 {
         if self.cache.is_empty() {
             return 0;

@@ -90,7 +90,8 @@ async fn load_segments(parts: &DataParts, table: &mut Segments) -> FsResult<()> 
     }
 }
 
-/// Objects with numbers above the table's are orphans of a crash; their numbers are not used again (`segment.written_once`).
+/// Objects with numbers above those of the table are orphans of a crash. Their numbers are not used
+/// again (`segment.written_once`).
 async fn find_new_orphans(parts: &DataParts, table: &mut Segments) -> FsResult<Vec<SegmentId>> {
     let prefix = parts.prefix.clone().join("seg");
     let newest = table.iter().last().map_or(SegmentId(0), |(id, _)| id);

@@ -22,8 +22,9 @@ impl FileData {
         ranges.view(range).map(|r| (r.end - r.start).saturating_sub(of_data(r))).sum()
     }
 
-    /// Parts of `range` that hold no data and are not reserved. Extents under zeros on their way count as gone. Dirty data counts
-    /// as not there: a crash may take it. Extents of the range are in memory.
+    /// Parts of `range` that hold no data and are not reserved. Extents under pending zeros count
+    /// as gone. Dirty data counts as missing, because a crash may take it. Extents of the range are
+    /// in memory.
     pub(super) fn unreserved_holes(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut taken: Vec<Range<u64>> = Vec::new();
         let mut from = range.start;
@@ -46,7 +47,8 @@ impl FileData {
 }
 
 impl Inner {
-    /// Runs `change`, which changes what is dirty or reserved within `range`, and moves the promise by as much (`reserved.promise_moves`).
+    /// Runs `change`, which changes dirty or reserved bytes within `range`, and moves the promise
+    /// by as much (`reserved.promise_moves`).
     pub(super) fn promise<T>(
         &self,
         state: &mut FileData,
@@ -56,7 +58,8 @@ impl Inner {
         let before = state.unclaimed(range.clone());
         let result = change(state);
         let after = state.unclaimed(range);
-        state.reserved.unclaimed = state.reserved.unclaimed + after - before;
+        assert!(state.reserved.unclaimed >= before, "`reserved.promise_moves`: the sum holds every part of it");
+        state.reserved.unclaimed = state.reserved.unclaimed - before + after;
         self.move_promise(before, after);
         result
     }
@@ -70,7 +73,7 @@ impl Inner {
         }
     }
 
-    /// Reads what the inode has reserved, if that has not been done (`reserved.rows_under_state`).
+    /// Reads the reserved ranges of the inode, once (`reserved.rows_under_state`).
     pub(super) async fn ensure_reserved(&self, inode: &Arc<Inode>) -> FsResult<()> {
         if !inode.file.has_reserved.load(Ordering::Acquire) || inode.file.state.lock().reserved.ranges.is_some() {
             return Ok(());
@@ -98,8 +101,9 @@ impl Inner {
         Ok(())
     }
 
-    /// An extent is stored over `range`: what was reserved there is used (`reserved.row_ends_with_extent`). Where newer zeros lie over it, the extent goes
-    /// again, and what was reserved since stays.
+    /// Uses up reserved bytes where an extent is stored over `range`
+    /// (`reserved.row_ends_with_extent`). Under newer zeros the extent will go again, and ranges
+    /// reserved since then stay.
     pub(super) fn use_reserved(&self, state: &mut FileData, range: Range<u64>, ops: &mut RangeOps) {
         let zeros = state.dirty.view(range.clone()).filter(|(.., piece)| !piece.is_data());
         let zeros: Vec<_> = zeros.map(|(lo, hi, _)| lo..hi).chain(std::iter::once(range.end..range.end)).collect();

@@ -11,17 +11,17 @@ use crate::inode::Inode;
 pub(super) struct Queue {
     /// By age, oldest first.
     pub(super) order: VecDeque<(Arc<Inode>, Instant)>,
-    /// Somebody waits for these.
+    /// Inodes that a caller waits for.
     pub(super) urgent: VecDeque<Arc<Inode>>,
-    /// What was queued up to then is to be flushed now.
+    /// Inodes queued up to this time are to be flushed now.
     pub(super) all_until: Option<Instant>,
-    /// A load is being put together: what it took out of `order` is not counted yet.
+    /// A load is being collected: the inodes that it took out of `order` are not counted yet.
     pub(super) collecting: bool,
 }
 
 impl Queue {
-    /// Everything that was queued up to `then` is in a load. Newer work does not count, or one who never stops writing
-    /// could keep a sync waiting.
+    /// Every inode queued up to `then` is in a load. Newer work does not count, or a client that
+    /// never stops writing could keep a sync waiting.
     pub(super) fn has_taken(&self, then: Instant) -> bool {
         !self.collecting && self.order.front().is_none_or(|(_, since)| *since > then)
     }

@@ -35,20 +35,21 @@ use crate::types::*;
 
 /// Neighbouring records are fetched in one request up to this size.
 const FETCH_BYTES_MAX: u64 = 1 << 20;
-/// Bytes that nobody asked for are fetched along to save a request, up to this many.
+/// Unwanted bytes are fetched along to save a request, up to this many.
 const FETCH_GAP_MAX: u64 = 32 << 10;
 const STREAMS_MAX: usize = 4;
 const WINDOW_MIN: u64 = 256 << 10;
 const WINDOW_MAX: u64 = 8 << 20;
-/// Planning again after fetching is normal; this often only if extents move all the time.
+/// Plans of one read. A second one after fetching is normal; this many mean that extents move all
+/// the time.
 const PLANS_MAX: usize = 64;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// What a look at the file found.
+/// The result of planning a read.
 enum Plan {
     Ready(Vec<Bytes>),
-    /// These records are not in memory; with the offset in the file where each is needed.
+    /// Records that are not in memory, each with the offset in the file where it is needed.
     Missing(Vec<(RecordRef, u64)>),
     /// Extents are not known.
     Unknown,
@@ -81,7 +82,8 @@ impl Data {
                         let key = inner.key(&record);
                         match fetch.wait().await {
                             Ok(content) => drop(fetched.insert(key, content)),
-                            // The segment may have been moved since the plan: look again, but only once per record.
+                            // The segment may have been moved since the plan: look again, but only
+                            // once per record.
                             Err(error) if failed.as_ref().is_some_and(|(before, _)| *before == key) => {
                                 return Err(explain(inode, at, &record, &error));
                             }
@@ -99,7 +101,7 @@ impl Data {
         Err(FsError::Io(format!("inode {} offset {offset} cannot be read: {why}", inode.id.ino.0).into()))
     }
 
-    /// Bytes of `range` that are no holes, and those that are reserved.
+    /// Bytes of `range` that are not in holes, and reserved bytes.
     pub(crate) async fn held_bytes(&self, inode: &Arc<Inode>, range: Range<u64>) -> FsResult<u64> {
         self.0.ensure_reserved(inode).await?;
         let size = inode.core.lock().attr.size;
@@ -139,7 +141,8 @@ impl Data {
     }
 }
 
-/// Whether there is data at `at`, and up to where that is so at least. `None` if extents are not known.
+/// Whether there is data at `at`, and up to where that is so at least. `None` if extents are not
+/// known.
 fn stretch_at(state: &FileData, at: u64) -> Option<(bool, u64)> {
     let next_dirty = match state.dirty.view(at..u64::MAX).next() {
         Some((start, end, piece)) if start == at => return Some((piece.is_data(), end)),
@@ -168,7 +171,8 @@ impl Inner {
         (self.volume, record.segment, record.position)
     }
 
-    /// One look at `range` (`reading.one_moment`). With `advance` also says what to read ahead.
+    /// Plans a read of `range` (`reading.one_moment`). With `advance` it also says which range to
+    /// read ahead.
     fn plan(
         &self,
         inode: &Arc<Inode>,
@@ -249,7 +253,7 @@ impl Inner {
         true
     }
 
-    /// Fetches what is likely read next. Never waits.
+    /// Fetches records that are likely to be read next. Never waits.
     fn read_ahead(self: &Arc<Self>, inode: &Arc<Inode>, range: Range<u64>) {
         let budget = (self.parts.memory.cache_bytes() / 8).min(64 << 20);
         if self.fetch_bytes.load(Ordering::Relaxed) >= budget {
@@ -287,7 +291,8 @@ impl Inner {
         Some(cold)
     }
 
-    /// Joins the fetches under way and starts the others, neighbours together (`reading.fetched_once`).
+    /// Joins the fetches under way and starts the others, neighbours together
+    /// (`reading.fetched_once`).
     fn start_fetches(self: &Arc<Self>, wanted: &[(RecordRef, u64)]) -> Vec<(RecordRef, u64, Arc<Fetch>)> {
         let mut fresh: Vec<(RecordRef, Arc<Fetch>)> = Vec::new();
         let all = {
@@ -325,7 +330,7 @@ impl Inner {
         all
     }
 
-    /// Reads records from the store, past the cache; returns those that fail.
+    /// Reads records from the store, past the cache; returns the failures.
     pub(super) async fn read_records(&self, records: &[(Ino, u64, RecordRef)]) -> Vec<(Ino, u64, FsError)> {
         use futures::StreamExt;
         let reads = futures::stream::iter(records.to_vec()).map(|(ino, offset, record)| async move {
@@ -348,7 +353,8 @@ impl Inner {
         Ok(got)
     }
 
-    /// As `get_segment`, in the pieces in which the store has them: a pool does not copy blocks together.
+    /// As `get_segment`, in the pieces in which the store has them: a pool does not copy blocks
+    /// together.
     async fn get_chunks(&self, id: SegmentId, range: Range<u64>) -> FsResult<Vec<Bytes>> {
         use futures::TryStreamExt;
         let path = object_path(&self.parts.prefix, id);
@@ -389,7 +395,7 @@ fn run_length(records: &[(RecordRef, Arc<Fetch>)]) -> usize {
     count
 }
 
-/// Records fetched in one request. However it ends, nobody is left waiting.
+/// Records fetched in one request. However it ends, every waiting reader is answered.
 struct FetchRun {
     inner: Arc<Inner>,
     records: Vec<(RecordRef, Arc<Fetch>)>,
@@ -457,14 +463,14 @@ impl Drop for FetchRun {
     }
 }
 
-/// The record that `stored` is, a slice of it where it is not packed.
+/// The record in `stored`, as a slice where it is not packed.
 pub(super) fn verify_and_unpack(record: &RecordRef, stored: &Bytes) -> Option<Bytes> {
     let chunks = std::slice::from_ref(stored);
     let intact = checksum_chunks(place_seed(record.segment, record.position), chunks) == record.checksum;
     if intact { decompress(record.codec, stored, record.raw_len as usize) } else { None }
 }
 
-/// The record that `stored` is, on its own (`reading.cache_owns_its_bytes`).
+/// The record in `stored`, in memory of its own (`reading.cache_owns_its_bytes`).
 fn verify_and_keep(record: &RecordRef, stored: &[Bytes]) -> Option<Record> {
     let seed = place_seed(record.segment, record.position);
     if record.codec == Codec::Raw {
@@ -494,9 +500,9 @@ fn push_zeros(mut len: u64, chunks: &mut Vec<Bytes>) {
     }
 }
 
-/// Notes a read of `range`; says what to read ahead if it goes on where an earlier one ended.
+/// Notes a read of `range`. If it continues an earlier one, returns the range to read ahead.
 fn advance_streams(streams: &mut Vec<Stream>, range: Range<u64>, window_max: u64) -> Option<Range<u64>> {
-    // Reads of one client may overtake each other by about what is in flight.
+    // Reads of one client may overtake each other by about the bytes in flight.
     let near = |s: &Stream| range.start <= s.next + s.window && range.start + s.window >= s.next;
     let Some(found) = streams.iter().rposition(near) else {
         if streams.len() >= STREAMS_MAX {

@@ -7,13 +7,14 @@ use crate::inode::Inode;
 use crate::inode_core::InodeCore;
 use crate::meta::RecordChange;
 
-/// `attr.allocated` is what is stored and what will be.
+/// Sets `attr.allocated`: stored bytes, and bytes that will be stored.
 pub(super) fn count_allocated(state: &FileData, core: &mut InodeCore) {
     core.attr.allocated = core.stored_bytes + state.unstored_bytes();
 }
 
 impl FileData {
-    /// `data.gone_stores_nothing`, `data.traces_before_batch`: may a batch about the inode be submitted? `self` is its state, locked.
+    /// Whether a batch about the inode may be submitted (`data.gone_stores_nothing`,
+    /// `data.traces_before_batch`). `self` is its state, locked.
     pub(super) fn may_store(&self, inode: &Inode) -> bool {
         inode.file.traces.store(true, Ordering::SeqCst);
         !self.gone && !inode.core.lock().gone
@@ -24,7 +25,8 @@ impl FileData {
         self.dirty.data_bytes().saturating_sub(self.reserved.claimed())
     }
 
-    /// What a batch changes in the record: by how much extents and reserved ranges grow, and what follows for `allocated`.
+    /// The change of the record by a batch: the growth of extents and reserved ranges, and the
+    /// resulting `allocated`.
     pub(super) fn record_change(&self, stored_bytes: i64) -> RecordChange {
         let has_reserved = self.reserved.ranges().map(|ranges| ranges.len() > 0);
         RecordChange { stored_bytes, unstored_bytes: self.unstored_bytes(), has_reserved }

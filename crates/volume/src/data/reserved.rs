@@ -29,14 +29,14 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::keys::{Reader, damaged};
+use crate::keys::{Reader, damaged, tag};
 use crate::types::*;
 
-pub(crate) const RESERVED_TAG: u8 = b'R';
+pub(crate) const RESERVED_TAG: u8 = tag::RESERVED;
 const VERSION: u8 = 1;
 const KEY_BYTES: usize = 17;
-/// Reserved ranges of one file, all in memory while it is written to. A write into the middle of one makes two; beyond this
-/// the shorter of them is given up.
+/// Reserved ranges of one file, all in memory while it is written to. A write into the middle of
+/// one makes two; beyond this the shorter of them is given up.
 pub(super) const RANGES_MAX: usize = 1 << 16;
 
 pub(crate) fn reserved_key(ino: Ino, offset: u64) -> Bytes {
@@ -139,6 +139,7 @@ impl Ranges {
 
     fn take(&mut self, start: u64, end: u64, ops: &mut RangeOps) {
         self.map.remove(&start);
+        assert!(self.bytes >= end - start, "the ranges count every byte that they hold");
         self.bytes -= end - start;
         ops.insert(start, None);
     }
@@ -178,16 +179,17 @@ impl Reserved {
 
     /// Reserved bytes that dirty data has claimed: they are in both.
     pub(super) fn claimed(&self) -> u64 {
+        assert!(self.unclaimed <= self.bytes(), "`reserved.promise_moves`: only reserved bytes are promised");
         self.bytes() - self.unclaimed
     }
 
     pub(super) fn insert(&mut self, range: Range<u64>, ops: &mut RangeOps) {
-        debug_assert!(self.ranges.is_some(), "Q5");
+        assert!(self.ranges.is_some(), "`reserved.rows_under_state`: rows are read before they change");
         self.ranges.get_or_insert_default().insert(range, ops);
     }
 
     pub(super) fn remove(&mut self, range: Range<u64>, ops: &mut RangeOps) {
-        debug_assert!(self.ranges.is_some(), "Q5");
+        assert!(self.ranges.is_some(), "`reserved.rows_under_state`: rows are read before they change");
         if let Some(ranges) = &mut self.ranges {
             ranges.remove(range, ops);
         }

@@ -29,7 +29,7 @@ const VERSION: u16 = 1;
 pub(crate) const HEADER_BYTES: usize = 64;
 pub(crate) const ENTRY_BYTES: usize = 64;
 pub(crate) const FOOTER_BYTES: usize = 48;
-/// Records of one segment: a bound for whoever reads an index. (64 MiB of 64-byte records.)
+/// Records of one segment: a bound for readers of an index (64 MiB of 64-byte records).
 pub(crate) const RECORDS_MAX: u32 = 1 << 20;
 
 pub(crate) fn object_path(prefix: &Path, segment: SegmentId) -> Path {
@@ -53,7 +53,8 @@ pub(crate) struct IndexEntry {
     pub(crate) ino: Ino,
     pub(crate) generation: u64,
     pub(crate) offset: u64,
-    /// The segment in which these bytes were first written: later is newer (`segment.index_rebuilds_files`).
+    /// The segment in which these bytes were first written: later is newer
+    /// (`segment.index_rebuilds_files`).
     pub(crate) order: u64,
     /// The snapshot epoch in which they were first written.
     pub(crate) birth: u64,
@@ -108,6 +109,9 @@ impl Builder {
     ) -> RecordRef {
         let position = self.position;
         let stored_len: usize = chunks.iter().map(Bytes::len).sum();
+        assert!(stored_len > 0 && stored_len <= raw_len as usize, "a record is stored only where that saves bytes");
+        assert!(u64::from(raw_len) <= WINDOW_BYTES, "`extents.one_window`: no record is longer than a window");
+        assert!(u64::from(position) + stored_len as u64 <= u64::from(u32::MAX), "positions in a segment have 32 bits");
         let record = RecordRef {
             segment: self.id,
             position,

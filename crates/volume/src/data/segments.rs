@@ -17,11 +17,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::extents::{Extent, SegmentId};
 use super::segment::{ENTRY_BYTES, FOOTER_BYTES, HEADER_BYTES};
-use crate::keys::{Reader, damaged};
+use crate::keys::{Reader, damaged, tag};
 use crate::meta::{Batch, Ticket, Usage};
 use crate::types::FsResult;
 
-pub(crate) const SEGMENT_TAG: u8 = b'G';
+pub(crate) const SEGMENT_TAG: u8 = tag::SEGMENT;
 const VERSION: u8 = 1;
 /// Segments below this are merged when there are many.
 pub(crate) const SMALL_BYTES: u64 = 4 << 20;
@@ -42,7 +42,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// What would remain of it if it were rewritten now: live bytes and their share of header and index.
+    /// Bytes that would remain if it were rewritten now: live bytes and their share of header and
+    /// index.
     pub(crate) fn useful_bytes(&self) -> u64 {
         let overhead = (HEADER_BYTES + FOOTER_BYTES) as u64 + ENTRY_BYTES as u64 * self.extents;
         let useful = if self.extents == 0 { 0 } else { self.live_bytes + overhead };
@@ -80,7 +81,7 @@ pub(crate) fn decode_segment(key: &[u8], value: &[u8]) -> FsResult<(SegmentId, S
     Ok((id, Segment { birth, object_bytes, records, live_bytes, extents, ..Segment::default() }))
 }
 
-/// What a batch changes in the table.
+/// The changes of the table by a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     segments: BTreeMap<SegmentId, (i64, i64)>,
@@ -162,8 +163,8 @@ impl Segments {
         self.map.len()
     }
 
-    /// (bytes of objects, bytes that would remain if all were rewritten). A pending segment counts as garbage until its
-    /// extents are submitted.
+    /// (bytes of objects, bytes that would remain if all were rewritten). A pending segment counts
+    /// as garbage until its extents are submitted.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.object_bytes, self.useful_bytes.min(self.object_bytes))
     }
@@ -179,6 +180,7 @@ impl Segments {
     /// All extents of a new segment are submitted.
     pub(crate) fn settle(&mut self, id: SegmentId, ticket: Ticket) {
         let Some(segment) = self.map.get_mut(&id) else { return };
+        assert!(segment.pending, "a segment is settled once");
         segment.pending = false;
         if segment.extents == 0 {
             self.retire(id, ticket);
@@ -191,7 +193,8 @@ impl Segments {
         }
     }
 
-    /// Adds to `batch` what `tally` changes; returns the segments that die by it. (`segments.counted_with_extents`)
+    /// Applies `tally` and adds the changed entries to `batch`; returns the segments that die by it
+    /// (`segments.counted_with_extents`).
     pub(crate) fn apply(&mut self, tally: Tally, batch: &mut Batch) -> Vec<SegmentId> {
         let mut dead = Vec::new();
         for (id, (live, extents)) in tally.segments {
@@ -213,7 +216,8 @@ impl Segments {
         dead
     }
 
-    /// Nothing refers to it from `ticket` on. The one place where the life of a segment ends (`segments.retired_in_one_place`).
+    /// No extent refers to it from `ticket` on. The one place where the life of a segment ends
+    /// (`segments.retired_in_one_place`).
     pub(crate) fn retire(&mut self, id: SegmentId, ticket: Ticket) {
         self.doomed.push_back((id, ticket));
     }

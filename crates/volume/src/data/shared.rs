@@ -1,4 +1,4 @@
-//! What the operations and tasks of one volume's file data share.
+//! The state that operations and tasks of one volume's file data share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,8 +26,9 @@ use crate::meta::Meta;
 use crate::properties::{Compression, Properties};
 use crate::types::*;
 
-/// Hands out inodes by number: at most one `Inode` per number exists (`inode.one_per_number`). Replay of intents and garbage collection need it.
-/// [`FsError::NotFound`] or [`FsError::Stale`] say that the inode is gone for good. Must work from the moment `Data::open` is called.
+/// Hands out inodes by number, for the replay of intents and garbage collection
+/// (`inode.one_per_number`). [`FsError::NotFound`] or [`FsError::Stale`] say that the inode is gone
+/// for good. Must work from the moment `Data::open` is called.
 #[async_trait]
 pub(crate) trait InodeSource: Send + Sync + 'static {
     async fn load(&self, ino: Ino) -> FsResult<Arc<Inode>>;
@@ -35,7 +36,7 @@ pub(crate) trait InodeSource: Send + Sync + 'static {
     fn cached(&self, ino: Ino) -> Option<Arc<Inode>>;
 }
 
-/// What may change while the volume is open.
+/// Settings that may change while the volume is open.
 pub(crate) struct DataSettings {
     record_bytes: AtomicU32,
     compression: AtomicU8,
@@ -76,13 +77,14 @@ pub(crate) struct DataParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) space: Arc<dyn Space>,
     pub(crate) inodes: Arc<dyn InodeSource>,
-    /// Segments that nothing refers to may be all that is left of what the log has lost.
+    /// Unreferenced segments may be all that is left of changes that the log has lost.
     pub(crate) keeps_orphans: bool,
-    /// Set before the first range is reserved: programs that do not know of reserved ranges are kept out.
+    /// Set before the first range is reserved: programs that do not know of reserved ranges are
+    /// kept out.
     pub(crate) marks: Arc<Marks>,
 }
 
-/// What is in memory beyond the engine's `Usage`.
+/// Bytes in memory beyond the engine's `Usage`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DataUsage {
     /// Bytes accepted and not yet in `Usage::logical_bytes` (an upper bound: overwrites count too).
@@ -177,7 +179,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // What was never stored is gone with the volume; other volumes need the room.
+        // Data that was never stored is gone with the volume; other volumes need the room.
         self.parts.memory.release(self.charged.load(Ordering::Relaxed).max(0) as u64);
         self.parts.memory.reserved.fetch_sub(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -190,7 +192,7 @@ impl Drop for Data {
 }
 
 impl Data {
-    /// What can still be written into a store of this (total, available) room.
+    /// Bytes that can still be written into a store of this (total, available) room.
     pub(crate) fn writable(&self, room: (u64, u64)) -> u64 {
         self.0.writable(room)
     }
@@ -207,7 +209,8 @@ impl Data {
 
     /// It was, or will not be in this opening.
     pub(crate) fn removal_ends(&self) {
-        self.0.removals.fetch_sub(1, Ordering::AcqRel);
+        let removals = self.0.removals.fetch_sub(1, Ordering::AcqRel);
+        assert!(removals > 0, "a removal ends once");
     }
 
     /// Some inode's data is on its way out.
@@ -239,7 +242,7 @@ impl Data {
     }
 }
 
-/// What a store's error means to a caller.
+/// The error of a caller for an error of the store.
 pub(super) fn store_error(what: &str, error: &object_store::Error) -> FsError {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(cause) = source {

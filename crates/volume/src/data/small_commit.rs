@@ -1,4 +1,5 @@
-//! Small durable writes: intents written, covered by later ones, and removed once their data is in extents.
+//! Small durable writes: intents written, covered by later ones, and removed once their data is in
+//! extents.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ impl Data {
 }
 
 impl Inner {
-    /// Makes what is not durable durable as intents, with the record, if it is little. False if it is much.
+    /// Makes unstable data durable as intents, with the record, if it is little. Returns false if
+    /// it is much.
     async fn commit_small(&self, inode: &Arc<Inode>) -> FsResult<bool> {
         let clean = !inode.file.state.lock().dirty.is_unstable();
         if clean && !inode.core.lock().attr_dirty {
@@ -68,8 +70,8 @@ fn intend(ino: Ino, state: &mut FileData, offset: u64, piece: &Piece, batch: &mu
     state.dirty.mark_intent(offset, piece.seq);
 }
 
-/// Removes the intents that lie whole within `range`, over which an intent of the same batch is laid. Returns
-/// whether some reach into it and stay.
+/// Removes the intents that lie whole within `range`, over which an intent of the same batch is
+/// laid. Returns whether some reach into it and stay.
 pub(super) fn shadow(ino: Ino, state: &mut FileData, range: &Range<u64>, batch: &mut Batch) -> bool {
     let mut stays = false;
     for ((seq, offset), len) in state.intents.touching(range) {
@@ -91,8 +93,8 @@ impl Intents {
     }
 }
 
-/// Removes or masks the intents that a flush has made superfluous: it stored `taken` (in order of offset) and
-/// applied the zero intents `zeros`.
+/// Removes or masks the intents that a flush has made superfluous: it stored `taken` (in order of
+/// offset) and applied the zero intents `zeros`.
 pub(super) fn settle(ino: Ino, state: &mut FileData, taken: &[Taken], zeros: &[(u64, u64)], batch: &mut Batch) {
     let mut done = Vec::new();
     for (&(seq, offset), standing) in &mut state.intents.map {
@@ -113,7 +115,8 @@ pub(super) fn settle(ino: Ino, state: &mut FileData, taken: &[Taken], zeros: &[(
     }
 }
 
-/// Takes from `rest` what `taken` has stored of writes from `seq` on. Returns whether that was anything.
+/// Removes from `rest` the parts that `taken` has stored of writes from `seq` on. Returns whether
+/// there were any.
 fn subtract(rest: &mut Vec<Range<u64>>, seq: u64, taken: &[Taken]) -> bool {
     let (Some(start), Some(end)) = (rest.first().map(|r| r.start), rest.last().map(|r| r.end)) else { return false };
     let first = taken.partition_point(|taken| taken.offset + taken.len <= start);

@@ -1,11 +1,12 @@
 //! Whether there is room, asked before a write is accepted (`data.room_before_accept`).
 //!
-//! What is dirty has not reached the store yet, so it is set aside; so is a margin for metadata and for the segments
-//! that garbage collection writes before it can delete others. While garbage could still be collected, or dirty data is
-//! still on its way (compressed it may need less), or files are being removed, a writer waits instead of failing.
+//! Dirty data has not reached the store yet, so its room is set aside; so is a margin for metadata
+//! and for the segments that garbage collection writes before it can delete others. A writer waits
+//! instead of failing while garbage could still be collected, while dirty data is on its way
+//! (compressed it may need less), and while files are being removed.
 //!
-//! Room for reserved ranges is set aside as well. What is written into one asks for room that was set aside for it, so others
-//! who fill the store to the brim do not get in its way.
+//! Room for reserved ranges is set aside as well. A write into one asks for that room, so other
+//! writers that fill the store to the brim do not get in its way.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -51,13 +52,14 @@ impl Inner {
         objects - live
     }
 
-    /// Room with what collection gives back: not all of it, since it writes before it deletes.
+    /// Room with the bytes that collection will free: not all garbage, since it writes before it
+    /// deletes.
     fn reachable(&self, available: u64, garbage: u64) -> u64 {
         let worthwhile = if garbage > SEGMENT_MIN_GARBAGE { garbage - garbage / 8 } else { 0 };
         available.saturating_add(worthwhile)
     }
 
-    /// What a writer who waits for room can still write: as [`Inner::wait_for_room`] judges it.
+    /// Bytes that a waiting writer can still write, as [`Inner::wait_for_room`] judges it.
     pub(super) fn writable(&self, (total, available): (u64, u64)) -> u64 {
         let promised = self.promised(RoomRequest::New(0), total);
         self.reachable(available, self.garbage_bytes()).saturating_sub(promised)
@@ -68,7 +70,7 @@ impl Inner {
         let memory = &self.parts.memory;
         let others = match ask {
             RoomRequest::New(_) => self.margin(total).saturating_add(set_aside(memory.reserved())),
-            // The rest of the margin is there to be used up by what comes with reserved bytes.
+            // Metadata of reserved bytes may use up the rest of the margin.
             RoomRequest::Promised(_) => self.margin(total) / 4,
         };
         memory.dirty_used().saturating_add(ask.bytes()).saturating_add(others)
@@ -87,13 +89,13 @@ impl Inner {
         self.missing_room(ask).is_none()
     }
 
-    /// Waits for room while there is hope, then fails.
+    /// Waits for room while some may become free, then fails.
     pub(super) async fn wait_for_room(&self, ask: RoomRequest) -> FsResult<()> {
         let mut futile = 0;
         let mut last = (u64::MAX, u64::MAX);
         loop {
-            // In this order: what is removed or flushed becomes garbage, and garbage becomes room. Nothing may be missing
-            // in all of them.
+            // Ask in this order: removed or flushed data becomes garbage, and garbage becomes room.
+            // Nothing may be missing in all of them.
             let removing = self.removals.load(Ordering::Acquire) > 0;
             let dirty = self.parts.memory.dirty_used();
             let garbage = self.garbage_bytes();

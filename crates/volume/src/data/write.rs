@@ -35,7 +35,8 @@ pub(crate) enum WriteAt {
 }
 
 impl Data {
-    /// Updates `core.attr` (size, mtime, ctime, change; then `update` for suid and the like) in one moment with the data.
+    /// Updates `core.attr` (size, mtime, ctime, change; then `update` for suid and the like) in one
+    /// moment with the data.
     pub(crate) async fn write(
         &self,
         inode: &Arc<Inode>,
@@ -66,28 +67,30 @@ impl Data {
         self.0.enqueue(inode, &mut state);
     }
 
-    /// `core.gone` is set (`inode.gone_is_final`): dirty data is dropped, nothing more is written about it. Never waits, so it may be called under
-    /// `core`: if `state` is taken just now, the flusher drops the data instead.
+    /// Drops dirty data once `core.gone` is set (`inode.gone_is_final`); nothing more is written
+    /// about the inode. Never waits, so it may be called under `core`: if `state` is taken just
+    /// now, the flusher drops the data instead.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
         if let Some(mut state) = inode.file.state.try_lock() {
             self.0.drop_dirty(&mut state);
         }
     }
 
-    /// `reap` would have nothing to do: the record may go in the unlinking batch itself. Called under `core`, which is
-    /// held until `core.gone` is set and that batch is submitted (`data.traces_before_batch`).
+    /// `reap` would have nothing to do: the record may go in the unlinking batch itself. Called
+    /// under `core`, which is held until `core.gone` is set and that batch is submitted
+    /// (`data.traces_before_batch`).
     pub(crate) fn is_traceless(&self, inode: &Inode) -> bool {
         !inode.file.traces.load(Ordering::SeqCst)
     }
 
-    /// Removes what the engine holds of an inode's data in bounded batches, the last together with `end`, which removes
-    /// its record and its orphan mark.
+    /// Removes the data of an inode from the engine in bounded batches, the last together with
+    /// `end`, which removes its record and its orphan mark.
     pub(crate) async fn reap(&self, inode: &Arc<Inode>, mut end: Batch) -> FsResult<()> {
         let inner = &self.0;
         inner.drop_dirty(&mut inode.file.state.lock());
         let _changing = inode.file.extents_lock.write().await;
         let mut tally = Tally::default();
-        // One scan makes a small file known. What cannot be decoded is removed by its key, below.
+        // One scan loads a small file. Rows that do not decode are removed by their keys, below.
         let loaded = inner.ensure_loaded(inode, 0..1).await.is_ok() && inner.ensure_reserved(inode).await.is_ok();
         let reserved = if loaded { remove_known(inode, &mut end, &mut tally) } else { None };
         if let Some(bytes) = reserved {
@@ -108,7 +111,8 @@ impl Data {
 }
 
 impl Inner {
-    /// How many bytes of a write have a promise of room already: it goes to a reserved range, or over what is in memory there.
+    /// Bytes of a write that have a promise of room already: those in a reserved range, or over
+    /// data in memory there.
     async fn covered(&self, inode: &Arc<Inode>, at: WriteAt, bytes: u64) -> FsResult<u64> {
         if !inode.file.has_reserved.load(Ordering::Acquire) {
             return Ok(0);
@@ -125,7 +129,8 @@ impl Inner {
         Ok((idle + state.unclaimed(range)).min(bytes))
     }
 
-    /// Acquires room in the store and in memory for a write (`data.room_before_accept`, `memory.charge_before_accept`), of which `covered` bytes have a promise of room.
+    /// Acquires room in the store and in memory for a write (`data.room_before_accept`,
+    /// `memory.charge_before_accept`). `covered` bytes of it have a promise of room.
     async fn admit(&self, bytes: u64, covered: u64, pieces: u64) -> FsResult<Charge> {
         let charge = bytes + pieces * PIECE_BYTES;
         let memory = &self.parts.memory;
@@ -243,6 +248,7 @@ impl Inner {
 
     /// One batch of removals; false when nothing is left. The caller holds `extents_lock`.
     async fn reap_some(&self, inode: &Arc<Inode>) -> FsResult<bool> {
+        assert!(inode.file.extents_lock.try_write().is_err(), "`data.extents_lock`: the caller holds it");
         let meta = &self.parts.meta;
         meta.admit().await?;
         let (mut batch, mut tally, mut reserved) = (Batch::default(), Tally::default(), 0);
@@ -278,8 +284,8 @@ impl Inner {
     }
 }
 
-/// Removes the data keys of an inode whose extents are all in memory, if they are few. The caller holds `extents_lock`.
-/// Returns how many bytes were reserved.
+/// Removes the data keys of an inode whose extents are all in memory, if they are few. The caller
+/// holds `extents_lock`. Returns how many bytes were reserved.
 fn remove_known(inode: &Inode, batch: &mut Batch, tally: &mut Tally) -> Option<u64> {
     let state = inode.file.state.lock();
     let reserved = state.reserved.ranges()?;

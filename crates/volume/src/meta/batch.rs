@@ -10,15 +10,16 @@ use crate::inode::Inode;
 use crate::inode_core::InodeCore;
 use crate::types::Ino;
 
-/// Changes applied together. A key may occur once.
+/// Changes applied together. Of several changes of a key the last one counts.
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
     pub(crate) ops: Vec<(Bytes, Option<Bytes>)>,
-    /// Whose records are encoded and added by [`Meta::write`] (`meta.records_at_submit`).
+    /// Inodes whose records [`Meta::write`](super::Meta::write) encodes and adds
+    /// (`meta.records_at_submit`).
     pub(crate) records: Vec<Arc<Inode>>,
-    /// What becomes true of their records together with this batch.
+    /// Changes of their records that become true with this batch.
     pub(crate) changes: BTreeMap<Ino, RecordChange>,
-    /// What this batch adds to the volume's counters, durable together with it.
+    /// The changes of the volume's counters, durable together with this batch.
     pub(crate) usage: Usage,
 }
 
@@ -31,15 +32,16 @@ impl Batch {
         self.ops.push((key.into(), None));
     }
 
-    /// Adds the record of `inode`, as `change` makes it: a record that another batch takes along before shows none of it.
+    /// Adds the record of `inode`, as `change` makes it: a record that another batch takes along
+    /// before shows none of it.
     pub(crate) fn change(&mut self, inode: &Arc<Inode>, change: RecordChange) {
-        debug_assert!(!self.changes.contains_key(&inode.id.ino), "one change per batch");
-        self.changes.insert(inode.id.ino, change);
+        let before = self.changes.insert(inode.id.ino, change);
+        assert!(before.is_none(), "a batch changes a record once");
         self.records.push(Arc::clone(inode));
     }
 
-    /// Adds the record of `inode` as it is at the moment of submission, and clears its `attr_dirty`.
-    /// The caller must not hold its `core`.
+    /// Adds the record of `inode` as it is at the moment of submission, and clears its
+    /// `attr_dirty`. The caller must not hold its `core`.
     pub(crate) fn record(&mut self, inode: &Arc<Inode>) {
         if !self.records.iter().any(|other| other.id.ino == inode.id.ino) {
             self.records.push(Arc::clone(inode));
@@ -47,19 +49,19 @@ impl Batch {
     }
 }
 
-/// How a batch changes what a record says about stored data.
+/// How a batch changes the stored bytes of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordChange {
     /// By how much extents and reserved ranges grow.
     pub(crate) stored_bytes: i64,
-    /// What is in memory beyond them, afterwards.
+    /// Bytes in memory beyond them, afterwards.
     pub(crate) unstored_bytes: u64,
     /// `None`: as it was.
     pub(crate) has_reserved: Option<bool>,
 }
 
 impl RecordChange {
-    /// What `attr.allocated` will be.
+    /// The next `attr.allocated`.
     pub(crate) fn allocated(&self, core: &InodeCore) -> u64 {
         core.stored_bytes.saturating_add_signed(self.stored_bytes).saturating_add(self.unstored_bytes)
     }

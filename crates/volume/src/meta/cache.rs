@@ -21,8 +21,9 @@ impl Weighter<CachedKey, CachedEntry> for EntryBytes {
 
 struct QuickCache(Cache<CachedKey, CachedEntry, EntryBytes>);
 
-/// An index or filter that does not fit a shard of its cache is never cached, and read and verified anew for every
-/// look-up: a hundred times the cost. Tables are kept small enough for this (see `compactor_options`).
+/// An index or filter that does not fit a shard of its cache is never cached, and read and verified
+/// anew for every look-up: a hundred times the cost. Tables are kept small enough for this (see
+/// `compactor_options`).
 const META_SHARD_BYTES_MIN: u64 = 2 << 20;
 
 /// Blocks and, apart from them so that a scan does not push them out, indexes and filters.
@@ -34,8 +35,8 @@ pub(crate) fn block_cache(total_bytes: u64) -> Arc<dyn DbCache> {
     Arc::new(SplitCache::new().with_block_cache(blocks).with_meta_cache(metas).build())
 }
 
-/// What a new table leaves in the cache. Write intents are not read again but after a crash, and they are the bulk of
-/// what synchronous writes leave in a memtable.
+/// The parts of a new table that stay in the cache. Write intents are read again only after a
+/// crash, and they are the bulk of a memtable under synchronous writes.
 pub(crate) fn policy() -> BlockCachePolicy {
     let (from, to) = ([INTENT_TAG], [INTENT_TAG + 1]);
     BlockCachePolicy::default().with_flush_targets(&[

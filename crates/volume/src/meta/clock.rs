@@ -1,8 +1,9 @@
-//! The engine's clock: wall time at the start, monotonic from there, never behind what the database has seen.
+//! The engine's clock: wall time at the start, monotonic from there, never behind the newest time
+//! in the database.
 //!
-//! A step back stalls the engine's writes for seconds and then kills it; a board without a clock battery
-//! starts in 1970. So the wall clock is read once, and raised to the newest tick found in manifest and log, that in the
-//! names of tables included.
+//! A step back stalls the engine's writes for seconds and then kills it; a board without a clock
+//! battery starts in 1970. So the wall clock is read once, and raised to the newest tick found in
+//! manifest and log, and in the names of tables.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,8 +1,8 @@
 //! Bloom filters that also know which inodes a table says anything about.
 //!
-//! "Which extents has this file, which attributes?" is a scan, and a scan must look into every table of the tree unless its
-//! filter says no. Most answers are "none" or lie in one table, so filters hold the first nine bytes of
-//! keys (tag and inode number), too.
+//! "Which extents has this file, which attributes?" is a scan, and a scan must look into every
+//! table of the tree unless its filter says no. Most answers are "none" or lie in one table, so
+//! filters hold the first nine bytes of keys (tag and inode number), too.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! What keeps the engine's tree in shape, only while there is something to do.
+//! Keeps the engine's tree in shape, only while there is something to do.
 //!
-//! The engine's own pollers read the store every second for ever; then disks never sleep. So its manifest poll is set
-//! to hours, its compactor and garbage collector are not started with it, and this task, which wakes when
-//! the manifest changes, runs them for as long as they have work. An idle volume does no I/O at all.
+//! The engine's own pollers read the store every second for ever; then disks never sleep. So its
+//! manifest poll is set to hours, and its compactor and garbage collector are not started with it.
+//! This task wakes when the manifest changes and runs them while they have work. An idle volume
+//! does no I/O at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +21,16 @@ use tokio::sync::{Notify, watch};
 use super::clock::EngineClock;
 use crate::keys;
 
-/// This many tables of level 0 start a compaction: the threshold of the engine's size-tiered scheduler.
+/// This many tables of level 0 start a compaction: the threshold of the engine's size-tiered
+/// scheduler.
 const L0_COMPACT_MIN: usize = 4;
 const POLL: Duration = Duration::from_millis(200);
 /// The compactor is stopped after this long without work.
 const LINGER: Duration = Duration::from_secs(3);
-/// Tables that nothing refers to any more are kept for so long: longer than a scan of ours takes, unless a disk
-/// hangs (then it reads again). They are room that a full volume lacks: random overwriting makes a MB of them a second.
-/// What the engine is still writing is not collected whatever its age: it is newer than what its manifest tells of.
+/// Unreferenced tables are kept for this long: longer than a scan of ours takes, unless a disk
+/// hangs (then the scan reads again). They take room that a full volume lacks: random overwriting
+/// makes a MB of them a second. Tables that the engine is still writing are not collected whatever
+/// their age, because they are newer than its manifest.
 const GARBAGE_AGE_MIN: Duration = Duration::from_secs(5);
 /// Garbage that gathers in a long burst is collected this often.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(3);
@@ -45,7 +48,7 @@ impl Maintenance {
     /// Runs until the database is closed (or the task is aborted).
     pub(crate) async fn run(self) {
         let mut status = self.db.subscribe();
-        // What an earlier run left behind is collected with the first garbage of this one.
+        // Leftovers of an earlier run are collected with the first garbage of this one.
         let mut garbage_of = status.borrow().current_manifest.id();
         loop {
             let seen = status.borrow_and_update().current_manifest.id();
@@ -59,7 +62,7 @@ impl Maintenance {
                 }
                 continue;
             }
-            // Something changed: what it made obsolete is old enough after a while.
+            // Something changed: the tables that it made obsolete are old enough after a while.
             let quiet = tokio::time::timeout(GARBAGE_AGE_MIN + GARBAGE_INTERVAL, needs_compaction(&mut status)).await;
             match quiet {
                 Ok(Ok(())) => continue,
@@ -117,10 +120,10 @@ impl Maintenance {
 
     async fn collect_garbage(&self) {
         if self.log.as_ref().is_some_and(|log| !log.is_proven()) {
-            // Tables that nothing refers to may hold what the log has lost.
+            // Unreferenced tables may hold changes that the log has lost.
             return;
         }
-        // What readers are shown must be among what is kept.
+        // The manifest that readers see must be among those that are kept.
         if let Err(error) = self.db.refresh_manifest().await {
             tracing::warn!(path = %self.path, %error, "the manifest could not be read; nothing is collected");
             return;
@@ -175,7 +178,8 @@ async fn has_active(admin: &slatedb::admin::Admin) -> bool {
     }
 }
 
-/// Small fetches and few workers: a compaction must neither take the memory nor the two cores of a small board.
+/// Small fetches and few workers: a compaction must neither take the memory nor the two cores of a
+/// small board.
 fn compactor_options() -> CompactorOptions {
     CompactorOptions {
         poll_interval: POLL,
@@ -196,8 +200,9 @@ fn compactor_options() -> CompactorOptions {
     }
 }
 
-/// Moves the memtable to the tree whenever the shared log fills up (`wal.relieved_under_pressure`). An empty one moves no replay point, though the
-/// entries that opening appended hold the log: then there is nothing to move, and so nothing is written.
+/// Moves the memtable to the tree whenever the shared log fills up (`wal.relieved_under_pressure`).
+/// An empty one moves no replay point, though the entries that opening appended hold the log: then
+/// there is nothing to move, and so nothing is written.
 pub(crate) async fn relieve(db: Db, log: Arc<dyn LogStore>, stream: String, pressure: Arc<Notify>) {
     use slatedb::config::{FlushOptions, FlushType};
     loop {
@@ -208,7 +213,8 @@ pub(crate) async fn relieve(db: Db, log: Arc<dyn LogStore>, stream: String, pres
         if db.flush_with_options(FlushOptions { flush_type: FlushType::MemTable }).await.is_err() {
             return;
         }
-        // One table per second at most: moving next to nothing again and again makes many tiny tables.
+        // One table per second at most: moving next to nothing again and again makes many tiny
+        // tables.
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

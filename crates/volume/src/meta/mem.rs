@@ -1,4 +1,5 @@
-//! The engine's contract in its simplest form: a map. For unit tests; every batch is durable at once.
+//! The engine's contract in its simplest form: a map. For unit tests; every batch is durable at
+//! once.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ use crate::types::{FsError, FsResult};
 
 /// Submitters wait while more than this gathers.
 const PENDING_BYTES_MAX: usize = 8 << 20;
-/// How long a submitter waits for room before it is told that the store hangs.
+/// A submitter that waits longer for room is told that the store hangs.
 const ADMIT_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Cost of one change beyond its bytes, as memory accounting sees it.
 const OP_OVERHEAD_BYTES: usize = 64;
@@ -64,12 +64,13 @@ impl Overlay {
     }
 
     pub(crate) fn submit(&self, batch: Batch) -> FsResult<Ticket> {
-        debug_assert!(batch.records.is_empty(), "records are encoded by Meta::write");
+        assert!(batch.records.is_empty(), "`meta.records_at_submit`: `submit_with_records` has encoded them");
         let mut state = self.state.lock();
         if let Some(error) = &state.stopped {
             return Err(error.clone());
         }
-        // The engine refuses a group without changes, and its refusal would be the end of the volume.
+        // The engine refuses a group without changes, and its refusal would be the end of the
+        // volume.
         if batch.ops.is_empty() && batch.usage.is_zero() {
             return Ok(Ticket(state.newest));
         }
@@ -120,6 +121,7 @@ impl Overlay {
             {
                 let mut state = self.state.lock();
                 if state.pending.newest > 0 {
+                    assert!(state.flying.is_none(), "`overlay.flies_until_applied`");
                     let group = Arc::new(std::mem::take(&mut state.pending));
                     state.flying = Some(Arc::clone(&group));
                     drop(state);
@@ -135,7 +137,8 @@ impl Overlay {
     }
 
     pub(crate) fn landed(&self) {
-        self.state.lock().flying = None;
+        let landed = self.state.lock().flying.take();
+        assert!(landed.is_some(), "`overlay.flies_until_applied`: only a flying group lands");
     }
 
     /// No more submissions: they fail with `error`.
@@ -203,7 +206,7 @@ struct Waits {
 pub(crate) struct Durability {
     durable: AtomicU64,
     waits: Mutex<Waits>,
-    /// Somebody waits: the flush coordinator of an engine that does not flush by itself listens.
+    /// A caller waits. Wakes the flush coordinator of an engine that does not flush by itself.
     pub(crate) wanted: Notify,
     /// Something is applied and not durable.
     pub(crate) unflushed: Notify,
@@ -248,11 +251,14 @@ impl Durability {
     /// The engine has applied a group, as `seq`.
     pub(crate) fn applied(&self, seq: u64, ticket: u64) {
         let mut waits = self.waits.lock();
+        let in_order = waits.groups.back().is_none_or(|&(before, older)| before < seq && older < ticket);
+        assert!(in_order, "`overlay.tickets_in_order`");
         waits.groups.push_back((seq, ticket));
         self.settle(&mut waits);
         if !waits.groups.is_empty() {
             self.unflushed.notify_one();
-            // Who asked before there was anything to flush is not to wait for the next who asks.
+            // A caller that asked before there was anything to flush must not wait for the next
+            // one.
             if !waits.waiters.is_empty() {
                 self.wanted.notify_one();
             }

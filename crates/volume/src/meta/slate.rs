@@ -42,7 +42,7 @@ use super::{Batch, EngineCounts, EngineState, Meta, Ticket, Usage};
 use crate::keys;
 use crate::types::{FsError, FsResult};
 
-/// What engines of one process share.
+/// The parts that engines of one process share.
 pub(crate) struct Engine {
     pub(crate) cache: Arc<dyn DbCache>,
     /// See `wal.relieved_under_pressure`.
@@ -51,7 +51,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// `cache_bytes` for blocks; the memtables (four of `memtable_bytes` at most per volume) come on top.
+    /// `cache_bytes` for blocks; the memtables (four of `memtable_bytes` at most per volume) come
+    /// on top.
     pub(crate) fn new(cache_bytes: u64, memtable_bytes: u64) -> Self {
         Self {
             cache: cache::block_cache(cache_bytes),
@@ -145,13 +146,15 @@ impl Drop for SlateMeta {
     }
 }
 
-/// The manifest is refreshed by [`Maintenance`] while compactions run; otherwise only this process changes it.
+/// The manifest is refreshed by [`Maintenance`] while compactions run; otherwise only this process
+/// changes it.
 fn settings(memtable_bytes: usize) -> Settings {
     Settings {
         flush_interval: None,
         manifest_poll_interval: Duration::from_secs(24 * 3600),
         l0_sst_size_bytes: memtable_bytes,
-        // Allow many tables of level 0 before writers stall: a compaction of a big tree takes a while on a small board.
+        // Allow many tables of level 0 before writers stall: a compaction of a big tree takes a
+        // while on a small board.
         l0_max_ssts: 64,
         l0_max_ssts_per_key: 64,
         l0_flush_parallelism: 2,
@@ -192,8 +195,8 @@ pub(crate) fn engine_error(error: slatedb::Error) -> FsError {
 
 // ---------------------------------------------------------------------------------------------- tasks
 
-/// Carries groups from the overlay to the engine until the overlay is stopped and empty (`engine.one_carrier`).
-/// While the log is nearly full they wait at the gate.
+/// Carries groups from the overlay to the engine until the overlay is stopped and empty
+/// (`engine.one_carrier`). While the log is nearly full they wait at the gate.
 async fn carry(
     db: Db,
     overlay: Arc<Overlay>,
@@ -212,7 +215,8 @@ async fn carry(
                 durability.applied(handle.seqnum(), group.newest);
             }
             Err(error) => {
-                // The group stays in the overlay: readers go on seeing what they were shown.
+                // The group stays in the overlay, so readers keep seeing the changes that they were
+                // shown.
                 poison(&overlay, &durability, &error.to_string());
                 return;
             }
@@ -237,7 +241,7 @@ fn poison(overlay: &Overlay, durability: &Durability, why: &str) {
     durability.fail(error);
 }
 
-/// Notices what is durable, and the end of the database (`engine.closed_stops_all`).
+/// Reports durable sequence numbers, and the end of the database (`engine.closed_stops_all`).
 async fn watch_status(db: Db, overlay: Arc<Overlay>, durability: Arc<Durability>) {
     let mut status = db.subscribe();
     loop {
@@ -263,7 +267,8 @@ struct TrimmedLog {
 }
 
 impl TrimmedLog {
-    /// Trims up to the replay point of the stored manifest, and returns that point (`wal.trim_by_stored_manifest`).
+    /// Trims up to the replay point of the stored manifest, and returns that point
+    /// (`wal.trim_by_stored_manifest`).
     async fn trim(&self) -> FsResult<u64> {
         let manifest = self.admin.read_manifest(None).await.map_err(engine_error)?;
         let replay_after = manifest.map_or(0, |manifest| manifest.replay_after_wal_id());
@@ -274,13 +279,15 @@ impl TrimmedLog {
     }
 }
 
-/// How long closing waits for the store: a disk that hangs is given up after 30 s, and the others then do it at once.
+/// Closing waits this long for the store. A hanging disk is given up after 30 s, and the others
+/// then answer at once.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(45);
 
-/// A read that fails is tried so often, each time with the newest manifest.
+/// A failing read is tried this many times, each time with the newest manifest.
 const READ_TRIES_MAX: u32 = 4;
 
-/// The engine tells of a table before the manifest that has it is stored: look again after this time.
+/// The engine reports a table before the manifest that has it is stored: look again after this
+/// time.
 const TRIM_POLL: Duration = Duration::from_millis(50);
 
 /// Trims the log when the replay point moves.
@@ -304,12 +311,13 @@ async fn keep_trimmed(db: Db, log: Arc<TrimmedLog>) {
 /// Unasked, durability comes within this time (sync = relaxed).
 const RELAXED_FLUSH: Duration = Duration::from_secs(2);
 
-/// One flush at a time, for all who wait (`engine.one_flusher`).
+/// One flush at a time, for all waiting callers (`engine.one_flusher`).
 async fn coordinate_flushes(db: Db, durability: Arc<Durability>) {
     let mut status = db.subscribe();
     loop {
         let wait = if status.has_changed().is_err() { return } else { durability.wanted.notified() };
-        // Without a waiter there may still be something to flush: `Durability::applied` does not wake us, so look.
+        // Without a waiter there may still be something to flush: `Durability::applied` does not
+        // wake us, so look.
         let asked = tokio::time::timeout(RELAXED_FLUSH, wait).await.is_ok();
         if !asked && !durability.has_unflushed() {
             durability.unflushed.notified().await;
@@ -353,15 +361,16 @@ impl SlateMeta {
         iterator.map_err(engine_error)
     }
 
-    /// Whether a read that failed is worth another of its `tries`: it may have taken so long that tables which it was shown
-    /// are gone ([`maintain`]); now it is shown those that there are.
+    /// Whether to repeat a failed read, within its `tries`: it may have taken so long that tables
+    /// of its manifest are gone ([`maintain`]). The next try sees the present ones.
     async fn reads_again(&self, tries: &mut u32) -> bool {
         *tries += 1;
         *tries < READ_TRIES_MAX && self.db.refresh_manifest().await.is_ok()
     }
 
     async fn scan_once(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>> {
-        // The overlay first (`overlay.flies_until_applied`): what lands meanwhile is then seen twice, not missed.
+        // Read the overlay first (`overlay.flies_until_applied`): a group that lands in between is
+        // then seen twice, not missed.
         let mut changes = self.overlay.range(from, to).into_iter().peekable();
         let mut stored = self.iterate(from, to, limit, IterationOrder::Ascending).await?;
         let mut next = next_pair(&mut stored).await?;
@@ -505,7 +514,8 @@ impl Meta for SlateMeta {
         for task in &self.tasks {
             task.abort();
         }
-        // The engine tries for ever to store its last table, and every change in it is in the log anyway.
+        // The engine tries for ever to store its last table, and every change in it is in the log
+        // anyway.
         let closed = match tokio::time::timeout(CLOSE_WAIT_MAX, self.db.close()).await {
             Ok(closed) => closed.map_err(engine_error),
             Err(_) => Err(FsError::Io("the store did not take the last metadata table in time".into())),

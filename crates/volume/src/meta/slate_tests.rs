@@ -68,7 +68,8 @@ async fn conforms(meta: &dyn Meta) -> Vec<Bytes> {
     let last = meta.submit(batch).unwrap();
     assert_eq!(meta.newest(), last);
     let expected: Vec<Bytes> = (0..500).filter(|i| i % 3 != 0).map(key).collect();
-    // Once while much is on its way, once when all is stored: a scan merges both, deletions included.
+    // Once while much is on its way, once when all is stored: a scan merges both, deletions
+    // included.
     for _ in 0..2 {
         assert_eq!(keys_of(meta, 1000).await, expected);
         assert_eq!(keys_of(meta, 10).await, expected[..10]);
@@ -201,7 +202,7 @@ impl LogStore for Flaky {
     }
 }
 
-/// A fence in a volume that nobody writes to would hold the segments that others fill after it.
+/// A fence in an idle volume would hold the segments that other volumes fill after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_without_changes_gives_its_fence_up() {
     let mut place = Place::new();

@@ -1,8 +1,10 @@
-//! A store whose reads fail in the end: the engine repeats what failed for ever.
+//! A store whose reads fail after a time limit, because the engine repeats failed requests for
+//! ever.
 //!
-//! That is right for a disk that is back in a moment, and wrong for an object of which too little is left: whoever opens
-//! the volume, or lists a directory in it, would wait for ever instead of being told. The same goes for writes, but only while a
-//! volume is being opened: on a full pool the one who could make room waits for it.
+//! That is right for a disk that is back in a moment, and wrong for an object of which too little
+//! is left: opening the volume or listing a directory in it would hang instead of failing. The same
+//! goes for writes, but only while a volume is being opened: on a full pool, the user who could
+//! make room waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +22,7 @@ use tokio::time::Instant;
 
 /// A disk on USB that was reset is back within this time.
 const READ_WAIT_MAX: Duration = Duration::from_secs(20);
-/// Having waited for nothing, it does not wait again for so long: a check meets a lost table many times.
+/// After a wait in vain, reads do not wait for this long: a check meets a lost table many times.
 const IMPATIENCE: Duration = Duration::from_secs(60);
 const OPENING_MAX: Duration = Duration::from_secs(24 * 3600);
 const PAUSES: [Duration; 4] =
@@ -29,12 +31,12 @@ const PAUSES: [Duration; 4] =
 #[derive(Debug)]
 pub(crate) struct TimedStore {
     store: Arc<dyn ObjectStore>,
-    /// From when on a read waits for disks that may come back.
+    /// The time from which on a read waits for disks that may come back.
     waits_from: Mutex<Instant>,
 }
 
 impl TimedStore {
-    /// While a volume is being opened nobody is helped by waiting.
+    /// While a volume is being opened, waiting helps no user.
     pub(crate) fn new(store: Arc<dyn ObjectStore>) -> Self {
         Self { store, waits_from: Mutex::new(Instant::now() + OPENING_MAX) }
     }
@@ -48,7 +50,7 @@ impl TimedStore {
     }
 }
 
-/// The engine does not try that again.
+/// An error that the engine does not retry.
 fn in_the_end(error: Error) -> Error {
     Error::Generic { store: "metadata", source: Box::new(NonRetryable(Box::new(error))) }
 }
@@ -195,7 +197,7 @@ mod tests {
         tokio::time::sleep(READ_WAIT_MAX / 2).await;
         broken.broken.store(false, Ordering::Relaxed);
         assert!(read.await.unwrap());
-        // What is not there is not waited for.
+        // A read of an object that does not exist does not wait.
         let begun = Instant::now();
         assert!(matches!(patient.get(&Path::from("b")).await, Err(Error::NotFound { .. })));
         assert_eq!(begun.elapsed(), Duration::ZERO);

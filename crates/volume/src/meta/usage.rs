@@ -1,11 +1,13 @@
-//! What a volume counts with its batches.
+//! Counters of a volume that change with its batches.
 
-/// The volume's counters: kept by the engine itself, so that every batch and its effect on them are one.
+/// The volume's counters: kept by the engine itself, so that every batch and its effect on them are
+/// one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// Inodes that exist (orphans too).
     pub(crate) inodes: i64,
-    /// Bytes of file data that extents, intents and inline values stand for (holes excluded), before compression.
+    /// Bytes of file data that extents, intents and inline values stand for (holes excluded),
+    /// before compression.
     pub(crate) logical_bytes: i64,
     /// Bytes of live records in segments, as stored.
     pub(crate) stored_bytes: i64,

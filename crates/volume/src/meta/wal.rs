@@ -47,7 +47,7 @@ use super::clock::EngineClock;
 use super::overlay::Durability;
 use crate::types::FsError;
 
-/// Gathered batches beyond this wait for the next entry.
+/// Batches beyond this wait for the next entry.
 const ENTRY_BYTES_TARGET: usize = 8 << 20;
 /// Entries on their way at once (`wal.entries_in_order`).
 pub(crate) const FLYING_MAX: usize = 16;
@@ -56,10 +56,12 @@ pub(crate) const BATCH_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - (1 << 20);
 /// Percent of the log in use.
 pub(crate) const PRESSURE_USED: u64 = 50;
 const HOLD_USED: u64 = 85;
+const _: () = assert!(OWN_SHARE_USED < PRESSURE_USED && PRESSURE_USED < HOLD_USED && HOLD_USED < 100);
 const HOLD_POLL: Duration = Duration::from_millis(20);
 /// A log that stays full this long fails the volume instead of hanging it.
 const HOLD_WAIT_MAX: Duration = Duration::from_secs(60);
-/// Memtable bytes are also bounded by how much log they hold: this share of the log per volume, in percent.
+/// Memtable bytes are also bounded by how much log they hold: this share of the log per volume, in
+/// percent.
 const OWN_SHARE_USED: u64 = 25;
 const PRESSURE_BYTES_MIN: u64 = 1 << 20;
 
@@ -104,8 +106,8 @@ fn encode_row(row: &RowEntry, out: &mut BytesMut) -> Result<(), WalError> {
     Ok(())
 }
 
-/// The rows of an entry. The log has checksums of its own; this one binds the entry to stream and id, so that the log
-/// of another volume is not taken for ours.
+/// The rows of an entry. The log has checksums of its own; this one binds the entry to stream and
+/// id, so that the log of another volume is not taken for ours.
 fn decode_entry(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, WalError> {
     let payload = &entry.payload;
     let damaged = || data_error(&format!("entry {} of log stream {stream} is damaged", entry.id));
@@ -122,7 +124,7 @@ fn decode_entry(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, WalErro
     Ok(entries)
 }
 
-/// The rows of an entry, for whoever only reads.
+/// The rows of an entry, for a reader without an engine.
 pub(crate) fn rows_of(stream: &str, entry: &LogEntry) -> Result<Vec<RowEntry>, String> {
     decode_entry(stream, entry).map_err(|error| match error {
         WalError::DataError(why) => why.to_string(),
@@ -177,7 +179,7 @@ fn data_error(why: &str) -> WalError {
 
 fn wal_error(error: LogError) -> WalError {
     match error {
-        // Somebody else has appended: we are the stale writer (`wal.fence_on_open`).
+        // Another writer has appended: this one is stale (`wal.fence_on_open`).
         LogError::OutOfOrder { .. } => WalError::Fenced,
         LogError::Damaged { .. } => WalError::DataError(Arc::new(error)),
         other => WalError::Unavailable(Arc::new(other)),
@@ -207,7 +209,7 @@ impl WriterInit for LogWal {
             let payload = self.payload(fence, Vec::new());
             match self.log.append(&self.stream, fence, payload).await {
                 Ok(()) => return Ok(self.start(entries, fence)),
-                // A stale writer was quicker: replay what it wrote, too.
+                // A stale writer was quicker: replay its entries, too.
                 Err(LogError::OutOfOrder { .. }) => continue,
                 Err(error) => return Err(wal_error(error)),
             }
@@ -269,7 +271,8 @@ impl LogWal {
     }
 }
 
-/// When the newest table was written. The engine stores no table that seems to be older than another.
+/// When the newest table was written. The engine stores no table that seems to be older than
+/// another.
 fn newest_table_ms(manifest: &VersionedManifest) -> i64 {
     let compacted = [manifest.last_compacted_l0_sst_view_id(), manifest.last_compacted_l0_sst_id()];
     let tables = manifest.all_sst_views().flat_map(|view| [view.id, view.sst.id.value()]);
@@ -306,7 +309,8 @@ impl WalIterator for Replay {
     }
 }
 
-/// For readers of checkpoints (snapshots): the rows between a manifest's replay point and a checkpoint's end.
+/// For readers of checkpoints (snapshots): the rows between a manifest's replay point and a
+/// checkpoint's end.
 #[async_trait]
 impl WalReader for LogWal {
     async fn iterator(&self, range: WalFileRange) -> Result<Box<dyn WalIterator>, WalError> {
@@ -409,7 +413,7 @@ impl SharedWal {
         if status.closed_reason.is_some() { Err(status) } else { Ok(status) }
     }
 
-    /// What the next entry will hold: whole batches, up to the target.
+    /// The batches of the next entry: whole ones, up to the target.
     fn take(&self) -> Option<(FlyingEntry, Vec<Bytes>)> {
         let mut state = self.state.lock();
         let mut total = 0;
@@ -431,10 +435,14 @@ impl SharedWal {
         let Some(last) = entries.last() else { return };
         self.wal.durability.flushed(last.last_seq);
         let mut state = self.state.lock();
+        let after = state.status.last_flushed_wal_id + 1;
+        let in_order = (after..).zip(entries).all(|(id, entry)| id == entry.id);
+        assert!(in_order, "`wal.entries_in_order`");
         state.status.last_flushed_wal_id = last.id;
         state.status.last_flushed_seq = Some(last.last_seq);
-        let bytes = entries.iter().map(|entry| entry.bytes).sum();
-        state.status.estimated_bytes = state.status.estimated_bytes.saturating_sub(bytes);
+        let bytes: usize = entries.iter().map(|entry| entry.bytes).sum();
+        assert!(state.status.estimated_bytes >= bytes, "every entry was counted when it was appended");
+        state.status.estimated_bytes -= bytes;
         state.status.buffered_wal_entries_count = state.buffered.len();
         entries.iter().for_each(|entry| state.sizes.add(entry.id, entry.bytes as u64));
         let (status, listeners) = (state.status.clone(), state.listeners.clone());
@@ -444,8 +452,9 @@ impl SharedWal {
     }
 }
 
-/// Waits while the log is nearly full (`wal.relieved_under_pressure`). Whoever hands batches to the engine calls it first. The committer must not:
-/// moving the memtable to the tree waits for what the engine has already appended.
+/// Waits while the log is nearly full (`wal.relieved_under_pressure`). The carrier calls it before
+/// it hands batches to the engine. The committer must not: moving the memtable to the tree waits
+/// for entries that the engine has already appended.
 pub(crate) async fn hold(log: &dyn LogStore, pressure: &Notify) -> Result<(), LogError> {
     let mut waited = Duration::ZERO;
     loop {
@@ -472,7 +481,8 @@ struct FlyingEntry {
     last_seq: u64,
 }
 
-/// The committer: one per writer, ends when the writer is closed and nothing is on its way, or with the first failure.
+/// The committer: one per writer, ends when the writer is closed and nothing is on its way, or with
+/// the first failure.
 async fn commit(shared: Arc<SharedWal>) {
     let mut flying: VecDeque<(FlyingEntry, Receipt)> = VecDeque::new();
     loop {
@@ -505,7 +515,7 @@ async fn commit(shared: Arc<SharedWal>) {
     }
 }
 
-/// The oldest has its result; those that were flushed with it have theirs.
+/// The oldest entry has its result; entries flushed with it have theirs.
 fn finish(
     shared: &SharedWal,
     flying: &mut VecDeque<(FlyingEntry, Receipt)>,
@@ -557,8 +567,9 @@ impl WalWriter for Writer {
             }
             state.buffered.last().map(|batch| batch.last_seq)
         };
-        // The engine wants the number of the last file beforehand; which entry a batch lands in is decided when the
-        // one before is durable. So wait for what is buffered: the log is quick, and flushes are rare.
+        // The engine wants the number of the last file beforehand, but the entry of a batch is
+        // decided only when the one before is durable. So wait for the buffered batches: the log is
+        // quick, and flushes are rare.
         let shared = Arc::clone(&self.shared);
         let mut flushed = shared.flushed.subscribe();
         let done = |shared: &SharedWal| {
@@ -612,7 +623,7 @@ impl WalWriter for Writer {
 }
 
 impl SharedWal {
-    /// Bytes of entries after `id`: what the current memtable holds in the log.
+    /// Bytes of entries after `id`, which the current memtable holds in the log.
     fn own_bytes(&self, id: u64) -> u64 {
         self.state.lock().sizes.after(id)
     }

@@ -28,7 +28,7 @@ pub(super) struct VolumeEntry {
     pub(super) formatted: bool,
     /// See `registry.doom_before_delete`.
     pub(super) doomed: bool,
-    /// What a program must know to read or write this volume.
+    /// Features that a program must know to read or write this volume.
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     pub(super) features: Features,
 }
@@ -48,7 +48,7 @@ impl VolumeEntry {
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Document {
     pub(super) format: u32,
-    /// What a program must know to read or write this document.
+    /// Features that a program must know to read or write this document.
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     pub(super) features: Features,
     pub(super) volumes: Vec<VolumeEntry>,
@@ -64,7 +64,7 @@ pub(super) async fn read(store: &dyn ObjectStore) -> FsResult<(Document, Option<
     Ok((document, version))
 }
 
-/// Reads, changes and writes until nobody else wrote in between.
+/// Reads, changes and writes, again while another process wrote in between.
 pub(super) async fn update(
     store: &dyn ObjectStore,
     mut change: impl FnMut(&mut Document) -> FsResult<()>,
@@ -85,7 +85,7 @@ pub(super) async fn update(
     Err(FsError::Busy("others keep changing the registry"))
 }
 
-/// The entry of the volume has the mark, durably.
+/// Adds the mark to the entry of the volume, durably.
 pub(crate) async fn mark(store: &dyn ObjectStore, id: Uuid, mark: &str) -> FsResult<()> {
     let (document, _) = read(store).await?;
     if document.volumes.iter().any(|entry| entry.info.id == id && entry.has(mark)) {
@@ -128,7 +128,8 @@ pub(crate) fn decode_document(bytes: &[u8]) -> FsResult<Document> {
     Ok(document)
 }
 
-/// Refuses what this program would misread, and with `to_write` what it would damage.
+/// Refuses a document that this program would misread, and with `to_write` one that it would
+/// damage.
 pub(crate) fn check_features(what: &str, features: &Features, to_write: bool) -> FsResult<()> {
     match features.access(&KNOWN) {
         Access::Refused(names) => {
@@ -148,7 +149,7 @@ pub(crate) fn check_features(what: &str, features: &Features, to_write: bool) ->
     }
 }
 
-/// The ids and names of the volumes that are not being destroyed, for whoever only reads.
+/// The ids and names of the volumes that are not being destroyed, for readers that open none.
 pub(crate) async fn read_names(store: &dyn ObjectStore) -> FsResult<Vec<VolumeInfo>> {
     let (document, version) = read_document(store).await?;
     if version.is_none() {

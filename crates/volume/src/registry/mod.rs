@@ -38,7 +38,7 @@ use document::{Document, VolumeEntry, check_features, find, is_empty, store_erro
 const NAME_LEN_MAX: usize = 64;
 const BUDGET_BYTES_MIN: u64 = 32 << 20;
 
-/// The volumes of one store: names to ids and properties, and the volumes now open.
+/// The volumes of one store: their names, ids and properties, and the volumes that are open.
 pub struct Registry {
     backing: Backing,
     seals: Arc<dyn Seals>,
@@ -52,6 +52,9 @@ pub struct Registry {
 }
 
 impl Registry {
+    /// Reads the registry, and deletes what is left of volumes whose removal was interrupted. Fails
+    /// with [`FsError::Io`] if `registry.json` is damaged, or missing beside objects of volumes,
+    /// and with [`FsError::Unsupported`] if a newer program wrote it.
     pub async fn open(backing: Backing, memory: MemoryBudget) -> FsResult<Registry> {
         Self::open_sealed(backing, memory, Arc::new(NoKeys)).await
     }
@@ -76,7 +79,8 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Names are 1 to 64 bytes of `[a-z0-9_.-]`, beginning with a letter or digit.
+    /// Makes a volume and opens it. A name is 1 to 64 bytes of `[a-z0-9_.-]` and begins with a
+    /// letter or digit; [`FsError::Invalid`] otherwise, [`FsError::Exists`] if it is taken.
     pub async fn create(&self, name: &str, properties: Properties) -> FsResult<VolumeInfo> {
         let info = self.enter(name, properties, false).await?;
         self.volume(name).await?;
@@ -106,13 +110,14 @@ impl Registry {
         Ok(info)
     }
 
+    /// The volumes of the store, those being removed left out.
     pub async fn list(&self) -> FsResult<Vec<VolumeInfo>> {
         let (document, _) = self.read().await?;
         let living = document.volumes.into_iter().filter(|entry| !entry.doomed);
         Ok(living.map(|entry| entry.info()).collect())
     }
 
-    /// Takes effect at once, also in an open volume.
+    /// Replaces the properties of a volume, at once, also while it is open.
     pub async fn set(&self, name: &str, properties: Properties) -> FsResult<VolumeInfo> {
         check_properties(&properties)?;
         let mut changed = None;
@@ -130,7 +135,7 @@ impl Registry {
         Ok(info)
     }
 
-    /// Removes a volume and all its objects. [`FsError::Busy`] while it is open.
+    /// Removes a volume and all its objects. [`FsError::Busy`] while a caller has it open.
     pub async fn destroy(&self, name: &str) -> FsResult<()> {
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
@@ -144,7 +149,8 @@ impl Registry {
         self.delete_doomed(id).await
     }
 
-    /// Opens, replaying what was durable; a volume already open is returned again.
+    /// Opens a volume and replays what was durable. A volume that is open already is returned
+    /// again.
     pub async fn volume(&self, name: &str) -> FsResult<Volume> {
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
@@ -169,7 +175,8 @@ impl Registry {
         Ok(volume)
     }
 
-    /// What a volume has reserved is kept free while it is open. So those that reserve are opened before any other is written to.
+    /// Reserved room is kept free only while its volume is open. So volumes with reservations are
+    /// opened before any other is written to.
     async fn open_reserving(&self, open: &mut HashMap<Uuid, Volume>, document: &Document, but: Uuid) {
         let living = document.volumes.iter().filter(|entry| !entry.doomed && entry.formatted && entry.info.id != but);
         for entry in living.filter(|entry| entry.has(features::RESERVED_RANGES)) {
@@ -186,8 +193,9 @@ impl Registry {
         }
     }
 
-    /// What files can still take, of all volumes together: less than the store has room for, since metadata and garbage
-    /// collection need some, and more where the latter gives some back.
+    /// Bytes that files can still take, of all volumes together. Less than the free room of the
+    /// store, since metadata and garbage collection need some; more where collection gives some
+    /// back. Does no I/O.
     pub fn writable(&self) -> u64 {
         let room = self.backing.space.space();
         let open = self.open.try_lock();
@@ -199,12 +207,14 @@ impl Registry {
         &*self.backing.store
     }
 
-    /// To be called once a minute: what nobody has used for minutes is no longer kept in memory. Returns the bytes.
+    /// To be called once a minute: drops cached records that were not used for minutes. Returns the
+    /// bytes given back.
     pub fn give_back_memory(&self) -> u64 {
         self.memory.give_back()
     }
 
-    /// Others need memory now: nothing that can be read again is kept. Returns the bytes.
+    /// For when others need memory now: drops every cached record, since it can be read again.
+    /// Returns the bytes given back.
     pub fn give_all_memory_back(&self) -> u64 {
         self.memory.give_all_back()
     }
@@ -227,7 +237,7 @@ impl Registry {
         close_unused(&mut open, id).await
     }
 
-    /// Flushes and closes every volume.
+    /// Flushes and closes every volume. Returns the first error and closes the others all the same.
     pub async fn close(&self) -> FsResult<()> {
         let mut open = self.open.lock().await;
         let mut result = Ok(());
@@ -237,8 +247,9 @@ impl Registry {
         result
     }
 
-    /// Verifies every invariant of a volume that is not open for writing elsewhere (links, extents
-    /// within segments, live counts, orphans; with `read_data` every record's checksum).
+    /// Verifies every invariant of a volume that no other process writes: links, extents within
+    /// segments, live counts, orphans; with `read_data` also the checksum of every record. Problems
+    /// are listed in the report; an error means that the check could not go on.
     pub async fn check(&self, name: &str, read_data: bool) -> FsResult<CheckReport> {
         let volume = self.volume(name).await?;
         crate::check::check(&volume.state, read_data).await
@@ -288,7 +299,7 @@ impl Registry {
         .await
     }
 
-    /// Deletes what is left of a doomed volume, then its entry (`registry.doom_before_delete`).
+    /// Deletes the objects of a doomed volume, then its entry (`registry.doom_before_delete`).
     async fn delete_doomed(&self, id: Uuid) -> FsResult<()> {
         let store = &self.backing.store;
         let paths = store.list(Some(&prefix_of(id))).map_ok(|object| object.location).boxed();

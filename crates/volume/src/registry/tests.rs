@@ -58,7 +58,7 @@ async fn a_lost_registry_is_damage_not_an_empty_store() {
     drop(volume);
     registry.close().await.unwrap();
     place.store.delete(&Path::from(REGISTRY)).await.unwrap();
-    // Whoever had it open does not make a new one, and nobody opens it.
+    // A handle from before does not make a new one, and opening it fails.
     assert!(err(registry.create("w", Properties::default()).await).contains("registry.json is gone"));
     assert!(
         err(Registry::open(place.backing(), MemoryBudget { total_bytes: 0 }).await).contains("registry.json is gone")

@@ -1,4 +1,5 @@
-//! A volume read back from whatever objects are left, for `larder recover` and `larder debug`. Nothing is written.
+//! A volume read back from whatever objects are left, for `larder recover` and `larder debug`.
+//! Nothing is written.
 //!
 //! ```text
 //! tables.rs    rows of the metadata engine: tables and log, merged        plan.rs   what a file consists of
@@ -9,8 +10,8 @@
 //!   otherwise the reason is returned.
 //! - `rescue.whole_answers_alike`: where a volume's metadata is whole, the answers are those of the
 //!   volume itself.
-//! - `rescue.holes_from_indexes`: where rows may be missing, holes are filled from the indexes of the
-//!   segments, and the plan says which ranges are in doubt.
+//! - `rescue.holes_from_indexes`: where rows may be missing, holes are filled from the indexes of
+//!   the segments, and the plan says which ranges are in doubt.
 
 mod plan;
 mod records;
@@ -44,9 +45,10 @@ pub use records::Records;
 use tables::{Parts, Tables};
 pub use verdict::Verdict;
 
-/// A volume that the store knows, or that has objects there.
+/// A volume that the registry lists, or that has objects in the store.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct VolumeFound {
+    /// Its id.
     pub id: Uuid,
     /// `None`: the registry does not know it or cannot be read.
     pub name: Option<String>,
@@ -61,43 +63,54 @@ impl VolumeFound {
     }
 }
 
-/// What is known of an inode.
+/// The parts of an inode that a recovery needs.
 #[derive(Clone, Debug)]
 pub struct Node {
+    /// Its attributes.
     pub attr: Attr,
-    /// Of a directory; of others a hint.
+    /// The directory that holds a directory; of other inodes a hint.
     pub parent: Ino,
-    /// Of a symbolic link.
+    /// The target of a symbolic link; otherwise empty.
     pub target: Bytes,
 }
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
+    /// The name, as bytes.
     pub name: Bytes,
+    /// The inode that it leads to.
     pub ino: Ino,
+    /// The type of that inode.
     pub kind: FileKind,
 }
 
-/// What a file consists of.
+/// The content of a file: where its bytes come from.
 #[derive(Debug, Default)]
 pub struct Plan {
+    /// Bytes of the file.
     pub size: u64,
+    /// The pieces, in order, without overlap. A gap between two reads as zeros.
     pub pieces: Vec<Piece>,
-    /// Ranges of which the metadata may have said something else.
+    /// Ranges for which missing metadata may have said something else.
     pub doubtful: Vec<Range<u64>>,
+    /// Records about the file that do not decode, one sentence each.
     pub faults: Vec<String>,
 }
 
+/// The remains that a volume is read back from.
 pub struct SalvageParts {
+    /// The store with its objects.
     pub store: Arc<dyn ObjectStore>,
+    /// The id of the volume.
     pub id: Uuid,
     /// The entries of the volume's log ([`log_stream`]) that are left.
     pub entries: Vec<LogEntry>,
-    /// What is known to be missing from the log.
+    /// The known losses of the log, one sentence each. Empty: the log is whole.
     pub log_faults: Vec<String>,
 }
 
+/// A volume read back from the objects that are left. Reads only.
 pub struct Salvage {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
@@ -113,8 +126,9 @@ pub fn log_stream(id: Uuid) -> String {
     layout::stream_of(id)
 }
 
-/// The volumes of a store: those of the registry, and those that have objects only; and what is wrong. Refused is only what
-/// a newer program has written in a way that this one would misread.
+/// The volumes of a store, with those that only have objects, and the faults found, one sentence
+/// each. [`FsError::Unsupported`] if a newer program wrote the registry in a way that this one
+/// would misread.
 pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>, Vec<String>)> {
     let mut faults = Vec::new();
     let mut found: BTreeMap<Uuid, (Option<String>, bool)> = BTreeMap::new();
@@ -138,7 +152,8 @@ pub async fn volumes(store: &Arc<dyn ObjectStore>) -> FsResult<(Vec<VolumeFound>
 }
 
 impl Salvage {
-    /// Reads all metadata once.
+    /// Reads all metadata once. Damage is no error: it lowers the verdict and is listed in the
+    /// faults.
     pub async fn open(parts: SalvageParts) -> Salvage {
         let prefix = layout::prefix_of(parts.id);
         let mut faults = parts.log_faults;
@@ -155,15 +170,18 @@ impl Salvage {
         Salvage { store: parts.store, prefix, tables, verdict, faults, last: Mutex::default() }
     }
 
+    /// How much of the metadata is left.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
+    /// The damage found, one sentence each.
     pub fn faults(&self) -> &[String] {
         &self.faults
     }
 
-    /// Every row with this prefix, in order, until `each` says no.
+    /// Calls `each` with every row whose key has this prefix, in order of keys, until it returns
+    /// false.
     pub async fn rows(&self, prefix: &[u8], mut each: impl FnMut(&Bytes, &Bytes) -> bool) {
         let to = if prefix.is_empty() { Bytes::from_static(&[0xFF]) } else { keys::key_after(prefix) };
         let mut rows = self.tables.scan(prefix, &to).await;
@@ -187,7 +205,7 @@ impl Salvage {
                 found.insert(name.clone(), Named { name, ino: entry.ino, kind: entry.kind });
             }
         }
-        // The same names lie in another table of keys: where rows are missing, perhaps not those.
+        // The same names lie in another table of keys, which may have rows that this one lost.
         if self.verdict != Verdict::Whole {
             let (from, to) = keys::range_of(tag::COOKIE, dir);
             let mut rows = self.tables.scan(&from, &to).await;
@@ -208,6 +226,7 @@ impl Salvage {
         Some(Node { attr: core.attr, parent: core.parent, target: core.target })
     }
 
+    /// The extended attributes of an inode that are left: names and values.
     pub async fn xattrs(&self, ino: Ino) -> Vec<(Bytes, Bytes)> {
         let mut found = Vec::new();
         let (from, to) = keys::range_of(tag::XATTR, ino);
@@ -223,9 +242,9 @@ impl Salvage {
         found
     }
 
-    /// The inodes that some row speaks of and nobody has `seen`, in order.
+    /// The inodes that some row mentions and `seen` does not know, in order.
     pub async fn unseen(&self, seen: impl Fn(Ino) -> bool) -> Vec<Ino> {
-        // Where records may be missing, what belongs to them may be left.
+        // If records may be missing, other rows about an inode may be left.
         let tags: &[u8] = match self.verdict {
             Verdict::Whole => &[tag::INODE],
             _ => &[tag::INODE, tag::ENTRY, tag::COOKIE, EXTENT_TAG, INTENT_TAG],
@@ -246,27 +265,28 @@ impl Salvage {
         found.into_iter().collect()
     }
 
-    /// Inodes that were waiting to be removed: they have no name, and nobody misses them.
+    /// Whether the inode was waiting to be removed: it has no name, and its loss harms no user.
     pub async fn is_orphan(&self, ino: Ino) -> bool {
         self.tables.get(&keys::orphan_key(ino)).await.is_some()
     }
 
     // ---------------------------------------------------------------------------------- content
 
-    /// How many calls of [`Salvage::records`] it takes to see all records, and what is wrong with the indexes.
+    /// How many calls of [`Salvage::records`] it takes to see all records, and the faults of the
+    /// indexes.
     pub async fn record_passes(&self) -> (u64, Vec<String>) {
         let mut faults = Vec::new();
         let passes = records::passes(&*self.store, &self.prefix, &mut faults).await;
         (passes, faults)
     }
 
-    /// What the segments hold of those inodes that fall to this pass and are `wanted`.
+    /// The records in segments of the `wanted` inodes that fall to this pass, (number, count).
     pub async fn records(&self, pass: (u64, u64), wanted: &(dyn Fn(Ino) -> bool + Sync)) -> Records {
         records::read(&*self.store, &self.prefix, pass, wanted).await
     }
 
-    /// Whether rows about the content of this inode may be missing: its record is, they would lie in a gap, or there
-    /// are not as many bytes as the record says.
+    /// Whether rows about the content of this inode may be missing: its record is, they would lie
+    /// in a gap, or there are not as many bytes as the record says.
     pub async fn may_lack(&self, ino: Ino, node: Option<&Node>) -> bool {
         let Some(node) = node else { return true };
         if self.verdict == Verdict::Whole {
@@ -280,7 +300,7 @@ impl Salvage {
         self.tables.may_lack(&from, &to)
     }
 
-    /// What the extents that are left take up, and what is reserved.
+    /// Bytes that the remaining extents take up, and reserved bytes.
     async fn allocated(&self, ino: Ino) -> u64 {
         let (from, to) = keys::range_of(EXTENT_TAG, ino);
         let mut rows = self.tables.scan(&from, &to).await;
@@ -296,8 +316,8 @@ impl Salvage {
         bytes
     }
 
-    /// What a file consists of. `below` are records of the segments, laid under what the metadata says; without a
-    /// record of the inode the end of the last piece is its size.
+    /// The content of a file. `below` are records of the segments, laid under the extents and
+    /// intents of the metadata. Without a `node` the size is the end of the last piece.
     pub async fn plan(&self, ino: Ino, node: Option<&Node>, below: Option<&Records>) -> Plan {
         let mut plan = Plan::default();
         let mut painter = Painter::default();
@@ -347,7 +367,7 @@ impl Salvage {
         }
     }
 
-    /// In the order of writing; what a mask leaves out is in newer extents.
+    /// Intents in the order of writing. Ranges that a mask leaves out are in newer extents.
     async fn paint_intents(&self, ino: Ino, to: &mut Painter, known: &mut Vec<Range<u64>>, faults: &mut Vec<String>) {
         let (from, end) = keys::range_of(INTENT_TAG, ino);
         let mut rows = self.tables.scan(&from, &end).await;
@@ -387,7 +407,7 @@ impl Salvage {
         }
     }
 
-    /// The bytes of a piece, or why they are lost (`rescue.checked_bytes_only`).
+    /// The bytes of a piece, or the reason why they are lost (`rescue.checked_bytes_only`).
     pub async fn read(&self, piece: &Piece) -> Result<Bytes, String> {
         match &piece.source {
             Source::Zero => Ok(Bytes::from(vec![0; usize::try_from(piece.len).map_err(|e| e.to_string())?])),

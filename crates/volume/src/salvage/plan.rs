@@ -1,4 +1,4 @@
-//! What a file consists of: ranges laid over each other, later ones on top.
+//! The content of a file: ranges laid over each other, later ones on top.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,16 +32,20 @@ impl Source {
 /// A range of a file and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
+    /// Where it begins in the file, in bytes.
     pub offset: u64,
+    /// Its length in bytes.
     pub len: u64,
     pub(crate) source: Source,
 }
 
 impl Piece {
+    /// The bytes of the file that it stands for.
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.len
     }
 
+    /// Whether it is known to be zeros: a truncated or punched range.
     pub fn is_zero(&self) -> bool {
         self.source == Source::Zero
     }

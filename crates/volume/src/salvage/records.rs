@@ -1,6 +1,8 @@
-//! The indexes of the segments: which bytes of which inode every record was written for (S3 in `data/segment.rs`).
+//! The indexes of the segments: which bytes of which inode every record was written for (S3 in
+//! `data/segment.rs`).
 //!
-//! They know nothing of truncations, deletions and names; they are what is left when the metadata is gone.
+//! They know nothing of truncations, deletions and names; they are what is left when the metadata
+//! is gone.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +43,7 @@ pub(super) async fn passes(store: &dyn ObjectStore, prefix: &Path, faults: &mut 
     records.div_ceil(ENTRIES_MAX).max(1)
 }
 
-/// The records of those inodes that fall to pass `pass` of `passes` and are wanted.
+/// The records of the wanted inodes that fall to pass `pass` of `passes`.
 pub(super) async fn read(
     store: &dyn ObjectStore,
     prefix: &Path,
@@ -51,7 +53,7 @@ pub(super) async fn read(
     let mut found = Records::default();
     let mut segments = segments(store, prefix);
     while let Some((id, path, size)) = segments.next().await {
-        // What cannot be read was told by `passes`.
+        // `passes` has reported unreadable indexes.
         let Ok(index) = index(store, id, &path, size).await else { continue };
         for entry in index {
             let sane = entry.record.stored_len <= entry.record.raw_len && entry.record.stored_len > 0;

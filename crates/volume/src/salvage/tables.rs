@@ -52,7 +52,7 @@ pub(super) struct Tables {
     pub(super) gaps: Mutex<Vec<Gap>>,
 }
 
-/// What there is to open.
+/// The remains to open.
 pub(super) struct Parts<'a> {
     pub(super) store: &'a Arc<dyn ObjectStore>,
     /// Of the engine's objects.
@@ -63,7 +63,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl Tables {
-    /// Opens what there is and reads every block once. Says into `faults` what is missing.
+    /// Opens the remains and reads every block once. Adds missing parts to `faults`.
     pub(super) async fn open(parts: &Parts<'_>, faults: &mut Vec<String>) -> (Tables, Verdict) {
         let reader =
             SstReader::new(parts.path.clone(), Arc::clone(parts.store), Some(cache::block_cache(CACHE_BYTES)), None);
@@ -218,8 +218,9 @@ async fn newest_manifest(parts: &Parts<'_>, faults: &mut Vec<String>) -> (Option
     (None, false)
 }
 
-/// Whether the log goes on where the manifest ends: if it was trimmed further, a newer manifest is lost. A log is never empty:
-/// opening writes an entry, and the one at the end of the manifest is kept.
+/// Whether the log goes on where the manifest ends: if it was trimmed further, a newer manifest is
+/// lost. A log is never empty: opening writes an entry, and the one at the end of the manifest is
+/// kept.
 fn log_follows(parts: &Parts<'_>, replay_after: u64, faults: &mut Vec<String>) -> bool {
     let first = parts.entries.iter().map(|entry| entry.id).find(|id| *id >= replay_after);
     match first {
@@ -269,7 +270,8 @@ impl Cursor<'_> {
             if self.table.bad.contains(&block) {
                 continue;
             }
-            // What could be read when the table was opened and fails now is a gap like the others.
+            // A block that was readable when the table was opened and fails now is a gap like the
+            // others.
             match self.table.file.read_block(block).await {
                 Ok(rows) => self.rows = rows.into_iter().filter(|row| row.key >= from).collect(),
                 Err(error) => tracing::warn!(%error, "a block of metadata cannot be read any more"),

@@ -137,7 +137,8 @@ async fn without_metadata_contents_come_from_the_segments() {
     let mut back = 0;
     for (ino, _) in records.owners() {
         let plan = salvage.plan(ino, None, Some(&records)).await;
-        // Tiny files live in their inode, holes leave no records: only what was written in segments is there.
+        // Tiny files live in their inode, holes leave no records: only what was written in segments
+        // is there.
         if content_of(&salvage, &plan).await == contents[&ino.0] {
             back += 1;
         }

@@ -6,7 +6,7 @@
 pub enum Verdict {
     /// All of it: names and contents are as the volume would give them.
     Whole,
-    /// A part: what was deleted may be back, what is newest may be missing.
+    /// A part: deleted files may be back, the newest changes may be missing.
     Damaged,
     /// Nothing: files have contents and no names.
     Missing,

@@ -1,4 +1,5 @@
-//! Access control lists: what a volume makes of them over the life of a file (the rules of [`crate::acl`]).
+//! Access control lists: what a volume makes of them over the life of a file (the rules of
+//! [`crate::acl`]).
 
 use object_store::ObjectStoreExt;
 

@@ -1,4 +1,5 @@
-//! What was acknowledged survives a crash: everything is dropped without being closed, and opened again.
+//! What was acknowledged survives a crash: everything is dropped without being closed, and opened
+//! again.
 
 use super::*;
 

@@ -47,7 +47,8 @@ impl LogStore for HeldLog {
     }
 }
 
-/// `change` is visible at once and answered late; `again`, which finds it and changes nothing, is answered no earlier.
+/// `change` is visible at once and answered late; `again`, which finds it and changes nothing, is
+/// answered no earlier.
 async fn check<T, U, V>(
     prepare: impl AsyncFn(&Volume),
     change: impl AsyncFn(&Volume) -> FsResult<T>,

@@ -112,7 +112,8 @@ async fn the_next_opening_finishes_what_was_begun() {
     check_clean(&registry).await;
 }
 
-/// Who found the directory a moment before its owner was removed makes one more, or is told that it is gone; nothing stays behind.
+/// A client that found the directory a moment before its owner was removed makes one more entry or
+/// gets an error; nothing stays behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_made_while_its_owner_goes_does_not_stay() {
     let (registry, volume) = fresh().await;

@@ -366,7 +366,7 @@ async fn a_name_goes_from_one_file_to_another_in_one_step() {
     let listed = volume.readdir(&r, sub, 0, 10, false).await.unwrap().entries;
     assert_eq!((listed.len(), listed[0].ino, listed[0].cookie), (1, one, before));
     assert_eq!(volume.lookup(&r, sub, b"tWO", NameMatch::Folded).await.unwrap().id.ino, one);
-    // Who had the other open reads it still.
+    // A client that has the other file open still reads it.
     assert_eq!(volume.getattr(two).await.unwrap().nlink, 0);
     assert_eq!(volume.read(two, 0, 10).await.unwrap().chunks.concat(), b"two");
     drop(open);
@@ -423,7 +423,8 @@ async fn a_file_without_a_name_goes_unless_it_gets_one() {
     registry.close().await.unwrap();
 }
 
-/// Whoever renames, replaces or adds what it lists comes to an end, and sees each file that is there throughout once.
+/// A listing ends although its reader renames, replaces or adds entries, and shows each lasting
+/// file once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listing_ends_at_what_was_there_when_it_began() {
     const FILES: usize = 300;

@@ -7,8 +7,8 @@ use super::*;
 
 const FILE_BYTES_MAX: u64 = 3 << 19;
 
-/// One file as it should be. After a crash each byte may be as it was when last made durable, or as any later
-/// write made it.
+/// One file as it should be. After a crash each byte may be as it was when last made durable, or as
+/// any later write made it.
 #[derive(Clone, Default)]
 struct File {
     now: Vec<u8>,
@@ -17,12 +17,13 @@ struct File {
     sizes: Vec<u64>,
     /// For each byte the values since the last durable moment.
     later: Vec<Vec<u8>>,
-    /// Bytes that must be reserved: nobody has written to them.
+    /// Bytes that must be reserved: unwritten ones.
     due: Bytemap,
-    /// Bytes that may be: those that were not given back, and those that were when last made durable.
+    /// Bytes that may be: those that were not given back, and those that were when last made
+    /// durable.
     may: Bytemap,
     may_durable: Bytemap,
-    /// Bytes that nobody has written to.
+    /// Unwritten bytes.
     holes: Bytemap,
 }
 

@@ -56,7 +56,7 @@ async fn a_full_store_takes_what_room_was_reserved_for() {
     write_all(&world, &file, 0..10 * MIB, 1).await;
     world.data.sync_all().await.unwrap();
     drop((file, other));
-    // What is left of it is kept through a crash, and nobody else gets it.
+    // The rest of it survives a crash, and no other writer gets it.
     let world = world.crash(0).await;
     let (file, other) = (world.inode(2).await, world.inode(3).await);
     assert!(fill(&world, &other, 200 * MIB).await < 8);
@@ -78,7 +78,7 @@ async fn what_does_not_fit_is_refused_at_once_and_changes_nothing() {
         assert!(matches!(refused.expect("it takes long"), Err(FsError::NoSpace(_))));
     }
     assert_eq!((file.core.lock().attr.size, world.meta.keys(RESERVED_TAG)), (0, 0));
-    // Two who ask at once do not both get the last of it.
+    // Of two simultaneous requests only one gets the last of it.
     let (one, two) = tokio::join!(
         world.allocate(&file, 0..70 * MIB, AllocateMode::Extend),
         world.allocate(&other, 0..70 * MIB, AllocateMode::Extend)

@@ -11,7 +11,8 @@ async fn a_committed_write_survives_although_newer_dirty_data_lies_over_it() {
     let world = World::new(4096, Compression::None, 64 << 20, 0).await;
     let inode = world.create(2).await;
     world.write(&inode, 0, &noise(9, 16384)).await;
-    // An acknowledged intent, then a flushed overwrite of a part, then an unstable one over a part of that.
+    // An acknowledged intent, then a flushed overwrite of a part, then an unstable one over a part
+    // of that.
     world.try_write(&inode, 0, &[1; 4096], Stability::FileSync).await.unwrap();
     world.write(&inode, 1000, &[2; 2000]).await;
     world.data.sync_all().await.unwrap();
@@ -246,8 +247,8 @@ async fn sync_all_does_not_wait_for_who_never_stops_writing() {
     writer.abort();
 }
 
-/// A volume at 80 % full, overwritten at random ten times its size, goes on (here with small segments' worth of
-/// data; the figure is printed).
+/// A volume at 80 % full, overwritten at random ten times its size, goes on (here with small
+/// segments' worth of data; the figure is printed).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn collection_keeps_up_with_random_overwrites_of_a_nearly_full_volume() {
     let (total, file): (i64, u64) = (160 << 20, 128 << 20);

@@ -1,4 +1,5 @@
-//! Figures, not judgements: `cargo test --release -p larder-volume data::tests::speed -- --ignored --nocapture`.
+//! Figures, not judgements: `cargo test --release -p larder-volume data::tests::speed -- --ignored
+//! --nocapture`.
 
 use std::time::Instant;
 
