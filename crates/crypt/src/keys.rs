@@ -1,6 +1,7 @@
 //! The keys of an unlocked volume, and the derivation of what seals its objects.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use uuid::Uuid;
@@ -38,9 +39,24 @@ impl std::fmt::Debug for VolumeKey {
     }
 }
 
+/// Where salts come from. The operating system, but in simulations.
+pub trait Random: Send + Sync + 'static {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), SealError>;
+}
+
+/// The random numbers of the operating system.
+pub struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), SealError> {
+        fill_random(bytes)
+    }
+}
+
 /// What an unlocked volume seals and opens with. Generations are numbered from 1; new data uses the newest.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Keys {
+    random: Arc<dyn Random>,
     /// The identity of the volume as far as encryption goes. A replica has its original's; a clone has one of its own.
     domain: Uuid,
     cipher: Cipher,
@@ -52,7 +68,18 @@ impl Keys {
     /// Without any key: a volume that has none is locked.
     pub fn new(domain: Uuid, cipher: Cipher, generations: BTreeMap<u32, VolumeKey>) -> Self {
         assert!(!generations.is_empty(), "an unlocked volume has a key");
-        Self { domain, cipher, generations }
+        Self { random: Arc::new(SystemRandom), domain, cipher, generations }
+    }
+
+    /// The same with salts from `random`. Whoever gives one that repeats itself gives up `crypt.fresh_key`.
+    pub fn with_random(self, random: Arc<dyn Random>) -> Self {
+        Self { random, ..self }
+    }
+
+    pub(crate) fn salt(&self) -> Result<[u8; SALT_BYTES], SealError> {
+        let mut salt = [0; SALT_BYTES];
+        self.random.fill(&mut salt)?;
+        Ok(salt)
     }
 
     pub fn domain(&self) -> Uuid {
@@ -84,6 +111,12 @@ impl Keys {
         let info = [purpose.as_bytes(), &[0], &code[..], &domain[..], place.as_bytes()];
         let derived = hkdf(salt, key.bytes(), &info, cipher.key_bytes());
         Ok(FrameKey::new(cipher, &derived))
+    }
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keys({}, {})", self.domain, self.cipher)
     }
 }
 

@@ -28,7 +28,7 @@ mod upload;
 
 pub use cipher::Cipher;
 pub use keyring::{Keyring, KeyringError, Master, Secret, Slot, SlotKind, Work};
-pub use keys::{Keys, VolumeKey};
+pub use keys::{Keys, Random, SystemRandom, VolumeKey};
 pub use log::SealedLog;
 pub use recovery::RecoveryKey;
 pub use store::SealedStore;

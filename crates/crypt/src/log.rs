@@ -17,7 +17,7 @@ use larder_base::log::{LogEntry, LogError, LogStore, MAX_PAYLOAD_BYTES, Receipt}
 
 use crate::SealError;
 use crate::cipher::{Cipher, FrameKey, TAG_BYTES};
-use crate::keys::{Keys, SALT_BYTES, fill_random};
+use crate::keys::{Keys, SALT_BYTES};
 
 const HEADER_BYTES: usize = 48;
 const FORMAT: u8 = 1;
@@ -38,8 +38,7 @@ pub struct SealedLog {
 
 impl SealedLog {
     pub fn new(inner: Arc<dyn LogStore>, keys: Arc<Keys>) -> Result<Self, SealError> {
-        let mut salt = [0; SALT_BYTES];
-        fill_random(&mut salt)?;
+        let salt = keys.salt()?;
         let key = keys.derive(keys.newest(), keys.cipher(), &salt, PURPOSE, "")?;
         Ok(Self { inner, keys, salt, key, next: AtomicU64::new(0) })
     }

@@ -14,7 +14,7 @@ use object_store::PutPayload;
 use crate::SealError;
 use crate::cipher::{Cipher, FrameKey, TAG_BYTES};
 use crate::frames::{FRAME_BYTES, HEADER_BYTES, SEALED_FRAME_BYTES, frames_of};
-use crate::keys::{Keys, SALT_BYTES, fill_random};
+use crate::keys::{Keys, SALT_BYTES};
 
 const MAGIC: [u8; 8] = *b"LRDSEAL\0";
 const FORMAT: u8 = 1;
@@ -34,9 +34,7 @@ pub struct Header {
 impl Header {
     /// For an object that is written now.
     pub fn fresh(keys: &Keys) -> Result<Self, SealError> {
-        let mut salt = [0; SALT_BYTES];
-        fill_random(&mut salt)?;
-        Ok(Self { cipher: keys.cipher(), generation: keys.newest(), salt })
+        Ok(Self { cipher: keys.cipher(), generation: keys.newest(), salt: keys.salt()? })
     }
 
     pub fn encode(&self) -> [u8; HEADER_BYTES] {

@@ -26,6 +26,7 @@ mod objects;
 pub mod plan;
 mod pool_run;
 pub mod schedule;
+mod sealing;
 mod session;
 mod tree_model;
 mod turns;

@@ -76,6 +76,8 @@ pub struct Plan {
     pub hangs: bool,
     /// Beside each client of a volume: those that commit what it does.
     pub committers: u32,
+    /// The volume is encrypted.
+    pub is_sealed: bool,
 }
 
 const CAPACITY_BYTES: u64 = 64 << 20;
@@ -130,6 +132,7 @@ impl Plan {
             contends: chance::generator(seed, "contended").random(),
             hangs: trouble == Trouble::Errors && chance::generator(seed, "hangs").random_range(0..3) == 0,
             committers: chance::generator(seed, "committers").random_range(0..=2),
+            is_sealed: chance::generator(seed, "sealed").random_range(0..3) == 0,
         }
     }
 

@@ -5,6 +5,7 @@
 //! under way when power was cut has happened or has not. In some lives the volume is relaxed (`sync=relaxed`).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -22,6 +23,7 @@ use crate::file_client::Client;
 use crate::front::{Answer, Front};
 use crate::history::Model;
 use crate::plan::{Trouble, cut_point};
+use crate::sealing::SimKeys;
 use crate::session::{Outcome, Run, Stop, text};
 use crate::tree_model::{Tree, explore};
 use crate::turns::SimClock;
@@ -38,6 +40,8 @@ pub struct VolumeRun {
     models: Vec<Arc<Mutex<Model>>>,
     verifier: Mutex<Option<WriteVerifier>>,
     is_made: Mutex<bool>,
+    /// How often the volume was opened.
+    openings: AtomicU32,
 }
 
 /// What is open.
@@ -60,7 +64,7 @@ impl Space for PoolSpace {
 impl VolumeRun {
     pub fn new(run: Arc<Run>) -> Self {
         let models = (0..run.plan.clients).map(|_| Arc::default()).collect();
-        Self { run, models, verifier: Mutex::default(), is_made: Mutex::default() }
+        Self { run, models, verifier: Mutex::default(), is_made: Mutex::default(), openings: AtomicU32::new(0) }
     }
 
     /// One life of the process.
@@ -132,9 +136,15 @@ impl VolumeRun {
         }
         let space = Arc::new(PoolSpace(pool.clone()));
         let backing = Backing { store, log: Some(log), space, clock: Arc::new(SimClock) };
-        let registry = Registry::open(backing, MemoryBudget { total_bytes: MEMORY_BYTES }).await?;
+        let memory = MemoryBudget { total_bytes: MEMORY_BYTES };
+        let registry = Registry::open_sealed(
+            backing,
+            memory,
+            Arc::new(SimKeys::new(self.run.seed, self.openings.fetch_add(1, Ordering::Relaxed))),
+        )
+        .await?;
         if !*self.is_made.lock() {
-            match registry.create(VOLUME, self.properties()).await {
+            match registry.enter(VOLUME, self.properties(), self.run.plan.is_sealed).await {
                 Ok(_) | Err(FsError::Exists) => {}
                 Err(error) => return Err(error),
             }

@@ -181,7 +181,11 @@ impl Daemon {
         }
         for share in &state.shares {
             if share.locked {
-                tracing::info!("share '{}' waits until its volume is unlocked", share.name);
+                tracing::info!(
+                    "share '{}' waits until its volume is unlocked: larder volume unlock {}",
+                    share.name,
+                    share.volume
+                );
             } else if let Some(fault) = &share.fault {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
