@@ -316,7 +316,7 @@ mod tests {
                     }
                     _ => for taken in flushes.pop().unwrap_or_default() {
                         for at in taken.range() {
-                            // What is still of that write is now stored.
+                            // The remaining bytes of that write are stored now.
                             let Payload::Bytes(bytes) = &taken.payload else { unreachable!() };
                             if model[at as usize] == Some(bytes[(at - taken.offset) as usize]) {
                                 model[at as usize] = None;
