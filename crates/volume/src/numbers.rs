@@ -14,14 +14,14 @@ const INO_RANGE: u64 = 1 << 16;
 
 /// Gives out numbers below a durable counter.
 pub(crate) struct Numbers {
-    range: Mutex<Range>,
+    range: Mutex<NumberRange>,
     /// Held by the one that raises the counter.
     raising: tokio::sync::Mutex<()>,
     /// Mixed into generations, so that a client cannot guess handles.
     seed: u64,
 }
 
-struct Range {
+struct NumberRange {
     next: u64,
     limit: u64,
 }
@@ -29,7 +29,7 @@ struct Range {
 impl Numbers {
     /// `next` is the durable counter: no number below it is given out.
     pub(crate) fn new(next: u64) -> Self {
-        let range = Range { next, limit: next };
+        let range = NumberRange { next, limit: next };
         Self { range: Mutex::new(range), raising: tokio::sync::Mutex::new(()), seed: rand::random() }
     }
 

@@ -49,10 +49,10 @@ pub(crate) struct StateParts {
 }
 
 /// The inode table as file data sees it.
-struct Source(Arc<InodeTable>);
+struct TableSource(Arc<InodeTable>);
 
 #[async_trait::async_trait]
-impl InodeSource for Source {
+impl InodeSource for TableSource {
     async fn load(&self, ino: Ino) -> FsResult<Arc<Inode>> {
         self.0.load(ino).await
     }
@@ -86,7 +86,7 @@ impl State {
                 memory: parts.memory,
                 clock: Arc::clone(&parts.clock),
                 space: Arc::clone(&parts.space),
-                inodes: Arc::new(Source(Arc::clone(&inodes))),
+                inodes: Arc::new(TableSource(Arc::clone(&inodes))),
                 keeps_orphans: parts.keeps_orphans,
                 marks: Arc::clone(&parts.marks),
             })

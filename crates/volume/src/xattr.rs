@@ -20,21 +20,22 @@ const NAMES_BYTES_MAX: usize = 65536;
 const PAGE: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Space {
+enum XattrSpace {
     User,
     Trusted,
     Security,
     Acl,
 }
 
-fn space_of(name: &[u8]) -> FsResult<Space> {
+fn space_of(name: &[u8]) -> FsResult<XattrSpace> {
     if name.len() > NAME_BYTES_MAX {
         return Err(FsError::NameTooLong);
     }
     if name.contains(&0) {
         return Err(FsError::Invalid("an attribute's name must not hold a zero byte"));
     }
-    let spaces = [(&b"user."[..], Space::User), (b"trusted.", Space::Trusted), (b"security.", Space::Security)];
+    let spaces =
+        [(&b"user."[..], XattrSpace::User), (b"trusted.", XattrSpace::Trusted), (b"security.", XattrSpace::Security)];
     if let Some((prefix, space)) = spaces.into_iter().find(|(prefix, _)| name.starts_with(prefix)) {
         return if name.len() > prefix.len() {
             Ok(space)
@@ -43,31 +44,31 @@ fn space_of(name: &[u8]) -> FsResult<Space> {
         };
     }
     match name {
-        b"system.posix_acl_access" | b"system.posix_acl_default" => Ok(Space::Acl),
+        b"system.posix_acl_access" | b"system.posix_acl_default" => Ok(XattrSpace::Acl),
         _ => Err(FsError::NotSupported),
     }
 }
 
-fn may_read(of: &Guarded, cred: &Cred, space: Space) -> FsResult<()> {
+fn may_read(of: &Guarded, cred: &Cred, space: XattrSpace) -> FsResult<()> {
     match space {
         _ if cred.checked => Ok(()),
-        Space::Security | Space::Acl => Ok(()),
-        Space::Trusted if cred.uid == 0 => Ok(()),
-        Space::Trusted => Err(FsError::NoAttribute),
-        Space::User if !bears_user(&of.attr) => Err(FsError::NoAttribute),
-        Space::User => access::require(of, cred, ACCESS_READ),
+        XattrSpace::Security | XattrSpace::Acl => Ok(()),
+        XattrSpace::Trusted if cred.uid == 0 => Ok(()),
+        XattrSpace::Trusted => Err(FsError::NoAttribute),
+        XattrSpace::User if !bears_user(&of.attr) => Err(FsError::NoAttribute),
+        XattrSpace::User => access::require(of, cred, ACCESS_READ),
     }
 }
 
-fn may_write(of: &Guarded, cred: &Cred, space: Space) -> FsResult<()> {
+fn may_write(of: &Guarded, cred: &Cred, space: XattrSpace) -> FsResult<()> {
     let attr = &of.attr;
     let only_if = |allowed| if allowed { Ok(()) } else { Err(FsError::NotPermitted) };
     match space {
-        Space::User if !bears_user(attr) => Err(FsError::NotPermitted),
+        XattrSpace::User if !bears_user(attr) => Err(FsError::NotPermitted),
         _ if cred.checked => Ok(()),
-        Space::Trusted | Space::Security => only_if(cred.uid == 0),
-        Space::Acl => only_if(access::owns(attr, cred)),
-        Space::User => {
+        XattrSpace::Trusted | XattrSpace::Security => only_if(cred.uid == 0),
+        XattrSpace::Acl => only_if(access::owns(attr, cred)),
+        XattrSpace::User => {
             let sticky = attr.kind == FileKind::Directory && attr.mode & S_ISVTX != 0;
             only_if(!sticky || access::owns(attr, cred))?;
             access::require(of, cred, ACCESS_WRITE)

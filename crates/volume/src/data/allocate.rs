@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::dirty::{Payload, Piece};
+use super::dirty::{DirtyPiece, Payload};
 use super::file::FileData;
 use super::gate::{RoomRequest, set_aside};
 use super::memory::{Charge, PIECE_BYTES};
@@ -187,7 +187,7 @@ impl Inner {
         let (seq, len) = (self.next_seq(), range.end - range.start);
         state.last_seq = seq;
         let charge = charge.into_bytes();
-        let piece = Piece { len, payload: Payload::Zero, seq, charge, in_flight: false, intent: true };
+        let piece = DirtyPiece { len, payload: Payload::Zero, seq, charge, in_flight: false, intent: true };
         self.lay_piece(state, range.start, piece, charge);
         batch.put(intents::key(inode.id.ino, seq, range.start), intents::encode_zero(len));
         state.intents.insert((seq, range.start), intents::Standing::new(len, true));

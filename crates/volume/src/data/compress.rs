@@ -13,7 +13,7 @@ use super::extents::Codec;
 use super::memory::RecordBuffer;
 use crate::properties::Compression;
 
-/// What is saved at least, as a fraction of the record: 1/8.
+/// The least saving, as a fraction of the record: 1/8.
 const SAVING_DIVISOR: usize = 8;
 /// Records up to this are tried as a whole.
 const SAMPLE_BYTES: usize = 4096;

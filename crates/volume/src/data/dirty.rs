@@ -32,7 +32,7 @@ impl Payload {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct DirtyPiece {
     pub(crate) len: u64,
     pub(crate) payload: Payload,
     pub(crate) seq: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Piece {
     pub(crate) intent: bool,
 }
 
-impl Piece {
+impl DirtyPiece {
     pub(crate) fn is_data(&self) -> bool {
         matches!(self.payload, Payload::Bytes(_))
     }
@@ -52,10 +52,15 @@ impl Piece {
     }
 
     /// `from..to` of it, with its share of the charge.
-    fn cut(&self, from: u64, to: u64) -> Piece {
+    fn cut(&self, from: u64, to: u64) -> DirtyPiece {
         assert!(from < to && to <= self.len, "a part of a range lies within it");
         let share = |at: u64| ((u128::from(self.charge) * u128::from(at)) / u128::from(self.len.max(1))) as u64;
-        Piece { len: to - from, payload: self.payload.cut(from, to), charge: share(to) - share(from), ..self.clone() }
+        DirtyPiece {
+            len: to - from,
+            payload: self.payload.cut(from, to),
+            charge: share(to) - share(from),
+            ..self.clone()
+        }
     }
 }
 
@@ -82,7 +87,7 @@ const TAKE_OVERHEAD_BYTES: u64 = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct DirtyMap {
-    pieces: BTreeMap<u64, Piece>,
+    pieces: BTreeMap<u64, DirtyPiece>,
     /// Where the pieces begin that are in no intent: a small commit must not look at all others.
     unstable: BTreeSet<u64>,
     data_bytes: u64,
@@ -104,12 +109,12 @@ impl DirtyMap {
     }
 
     #[cfg(test)]
-    fn iter(&self) -> impl Iterator<Item = (u64, &Piece)> {
+    fn iter(&self) -> impl Iterator<Item = (u64, &DirtyPiece)> {
         self.pieces.iter().map(|(&offset, piece)| (offset, piece))
     }
 
     /// Lays `piece` over the map. Returns the charge that the map no longer holds.
-    pub(crate) fn insert(&mut self, offset: u64, piece: Piece) -> u64 {
+    pub(crate) fn insert(&mut self, offset: u64, piece: DirtyPiece) -> u64 {
         if piece.len == 0 {
             return piece.charge;
         }
@@ -133,7 +138,7 @@ impl DirtyMap {
         released
     }
 
-    fn put(&mut self, offset: u64, piece: Piece) {
+    fn put(&mut self, offset: u64, piece: DirtyPiece) {
         assert!(piece.len > 0, "a dirty range holds bytes");
         if !piece.intent {
             self.unstable.insert(offset);
@@ -141,7 +146,7 @@ impl DirtyMap {
         self.pieces.insert(offset, piece);
     }
 
-    fn coalesces(last: &Piece, next: &Piece) -> bool {
+    fn coalesces(last: &DirtyPiece, next: &DirtyPiece) -> bool {
         !last.in_flight && !last.intent && !next.intent && !next.in_flight && last.len + next.len <= COALESCE_BYTES
     }
 
@@ -156,7 +161,7 @@ impl DirtyMap {
         assert_eq!(released, 0, "`dirty.charge_is_divided`: the flush owns the charge of what it took");
     }
 
-    fn remove_where(&mut self, range: Range<u64>, want: impl Fn(&Piece) -> bool) -> u64 {
+    fn remove_where(&mut self, range: Range<u64>, want: impl Fn(&DirtyPiece) -> bool) -> u64 {
         let mut released = 0;
         let first = self.pieces.range(..range.start).next_back().filter(|(at, p)| *at + p.len > range.start);
         let mut from = first.map_or(range.start, |(&at, _)| at);
@@ -198,7 +203,7 @@ impl DirtyMap {
     }
 
     /// The pieces that touch `range`, with the part of each that lies in it, in order.
-    pub(crate) fn view(&self, range: Range<u64>) -> impl Iterator<Item = (u64, u64, &Piece)> {
+    pub(crate) fn view(&self, range: Range<u64>) -> impl Iterator<Item = (u64, u64, &DirtyPiece)> {
         let before = self.pieces.range(..range.start).next_back().filter(|(at, p)| *at + p.len > range.start);
         let from = before.map_or(range.start, |(&at, _)| at);
         let (start, end) = (range.start, range.end);
@@ -238,7 +243,7 @@ impl DirtyMap {
     }
 
     /// The pieces in no intent yet, unless they are more than `max_bytes` or `max_pieces`.
-    pub(crate) fn without_intent(&self, max_bytes: u64, max_pieces: usize) -> Option<Vec<(u64, Piece)>> {
+    pub(crate) fn without_intent(&self, max_bytes: u64, max_pieces: usize) -> Option<Vec<(u64, DirtyPiece)>> {
         let (mut found, mut bytes) = (Vec::new(), 0);
         let unstable = self.unstable.iter().filter_map(|offset| self.pieces.get_key_value(offset));
         for (&offset, piece) in unstable {
@@ -284,10 +289,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn piece(data: &[u8], seq: u64) -> Piece {
+    fn piece(data: &[u8], seq: u64) -> DirtyPiece {
         let payload = Payload::Bytes(Bytes::copy_from_slice(data));
         let len = data.len() as u64;
-        Piece { len, payload, seq, charge: len + 100, in_flight: false, intent: false }
+        DirtyPiece { len, payload, seq, charge: len + 100, in_flight: false, intent: false }
     }
 
     proptest! {
@@ -311,7 +316,7 @@ mod tests {
                     }
                     _ => for taken in flushes.pop().unwrap_or_default() {
                         for at in taken.range() {
-                            // What is still of that write is now stored.
+                            // The remaining bytes of that write are stored now.
                             let Payload::Bytes(bytes) = &taken.payload else { unreachable!() };
                             if model[at as usize] == Some(bytes[(at - taken.offset) as usize]) {
                                 model[at as usize] = None;

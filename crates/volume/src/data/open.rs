@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::dirty::{Payload, Piece};
+use super::dirty::{DirtyPiece, Payload};
 use super::extents::SegmentId;
 use super::flush::PUTS_MAX;
 use super::intents::{self, Intent, Standing};
@@ -167,7 +167,7 @@ impl Inner {
             self.hurry_if_tight();
             let charge = self.parts.memory.acquire(data_bytes + PIECE_BYTES).await.into_bytes();
             let mut state = inode.file.state.lock();
-            let piece = Piece { len: end - start, payload, seq, charge, in_flight: false, intent: true };
+            let piece = DirtyPiece { len: end - start, payload, seq, charge, in_flight: false, intent: true };
             self.lay_piece(&mut state, start, piece, charge);
             self.enqueue(&inode, &mut state);
         }

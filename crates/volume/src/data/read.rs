@@ -47,7 +47,7 @@ const PLANS_MAX: usize = 64;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// The result of planning a read.
-enum Plan {
+enum ReadPlan {
     Ready(Vec<Bytes>),
     /// Records that are not in memory, each with the offset in the file where it is needed.
     Missing(Vec<(RecordRef, u64)>),
@@ -72,12 +72,12 @@ impl Data {
                 inner.read_ahead(inode, range);
             }
             match plan {
-                Plan::Ready(chunks) => return Ok(chunks),
-                Plan::Unknown => {
+                ReadPlan::Ready(chunks) => return Ok(chunks),
+                ReadPlan::Unknown => {
                     let _loading = inode.file.extents_lock.read().await;
                     inner.ensure_loaded(inode, offset..end).await?;
                 }
-                Plan::Missing(missing) => {
+                ReadPlan::Missing(missing) => {
                     for (record, at, fetch) in inner.start_fetches(&missing) {
                         let key = inner.key(&record);
                         match fetch.wait().await {
@@ -179,7 +179,7 @@ impl Inner {
         range: Range<u64>,
         fetched: &HashMap<RecordKey, Record>,
         advance: bool,
-    ) -> (Plan, Option<Range<u64>>) {
+    ) -> (ReadPlan, Option<Range<u64>>) {
         let mut guard = inode.file.state.lock();
         let window_max = WINDOW_MAX.min(self.parts.memory.cache_bytes() / 16);
         let ahead = if advance { advance_streams(&mut guard.streams, range.clone(), window_max) } else { None };
@@ -202,9 +202,9 @@ impl Inner {
         }
         known &= self.plan_stored(state, at..range.end, fetched, &mut chunks, &mut missing);
         let plan = match (known, missing.is_empty()) {
-            (false, _) => Plan::Unknown,
-            (true, false) => Plan::Missing(missing),
-            (true, true) => Plan::Ready(chunks),
+            (false, _) => ReadPlan::Unknown,
+            (true, false) => ReadPlan::Missing(missing),
+            (true, true) => ReadPlan::Ready(chunks),
         };
         (plan, ahead)
     }

@@ -1,4 +1,4 @@
-//! What file data contributes to an inode's record.
+//! The parts of an inode's record that follow from its data.
 
 use std::sync::atomic::Ordering;
 

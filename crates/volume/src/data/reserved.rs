@@ -90,7 +90,7 @@ impl Ranges {
         self.map.keys().copied()
     }
 
-    /// What lies within `range`, cut to it, in order.
+    /// The reserved ranges within `range`, cut to it, in order.
     pub(super) fn view(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let before = self.map.range(..range.start).next_back().filter(|(_, end)| **end > range.start);
         let from = before.map_or(range.start, |(&start, _)| start);
@@ -150,7 +150,7 @@ impl Ranges {
     }
 }
 
-/// What an inode has reserved.
+/// The reserved ranges of one inode, and how much of them is promised.
 #[derive(Default)]
 pub(super) struct Reserved {
     /// `None`: there are some, and they have not been read yet (`reserved.rows_under_state`).

@@ -169,7 +169,7 @@ fn put_entry(out: &mut BytesMut, entry: &IndexEntry) {
 
 const _: () = assert!(WINDOW_BYTES < 1 << 24);
 
-/// What the footer says: where the index lies.
+/// The content of the footer: where the index lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
     pub(crate) records: u32,

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::dirty::{Payload, Piece, Taken};
+use super::dirty::{DirtyPiece, Payload, Taken};
 use super::file::FileData;
 use super::intents::{Intents, Standing, encode_data, encode_mask, encode_zero, key, mask_key};
 use super::shared::{Data, Inner};
@@ -59,7 +59,7 @@ impl Inner {
     }
 }
 
-fn intend(ino: Ino, state: &mut FileData, offset: u64, piece: &Piece, batch: &mut Batch) {
+fn intend(ino: Ino, state: &mut FileData, offset: u64, piece: &DirtyPiece, batch: &mut Batch) {
     shadow(ino, state, &(offset..offset + piece.len), batch);
     let (value, zero) = match &piece.payload {
         Payload::Zero => (encode_zero(piece.len), true),

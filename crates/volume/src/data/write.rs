@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::{Bytes, BytesMut};
 use larder_base::Timestamp;
 
-use super::dirty::{Payload, Piece};
+use super::dirty::{DirtyPiece, Payload};
 use super::extents;
 use super::file::FileData;
 use super::gate::RoomRequest;
@@ -213,7 +213,7 @@ impl Inner {
             let charge = (len + PIECE_BYTES).min(unspent);
             unspent -= charge;
             let payload = Payload::Bytes(bytes);
-            let piece = Piece { len, payload, seq, charge, in_flight: false, intent: false };
+            let piece = DirtyPiece { len, payload, seq, charge, in_flight: false, intent: false };
             self.lay_piece(state, offset, piece, charge);
             offset += len;
         }
@@ -221,7 +221,7 @@ impl Inner {
     }
 
     /// Lays one piece whose charge was acquired.
-    pub(super) fn lay_piece(&self, state: &mut FileData, offset: u64, piece: Piece, acquired: u64) {
+    pub(super) fn lay_piece(&self, state: &mut FileData, offset: u64, piece: DirtyPiece, acquired: u64) {
         let before = state.dirty.data_bytes() as i64;
         let range = offset..offset + piece.len;
         let released = self.promise(state, range, |state| state.dirty.insert(offset, piece));

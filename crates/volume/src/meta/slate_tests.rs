@@ -57,7 +57,7 @@ async fn keys_of(meta: &dyn Meta, limit: usize) -> Vec<Bytes> {
     pairs.into_iter().map(|(key, _)| key).collect()
 }
 
-/// What every engine must do. Returns the keys that are left in it.
+/// The contract of every engine. Returns the keys that are left in it.
 async fn conforms(meta: &dyn Meta) -> Vec<Bytes> {
     for i in 0..500 {
         meta.submit(put(i, b"v")).unwrap();
@@ -403,7 +403,7 @@ async fn the_log_is_kept_until_the_manifest_is_stored() {
     }
     drop(meta);
     held.held.send_replace(false);
-    // What was stored before the crash, and nothing that the dropped engine still does.
+    // Exactly the state before the crash: the dropped engine adds nothing.
     let meta = place.open().await.unwrap();
     assert_eq!(keys_of(&*meta, 1000).await, durable);
     meta.close().await.unwrap();

@@ -1,4 +1,4 @@
-//! What was acknowledged survives a crash: everything is dropped without being closed, and opened
+//! Acknowledged changes survive a crash: everything is dropped without being closed, and opened
 //! again.
 
 use super::*;

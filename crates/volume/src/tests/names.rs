@@ -251,7 +251,7 @@ async fn quota_room_and_statfs() {
     volume.unlink(&root(), Ino::ROOT, b"f").await.unwrap();
 }
 
-/// What replaces data takes no more of the quota than the data did.
+/// Data that replaces other data takes no more of the quota.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota_counts_what_files_hold_and_not_what_was_written() {
     let place = Box_::new();
@@ -400,7 +400,7 @@ async fn a_file_without_a_name_goes_unless_it_gets_one() {
     drop((open, other));
     assert_eq!(read_all(&volume, ino).await, b"given");
     assert_eq!(err(volume.getattr(goes.id.ino).await), "stale file handle");
-    // What had a name once gets none again.
+    // A file that has lost its last name gets none again.
     let held = volume.open(ino).await.unwrap();
     volume.unlink(&r, top, b"name").await.unwrap();
     assert_eq!(err(volume.link(&r, ino, top, b"again").await), "no such file or directory");
@@ -454,7 +454,7 @@ async fn a_listing_ends_at_what_was_there_when_it_began() {
     let mut made: Vec<String> = (0..FILES).map(|at| format!("f{at}")).collect();
     made.sort_unstable();
     assert_eq!(seen, made);
-    // What is replaced keeps its place: a listing that is not there yet finds it.
+    // A replaced entry keeps its place: a listing that has not reached it finds it.
     let place = |names: Vec<String>, name: &str| names.iter().position(|other| other == name);
     let before = place(list(&volume, top).await, "f7.bak");
     file(&volume, top, "temporary").await;

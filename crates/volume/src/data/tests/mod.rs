@@ -49,7 +49,7 @@ struct MetaState {
 }
 
 impl TestMeta {
-    /// What is there after a crash: everything durable, and the first `extra` batches after that.
+    /// The state after a crash: everything durable, and the first `extra` batches after that.
     pub(super) fn crash(&self, extra: usize) -> TestMeta {
         let state = self.state.lock();
         let mut after = MetaState::default();
@@ -429,7 +429,7 @@ impl World {
         self.meta.durable(ticket).await
     }
 
-    /// What the rows say that is reserved of an inode.
+    /// The reserved ranges of an inode, by its rows.
     pub(super) fn reserved_rows(&self, ino: u64) -> Vec<Range<u64>> {
         let state = self.meta.state.lock();
         let rows = state.map.iter().filter(|(key, _)| key[0] == RESERVED_TAG);

@@ -215,7 +215,7 @@ async fn run(seed: u64, steps: usize) {
                 file.resize(size);
                 if rng.random_bool(0.5) {
                     world.meta.durable(ticket).await.unwrap();
-                    // What was unstable before may still be lost, the size may not.
+                    // Data that was unstable before may still be lost, the size may not.
                     file.sizes = vec![size];
                     file.durable.resize(size as usize, 0);
                 }
@@ -295,7 +295,7 @@ async fn run(seed: u64, steps: usize) {
                     file.settle();
                 }
                 world.check(true).await;
-                // What was found is what a second crash must find.
+                // A second crash must find the same.
             }
         }
     }
@@ -327,7 +327,7 @@ async fn check_all(world: &World, files: &[File], seed: u64) {
     }
 }
 
-/// What `seek` calls a hole must be zeros; what is not zeros must be found as data.
+/// A hole that `seek` finds must be zeros; bytes that are not zeros must be found as data.
 async fn check_seek(world: &World, inode: &Arc<Inode>, file: &File, at: u64, seed: u64) {
     let found = world.data.seek(inode, at, SeekTo::Data).await;
     let first = file.now.iter().skip(at as usize).position(|&byte| byte != 0).map(|n| at + n as u64);

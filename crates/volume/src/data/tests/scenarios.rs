@@ -43,7 +43,7 @@ async fn a_flush_that_was_written_over_meanwhile_leaves_nothing_behind_the_end()
     let size = inode.core.lock().attr.size;
     assert!(world.read(&inode, 44..size).await.iter().all(|byte| [1, 2].contains(byte)));
     world.check(true).await;
-    // What is behind the end must not come to light when the file grows over it.
+    // Bytes behind the end must not come to light when the file grows over them.
     world.try_write(&inode, 9000, &[3; 10], Stability::FileSync).await.unwrap();
     assert!(world.read(&inode, size..9000).await.iter().all(|byte| *byte == 0), "from {size} on");
     world.check(true).await;
