@@ -7,17 +7,16 @@
 use std::io;
 use std::sync::Arc;
 
+use super::Shared;
 use super::format::{ALIGN_BYTES, SegmentHeader};
+use super::mend::heal_copy;
 use super::replay::{self, SegmentImage};
+use super::segment_file::SEGMENT_BYTES_MAX;
 use super::segments::file_name;
-use super::{Shared, writer};
 use crate::disk::{DIRECT_ALIGN, DiskIo};
 use crate::heal::scrub::Records;
 use crate::member::member_disk::ErrorKind;
 use crate::member::members::Members;
-
-/// Longest part of a segment that is read: bounds memory.
-const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// A segment to be checked.
 struct Due {
@@ -68,8 +67,7 @@ pub fn check_copies(members: &Arc<Members>, shared: &Shared) -> Records {
                 found.unrepaired += lost as u64;
                 continue;
             }
-            let heal =
-                |(slot, bytes): &(u8, u64)| (*slot, *bytes, writer::heal_copy(members, *slot, due.file, &merged));
+            let heal = |(slot, bytes): &(u8, u64)| (*slot, *bytes, heal_copy(members, *slot, due.file, &merged));
             differing.iter().map(heal).collect::<Vec<_>>()
         };
         for (slot, bytes, result) in healed {
