@@ -76,7 +76,7 @@ impl Core {
             .ok_or_else(|| PoolError::Cancelled(self.members.name.clone()))
     }
 
-    /// As `blocking`, but waits no longer than the disks at these slots answer (H1). Where one does not any more, `work` goes
+    /// As `blocking`, but waits no longer than the disks at these slots answer (`hang.call_too_long`). Where one does not any more, `work` goes
     /// on without anybody who waits for it: it must not hold what others need.
     pub async fn blocking_on<T: Send + 'static>(
         self: &Arc<Self>,

@@ -1,9 +1,10 @@
-//! History: what happened to the pool, kept on its disks.
+//! History: the pool's events, kept on its disks.
 //!
-//! E1. Telling an event costs a lock and no I/O; a task of its own writes what has gathered, and closing the
-//!     pool writes the rest. A crash loses the last second.
-//! E2. History is for people: that it cannot be read or written fails nothing, and nothing is decided by it.
-//! E3. It is bounded: the oldest events go first.
+//! - `history.telling_costs_no_io`: reporting an event costs a lock and no I/O. A task of its own writes
+//!   the gathered events, and closing the pool writes the rest. A crash loses the last second.
+//! - `history.decides_nothing`: history is for people. A failure to read or write it fails nothing, and
+//!   nothing is decided by it.
+//! - `history.oldest_go_first`: it is bounded, and the oldest events go first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,35 +30,57 @@ pub const FILE: Sidecar = Sidecar { name: "larder.history", magic: *b"LARDHIST",
 pub struct Event {
     /// Counts the events of the pool.
     pub number: u64,
+    /// Milliseconds since 1970, by the host's clock.
     pub at_ms: u64,
     /// What it is about, as [`EventKind::name`] has it; later versions may know more.
     pub kind: String,
+    /// One sentence for people.
     pub text: String,
 }
 
+/// The kind of an event, by which a listing is filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
+    /// The pool was created.
     Created,
+    /// It was opened on the host that had it last.
     Opened,
+    /// It was opened on another host, or after an export.
     Imported,
+    /// It was given up for another host.
     Exported,
+    /// A disk was put out of use.
     DiskOut,
+    /// A disk is used again.
     DiskBack,
+    /// A disk is up to date again.
     Resilvered,
+    /// Errors were found, or a loss accepted.
     Errors,
+    /// A person cleared the error counts.
     Cleared,
+    /// A scrub began, or went on.
     ScrubStarted,
+    /// A scrub was paused.
     ScrubPaused,
+    /// A scrub was given up.
     ScrubStopped,
+    /// A scrub read everything.
     ScrubFinished,
+    /// A disk joined.
     DiskAdded,
+    /// A disk takes another's place.
     DiskReplaced,
+    /// A disk left.
     DiskRemoved,
+    /// Laying out all objects anew began or ended.
     Rebalance,
+    /// Another setting was changed.
     Changed,
 }
 
 impl EventKind {
+    /// The kind as it is stored and shown: lower case, words joined by `-`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -112,7 +135,7 @@ impl Events {
         self.is_written = false;
     }
 
-    /// One line of JSON for each event; the oldest are forgotten where there is no room (E3).
+    /// One line of JSON for each event; the oldest are forgotten where there is no room (`history.oldest_go_first`).
     fn encode(&mut self) -> Vec<u8> {
         let mut lines: Vec<Vec<u8>> = Vec::with_capacity(self.list.len());
         let mut bytes = 0;
@@ -164,7 +187,7 @@ pub fn read(disks: &[Arc<dyn DiskIo>]) -> VecDeque<Event> {
 }
 
 impl History {
-    /// Keeps what happened. Never waits for a disk (E1).
+    /// Keeps what happened. Never waits for a disk (`history.telling_costs_no_io`).
     pub fn add(&self, kind: EventKind, text: &str) {
         self.events.lock().add(kind, text, now_ms());
         self.wanted.notify_one();

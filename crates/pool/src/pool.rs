@@ -32,14 +32,16 @@ pub struct OpenOptions {
     pub name: Option<String>,
     /// Open a pool that another host did not export.
     pub force: bool,
-    /// Open it although acknowledged changes are lost: journal copies that do not reach what the labels prove (B5), disks
-    /// that are older copies of themselves (B4). A person's decision, for this opening alone: the labels keep what follows
+    /// Open it although acknowledged changes are lost: journal copies that do not reach what the labels prove (`label.journal_batch_proven`), disks
+    /// that are older copies of themselves (`label.settled_outlives`). A person's decision, for this opening alone: the labels keep what follows
     /// from it.
     pub accept_loss: bool,
+    /// Opens the directories: real ones, or those of a simulator.
     pub opener: Arc<dyn DiskOpener>,
 }
 
 impl OpenOptions {
+    /// Options for a pool that was last open on this host, on real directories.
     pub fn new(disks: Vec<PathBuf>) -> Self {
         Self { disks, name: None, force: false, accept_loss: false, opener: Arc::new(FileDisks) }
     }
@@ -73,10 +75,12 @@ impl Pool {
         Self { core, journal, store, tasks }
     }
 
+    /// The pool's name, which a person chose.
     pub fn name(&self) -> &str {
         &self.core.members.name
     }
 
+    /// The pool's id, which stays when the pool is renamed or moved.
     pub fn id(&self) -> Uuid {
         self.core.members.id
     }

@@ -20,9 +20,11 @@ use crate::member::member_disk::{DiskState, MemberDisk};
 use crate::object::layout::Layout;
 use crate::pool::Pool;
 
+/// Whether a pool serves, and with how much redundancy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PoolState {
+    /// Serving, with the redundancy that it should have.
     Online,
     /// Serving, with less redundancy than it should have.
     Degraded,
@@ -30,12 +32,18 @@ pub enum PoolState {
     Faulted,
 }
 
+/// The state of an open pool, for people and programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
+    /// The pool's name.
     pub name: String,
+    /// The pool's id.
     pub id: Uuid,
+    /// The layout of new objects.
     pub layout: Layout,
+    /// Shards of a new object, parity included, at most.
     pub width: u8,
+    /// The worst state that holds.
     pub state: PoolState,
     /// One sentence: what is the matter.
     pub status: String,
@@ -45,64 +53,93 @@ pub struct PoolStatus {
     pub scan: String,
     /// The scrub that runs, or the last one.
     pub scrub: Option<ScrubStatus>,
+    /// Its disks, by slot.
     pub disks: Vec<DiskStatus>,
     /// Disks that wait for another to fail.
     pub spares: Vec<PathBuf>,
     /// What is being moved between disks.
     pub moving: Option<Moving>,
+    /// Objects stored.
     pub objects: u64,
+    /// Their bytes, before redundancy.
     pub stored_bytes: u64,
+    /// Bytes of objects that fit in all, after redundancy.
     pub total_bytes: u64,
+    /// Bytes of objects that still fit, after redundancy.
     pub available_bytes: u64,
     /// Foreign, duplicated and stale disks, and other things found when the pool was opened.
     pub notes: Vec<String>,
 }
 
+/// The state of one disk of an open pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStatus {
+    /// The directory where it was last seen.
     pub path: PathBuf,
+    /// The disk's id, which its label holds.
     pub id: Uuid,
+    /// Whether it is used.
     pub state: DiskState,
+    /// Failed reads since the counts were cleared.
     pub read_errors: u64,
+    /// Failed writes and syncs since the counts were cleared.
     pub write_errors: u64,
+    /// Blocks that failed their checksum since the counts were cleared.
     pub checksum_errors: u64,
+    /// The size of its filesystem, in bytes.
     pub size_bytes: u64,
+    /// Bytes in use on its filesystem, other users' files included.
     pub used_bytes: u64,
+    /// Free room on its filesystem, in bytes.
     pub free_bytes: u64,
     /// Disks with the same share that room.
     pub filesystem: u64,
+    /// Whether it holds a copy of the journal.
     pub journal: bool,
+    /// Whether new data passes it over for lack of room.
     pub full: bool,
     /// What lies on it is moving to other disks; then it is forgotten.
     pub leaving: bool,
     /// The id of the disk whose place it takes.
     pub replaces: Option<Uuid>,
+    /// Its last error; empty if there was none.
     pub last_error: String,
 }
 
 /// A pool that lies on some directories, open or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundPool {
+    /// The pool's name, by the winning label.
     pub name: String,
+    /// The pool's id.
     pub id: Uuid,
+    /// The layout of new objects.
     pub layout: Layout,
+    /// Whether its last host gave it up, so that another may open it without force.
     pub exported: bool,
     /// Which host has or had it open.
     pub host: Option<String>,
+    /// Its members, by the winning label.
     pub disks: Vec<FoundDisk>,
     /// Whether enough disks are here to open it.
     pub importable: bool,
 }
 
+/// A member of a pool that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundDisk {
+    /// The disk's id.
     pub id: Uuid,
+    /// The directory where it lies, or was last seen.
     pub path: PathBuf,
+    /// Whether it is there, and its label can be read.
     pub present: bool,
+    /// Whether it missed no writes.
     pub in_sync: bool,
 }
 
 impl Pool {
+    /// The state of the pool now. Reads no object, and waits for no disk.
     pub fn status(&self) -> PoolStatus {
         let core = &self.core;
         let label = core.members.label();

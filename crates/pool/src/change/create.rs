@@ -31,49 +31,65 @@ const HARMLESS: [&str; 2] = ["lost+found", LOCK_NAME];
 /// What nothing depends on: an open pool may have written it to a directory that somebody has just emptied.
 const SIDE_FILES: [&str; 3] = [history::FILE.name, SCRUB_NAME, PROBE_NAME];
 
-/// What a new pool should be.
+/// The properties of a new pool.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
+    /// The pool's name: 1 to 64 letters, digits, `-`, `_` or `.`, starting with a letter.
     pub name: String,
+    /// The redundancy of its objects.
     pub layout: Layout,
+    /// The directories that become its disks. Each is empty, and none is given twice.
     pub disks: Vec<PathBuf>,
-    /// Disks per object; by default as many as there are, within reason.
+    /// Disks per object; by default as many as there are, up to a bound.
     pub width: Option<u8>,
-    /// Size of the journal on each of its disks; by default by the size of the disks.
+    /// Size of the journal on each of its disks, in bytes; by default by the size of the disks.
     pub journal_bytes: Option<u64>,
+    /// Opens the directories: real ones, or those of a simulator.
     pub opener: Arc<dyn DiskOpener>,
 }
 
 impl CreateOptions {
+    /// Options with defaults: width by the number of disks, journal by the size of the smallest.
     pub fn new(name: impl Into<String>, layout: Layout, disks: Vec<PathBuf>) -> Self {
         Self { name: name.into(), layout, disks, width: None, journal_bytes: None, opener: Arc::new(FileDisks) }
     }
 }
 
-/// What a pool would be: the answer of `pool create --dry-run`.
+/// The pool that would be created: the answer of `pool create --dry-run`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
+    /// The name that was asked for.
     pub name: String,
+    /// The layout that was asked for.
     pub layout: Layout,
+    /// Shards of an object, parity included, at most.
     pub width: u8,
-    /// Data and parity pieces of an object of full width.
+    /// Data shards of an object of full width.
     pub data: u8,
+    /// Parity shards of an object of full width, or further copies of a mirror.
     pub parity: u8,
+    /// The room of all disks, in bytes, before redundancy.
     pub raw_bytes: u64,
-    /// What can be stored, after redundancy and reserves.
+    /// Bytes of objects that fit, after redundancy and reserves.
     pub usable_bytes: u64,
     /// Disks that may fail at once without loss.
     pub failures_survived: u8,
+    /// Its disks, in the order given.
     pub disks: Vec<PlannedDisk>,
+    /// Sentences for a person to read before agreeing; empty where nothing is doubtful.
     pub warnings: Vec<String>,
 }
 
+/// A directory that would become a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedDisk {
+    /// The directory.
     pub path: PathBuf,
+    /// The size of its filesystem, in bytes.
     pub size_bytes: u64,
     /// How much of it the layout can use.
     pub used_bytes: u64,
+    /// Whether another disk of the plan lies on the same filesystem, and so fails with it.
     pub filesystem_shared: bool,
 }
 

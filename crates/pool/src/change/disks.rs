@@ -1,20 +1,22 @@
-//! Changing the disks of an open pool: what is asked, what is checked, what is written on the labels. The bytes are
-//! moved by `moving.rs`.
+//! Changing the disks of an open pool: requests, their checks, and what they write on the labels.
+//! `moving.rs` moves the bytes.
 //!
 //! ```text
 //!   add         a new disk takes data from now on
-//!   replace     add, and the old one leaves; its shards go to the new one
+//!   replace     add, and the old disk leaves; its shards go to the new one
 //!   remove      the disk leaves: nothing new on it, its shards go to the others, then it is forgotten
 //!   rebalance   every object is laid out as a new one would be now, in another layout if asked
 //! ```
 //!
-//! C1. A disk that joins has its label before the others name it: a crash in between leaves a disk that nobody waits
-//!     for, never a member that does not exist.
-//! C2. A disk that leaves is named by the labels until nothing of the pool lies on it, and is a member like any other
-//!     until then: it answers reads and counts as redundancy.
-//! C3. While objects of an earlier layout may be left, the labels name both, the pool claims to survive what both
-//!     survive, and the journal has the copies of the safer one.
-//! C4. What is asked is on the labels before it is answered. So it goes on after a crash.
+//! - `disks.label_before_named`: a disk that joins has its label before the others name it. A crash in
+//!   between leaves a disk that the pool does not wait for, never a member that does not exist.
+//! - `disks.leaving_is_a_member`: the labels name a disk that leaves until nothing of the pool lies on
+//!   it. Until then it is a member like any other: it answers reads and counts as redundancy.
+//! - `disks.both_layouts_count`: while objects of an earlier layout may be left, the labels name both
+//!   layouts, the pool claims to survive only the failures that both survive, and the journal has the
+//!   copies of the safer one.
+//! - `disks.asked_is_labelled`: a request is on the labels before it is answered, so it goes on after a
+//!   crash.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,39 +44,57 @@ use crate::pool::Pool;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "change")]
 pub enum Change {
+    /// New disks take data from now on.
     Add {
+        /// Their directories, which are empty.
         disks: Vec<PathBuf>,
-        /// They wait until another fails.
+        /// Whether they wait as spares until another disk fails.
         spare: bool,
     },
+    /// A new disk joins and takes the shards of an old one, which then leaves.
     Replace {
+        /// The disk to replace: its path, or the first letters of its id.
         old: String,
+        /// The directory of the new disk, which is empty.
         new: PathBuf,
     },
+    /// A disk leaves: its shards move to the others, then it is forgotten.
     Remove {
+        /// The disk: its path, or the first letters of its id.
         disk: String,
     },
     /// A disk that leaves stays after all.
     Keep {
+        /// The disk: its path, or the first letters of its id.
         disk: String,
     },
+    /// A disk is taken out of use until it is taken back, as for maintenance.
     Offline {
+        /// The disk: its path, or the first letters of its id.
         disk: String,
     },
+    /// A disk that was taken offline is used again, and brought up to date.
     Online {
+        /// The disk: its path, or the first letters of its id.
         disk: String,
     },
+    /// Every object is laid out as a new one would be now.
     Rebalance {
+        /// Another layout; `None` keeps the present one.
         layout: Option<Layout>,
+        /// Another width, in shards; `None` chooses by the number of disks.
         width: Option<u8>,
     },
 }
 
-/// What a pool is worth: before a change, or after it.
+/// The room and the safety of a pool, before a change or after it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worth {
+    /// The layout of new objects.
     pub layout: Layout,
+    /// Shards of a new object, parity included, at most.
     pub width: u8,
+    /// Disks that take data.
     pub disks: usize,
     /// Object bytes that fit in all.
     pub usable_bytes: u64,
@@ -82,15 +102,18 @@ pub struct Worth {
     pub failures_survived: u8,
 }
 
-/// What a change would do: the answer of `--dry-run`.
+/// The effect of a change: the answer of `--dry-run`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangePlan {
+    /// The pool as it is.
     pub before: Worth,
+    /// The pool once everything has moved.
     pub after: Worth,
     /// Bytes to be written to other disks before it is done.
     pub move_bytes: u64,
     /// From the rate at which the disks were read just now; absent when nothing moves or nothing could be read.
     pub seconds: Option<u64>,
+    /// Sentences for a person to read before agreeing; empty where nothing is doubtful.
     pub warnings: Vec<String>,
 }
 
@@ -105,7 +128,7 @@ impl Pool {
         self.core.blocking(examine).await?
     }
 
-    /// Does what is asked, as far as labels go; what has to be moved is moved in the background (C4).
+    /// Does what is asked, as far as labels go; what has to be moved is moved in the background (`disks.asked_is_labelled`).
     pub async fn change(&self, change: &Change) -> Result<ChangePlan, PoolError> {
         let change = change.clone();
         let plan = self
@@ -263,13 +286,13 @@ impl Core {
             Change::Rebalance { .. } => {
                 self.members.write_labels(|label| {
                     if label.layout != layout {
-                        // From raidz1 by way of raidz2 to mirror: the weakest of them counts (C3).
+                        // From raidz1 by way of raidz2 to mirror: the weakest of them counts (`disks.both_layouts_count`).
                         let weaker = |a: Layout, b: Layout| if a.failures() <= b.failures() { a } else { b };
                         label.earlier = Some(label.earlier.map_or(label.layout, |e| weaker(e, label.layout)));
                     }
                     (label.layout, label.width, label.rebalancing) = (layout, width, true);
                 });
-                // C3: before the first object counts on it.
+                // `disks.both_layouts_count`: before the first object counts on it.
                 self.refresh_journal();
             }
         }
@@ -461,7 +484,7 @@ impl Core {
     }
 
     /// New disks: empty directories that are none of the pool's, but for one whose contents are gone. One that was to join and
-    /// was cut short when it had its label alone is new, too (C1).
+    /// was cut short when it had its label alone is new, too (`disks.label_before_named`).
     fn candidates(&self, disks: &[PathBuf], emptied: Option<&MemberDisk>) -> Result<Vec<Candidate>, PoolError> {
         disks.iter().try_for_each(|path| self.check_not_ours(path, emptied))?;
         let is_known = |id| self.members.iter().any(|member| member.id == id) || self.members.label().is_spare(id);
@@ -648,7 +671,7 @@ impl Core {
         }
     }
 
-    /// Takes a new disk in (C1).
+    /// Takes a new disk in (`disks.label_before_named`).
     fn join(&self, candidate: Candidate, replaces: Option<Uuid>) -> Result<(), PoolError> {
         let Candidate { path, disk, .. } = candidate;
         let lock = disk.lock(&self.members.owner).map_err(PoolError::io("lock", &path))?;
@@ -739,7 +762,7 @@ impl Core {
             let text = format!("{} is out of use: the spare {} takes its place", of, spare.path.display());
             tracing::warn!(pool = %self.members.name, text);
             self.members.event(EventKind::DiskReplaced, text);
-            // C1: nobody counts on one that fails here.
+            // `disks.label_before_named`: nobody counts on one that fails here.
             match self.replace(slot, candidate) {
                 Ok(()) => return Ok(true),
                 Err(error) => {

@@ -13,7 +13,7 @@ use tokio::sync::futures::Notified;
 #[derive(Debug)]
 pub struct Mover {
     pub(super) wanted: Arc<Notify>,
-    /// Told whenever an object has been written anew (S2).
+    /// Signalled whenever an object has been written anew (`moving.never_beside_a_delete`).
     pub(super) landed: Notify,
     /// Objects with less redundancy than the layout has now: uploads that began before it changed.
     pub(super) stragglers: AtomicBool,
@@ -35,19 +35,22 @@ pub struct Pass {
     pub objects: u64,
 }
 
-/// How far the moving is: part of the status.
+/// The progress of a pass that moves data: part of the status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
-    /// What for, such as "removing /disk1".
+    /// The reason, such as "removing /disk1".
     pub why: String,
+    /// Objects that the pass looks at.
     pub objects: u64,
+    /// Of these, objects that are done.
     pub objects_done: u64,
-    /// Since it began or since the pool was opened.
+    /// Bytes moved since it began, or since the pool was opened.
     pub moved_bytes: u64,
+    /// Seconds since the pass began.
     pub seconds: u64,
-    /// Until the end of this pass, by its rate so far.
+    /// Seconds until the end of this pass, estimated by its rate so far.
     pub seconds_left: Option<u64>,
-    /// Why something cannot be moved now; it is tried again.
+    /// The reason why some object cannot be moved now; empty if all can. The move is tried again.
     pub stuck: String,
 }
 
@@ -73,7 +76,7 @@ impl Mover {
         self.wanted.notify_one();
     }
 
-    /// Told when an object has been written anew (S2).
+    /// Signalled when an object has been written anew (`moving.never_beside_a_delete`).
     pub fn landed(&self) -> Notified<'_> {
         self.landed.notified()
     }

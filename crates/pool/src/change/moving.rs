@@ -1,22 +1,25 @@
-//! Moving what lies in the wrong place: off disks that leave, and into the shape that objects have now.
+//! Moving misplaced data: off disks that leave, and into the shape that new objects have.
 //!
-//! One task walks over the index, a few objects at once, and brings each to where it should be. Nothing but the labels
-//! says that there is work, so it goes on after a crash by looking again; what is in its place costs a look at the index.
+//! One task walks over the index, a few objects at once, and brings each to its place. Only the labels
+//! say that there is work, so after a crash the task looks again. An object in its place costs a look
+//! at the index.
 //!
 //! ```text
 //!   a shard on a disk that leaves   -> copied to another disk, verified on the way, reconstructed where damaged
 //!   a shard that is on no disk      -> rebuilt from the others
-//!   two shards on one disk          -> one of them is copied to another disk (Y1)
+//!   two shards on one disk          -> one of them is copied to another disk (`misplaced.two_shards_part`)
 //!   wrong shape, or no disk for it  -> the object is written anew, as a new version
 //!   an overfull disk                -> a shard is copied to an emptier one
 //! ```
 //!
-//! S1. A shard that was copied is named in the index after it is durable in its new place, and unlinked in the old one
-//!     after that. A crash in between leaves two copies, of which the next opening unlinks one.
-//! S2. An object that is written anew is not deleted meanwhile, nor written anew while it is deleted: a delete names a
-//!     version, and the new version would outlive it.
-//! S3. A disk is forgotten when a whole pass found nothing to move, nothing is being written to it, and the journal
-//!     has its copies elsewhere. Whoever has been copying a shard to it meanwhile is refused when he names it in the index.
+//! - `moving.durable_before_named`: a copied shard is durable in its new place before the index names
+//!   it there, and is unlinked in the old place after that. A crash in between leaves two copies; the
+//!   next opening unlinks one.
+//! - `moving.never_beside_a_delete`: an object is not deleted while it is written anew, nor written anew
+//!   while it is deleted. A delete names a version, and the new version would outlive it.
+//! - `moving.forgotten_when_empty`: a disk is forgotten when a whole pass found nothing to move, nothing
+//!   is being written to it, and the journal has its copies elsewhere. A task that was copying a shard
+//!   to it meanwhile is refused when it names the shard in the index.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -310,7 +313,7 @@ impl Core {
         Ok(Look::InPlace)
     }
 
-    /// Copies a shard to another disk (S1). The caller holds the object's lock. Blocks.
+    /// Copies a shard to another disk (`moving.durable_before_named`). The caller holds the object's lock. Blocks.
     fn move_shard(self: &Arc<Self>, object: &Arc<Object>, index: u8, target: u8) -> Result<(), PoolError> {
         let bytes = object.geometry.file_bytes(index, u64::from(object.header_bytes));
         match self.rebuild(object, index, target, Source::Itself) {
@@ -446,7 +449,7 @@ impl Core {
         let leaving: Vec<u8> =
             self.members.with_slots().filter(|(_, member)| member.is_leaving()).map(|(slot, _)| slot).collect();
         if !leaving.is_empty() {
-            // Its copies are elsewhere before the disk is forgotten (S3).
+            // Its copies are elsewhere before the disk is forgotten (`moving.forgotten_when_empty`).
             self.refresh_journal();
         }
         let kept = leaving.into_iter().filter(|slot| !self.forget(*slot)).count();
@@ -483,7 +486,7 @@ impl Core {
         format!("; {} written", ByteSize(moved + repaired))
     }
 
-    /// S3.
+    /// `moving.forgotten_when_empty`.
     fn forget(self: &Arc<Self>, slot: u8) -> bool {
         let Some(member) = self.members.member(slot).filter(|member| member.is_leaving()) else { return true };
         // Whoever still writes to it has reserved room there; who chooses disks just now has not seen perhaps that it leaves.

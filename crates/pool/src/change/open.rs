@@ -161,7 +161,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
         let started = std::thread::Builder::new().name("larder-watch".into()).spawn(watch);
         started.map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?;
     }
-    // A pool that is refused stays as it is: nothing is written before this (J7).
+    // A pool that is refused stays as it is: nothing is written before this (`journal.loss_refused`).
     let give_up = |_: &PoolError| {
         core.objects.graveyard.stop();
         core.give_back_disks();

@@ -2,15 +2,19 @@
 //!
 //! Only names are read, and headers of the few objects whose path is too long for a name.
 //!
-//! O1. In-sync disks alone decide what exists: a version that only out-of-date disks have was
-//!     deleted while they were away.
-//! O2. Of a path's versions the newest complete one lives; older ones are unlinked. An incomplete
-//!     newer one with temporary files was never acknowledged: it is unlinked, for good, before the temporary files are.
-//! O3. An incomplete version without temporary files is damage (W1): it stays, and reading it says so. Unless all disks
-//!     are there, no more of them have it than may fail, and a complete older version is there: those disks have kept
-//!     what they were told to remove (O2), for an acknowledged version would have lost more disks than that.
-//! O4. A put that was cut short and lives is finished: its temporary files were durable before the first shard had its
-//!     name (W1). Without them it would have no redundancy, and the version that it replaces is gone.
+//! - `recover.in_sync_decides`: in-sync disks alone decide what exists. A version that only out-of-date
+//!   disks have was deleted while they were away.
+//! - `recover.newest_complete_lives`: of a path's versions the newest complete one lives, and older ones
+//!   are unlinked. An incomplete newer one with temporary files was never acknowledged: it is unlinked
+//!   durably before its temporary files are.
+//! - `recover.incomplete_is_damage`: an incomplete version without temporary files is damage
+//!   (`write.durable_before_named`). It stays, and reading it says so. One case differs: all disks are
+//!   there, no more of them have it than may fail, and a complete older version is there. Then those
+//!   disks kept a file that they were told to remove (`recover.newest_complete_lives`), because an
+//!   acknowledged version would have lost more disks than that.
+//! - `recover.cut_short_is_finished`: a put that was cut short and lives is finished. Its temporary files
+//!   were durable before the first shard had its name (`write.durable_before_named`). Without them it
+//!   would have no redundancy, and the version that it replaces is unlinked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -127,7 +131,7 @@ impl Core {
         Ok(())
     }
 
-    /// O2.
+    /// `recover.newest_complete_lives`.
     fn remove_for_good(&self, slot: u8, file: &str) {
         let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory);
         let removed = self.members.member(slot).filter(|member| member.is_writable()).map(|member| {
@@ -144,7 +148,7 @@ impl Core {
         let _ = self.members.member(slot).and_then(|member| member.io().ok()).map(|io| io.remove(&temp.file));
     }
 
-    /// O4; `false` if the file is of no use. Repairs of earlier versions left half shards under such names, so it is verified.
+    /// `recover.cut_short_is_finished`; `false` if the file is of no use. Repairs of earlier versions left half shards under such names, so it is verified.
     fn finish_put(&self, object: &Arc<Object>, slot: u8, temp: &Temp) -> bool {
         let taken = object.placed().any(|(_, other)| other == slot);
         let Some(member) = self.members.member(slot).filter(|member| member.is_writable() && !taken) else {
@@ -238,7 +242,7 @@ impl Core {
         self.members.write_labels(|_| {})
     }
 
-    /// O1, O2, O3.
+    /// `recover.in_sync_decides`, `recover.newest_complete_lives`, `recover.incomplete_is_damage`.
     fn is_alive(&self, version: &Version, is_cut_short: bool) -> bool {
         self.decides(version) && (version.is_complete() || !is_cut_short)
     }
@@ -247,19 +251,19 @@ impl Core {
         self.decides(version) && version.is_complete()
     }
 
-    /// O1.
+    /// `recover.in_sync_decides`.
     fn decides(&self, version: &Version) -> bool {
         version.places.iter().any(|(_, slot, _)| self.members.member(*slot).is_some_and(|m| m.is_in_sync()))
     }
 
-    /// O3.
+    /// `recover.incomplete_is_damage`.
     fn was_told_to_go(&self, version: &Version) -> bool {
         let disks: BTreeSet<u8> = version.places.iter().map(|(_, slot, _)| *slot).collect();
         let few = disks.len() <= usize::from(version.shard.geometry.m.min(self.members.failures()));
         few && !version.is_complete() && self.members.iter().all(|member| member.is_readable() && member.is_in_sync())
     }
 
-    /// Makes the object; a second copy of a shard is litter, first of all one on a disk that holds another shard (Y1).
+    /// Makes the object; a second copy of a shard is litter, first of all one on a disk that holds another shard (`misplaced.two_shards_part`).
     fn adopt(&self, path: &str, version: Version, litter: &mut Vec<Grave>) -> Object {
         let mut slots = vec![NO_SLOT; usize::from(version.shard.geometry.shards())];
         let mut copies = [0u8; 1 + u8::MAX as usize];
@@ -313,7 +317,7 @@ impl Core {
                 (Some(_), Some(Some(own))) if own == slot => {
                     has.insert((shard.version, shard.index));
                 }
-                // Nothing is unlinked for the sake of a copy that is not there (Y3).
+                // Nothing is unlinked for the sake of a copy that is not there (`misplaced.copy_goes_after_reading`).
                 (Some(object), Some(Some(own))) if !self.names_shard(object, shard.index, own) => {
                     object.set_slot(shard.index, slot);
                     has.insert((shard.version, shard.index));
@@ -378,7 +382,7 @@ impl Core {
     fn reattach(self: &Arc<Self>, slot: u8, path: &std::path::Path, adopt: bool) -> std::io::Result<bool> {
         let Some(member) = self.members.member(slot) else { return Ok(false) };
         if member.watch().is_closed() && member.watch().is_waiting() {
-            // H3.
+            // `hang.calls_return_first`.
             return Err(crate::disk::watch::hangs());
         }
         let disk = self.members.opener.open_disk(path)?;
@@ -391,7 +395,7 @@ impl Core {
             read => read?,
         };
         match label {
-            // B4.
+            // `label.settled_outlives`.
             Ok((label, _)) if label.disk == member.id && member.is_in_sync() && label.generation < settled => {
                 return Err(std::io::Error::other("an older copy of the disk lies in its place"));
             }

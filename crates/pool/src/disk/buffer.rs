@@ -1,11 +1,12 @@
-//! Memory for reads and writes past the kernel's cache: page-aligned, and used again.
+//! Memory for reads and writes past the kernel's cache: page-aligned and reused.
 //!
-//! A fresh page costs a fault and a clearing, more than the checksum of what is read into it. So a buffer goes back
-//! to its [`Buffers`] when the last [`Bytes`] that looks into it is dropped, and the next read gets it as it is.
-//! Long ones lie in huge pages: a disk takes them in one request, where scattered pages are several. They are not for
-//! keeping: who keeps a part copies it.
+//! A fresh page costs a fault and a clearing, more than the checksum of the bytes read into it. So a
+//! buffer goes back to its [`Buffers`] when the last [`Bytes`] that looks into it is dropped, and the
+//! next read gets it uncleared. Long buffers lie in huge pages: a disk fills them with one request, and
+//! scattered pages with several. They are not for keeping: a caller that keeps a part copies it.
 //!
-//! U1. A buffer may hold bytes of an earlier read: nobody may see more of it than was read or written since it was taken.
+//! - `buffer.old_bytes_hidden`: a buffer may hold bytes of an earlier read. No caller sees more of it
+//!   than was read or written since it was taken.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -58,7 +59,7 @@ enum Memory {
 }
 
 impl Buffers {
-    /// `length` aligned bytes with whatever is in them (U1).
+    /// `length` aligned bytes with whatever is in them (`buffer.old_bytes_hidden`).
     pub fn take(self: &Arc<Self>, length: usize) -> Buffer {
         let slot = || SLOTS.iter().find_map(|slots| slots.take(length));
         if length >= SLOT_BYTES_MIN

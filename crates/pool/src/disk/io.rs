@@ -24,8 +24,11 @@ pub const PROBE_NAME: &str = "larder.probe";
 /// Room on a disk. Disks with the same `filesystem` share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskSpace {
+    /// The size of the filesystem, in bytes.
     pub total_bytes: u64,
+    /// The room that this process may still use, in bytes.
     pub free_bytes: u64,
+    /// Identifies the filesystem within this process.
     pub filesystem: u64,
 }
 
@@ -33,9 +36,11 @@ pub struct DiskSpace {
 pub trait DiskIo: Send + Sync + Debug + 'static {
     /// Creates or truncates a file for reading and writing.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Opens a file that exists; `NotFound` where it does not.
     fn open(&self, name: &str, writable: bool) -> io::Result<Arc<dyn DiskFile>>;
     /// Atomically replaces `to`.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file's name. Durable after a sync of the directory.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Names in a directory, in no order. Names that are not UTF-8 are left out: none is ours.
     fn list(&self, directory: &str) -> io::Result<Vec<String>>;
@@ -49,6 +54,7 @@ pub trait DiskIo: Send + Sync + Debug + 'static {
     fn sync_directory(&self, name: &str) -> io::Result<()>;
     /// Makes everything done on this disk so far durable.
     fn sync_all(&self) -> io::Result<()>;
+    /// The room on the disk now.
     fn space(&self) -> io::Result<DiskSpace>;
     /// Takes the exclusive lock of this disk until the result is dropped. `WouldBlock` when
     /// another process holds it; the error then says who.
@@ -67,7 +73,7 @@ pub trait DiskIo: Send + Sync + Debug + 'static {
     fn watch(&self) -> Option<Arc<Watch>> {
         None
     }
-    /// It is in use from now on (H6).
+    /// It is in use from now on (`hang.direct_once_in_use`).
     fn settle(&self) {}
 }
 
@@ -98,11 +104,13 @@ pub trait DiskFile: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Hint: begin writing this range to the device now.
     fn start_writeback(&self, offset: u64, length: u64);
+    /// The file's length in bytes.
     fn length(&self) -> io::Result<u64>;
 }
 
 /// Opens disks by path.
 pub trait DiskOpener: Send + Sync + Debug + 'static {
+    /// Opens the disk in this directory; `NotFound` where there is no directory.
     fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>>;
     /// Creates the directory of a new disk, unless it exists.
     fn make_directory(&self, path: &Path) -> io::Result<()>;

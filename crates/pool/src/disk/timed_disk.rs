@@ -1,10 +1,13 @@
-//! Disks that are not in use yet: when a pool is opened, and when a disk joins it or is taken back, nobody else watches them.
+//! Time limits for disks that no pool watches yet: while a pool opens, and while a disk joins or returns.
 //!
-//! H4. Until a disk is in use each call to it has a thread of its own, and is given up when it takes longer than any
-//!     disk may (H1): then the way to the disk is closed (H2), and who opens the pool goes on without it.
-//! H5. Where one did not answer, no disk is opened before that call has returned (H3).
-//! H6. Once in use ([`DiskIo::settle`]) calls are made on the thread of whoever wants them, and watched by the pool. Only
-//!     what is asked with locks held keeps its own thread.
+//! - `hang.each_call_timed`: until a disk is in use each call to it has a thread of its own, and is given
+//!   up when it takes longer than any call may (`hang.call_too_long`). Then the way to the disk is closed
+//!   (`hang.way_closed`), and the pool opens without it.
+//! - `hang.late_call_blocks_opening`: after a call was given up, the disk is not opened again before that
+//!   call has returned (`hang.calls_return_first`).
+//! - `hang.direct_once_in_use`: once the disk is in use ([`DiskIo::settle`]) calls are made on the
+//!   caller's thread, and the pool watches them. Only calls that are made with locks held keep a thread
+//!   of their own.
 
 use std::any::Any;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -91,7 +94,7 @@ impl Way {
         self.call_for(CALL_SECONDS_MAX, CALL_SECONDS_MAX, work)
     }
 
-    /// H4: waits for `patience` seconds; it hangs after `seconds`.
+    /// `hang.each_call_timed`: waits for `patience` seconds; it hangs after `seconds`.
     fn call_for<T: Send + 'static>(
         &self,
         patience: u64,
@@ -213,7 +216,7 @@ impl DiskIo for PatientDisk {
         self.way.call_for(SYNC_ALL_SECONDS_MAX, SYNC_ALL_SECONDS_MAX, move || inner.sync_all())
     }
 
-    /// Asked while places are chosen (H6).
+    /// Asked while places are chosen (`hang.direct_once_in_use`).
     fn space(&self) -> io::Result<DiskSpace> {
         if self.way.is_asked.swap(true, Ordering::AcqRel) {
             return Err(hangs());

@@ -29,10 +29,13 @@ pub trait Turns: Send + Sync + Debug + 'static {
     }
 }
 
+/// How blocking work is run.
 #[derive(Clone, Debug, Default)]
 pub enum Work {
+    /// On threads of the runtime's pool, or of its own.
     #[default]
     Threads,
+    /// On the one thread of a simulator's runtime, in the order that it chooses.
     InTurns(Arc<dyn Turns>),
 }
 
@@ -50,6 +53,7 @@ type Kept = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// Work that was started and may be waited for.
 pub enum Started {
+    /// A thread that does the work.
     Thread(JoinHandle<()>),
     /// Taken by the task that is to do it, or by whoever waits, whichever is first.
     Turn(Kept),
@@ -101,7 +105,7 @@ impl Work {
         }
     }
 
-    /// Does `work` on a thread of its own and waits for it, but no longer than all these disks answer (H1): `None` when one
+    /// Does `work` on a thread of its own and waits for it, but no longer than all these disks answer (`hang.call_too_long`): `None` when one
     /// of them does not, or the thread died. `work` goes on then, and its result is dropped.
     pub fn watched<T: Send + 'static>(
         &self,
@@ -117,7 +121,7 @@ impl Work {
         wait_watched(&wait, watches)
     }
 
-    /// Calls a disk and waits for it, but no longer than it answers (H1).
+    /// Calls a disk and waits for it, but no longer than it answers (`hang.call_too_long`).
     pub fn on_disk<T: Send + 'static>(
         &self,
         disk: &Arc<dyn DiskIo>,
@@ -154,7 +158,7 @@ impl Started {
         }
     }
 
-    /// As `finish`, but waits no longer than all these disks answer (H1): `None` if it goes on.
+    /// As `finish`, but waits no longer than all these disks answer (`hang.call_too_long`): `None` if it goes on.
     pub fn finish_watched(self, watches: &[Arc<Watch>]) -> Option<bool> {
         if let Self::Thread(thread) = &self {
             while !thread.is_finished() {
@@ -168,7 +172,7 @@ impl Started {
     }
 }
 
-/// What comes next, while all these disks answer (H1).
+/// What comes next, while all these disks answer (`hang.call_too_long`).
 pub fn wait_watched<T>(wait: &mpsc::Receiver<T>, watches: &[Arc<Watch>]) -> Option<T> {
     loop {
         match wait.recv_timeout(LOOK_EVERY) {

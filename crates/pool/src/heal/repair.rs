@@ -4,9 +4,10 @@
 //! all leave the object's path here; one worker rebuilds the missing and the damaged shards.
 //! The queue is bounded: when it overflows, one pass over the whole index does the same.
 //!
-//! X1. A rebuilt shard is a new file that takes the place of the old by rename, and is named in
-//!     the index only while its version is current; otherwise it is unlinked again. Until then it has a temporary name of
-//!     its own kind: with that of a put the object would look like one that was never acknowledged (O2).
+//! - `repair.temporary_name_of_its_own`: a rebuilt shard is a new file that replaces the old one by
+//!   rename. The index names it only while its version is current; otherwise it is unlinked again. Until
+//!   then it has a temporary name of its own kind. With that of a put, the object would look like one
+//!   that was never acknowledged (`recover.newest_complete_lives`).
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
@@ -285,7 +286,7 @@ impl Core {
         Ok(())
     }
 
-    /// X1. An error when the disk has left the pool meanwhile: then nothing changes (S3).
+    /// `repair.temporary_name_of_its_own`. An error when the disk has left the pool meanwhile: then nothing changes (`moving.forgotten_when_empty`).
     pub fn publish(&self, object: &Arc<Object>, index: u8, target: u8) -> io::Result<()> {
         let current = self.objects.index_mut();
         if self.members.member(target).is_none() {

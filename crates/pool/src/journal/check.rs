@@ -1,7 +1,7 @@
 //! Verifying the copies of an open journal against each other.
 //!
 //! Segments before the one being written are as they will stay until they are written over; of the one being written
-//! the part that all copies have is (J1). So both can be read while the writer goes on. Whether a segment was
+//! the part that all copies have is (`journal.sectors_written_once`). So both can be read while the writer goes on. Whether a segment was
 //! written over meanwhile is asked before anything is made good, under the lock that giving it away needs.
 
 use std::io;
@@ -103,7 +103,7 @@ fn due(shared: &Shared) -> (Vec<Due>, Vec<u8>) {
     let due = |(sequence, file, bytes): (u64, u32, u64)| {
         let entries = state.streams.values().flat_map(|stream| stream.state.entries.values());
         let live: Vec<u64> = entries.filter(|at| at.segment == sequence).map(|at| at.offset).collect();
-        // A batch is durable on all copies before its entries exist; so is all before it (J2).
+        // A batch is durable on all copies before its entries exist; so is all before it (`journal.one_torn_batch`).
         let durable = live.iter().max().map_or(ALIGN_BYTES, |offset| offset / ALIGN_BYTES * ALIGN_BYTES);
         Due { sequence, file, bytes, settled: if last == Some(sequence) { durable } else { bytes }, live }
     };

@@ -9,7 +9,7 @@ use crate::object::shard::Reader;
 pub const SEGMENT_MAGIC: [u8; 8] = *b"LARDJRNL";
 pub const BATCH_MAGIC: [u8; 8] = *b"LARDBTCH";
 pub const FORMAT_VERSION: u32 = 1;
-/// Batches start on this boundary, so that no acknowledged sector is ever written again (J1).
+/// Batches start on this boundary, so that no acknowledged sector is ever written again (`journal.sectors_written_once`).
 pub const ALIGN_BYTES: u64 = 4096;
 pub const BATCH_HEADER_BYTES: usize = 48;
 pub const RECORD_HEADER_BYTES: usize = 56;
@@ -47,7 +47,7 @@ pub struct RecordHeader {
     pub kind: Kind,
     pub stream: String,
     pub id: u64,
-    /// The stream's entry before this one, 0 for none: a gap in the chain is damage (J3).
+    /// The stream's entry before this one, 0 for none: a gap in the chain is damage (`journal.entries_chained`).
     pub previous: u64,
     /// What the stream had trimmed when this was written.
     pub trimmed: u64,

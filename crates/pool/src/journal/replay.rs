@@ -3,7 +3,7 @@
 //! A batch counts if each of its records is intact on some copy. The first one that does not, at the
 //! end of its segment, was never acknowledged: the batch after it is written only when it is
 //! durable everywhere. Where more batches follow, the hole is damage, and the chain of entry ids
-//! (J3) tells which streams it hit.
+//! (`journal.entries_chained`) tells which streams it hit.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -203,7 +203,7 @@ impl Rebuild {
         }
     }
 
-    /// Checks the chains (J3), now that it is known what was trimmed.
+    /// Checks the chains (`journal.entries_chained`), now that it is known what was trimmed.
     pub fn finish(mut self) -> BTreeMap<String, StreamState> {
         self.streams.values_mut().for_each(StreamState::check_chain);
         self.streams

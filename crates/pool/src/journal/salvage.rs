@@ -37,20 +37,27 @@ pub struct Found {
     pub loss: Option<String>,
 }
 
+/// One segment of the journal, as the disks given hold it.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SegmentFound {
+    /// Its sequence number: later segments have higher ones.
     pub sequence: u64,
     /// The disks that have it, as they were given.
     pub disks: Vec<usize>,
+    /// The file's name on the first of these disks.
     pub file: String,
+    /// The length that its header states, in bytes.
     pub bytes: u64,
+    /// Intact records in it.
     pub records: usize,
+    /// The end of its last intact batch, in bytes from the segment's start.
     pub end: u64,
 }
 
 /// What is left of one stream.
 #[derive(Debug, Default)]
 pub struct LogRead {
+    /// The intact entries, by id.
     pub entries: Vec<LogEntry>,
     /// What is not there any more, one sentence each.
     pub faults: Vec<String>,
@@ -122,7 +129,7 @@ fn image(pool: Uuid, disks: &[Arc<dyn DiskIo>], sequence: u64, places: &Places) 
 }
 
 impl Found {
-    /// Compares what was found with what a label proves, and with objects, which are put through an open journal (J7).
+    /// Compares what was found with what a label proves, and with objects, which are put through an open journal (`journal.loss_refused`).
     pub fn compare(&mut self, proven: u64, has_objects: bool) {
         let last = self.batch_last;
         self.loss = if last < proven {

@@ -9,7 +9,7 @@ pub const DIRECTORY: &str = "journal";
 const SEGMENTS: u64 = 16;
 const JOURNAL_BYTES_DEFAULT: u64 = 256 << 20;
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
-/// Kept free at the end of each segment for a checkpoint that lets another be written over (J4).
+/// Kept free at the end of each segment for a checkpoint that lets another be written over (`journal.checkpoint_before_reuse`).
 pub const CHECKPOINT_ROOM_BYTES: u64 = 32 << 10;
 
 const _: () = assert!(JOURNAL_BYTES_MIN / SEGMENTS >= 4 * CHECKPOINT_ROOM_BYTES);
@@ -37,7 +37,7 @@ struct Segment {
     bytes: u64,
     /// Entries that are not trimmed.
     live: u64,
-    /// A durable checkpoint says that nothing in it is needed (J4).
+    /// A durable checkpoint says that nothing in it is needed (`journal.checkpoint_before_reuse`).
     covered: bool,
 }
 

@@ -114,7 +114,7 @@ async fn a_torn_tail_is_cut_and_a_hole_is_damage() {
     let bench = Bench::new(1);
     let pool = bench.create(Layout::Stripe).await;
     append(&pool, "a", 1..=20).await;
-    // Killed: closing it would have said on the label that all of this is durable (J7).
+    // Killed: closing it would have said on the label that all of this is durable (`journal.loss_refused`).
     drop(pool);
     let file = segments(&bench, 0)[0].clone();
     let whole = std::fs::read(&file).unwrap();

@@ -1,10 +1,10 @@
-//! Disks whose label is damaged: known again by what else lies on them.
+//! Disks whose label is damaged: recognised by the shards and journal files on them.
 //!
-//! A1. A directory is adopted only if headers on it carry this pool's id, none carries another's,
-//!     its lock is free and no other directory claims the disk's id.
-//! A2. An adopted disk counts as away since the beginning: disks in sync decide what exists, and it is in
-//!     sync again only when each shard on it has been read and verified. So it does no harm when,
-//!     of several lost members, it becomes another than it was.
+//! - `adopt.headers_prove_it`: a directory is adopted only if headers on it carry this pool's id, none
+//!   carries another pool's, its lock is free, and no other directory claims the disk's id.
+//! - `adopt.away_since_the_beginning`: an adopted disk counts as away since the beginning. Disks in sync
+//!   decide what exists, and it is in sync again only after each shard on it was read and verified. So
+//!   it does no harm when, of several lost members, a directory is taken for another of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub fn is_in_use(disk: &dyn DiskIo) -> bool {
     ["objects", "journal"].into_iter().any(|name| disk.list(name).is_ok_and(|names| !names.is_empty()))
 }
 
-/// Whether the files of a disk say that it is this pool's (A1).
+/// Whether the files of a disk say that it is this pool's (`adopt.headers_prove_it`).
 pub fn belongs_to(disk: &dyn DiskIo, pool: Uuid) -> bool {
     let (mut seen, mut ours) = (0, 0);
     for directory in disk.list("objects").unwrap_or_default() {

@@ -28,7 +28,7 @@ impl Members {
     }
 
     /// A write failed. Blocks: probes the disk, and where it is out records that on the others
-    /// before anybody is told that a write succeeded without it (D1).
+    /// before anybody is told that a write succeeded without it (`member.out_before_answer`).
     pub fn write_failed(&self, slot: u8, error: &std::io::Error) {
         // Interrupted: the writer gave up because of another disk.
         let Some(member) = self.member(slot).filter(|_| error.kind() != std::io::ErrorKind::Interrupted) else {
@@ -48,7 +48,7 @@ impl Members {
         }
     }
 
-    /// A second has passed: disks that hang are put out of use, where the others can do without all that hang (H1). With
+    /// A second has passed: disks that hang are put out of use, where the others can do without all that hang (`hang.call_too_long`). With
     /// more of them it is not the disks that fail: who waits goes on waiting. Waits for no disk itself.
     pub fn look_for_hangs(self: &Arc<Self>) {
         self.iter().for_each(|member| member.watch().tick());
@@ -66,7 +66,7 @@ impl Members {
         }
     }
 
-    /// H1. The labels say so before anybody is told that a write succeeded without it (D1).
+    /// `hang.call_too_long`. The labels say so before anybody is told that a write succeeded without it (`member.out_before_answer`).
     fn put_out_hanging(self: &Arc<Self>, slot: u8) {
         let Some(member) = self.member(slot) else { return };
         if !member.is_readable() {
@@ -205,7 +205,7 @@ impl Members {
         self.untold.load(Ordering::Acquire) > 0
     }
 
-    /// For whoever has done without a disk, before that is answered (D1). Blocks.
+    /// For whoever has done without a disk, before that is answered (`member.out_before_answer`). Blocks.
     pub fn wait_until_told(&self) {
         while self.is_untold() {
             drop(self.label.lock());
@@ -213,7 +213,7 @@ impl Members {
         }
     }
 
-    /// D1, D2. Without redundancy each disk is the only authority for what it holds, and stays so.
+    /// `member.out_before_answer`, `member.no_more_out_than_survivable`. Without redundancy each disk is the only authority for what it holds, and stays so.
     pub(super) fn out_of_sync(&self, member: &MemberDisk) {
         let _one = self.leaving.lock();
         let others = self.iter().filter(|other| other.id != member.id && !other.is_in_sync()).count();
@@ -223,7 +223,7 @@ impl Members {
     }
 
     /// Ends the use of a disk that does not do what it is told, where the others can do without it: it is looked through
-    /// when it comes back. `false`: they cannot, and it is believed in any case (D2). Blocks.
+    /// when it comes back. `false`: they cannot, and it is believed in any case (`member.no_more_out_than_survivable`). Blocks.
     pub fn give_up(&self, slot: u8) -> bool {
         let Some(member) = self.member(slot) else { return true };
         let others = self.iter().filter(|other| other.id != member.id && !other.is_in_sync()).count();
@@ -236,7 +236,7 @@ impl Members {
         true
     }
 
-    /// A disk whose word counts cannot be written: what was deleted may still be there when it is back (D2).
+    /// A disk whose word counts cannot be written: what was deleted may still be there when it is back (`member.no_more_out_than_survivable`).
     pub fn is_authority_away(&self) -> bool {
         self.iter().any(|member| member.is_in_sync() && !member.is_writable())
     }

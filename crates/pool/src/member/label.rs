@@ -1,21 +1,26 @@
 //! Labels: what each disk knows about its pool, and which label to believe.
 //!
-//! The file `larder.label`, and its copy `larder.label.2` for when the first is damaged, is a fixed header (magic, version, length, checksum) and a JSON body,
-//! so that a person can read it. It is replaced atomically on every disk that is in use whenever
-//! membership or the state of a disk changes, with a higher generation.
+//! The file `larder.label` is a fixed header (magic, version, length, checksum) and a JSON body, so that
+//! a person can read it. `larder.label.2` is its copy for when the first is damaged. A label is replaced
+//! atomically, with a higher generation, on every disk in use whenever membership or the state of a disk
+//! changes.
 //!
-//! B1. A label of generation g names, in `history`, the generations it descends from. A label
-//!     that is in the winner's history is merely old; one that is not comes from a split.
-//! B2. The newest label wins. After a split the side with more disks wins, then the newer; but not one that more disks
-//!     lack, of those that it calls in sync, than the layout can spare: writing it was cut short, and no data came after it.
-//!     Before that counts how many lack it: who went on without a disk said so, on all that it had. A disk whose label is older
-//!     than one that it had (B4), and does not say so, is an older copy of itself and counts for nobody.
-//! B3. A member is in sync unless the winning label says that it missed writes, its own label
-//!     lies off the winner's history, or it is rolled back (B4). Only in-sync disks decide what exists.
-//! B4. A label says in `settled` which generation every disk has that it calls in sync. A disk in sync with an older label
-//!     is an older copy of itself: it lacks what was written since, and does not know.
-//! B5. A label says in `journal_batch` which batch was durable on every copy of the journal that it names. Copies that do
-//!     not reach it together have lost what was acknowledged.
+//! - `label.old_or_split`: a label of generation g names, in `history`, the generations it descends from.
+//!   A label in the winner's history is merely old; one outside it comes from a split.
+//! - `label.newest_wins`: the newest label wins. After a split the side that fewer disks lack wins first:
+//!   a side that went on without a disk said so on all disks that it had. Then the side with more disks
+//!   wins, then the newer. A label loses if more of the disks that it calls in sync lack it than the
+//!   layout can spare: writing it was cut short, and no data came after it. A disk whose label is older
+//!   than one that it had (`label.settled_outlives`), and that does not say so, is an older copy of itself
+//!   and does not count.
+//! - `label.in_sync_decides`: a member is in sync unless the winning label says that it missed writes, its
+//!   own label lies off the winner's history, or it is rolled back (`label.settled_outlives`). Only
+//!   in-sync disks decide what exists.
+//! - `label.settled_outlives`: `settled` is the generation that every disk has that the label calls in
+//!   sync. A disk in sync with an older label is an older copy of itself: it lacks later writes, and does
+//!   not know.
+//! - `label.journal_batch_proven`: `journal_batch` is a batch that was durable on every copy of the journal
+//!   that the label names. Copies that together do not reach it have lost acknowledged changes.
 
 use std::cmp::Reverse;
 use std::io::{ErrorKind, IoSlice};
@@ -31,7 +36,7 @@ use crate::object::layout::{DISKS_MAX, Layout};
 use crate::object::shard::Reader;
 
 pub const LABEL_NAME: &str = "larder.label";
-/// Written after the first; used when the first does not decode. At worst it is merely old (B1).
+/// Written after the first; used when the first does not decode. At worst it is merely old (`label.old_or_split`).
 pub const SECOND_NAME: &str = "larder.label.2";
 pub const MAGIC: [u8; 8] = *b"LARDLABL";
 const FORMAT_VERSION: u32 = 1;
@@ -64,16 +69,16 @@ pub struct Label {
     pub generation: u64,
     /// Tells apart two labels of one generation written by different processes.
     pub nonce: u64,
-    /// The (generation, nonce) pairs before this one, newest first (B1).
+    /// The (generation, nonce) pairs before this one, newest first (`label.old_or_split`).
     pub history: Vec<(u64, u64)>,
     pub members: Vec<Member>,
     /// The disks whose journal copies are current.
     pub journal: Vec<Uuid>,
     pub journal_bytes: u64,
-    /// The newest generation that is durable on every disk that it calls in sync (B4). 0: not known.
+    /// The newest generation that is durable on every disk that it calls in sync (`label.settled_outlives`). 0: not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub settled: u64,
-    /// A batch that is durable on every copy of the journal (B5). 0: none is known.
+    /// A batch that is durable on every copy of the journal (`label.journal_batch_proven`). 0: none is known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub journal_batch: u64,
     /// Somebody opened the pool although its journal could not be proven whole: nothing is swept until this is cleared.
@@ -184,12 +189,12 @@ impl Label {
             && self.journal_bytes <= 1 << 40
     }
 
-    /// Whether the disk of `other`, which this label calls in sync, is an older copy of itself (B4).
+    /// Whether the disk of `other`, which this label calls in sync, is an older copy of itself (`label.settled_outlives`).
     pub fn is_rolled_back(&self, other: &Self) -> bool {
         self.has_in_sync(other.disk) && self.descends_from(other) && other.generation < self.settled
     }
 
-    /// Whether the disk of `other` had a later label than that: this one has settled it there (B4). So the disk is an older copy of itself,
+    /// Whether the disk of `other` had a later label than that: this one has settled it there (`label.settled_outlives`). So the disk is an older copy of itself,
     /// and it has not gone on without this label's disk, or its label would say so.
     fn has_outlived(&self, other: &Self) -> bool {
         other.generation < self.settled && other.has_in_sync(self.disk)
@@ -220,14 +225,14 @@ impl Label {
         (self.generation, self.nonce)
     }
 
-    /// Whether `other` is this label's own state or one that it descends from (B1).
+    /// Whether `other` is this label's own state or one that it descends from (`label.old_or_split`).
     pub fn descends_from(&self, other: &Self) -> bool {
         let oldest_known = self.history.last().map_or(self.generation, |(generation, _)| *generation);
         self.state() == other.state() || self.history.contains(&other.state()) || other.generation < oldest_known
     }
 }
 
-/// Chooses the label to believe among those of one pool (B2).
+/// Chooses the label to believe among those of one pool (`label.newest_wins`).
 pub fn winner(labels: &[Label]) -> Option<&Label> {
     let is_newest =
         |label: &Label| !labels.iter().any(|other| other.state() != label.state() && other.descends_from(label));

@@ -20,7 +20,7 @@ impl Members {
     }
 
     /// Writes the label of a disk that is not in use yet. All labels after it descend from it, whether it could be
-    /// written or not: it never looks like one side of a split (B1).
+    /// written or not: it never looks like one side of a split (`label.old_or_split`).
     pub fn write_first_label(
         &self,
         disk: &dyn crate::disk::DiskIo,
@@ -65,7 +65,7 @@ impl Members {
             label.members = self.iter().map(MemberDisk::entry).collect();
             label.journal_batch = label.journal_batch.max(self.journal_batch.load(Ordering::Acquire));
             let (is_done, has_it) = self.write_label_everywhere(&label);
-            // B4. It is said by the next label: this one is on the disks already.
+            // `label.settled_outlives`. It is said by the next label: this one is on the disks already.
             if label.members.iter().all(|member| !member.in_sync || has_it.contains(&member.id)) {
                 label.settled = label.generation;
             }
@@ -96,7 +96,7 @@ impl Members {
             .into_iter()
             .zip(results)
             .filter_map(|(member, result)| Some((member, result.err()?)))
-            // A disk too full for a new label keeps its old one, which is merely old (B1).
+            // A disk too full for a new label keeps its old one, which is merely old (`label.old_or_split`).
             .filter(|(_, error)| error.kind() != std::io::ErrorKind::StorageFull)
             .collect();
         for (member, error) in &failed {
@@ -111,7 +111,7 @@ impl Members {
         (failed.is_empty(), has_it)
     }
 
-    /// A batch of the journal is durable on all its copies: the next label says so (B5).
+    /// A batch of the journal is durable on all its copies: the next label says so (`label.journal_batch_proven`).
     pub fn note_journal_batch(&self, batch: u64) {
         self.journal_batch.store(batch, Ordering::Release);
     }

@@ -1,7 +1,7 @@
 //! One disk of an open pool: its state, its error counts, its room.
 //!
 //! ```text
-//!       write fails, probe fails; hangs (H1)    label gone
+//!       write fails, probe fails, hangs         label missing
 //!   Online ------------------------> Faulted   ------------> Removed
 //!     |  ^                              |                       |
 //!     |  | resilvered                   | seen again            | seen again
@@ -9,11 +9,13 @@
 //!     +--> ReadOnly (writes refused, reads answered)
 //! ```
 //!
-//! D1. A disk that leaves the writable states has missed writes from then on: `in_sync` is false until it
-//!     has been resilvered, and the labels of the others say so before the next acknowledgement.
-//! D2. Never are more disks out of sync than the layout survives: with more gone, the further ones stay
-//!     authorities, so that the pool opens when all are back. What they miss meanwhile is safe: newer
-//!     versions win, deletes stay in the journal (T1), and what they lack is rebuilt at opening.
+//! - `member.out_before_answer`: a disk that leaves the writable states misses writes from then on.
+//!   `in_sync` is false until it has been resilvered, and the labels of the others say so before the next
+//!   acknowledgement.
+//! - `member.no_more_out_than_survivable`: no more disks are out of sync than the layout survives. Further
+//!   disks that fail stay authorities, so that the pool opens when all are back. Writes that they miss
+//!   meanwhile are safe: newer versions win, deletes stay in the journal
+//!   (`tombstone.kept_until_unlinked`), and missing shards are rebuilt at opening.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -30,10 +32,12 @@ use crate::disk::watch::Watch;
 use crate::disk::{DiskIo, DiskSpace};
 use crate::member::label;
 
+/// The state of a disk; the transitions are drawn at the top of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[repr(u8)]
 pub enum DiskState {
+    /// Read and written.
     Online = 0,
     /// Back after an absence; being brought up to date.
     Resilvering = 1,
@@ -101,7 +105,7 @@ pub struct MemberDisk {
     pub in_sync: AtomicBool,
     /// Its label was damaged, so all on it is read and verified before it counts as in sync.
     pub suspect: AtomicBool,
-    /// An older copy of itself lay in its place when the pool was opened (B4).
+    /// An older copy of itself lay in its place when the pool was opened (`label.settled_outlives`).
     pub rolled_back: AtomicBool,
     /// Why it was out of date when the pool was opened.
     pub stale: Mutex<Option<String>>,

@@ -21,7 +21,7 @@ use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
 use crate::member::slots::Slots;
 use crate::object::layout::Layout;
 
-/// While somebody may still want what the journal has lost (J7).
+/// While somebody may still want what the journal has lost (`journal.loss_refused`).
 const UNPROVEN: &str = "the pool was opened although acknowledged changes were lost (see the history): data that no file refers to \
     is kept until it is cleared with: larder pool clear";
 
@@ -44,16 +44,16 @@ pub struct Members {
     pub(super) shape: RwLock<Shape>,
     /// The label as last written; its `disk` field means nothing here.
     pub(super) label: Mutex<Label>,
-    /// The last batch of the journal that is durable on all its copies (B5).
+    /// The last batch of the journal that is durable on all its copies (`label.journal_batch_proven`).
     pub(super) journal_batch: AtomicU64,
     /// The disks are no longer ours.
     pub(super) is_given_back: AtomicBool,
     pub(super) placing: Mutex<u64>,
     /// Held while it is decided whether a disk that leaves is out of sync.
     pub(super) leaving: Mutex<()>,
-    /// Whoever may be about to say on the labels that a disk is out of use (D1).
+    /// Whoever may be about to say on the labels that a disk is out of use (`member.out_before_answer`).
     pub(super) untold: AtomicUsize,
-    /// Told when the way to a disk was closed (H1).
+    /// Told when the way to a disk was closed (`hang.call_too_long`).
     pub(super) hangs: Notify,
     /// Held by a check: one at a time, so that a disk that hangs does not gather them.
     pub(super) checking: Mutex<()>,
@@ -162,7 +162,7 @@ impl Members {
         self.slots.len()
     }
 
-    /// Gives a disk the next slot; gives it back when there is none left (N2).
+    /// Gives a disk the next slot; gives it back when there is none left (`slot.never_reused`).
     pub fn push(&self, member: MemberDisk) -> Result<u8, Box<MemberDisk>> {
         self.slots.push(member)
     }
@@ -234,7 +234,7 @@ impl Members {
 
     // ---- history ----------------------------------------------------------------------------
 
-    /// Tells what happened. Never waits for a disk (E1).
+    /// Tells what happened. Never waits for a disk (`history.telling_costs_no_io`).
     pub fn event(&self, kind: EventKind, text: impl AsRef<str>) {
         self.history.add(kind, text.as_ref());
     }

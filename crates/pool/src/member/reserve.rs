@@ -1,13 +1,17 @@
-//! Room for the little that a full pool still has to write: each disk keeps some in files, which are given up when there
-//! is no other.
+//! Room for the small writes that a full pool still needs: each disk keeps some in files that are given
+//! up when there is no other room.
 //!
-//! Others may fill the filesystems that the disks lie on. Opening a volume writes a small object, and so does whoever makes
-//! room by deleting: without these files a full pool could neither be opened nor emptied.
+//! Other programs may fill the filesystems of the disks. Opening a volume writes a small object, and so
+//! does deleting to make room. Without these files a full pool could neither be opened nor emptied.
 //!
-//! F1. The files' contents mean nothing: they may be missing, short, or somebody may remove them.
-//! F2. Only objects of at most [`OBJECT_BYTES_MAX`] use what is given up, and only where there is no other room.
-//! F3. No more is given up than is asked for: whoever fills the filesystem takes the rest at once.
-//! F4. They are made again when there is room for them beyond what data of users leave free.
+//! - `reserve.contents_mean_nothing`: the files' contents mean nothing. They may be missing or short, or
+//!   somebody may remove them.
+//! - `reserve.small_objects_only`: only objects of at most [`OBJECT_BYTES_MAX`] use the reserve, and only
+//!   where there is no other room.
+//! - `reserve.no_more_than_needed`: no more is given up than is needed, because the program that fills the
+//!   filesystem takes the rest at once.
+//! - `reserve.made_again`: the files are made again when there is room for them beyond the room that data
+//!   of users leave free.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -78,7 +82,7 @@ impl Reserves {
         }
     }
 
-    /// Only what is lacking may be used up (F2).
+    /// Only what is lacking may be used up (`reserve.small_objects_only`).
     pub fn are_lacking(&self) -> bool {
         self.is_lacking.load(Ordering::Acquire)
     }

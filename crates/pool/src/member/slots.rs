@@ -1,8 +1,10 @@
 //! The disks of an open pool, by slot.
 //!
-//! N1. A slot is a number within this process: the place of a disk among those of the label when the pool was opened, or
-//!     the next free one for a disk that joined later. Nothing on a disk refers to slots.
-//! N2. A slot is never given to another disk, so a number read a moment ago means the same disk or none.
+//! - `slot.within_the_process`: a slot is a number within this process. It is the place of a disk in the
+//!   label when the pool was opened, or the next free number for a disk that joined later. Nothing on a
+//!   disk refers to slots.
+//! - `slot.never_reused`: a slot is never given to another disk. So a number read a moment ago means the
+//!   same disk or none.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +42,7 @@ impl Slots {
         new
     }
 
-    /// Gives a disk the next slot; gives it back when there is none left (N2).
+    /// Gives a disk the next slot; gives it back when there is none left (`slot.never_reused`).
     pub fn push(&self, member: MemberDisk) -> Result<u8, Box<MemberDisk>> {
         let _one = self.joining.lock();
         let slot = self.used.load(Ordering::Acquire);

@@ -27,7 +27,7 @@ impl Members {
         self.work.blocking(move || work(&members)).await.ok_or_else(|| PoolError::Cancelled(self.name.clone()))
     }
 
-    /// Waits for `work`, but no longer than the disks at these slots answer (H1).
+    /// Waits for `work`, but no longer than the disks at these slots answer (`hang.call_too_long`).
     pub async fn while_answering<T>(
         &self,
         slots: impl IntoIterator<Item = u8>,

@@ -5,9 +5,10 @@
 //! instead of wasting parity. Within a shard its units follow each other (shard-local space), cut
 //! into blocks of [`BLOCK_BYTES`]; each block is followed by its checksum.
 //!
-//! G1. A unit starts on a block boundary of its shard, so a block never straddles units.
-//! G2. All shards of an object share one local geometry: local range `r` of one shard is
-//!     reconstructed from local range `r` of `k` others, shorter shards read as zeros there.
+//! - `geometry.block_within_a_unit`: a unit starts on a block boundary of its shard, so a block never
+//!   straddles units.
+//! - `geometry.same_range_everywhere`: all shards of an object share one local geometry. Local range `r`
+//!   of one shard is reconstructed from local range `r` of `k` others; shorter shards read as zeros there.
 
 use std::ops::Range;
 

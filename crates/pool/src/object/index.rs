@@ -1,10 +1,11 @@
 //! The index: every object of the pool, in memory, in order.
 //!
-//! I1. An object is in the index if and only if it is acknowledged (or was found complete when
-//!     the pool was opened). Conditional puts are decided under the index's lock.
-//! I2. Files of a version that left the index are unlinked when its last reader lets go of it.
-//! I3. A shard that moved is unlinked where it was only if it is not there again by then; who moves shards of an
-//!     object and who unlinks them exclude each other.
+//! - `index.acknowledged_only`: an object is in the index if and only if it is acknowledged, or was found
+//!   complete when the pool was opened. Conditional puts are decided under the index's lock.
+//! - `index.last_reader_unlinks`: files of a version that left the index are unlinked when its last reader
+//!   lets go of it.
+//! - `index.moved_shard_may_return`: a moved shard is unlinked in its old place only if it is not there
+//!   again by then. Moving an object's shards and unlinking them exclude each other.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -37,7 +38,7 @@ pub struct Object {
     pub has_attributes: bool,
     pub graveyard: Graveyard,
     dead: AtomicBool,
-    /// The versions before it that somebody still reads (T1).
+    /// The versions before it that somebody still reads (`tombstone.kept_until_unlinked`).
     older: Mutex<Vec<Weak<Object>>>,
     /// Who is at it: nobody, or one of the two who exclude each other.
     claim: AtomicU8,
@@ -126,7 +127,7 @@ impl Object {
         self.placed().count() == usize::from(self.geometry.shards())
     }
 
-    /// Shards that lie where another of it lies already (Y1).
+    /// Shards that lie where another of it lies already (`misplaced.two_shards_part`).
     pub fn crowded(&self) -> Vec<u8> {
         let is_second = |(index, slot): &(u8, u8)| self.placed().any(|(other, at)| at == *slot && other < *index);
         self.placed().filter(is_second).map(|(index, _)| index).collect()
@@ -163,7 +164,7 @@ impl Object {
         }
     }
 
-    /// From now on nobody finds this version; its files go when its readers are gone (I2).
+    /// From now on nobody finds this version; its files go when its readers are gone (`index.last_reader_unlinks`).
     pub fn bury(&self) {
         self.dead.store(true, Ordering::Release);
     }
@@ -222,9 +223,9 @@ pub struct Grave {
     pub file: String,
     pub version: u64,
     pub index: u8,
-    /// The object, where it lives on: its shard is on another disk, but may come back to this one (I3).
+    /// The object, where it lives on: its shard is on another disk, but may come back to this one (`index.moved_shard_may_return`).
     pub of: Option<String>,
-    /// The one that the index knows has not been read: without it this one is still needed (Y3).
+    /// The one that the index knows has not been read: without it this one is still needed (`misplaced.copy_goes_after_reading`).
     pub is_copy: bool,
 }
 

@@ -17,16 +17,23 @@ pub const DISKS_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
+    /// No redundancy.
     Stripe,
+    /// Two copies: survives the loss of one disk.
     #[serde(rename = "mirror")]
     Mirror2,
+    /// Three copies: survives the loss of two disks.
     Mirror3,
+    /// One parity shard: survives the loss of one disk.
     Raidz1,
+    /// Two parity shards: survives the loss of two disks.
     Raidz2,
+    /// Three parity shards: survives the loss of three disks.
     Raidz3,
 }
 
 impl Layout {
+    /// All layouts, in the order in which they are offered.
     pub const ALL: [Self; 6] = [Self::Stripe, Self::Mirror2, Self::Mirror3, Self::Raidz1, Self::Raidz2, Self::Raidz3];
 
     /// Disks that may fail without loss.
@@ -63,6 +70,7 @@ impl Layout {
         disks.min(most) as u8
     }
 
+    /// Whether objects are copied whole, without parity.
     pub fn is_mirror(self) -> bool {
         matches!(self, Self::Mirror2 | Self::Mirror3)
     }

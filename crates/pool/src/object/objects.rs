@@ -34,15 +34,15 @@ pub struct Objects {
     pub versions: Versions,
     /// Files kept open for reading.
     pub files: Cache<FileKey, Arc<dyn DiskFile>>,
-    /// Deleted versions whose tombstones are not trimmed, by path (W5).
+    /// Deleted versions whose tombstones are not trimmed, by path (`write.outrun`).
     pub(super) deleted: Mutex<BTreeMap<String, u64>>,
     /// Versions that were refused after some of their shards had a name: one may be found at the next opening, so whoever
     /// deletes the path deletes it, too.
     pub(super) refused: Mutex<BTreeMap<String, Object>>,
-    /// Files that a disk would not unlink (T1).
+    /// Files that a disk would not unlink (`tombstone.kept_until_unlinked`).
     pub(super) stubborn: Mutex<Vec<Grave>>,
     /// A disk whose word counts has failed to sync what was unlinked. A second sync may tell of success without it, so
-    /// tombstones stay until the pool is opened again (T1).
+    /// tombstones stay until the pool is opened again (`tombstone.kept_until_unlinked`).
     pub(super) unsynced: AtomicBool,
     pub(super) writers: Semaphore,
     pub(super) readers: Semaphore,

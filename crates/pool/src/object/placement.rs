@@ -3,10 +3,11 @@
 //! The rule is greedy: the `n` disks with the most room, at most `width` of them. When fewer than
 //! `width` disks have room the object is narrowed (smaller `k`, same `m`), down to `m + 1` disks.
 //!
-//! P1. No two pieces of an object lie on one disk.
-//! P2. [`capacity`] is what the rule can really place: for a fixed `n` the most layers `t` that
-//!     fit satisfy `sum(min(free_i, t)) >= n * t`, and taking from the fullest-free disks first
-//!     reaches that bound. What is left lies on fewer than `n` disks and is used narrower.
+//! - `placement.one_shard_a_disk`: no two shards of an object lie on one disk.
+//! - `placement.capacity_is_reachable`: [`capacity`] is the room that the rule can really place. For a
+//!   fixed `n` the most layers `t` that fit satisfy `sum(min(free_i, t)) >= n * t`, and taking from the
+//!   disks with the most room first reaches that bound. The rest lies on fewer than `n` disks and is used
+//!   by narrower objects.
 
 use crate::object::layout::Layout;
 
@@ -91,7 +92,7 @@ pub fn fill(layout: Layout, width: u8, free_bytes: &[u64], alive: usize) -> (u64
     (total, used)
 }
 
-/// The largest `t` with `sum(min(free, t)) >= n * t` (P2).
+/// The largest `t` with `sum(min(free, t)) >= n * t` (`placement.capacity_is_reachable`).
 fn layers_max(free_bytes: &[u64], n: u64) -> u64 {
     let fits = |t: u64| {
         let sum: u128 = free_bytes.iter().map(|&free| u128::from(free.min(t))).sum();

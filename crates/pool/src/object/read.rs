@@ -1,15 +1,16 @@
-//! Reading objects: only the units that a range needs, each block verified, and what is missing
-//! or damaged reconstructed from the other shards.
+//! Reading objects: only the units that a range needs, each block verified, and missing or damaged
+//! blocks reconstructed from the other shards.
 //!
-//! R1. No byte is returned that did not pass its checksum, or was not computed from `k` blocks
-//!     that did.
-//! R2. A shard that failed is counted on its disk and queued for repair, once per reader.
+//! - `read.only_proven_bytes`: no byte is returned that neither passed its checksum nor was computed from
+//!   `k` blocks that did.
+//! - `read.failure_queues_repair`: a shard that failed is counted on its disk and queued for repair, once
+//!   per reader.
 //!
 //! A short range costs one `preadv` per shard straight into the result: data land in place,
-//! checksums beside. What the kernel has cached is read without leaving the calling thread.
+//! checksums beside. Ranges in the kernel's cache are read without leaving the calling thread.
 //!
-//! A long range goes past the kernel's cache: one aligned read per shard brings blocks and checksums as they lie in
-//! the file, and the result is slices between the checksums. Nothing is copied.
+//! A long range goes past the kernel's cache. One aligned read per shard brings blocks and checksums as
+//! they lie in the file, and the result is slices between the checksums. Nothing is copied.
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -369,7 +370,7 @@ impl Core {
         Ok(group)
     }
 
-    /// Counts the failure of a shard and queues its repair (R2).
+    /// Counts the failure of a shard and queues its repair (`read.failure_queues_repair`).
     fn shard_failed(&self, object: &Object, index: u8, error: &ShardError) {
         let Some(slot) = object.slot(index) else { return };
         // A version that was deleted under a reader fails no disk.
@@ -405,7 +406,7 @@ impl Core {
         }
     }
 
-    /// Computes blocks of shard `wanted` from the others (R1). `local` starts on a block boundary.
+    /// Computes blocks of shard `wanted` from the others (`read.only_proven_bytes`). `local` starts on a block boundary.
     /// Where several shards are damaged, each perhaps at other places, it goes block by block. Blocks.
     pub fn reconstruct(&self, object: &Object, wanted: u8, local: Range<u64>) -> Result<Vec<u8>, PoolError> {
         let whole = self.reconstruct_at_once(object, wanted, local.clone());
@@ -463,7 +464,7 @@ impl Core {
     }
 
     /// The same local range of several shards, side by side; those that fail are left out. Beyond
-    /// the end of a shard there are zeros (G2).
+    /// the end of a shard there are zeros (`geometry.same_range_everywhere`).
     fn read_padded(&self, object: &Object, indexes: &[u8], local: &Range<u64>) -> Vec<(usize, Vec<u8>)> {
         let read = |index: u8| -> io::Result<Option<(usize, Vec<u8>)>> {
             let mut bytes = vec![0; (local.end - local.start) as usize];

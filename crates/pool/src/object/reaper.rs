@@ -83,7 +83,7 @@ impl Core {
         }
     }
 
-    /// What a disk would not unlink is tried again before anything relies on it (T1).
+    /// What a disk would not unlink is tried again before anything relies on it (`tombstone.kept_until_unlinked`).
     fn keep_stubborn(&self, grave: Grave) {
         let slot = grave.slot;
         let full = {

@@ -11,7 +11,7 @@ pub enum Refused {
     Exists,
     /// What is there instead of the version asked for.
     Changed(Option<String>),
-    /// It was outrun again and again (W5).
+    /// It was outrun again and again (`write.outrun`).
     Outrun,
     Error(PoolError),
 }

@@ -4,9 +4,10 @@
 //! header repeats it and adds what a name cannot hold (long paths, attributes, the pool's id), so
 //! that a shard found anywhere explains itself.
 //!
-//! H1. A version is never used twice in a pool, so path + version name immutable bytes.
-//! H2. A block's checksum is seeded by pool, version, shard index and block number: a stale,
-//!     misdirected or swapped block fails it.
+//! - `shard.version_never_reused`: a version is never used twice in a pool, so path + version name
+//!   immutable bytes.
+//! - `shard.block_bound_to_its_place`: a block's checksum is seeded by pool, version, shard index and block
+//!   number. A stale, misdirected or swapped block fails it.
 
 use larder_base::checksum;
 use uuid::Uuid;
@@ -195,7 +196,7 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The seed that all blocks of one shard share (H2); combine with the block number.
+/// The seed that all blocks of one shard share (`shard.block_bound_to_its_place`); combine with the block number.
 pub fn shard_seed(pool: Uuid, version: u64, index: u8) -> u64 {
     let mut id = [0u8; 25];
     id[..16].copy_from_slice(pool.as_bytes());

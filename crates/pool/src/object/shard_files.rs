@@ -31,7 +31,7 @@ pub struct Inventory {
     pub temps: Vec<Temp>,
 }
 
-/// A shard that was being written, or rebuilt (X1).
+/// A shard that was being written, or rebuilt (`repair.temporary_name_of_its_own`).
 pub struct Temp {
     pub version: u64,
     pub index: u8,
@@ -87,7 +87,7 @@ pub fn path_of(pool: Uuid, disk: &dyn DiskIo, file: &str, shard: &ShardName) -> 
     file.starts_with(&shard::directory(&path)).then_some(path)
 }
 
-/// Gives a shard its name (Y4).
+/// Gives a shard its name (`misplaced.obstacle_makes_way`).
 pub fn rename_shard(io: &dyn DiskIo, from: &str, to: &str) -> io::Result<()> {
     match io.rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
@@ -98,7 +98,7 @@ pub fn rename_shard(io: &dyn DiskIo, from: &str, to: &str) -> io::Result<()> {
     }
 }
 
-/// Takes away what has the name of a shard (Y4).
+/// Takes away what has the name of a shard (`misplaced.obstacle_makes_way`).
 pub fn remove_shard(io: &dyn DiskIo, file: &str) -> io::Result<()> {
     match io.remove(file) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => set_aside(io, file),

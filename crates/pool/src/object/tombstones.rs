@@ -4,15 +4,17 @@
 //! afterwards and no directory is synced for it. When the pool is opened the tombstones are
 //! applied again, so that neither a crash nor a disk that was away brings a deleted object back.
 //!
-//! T1. A tombstone is trimmed only when the files it names, those of versions before included, are
-//!     gone for good: unlinked, and all disks synced. While a disk is away they are kept as long as the journal has room.
-//!     A file that a disk would not let go of, or a disk that would not sync, keeps them all, or puts the disk out of
-//!     use: what it holds is believed again only where it is in sync.
-//! T2. One tombstone holds a whole segment of the journal. So they are swept also when segments in use are
-//!     many, whatever they are in use for, and before other users of the journal have to wait.
-//! T3. Where the journal takes nothing, a version loses its names first, as if it had never been finished (O2), and all disks
-//!     are synced before the first shard is unlinked: fewer than `k` shards would be damage. Versions before it are gone
-//!     for good by then.
+//! - `tombstone.kept_until_unlinked`: a tombstone is trimmed only when the files it names, those of earlier
+//!   versions included, are unlinked and all disks are synced. While a disk is away, tombstones are kept
+//!   as long as the journal has room. A file that a disk would not unlink, or a disk that would not sync,
+//!   keeps all tombstones, or puts the disk out of use: its files then count only where it is in sync.
+//! - `tombstone.holds_a_segment`: one tombstone holds a whole segment of the journal. So tombstones are
+//!   swept also when many segments are in use, for whatever reason, and before other users of the journal
+//!   have to wait.
+//! - `tombstone.names_go_first`: where the journal takes nothing, a version first loses its names, as if it
+//!   had never been finished (`recover.newest_complete_lives`). All disks are synced before its first
+//!   shard is unlinked, because fewer than `k` shards would be damage. Earlier versions are unlinked
+//!   durably by then.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -41,7 +43,7 @@ const ENTRY_BYTES: u64 = 4096;
 /// Unlinks that may lag behind before deletes wait for them.
 const BACKLOG_MAX: usize = 4096;
 
-/// Percent of the journal in use from which tombstones are swept (T2), and while a disk is away.
+/// Percent of the journal in use from which tombstones are swept (`tombstone.holds_a_segment`), and while a disk is away.
 const USED_MAX: u64 = 40;
 const USED_MAX_DEGRADED: u64 = 70;
 /// Until a sweep that could not be finished is tried again.
@@ -199,7 +201,7 @@ impl Tombstones {
         if whole { count > ENTRIES_MAX || bytes > limit } else { bytes > 4 * limit }
     }
 
-    /// T2.
+    /// `tombstone.holds_a_segment`.
     fn is_in_the_way(&self, core: &Core) -> bool {
         if core.members.is_authority_away() || self.recorded.lock().is_empty() {
             return false;
@@ -209,7 +211,7 @@ impl Tombstones {
         used.saturating_mul(100) >= total.saturating_mul(if whole { USED_MAX } else { USED_MAX_DEGRADED })
     }
 
-    /// Trims the tombstones whose work is done (T1).
+    /// Trims the tombstones whose work is done (`tombstone.kept_until_unlinked`).
     pub async fn sweep(&self, core: &Arc<Core>) -> Result<(), PoolError> {
         let (through, gone) = {
             let _order = self.order.write().await;
@@ -230,7 +232,7 @@ impl Tombstones {
     }
 }
 
-/// From now on no put with a lower number ends well: the tombstone would name it, too (W5).
+/// From now on no put with a lower number ends well: the tombstone would name it, too (`write.outrun`).
 fn remember(core: &Core, objects: &[Arc<Object>]) {
     let mut gone = core.objects.deleted.lock();
     for object in objects {
@@ -257,7 +259,7 @@ async fn claimed(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Vec<Arc<Object>
     claimed
 }
 
-/// Sweeps whenever the journal fills up (T2), for as long as the pool is open.
+/// Sweeps whenever the journal fills up (`tombstone.holds_a_segment`), for as long as the pool is open.
 pub async fn make_room(tombstones: Arc<Tombstones>, journal: Arc<Journal>, core: Arc<Core>) {
     loop {
         journal.begun().await;
@@ -290,10 +292,10 @@ fn is_read(object: &Arc<Object>) -> bool {
     Arc::strong_count(object) > 1 || object.and_older().len() > 1
 }
 
-/// T3: deletes what has left the index, to the last sync; whether it is gone for good.
+/// `tombstone.names_go_first`: deletes what has left the index, to the last sync; whether it is gone for good.
 async fn delete_unrecorded(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Result<bool, PoolError> {
     let since = Instant::now();
-    // Files that somebody reads are still there (I2).
+    // Files that somebody reads are still there (`index.last_reader_unlinks`).
     while objects.iter().any(is_read) {
         if since.elapsed() >= READERS_WAIT_MAX {
             return Ok(false);
@@ -315,7 +317,7 @@ async fn delete_unrecorded(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Resul
     Ok(gone)
 }
 
-/// T3: gives the shards temporary names, under which they are to be unlinked. Blocks.
+/// `tombstone.names_go_first`: gives the shards temporary names, under which they are to be unlinked. Blocks.
 fn unname(core: &Core, objects: &[Arc<Object>]) -> Vec<Grave> {
     let mut unnamed = Vec::new();
     for object in objects {

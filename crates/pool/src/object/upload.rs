@@ -4,8 +4,8 @@
 //! futures are driven. A part's future resolves when its bytes have been handed to the disks or
 //! less than a chunk of them is waiting.
 //!
-//! An upload that is outrun (W5) becomes another one, of the bytes that it has written: with a new number all checksums are
-//! others, too.
+//! An upload that is outrun (`write.outrun`) becomes another one, of the bytes that it has written: with
+//! a new number all checksums differ.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -309,7 +309,7 @@ impl Shared {
         }
     }
 
-    /// W5.
+    /// `write.outrun`.
     async fn write_again(&self, outrun: &Arc<Draft>) -> Result<Arc<Object>, Refused> {
         let written = Arc::new(outrun.object.as_draft());
         let result = if self.round < ROUNDS_MAX {

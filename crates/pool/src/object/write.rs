@@ -1,18 +1,24 @@
 //! Writing objects.
 //!
+//! ```text
 //!   temp files written and synced on all disks -> renamed, directories synced -> in the index
 //!        (a crash leaves temps: removed)      (a crash leaves >= k or < k shards)  acknowledged
+//! ```
 //!
-//! W1. No shard gets its final name before every shard of the object is durable under a temporary
-//!     one. So a version with too few final names and no temps left is damage, not a crash.
-//! W2. The version that is replaced stays whole until the new one is in the index.
-//! W3. A put that meets a failing disk starts again on the others; bytes already handed over as
-//!     parts cannot be asked for twice, so an upload goes on with what is left, at least `k` shards.
-//! W4. An object is acknowledged with all its shards, or, when a disk fails between renaming and
-//!     syncing or too few disks are alive, with at least `k`, and is repaired later.
-//! W5. The version that is stored last has the highest number: at the next opening the highest lives, and a tombstone
-//!     names all up to one. Whoever was outrun by a later version writes again with a new number, a put while nobody else
-//!     may commit, so that it is outrun once; an upload reads back what it has written.
+//! - `write.durable_before_named`: no shard gets its final name before every shard of the object is durable
+//!   under a temporary one. So a version with too few final names and no temporary ones is damage, not a
+//!   crash.
+//! - `write.old_version_stays`: the replaced version stays whole until the new one is in the index.
+//! - `write.retry_excludes_a_disk`: a put that meets a failing disk starts again on the others. Bytes handed
+//!   over as parts cannot be asked for twice, so an upload goes on with its remaining shards, at least
+//!   `k`.
+//! - `write.acknowledged_with_k`: an object is acknowledged with all its shards. Where a disk fails between
+//!   renaming and syncing, or too few disks are alive, it is acknowledged with at least `k` and repaired
+//!   later.
+//! - `write.outrun`: the version that is stored last has the highest number, because at the next opening
+//!   the highest lives, and a tombstone names all numbers up to one. A writer that a later version has
+//!   outrun writes again with a new number. A put does so while no other may commit, so it is outrun at
+//!   most once; an upload reads back the bytes that it has written.
 
 use crate::history::now_ms;
 use std::collections::BTreeMap;
@@ -103,7 +109,7 @@ pub struct Request {
 /// How a commit ended that was not refused.
 pub enum Commit {
     Stored(Arc<Object>),
-    /// A later version has come and perhaps gone while this one was being written (W5). Its shards still have their temporary
+    /// A later version has come and perhaps gone while this one was being written (`write.outrun`). Its shards still have their temporary
     /// names.
     Outrun(Arc<Draft>),
 }
@@ -156,7 +162,7 @@ impl Core {
                 };
                 match self.commit(&order, draft, request, &[]).await? {
                     Commit::Stored(object) => return Ok(object),
-                    // W5: nobody commits before this one.
+                    // `write.outrun`: nobody commits before this one.
                     Commit::Outrun(draft) => {
                         self.discard(&draft).await?;
                         held = Some(order);
@@ -164,7 +170,7 @@ impl Core {
                     }
                 }
             }
-            // W3. Every round excludes at least one more disk.
+            // `write.retry_excludes_a_disk`. Every round excludes at least one more disk.
             self.discard(&draft).await?;
             avoid.extend(failures.iter().map(|(slot, _)| *slot));
             self.blocking(move |core| {
@@ -174,7 +180,7 @@ impl Core {
         }
     }
 
-    /// A version with a higher number is there, or has been deleted (W5).
+    /// A version with a higher number is there, or has been deleted (`write.outrun`).
     fn is_outrun(&self, object: &Object) -> bool {
         let gone = self.objects.deleted.lock().get(&object.path).is_some_and(|gone| *gone > object.version);
         gone || self.objects.index().get(&object.path).is_some_and(|current| current.version > object.version)
@@ -306,7 +312,7 @@ impl Core {
         if self.members.is_untold() {
             self.blocking(|core| core.members.wait_until_told()).await?;
         }
-        // A disk that took its shard may have gone meanwhile; one that is not in sync is not believed alone (O1).
+        // A disk that took its shard may have gone meanwhile; one that is not in sync is not believed alone (`recover.in_sync_decides`).
         let members: Vec<_> = draft.object.placed().filter_map(|(_, slot)| self.members.member(slot)).collect();
         let kept = members.iter().filter(|member| member.is_readable()).count();
         if kept < usize::from(draft.object.geometry.k) || !members.iter().any(|member| member.is_in_sync()) {
@@ -335,7 +341,7 @@ impl Core {
     }
 
     /// A shard that could not be given its name: beside a stored version its temporary file would speak of one that was cut
-    /// short (O2). A disk that keeps it is not believed, where the others can do without. Blocks.
+    /// short (`recover.newest_complete_lives`). A disk that keeps it is not believed, where the others can do without. Blocks.
     fn leave_no_draft(&self, object: &Object, index: u8, slot: u8) {
         let Some(member) = self.members.member(slot).filter(|member| member.is_writable()) else { return };
         let removed = member.io().and_then(|io| {
@@ -431,7 +437,7 @@ impl ShardGroup {
         group
     }
 
-    /// One that nobody waits for any more: a disk hangs (H1). All of its shards are lost to the object.
+    /// One that nobody waits for any more: a disk hangs (`hang.call_too_long`). All of its shards are lost to the object.
     pub fn given_up(slots: impl IntoIterator<Item = u8>) -> Self {
         Self { shards: Vec::new(), failures: given_up(slots) }
     }

@@ -151,34 +151,46 @@ impl Version {
     }
 }
 
-/// An object and where it is, for people.
+/// An object and the places of its shards, for people.
 #[derive(Clone, Debug, Serialize)]
 pub struct ObjectFound {
+    /// The object's path.
     pub path: String,
+    /// Its version: the newest of which enough shards were found.
     pub version: u64,
+    /// The object's size in bytes.
     pub size_bytes: u64,
+    /// Its data shards: as many intact shards make the object readable.
     pub data: u8,
+    /// Its parity shards, or further copies of a mirror.
     pub parity: u8,
-    /// Other versions of it that lie about.
+    /// How many other versions of it were found.
     pub versions_other: usize,
+    /// The shards that were found.
     pub shards: Vec<ShardFound>,
 }
 
+/// A shard file.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShardFound {
+    /// Its index, counted from 0; data shards first.
     pub shard: u8,
+    /// The disk: its place among those of the report.
     pub disk: usize,
+    /// The file's name on that disk.
     pub file: String,
 }
 
 /// Something wrong with a shard.
 #[derive(Clone, Debug, Serialize)]
 pub struct Damage {
+    /// The shard's index.
     pub shard: u8,
     /// `None`: on no disk.
     pub disk: Option<usize>,
     /// In the file; `None`: all of it.
     pub offset_bytes: Option<u64>,
+    /// The fault, as a sentence.
     pub why: String,
 }
 

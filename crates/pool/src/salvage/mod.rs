@@ -1,11 +1,13 @@
-//! A pool opened to be read from, whatever is left of it: for `larder recover` and `larder debug`.
+//! A damaged pool, opened to be read from: for `larder recover` and `larder debug`.
 //!
-//! V1. Nothing is written: no lock, no label, no healing, no unlinking. A read-only mount will do.
-//! V2. Nothing is believed that does not prove itself: every block passes its checksum, which is bound to pool, version,
-//!     shard and place, or is computed from `k` that did. So it does no harm to look at all disks, stale ones too.
-//! V3. Nothing is refused as long as one header says which pool it is. What is missing is told where it is missed.
+//! - `salvage.nothing_written`: no lock, no label, no healing, no unlinking. A read-only mount will do.
+//! - `salvage.proven_by_checksums`: every returned block passes its checksum, which is bound to pool,
+//!   version, shard and place, or is computed from `k` blocks that did. So all disks may be read, stale
+//!   ones too.
+//! - `salvage.nothing_refused`: one header that says which pool it is suffices. Missing parts are reported
+//!   where they are missed.
 //!
-//! Blocks are looked at one by one: an object is lost only where fewer than `k` shards have a block.
+//! Blocks are read one by one: an object is lost only where fewer than `k` shards have a block.
 
 pub mod inspect;
 mod inventory;
@@ -35,13 +37,16 @@ use inventory::{Index, take};
 /// What to look at.
 #[derive(Clone, Debug)]
 pub struct SalvageOptions {
+    /// Directories of disks; those of other pools are passed over.
     pub disks: Vec<PathBuf>,
     /// Name or id, where the directories hold several pools.
     pub pool: Option<String>,
+    /// Opens the directories: real ones, or those of a simulator.
     pub opener: Arc<dyn DiskOpener>,
 }
 
 impl SalvageOptions {
+    /// Options for real directories that hold one pool.
     pub fn new(disks: Vec<PathBuf>) -> Self {
         Self { disks, pool: None, opener: Arc::new(FileDisks) }
     }
@@ -50,27 +55,34 @@ impl SalvageOptions {
 /// One of the directories given.
 #[derive(Clone, Debug, Serialize)]
 pub struct SalvagedDisk {
+    /// The directory.
     pub path: PathBuf,
     /// `None`: its label cannot be read.
     pub id: Option<Uuid>,
     /// What there is to say about it, empty when all is well.
     pub note: String,
+    /// Shard files on it, by their names.
     pub shards: u64,
 }
 
 /// What was found before any data is read.
 #[derive(Clone, Debug, Serialize)]
 pub struct SalvageReport {
+    /// The pool's id.
     pub pool: Uuid,
     /// `None`: no label can be read.
     pub name: Option<String>,
+    /// The layout of new objects; `None` if no label can be read.
     pub layout: Option<String>,
+    /// The directories that hold this pool's disks.
     pub disks: Vec<SalvagedDisk>,
     /// Members that are not among the disks given, with their last place.
     pub missing: Vec<PathBuf>,
+    /// Objects of which at least one shard was found.
     pub objects: u64,
     /// Of these, how many have fewer shards than it takes.
     pub objects_incomplete: u64,
+    /// Sentences about directories that were passed over.
     pub notes: Vec<String>,
 }
 
@@ -115,6 +127,7 @@ impl Salvage {
         Ok(Self { inner: Arc::new(Inner::read(pool, ours, notes)) })
     }
 
+    /// The report of the names alone, before any data is read.
     pub fn report(&self) -> &SalvageReport {
         &self.inner.report
     }
@@ -134,6 +147,7 @@ impl Salvage {
         self.inner.journal.streams()
     }
 
+    /// The journal's segments on these disks, by sequence.
     pub fn journal_segments(&self) -> &[SegmentFound] {
         &self.inner.journal.segments
     }

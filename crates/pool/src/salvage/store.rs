@@ -1,6 +1,6 @@
 //! The objects that were found, as an `ObjectStore` that refuses to write.
 //!
-//! A range is read shard by shard, verified block by block; a block that fails is computed from `k` others (V2).
+//! A range is read shard by shard, verified block by block; a block that fails is computed from `k` others (`salvage.proven_by_checksums`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -150,7 +150,7 @@ impl Inner {
         let geometry = version.geometry;
         let mut units: Vec<(usize, Vec<u8>)> = Vec::new();
         for index in (0..geometry.shards()).filter(|index| *index != wanted && geometry.k > 1) {
-            // Beyond the end of a shard there are zeros (G2), if the shard exists or not.
+            // Beyond the end of a shard there are zeros (`geometry.same_range_everywhere`), if the shard exists or not.
             let start = block * BLOCK_BYTES;
             let whole = start..(start + BLOCK_BYTES).min(geometry.shard_bytes(index)).max(start);
             let mut bytes = if whole.is_empty() {

@@ -743,7 +743,7 @@ async fn a_safer_layout_writes_what_its_plan_says() {
     assert!(done.text.ends_with(&format!("; {said} written")), "{} {plan:?}", done.text);
 }
 
-/// A disk that has left while a shard was being copied to it is named by nobody (S3).
+/// A disk that has left while a shard was being copied to it is named by nobody (`moving.forgotten_when_empty`).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_is_not_given_to_a_disk_that_has_left() {
     let bench = Bench::new(3);
@@ -760,7 +760,7 @@ async fn a_shard_is_not_given_to_a_disk_that_has_left() {
     verify(&pool, 0, 1).await;
 }
 
-/// The power goes when the new disk has its label, and no other disk knows of it (C1).
+/// The power goes when the new disk has its label, and no other disk knows of it (`disks.label_before_named`).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replacement_that_was_cut_short_goes_on_or_is_asked_for_again() {
     use crate::disk::DiskOpener;

@@ -117,7 +117,7 @@ async fn all_goes_on_without_a_disk_that_hangs() {
     }
 }
 
-/// H4: at opening nobody watches yet.
+/// `hang.each_call_timed`: at opening nobody watches yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_is_opened_without_a_disk_that_hangs() {
     for (disk, frozen) in [(0, Frozen::Writes), (1, Frozen::All), (2, Frozen::All)] {

@@ -1,4 +1,4 @@
-//! Several who store one object at once (W5): one of them whole, before and after a crash, and nothing of the others.
+//! Several who store one object at once (`write.outrun`): one of them whole, before and after a crash, and nothing of the others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -163,7 +163,7 @@ async fn race(layout: Layout, fuel: i64) {
     let refused: BTreeSet<String> = done
         .into_iter()
         .filter_map(|result| result.unwrap().err())
-        // An upload may be outrun again and again (W5).
+        // An upload may be outrun again and again (`write.outrun`).
         .filter(|error| {
             !matches!(error, object_store::Error::NotFound { .. } | object_store::Error::Precondition { .. })
         })

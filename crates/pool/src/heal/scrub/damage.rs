@@ -127,7 +127,7 @@ impl Core {
     }
 }
 
-/// Where a block of a data shard lies in its object: it never straddles units (G1).
+/// Where a block of a data shard lies in its object: it never straddles units (`geometry.block_within_a_unit`).
 fn object_range(geometry: Geometry, index: u8, local: &Range<u64>) -> Range<u64> {
     let unit = geometry.unit_range(local.start / UNIT_BYTES, index);
     let start = unit.start + local.start % UNIT_BYTES;

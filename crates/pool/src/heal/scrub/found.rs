@@ -13,7 +13,9 @@ pub const RANGES_MAX: usize = 64;
 /// An object with bytes that no intact shards give back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
+    /// The object's path.
     pub object: String,
+    /// Its version when it was read.
     pub version: u64,
     /// Bytes of the object, in order.
     pub ranges: Vec<Range<u64>>,

@@ -1,4 +1,4 @@
-//! How much of a disk's time a scrub may take (C4).
+//! How much of a disk's time a scrub may take (`scrub.yields_to_users`).
 
 use std::time::{Duration, Instant};
 

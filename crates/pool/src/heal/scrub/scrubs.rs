@@ -25,7 +25,7 @@ pub struct Scrubs {
     pub(super) state: Mutex<State>,
     pub(super) wish: AtomicU8,
     pub(super) wanted: Notify,
-    /// By slot (C2).
+    /// By slot (`scrub.streams_of_a_disk`).
     pub(super) turns: Vec<Turns>,
     /// Versions that are being repaired by the scrub, which counts for itself what it meets.
     pub(super) in_repair: Mutex<BTreeSet<u64>>,
@@ -49,7 +49,7 @@ pub const STREAMS_MAX: u32 = 2;
 /// Shards of one disk that are read or verified at once.
 pub const PLACES: u32 = STREAMS_MAX + 1;
 
-/// Who is at a disk (C2).
+/// Who is at a disk (`scrub.streams_of_a_disk`).
 #[derive(Debug)]
 pub struct Turns {
     pub(super) places: Semaphore,

@@ -17,30 +17,40 @@ const DAMAGE_MAX: usize = 1000;
 /// Nothing that is counted here comes to more: a copy that says so is wrong, and could not be added to.
 const COUNT_MAX: u64 = 1 << 62;
 
+/// The state of a scrub; the transitions are drawn in `heal/scrub/mod.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubPhase {
+    /// It reads.
     Running,
+    /// It goes on when it is started again.
     Paused,
+    /// It was given up before its end.
     Stopped,
+    /// All objects were read.
     Finished,
 }
 
 /// A scrub, under way or over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubStatus {
+    /// Whether it runs.
     pub phase: ScrubPhase,
     /// Who wanted it.
     pub why: String,
+    /// When it was started, in milliseconds since 1970.
     pub started_ms: u64,
     /// When it ended or paused.
     pub ended_ms: Option<u64>,
     /// Time at work: pauses are not counted.
     pub elapsed_ms: u64,
+    /// Objects read so far.
     pub objects_done: u64,
+    /// Objects to read, as of its start.
     pub objects_total: u64,
     /// Bytes on disks, redundancy included.
     pub bytes_done: u64,
+    /// Bytes to read, shards included, as of its start.
     pub bytes_total: u64,
     /// Damaged blocks, labels and journal copies that were found, and shards that are missing.
     pub errors: u64,
@@ -54,6 +64,7 @@ pub struct ScrubStatus {
     /// Since it was started or went on; 0 when it does not run.
     #[serde(default, skip_deserializing)]
     pub bytes_per_second: u64,
+    /// An estimate in seconds; `None` while there is none.
     #[serde(default, skip_deserializing)]
     pub seconds_left: Option<u64>,
 }
@@ -64,7 +75,7 @@ struct Stored {
     /// Counts how often it was written: the highest is the newest.
     number: u64,
     status: Option<ScrubStatus>,
-    /// All objects up to this path are done (C3).
+    /// All objects up to this path are done (`scrub.done_up_to_a_path`).
     after: String,
     damage: Vec<Damage>,
     damage_more: u64,

@@ -76,7 +76,7 @@ struct Piece {
 }
 
 impl Core {
-    /// Reads a shard as it lies on its disk and verifies each block (C1). `turn` is given back when all is read. Blocks.
+    /// Reads a shard as it lies on its disk and verifies each block (`scrub.past_the_cache`). `turn` is given back when all is read. Blocks.
     pub fn check_shard(&self, object: &Object, index: u8, slot: u8, turn: OwnedSemaphorePermit) -> ShardCheck {
         let mut check = ShardCheck { is_absent: false, ..ShardCheck::absent(index, slot) };
         let Some(member) = self.members.member(slot).filter(|member| member.is_readable()) else {
