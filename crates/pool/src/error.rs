@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use larder_base::units::ByteSize;
 
-/// Every error of a pool. The message says what happened, to which thing, and what to do; it names all fields.
+/// Every error of a pool. The message says what happened, to which thing, and what to do; it names
+/// all fields.
 #[expect(missing_docs, reason = "each variant's message names its fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {

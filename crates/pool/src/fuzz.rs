@@ -1,7 +1,9 @@
-//! Decoders of what lies on disks, fed with anything. Driven by the tests below, and with coverage by `fuzz/`.
+//! Decoders of what lies on disks, fed with anything. Driven by the tests below, and with coverage
+//! by `fuzz/`.
 //!
-//! None panics, none allocates on the word of a length field, and what is decoded is encoded to the same again.
-//! Checksums would keep nearly all mutations out: each function also tries the input with them put right.
+//! None panics, none allocates on the word of a length field, and what is decoded is encoded to the
+//! same again. Checksums would keep nearly all mutations out: each function also tries the input
+//! with them put right.
 #![allow(clippy::unwrap_used)]
 
 use larder_base::checksum::checksum;
@@ -138,8 +140,8 @@ pub fn checkpoint(data: &[u8]) {
 /// The payload of a tombstone.
 pub fn tombstones(data: &[u8]) {
     let entry = LogEntry { id: 1, payload: data.to_vec().into() };
-    let gone = tombstones::decode_all(&[entry]);
-    assert!(gone.len() <= data.len() / 12);
+    let deleted = tombstones::decode_all(&[entry]);
+    assert!(deleted.len() <= data.len() / 12);
 }
 
 /// The history file.

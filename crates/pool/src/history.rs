@@ -1,9 +1,10 @@
 //! History: the pool's events, kept on its disks.
 //!
-//! - `history.telling_costs_no_io`: reporting an event costs a lock and no I/O. A task of its own writes
-//!   the gathered events, and closing the pool writes the rest. A crash loses the last second.
-//! - `history.decides_nothing`: history is for people. A failure to read or write it fails nothing, and
-//!   nothing is decided by it.
+//! - `history.telling_costs_no_io`: reporting an event costs a lock and no I/O. A task of its own
+//!   writes the gathered events, and closing the pool writes the rest. A crash loses the last
+//!   second.
+//! - `history.decides_nothing`: history is for people. A failure to read or write it fails nothing,
+//!   and nothing is decided by it.
 //! - `history.oldest_go_first`: it is bounded, and the oldest events go first.
 
 use std::collections::VecDeque;
@@ -19,7 +20,7 @@ use crate::disk::work::Work;
 use crate::member::side_file::Sidecar;
 
 const EVENTS_MAX: usize = 1000;
-/// No pool has had more: a copy that says so is wrong, and nobody could count on.
+/// No pool has had more events. A copy that claims more is wrong, and its count could not go on.
 const NUMBER_MAX: u64 = 1 << 48;
 /// Longest text of one event: some causes quote paths.
 const TEXT_BYTES_MAX: usize = 1000;
@@ -32,7 +33,7 @@ pub struct Event {
     pub number: u64,
     /// Milliseconds since 1970, by the host's clock.
     pub at_ms: u64,
-    /// What it is about, as [`EventKind::name`] has it; later versions may know more.
+    /// The kind, as [`EventKind::name`] gives it. Later versions may have further kinds.
     pub kind: String,
     /// One sentence for people.
     pub text: String,
@@ -135,7 +136,8 @@ impl Events {
         self.is_written = false;
     }
 
-    /// One line of JSON for each event; the oldest are forgotten where there is no room (`history.oldest_go_first`).
+    /// One line of JSON for each event; the oldest are dropped where there is no room
+    /// (`history.oldest_go_first`).
     fn encode(&mut self) -> Vec<u8> {
         let mut lines: Vec<Vec<u8>> = Vec::with_capacity(self.list.len());
         let mut bytes = 0;
@@ -187,7 +189,7 @@ pub fn read(disks: &[Arc<dyn DiskIo>]) -> VecDeque<Event> {
 }
 
 impl History {
-    /// Keeps what happened. Never waits for a disk (`history.telling_costs_no_io`).
+    /// Records an event. Never waits for a disk (`history.telling_costs_no_io`).
     pub fn add(&self, kind: EventKind, text: &str) {
         self.events.lock().add(kind, text, now_ms());
         self.wanted.notify_one();

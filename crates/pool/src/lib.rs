@@ -1,7 +1,7 @@
 //! Disks into one object store: labels, placement, mirror and parity, journal, repair.
 //!
-//! A pool cuts immutable objects into shards, one a disk, and serves them as an `ObjectStore`. Small
-//! records go to its journal, a `LogStore`. It knows nothing of files, volumes and protocols.
+//! A pool cuts immutable objects into shards, one a disk, and serves them as an `ObjectStore`.
+//! Small records go to its journal, a `LogStore`. It knows nothing of files, volumes and protocols.
 //!
 //! ```text
 //! pool.rs status.rs metrics.rs history.rs error.rs    the pool to its users, its reports, its history
@@ -31,8 +31,8 @@
 //!                   and compute its shards; change/moving.rs brings old objects into its shape
 //! ```
 //!
-//! Absences: no module but `disk/folder.rs` touches a file; nothing here knows what a filesystem is;
-//! nothing is overwritten in place (the journal's ring excepted), so there is no write hole.
+//! Absences: no module but `disk/folder.rs` touches a file; nothing here knows what a filesystem
+//! is; nothing is overwritten in place (the journal's ring excepted), so there is no write hole.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

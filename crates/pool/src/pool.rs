@@ -19,11 +19,12 @@ use crate::member::label::Usage;
 use crate::member::member_disk::MemberDisk;
 use crate::object::store::PoolStore;
 
-/// How long closing waits for what is being moved or repaired: one object at most, unless a disk hangs.
+/// How long closing waits for what is being moved or repaired: one object at most, unless a disk
+/// hangs.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 const CLOSE_STEP: Duration = Duration::from_millis(5);
 
-/// What to open.
+/// The pool to open.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Directories that may be disks of the pool. Others that its labels name are tried too.
@@ -32,9 +33,10 @@ pub struct OpenOptions {
     pub name: Option<String>,
     /// Open a pool that another host did not export.
     pub force: bool,
-    /// Open it although acknowledged changes are lost: journal copies that do not reach what the labels prove (`label.journal_batch_proven`), disks
-    /// that are older copies of themselves (`label.settled_outlives`). A person's decision, for this opening alone: the labels keep what follows
-    /// from it.
+    /// Open the pool although acknowledged changes are lost: the journal's copies do not reach the
+    /// batch that the labels prove (`label.journal_batch_proven`), or disks are older copies of
+    /// themselves (`label.settled_outlives`). A person decides that, for this opening alone; the
+    /// labels record the consequences.
     pub accept_loss: bool,
     /// Opens the directories: real ones, or those of a simulator.
     pub opener: Arc<dyn DiskOpener>,
@@ -55,7 +57,8 @@ pub struct Pool {
     pub(crate) tasks: Tasks,
 }
 
-/// What an open pool does in the background: repair, writing its history, scrubbing, sweeping tombstones, moving.
+/// The background tasks of an open pool: repair, writing its history, scrubbing, sweeping
+/// tombstones, moving.
 pub struct Tasks(pub [tokio::task::JoinHandle<()>; 5]);
 
 impl Tasks {
@@ -105,7 +108,7 @@ impl Pool {
         self.core.space()
     }
 
-    /// What happened to the pool, oldest first.
+    /// The pool's events, oldest first.
     pub fn history(&self) -> Vec<Event> {
         self.core.members.history.events()
     }
@@ -137,7 +140,8 @@ impl Pool {
             .await
     }
 
-    /// Looks for disks that were out of use; those that are back are brought up to date. Returns how many.
+    /// Looks for disks that were out of use; those that are back are brought up to date. Returns
+    /// how many.
     pub async fn reconnect(&self) -> Result<usize, PoolError> {
         self.core.blocking(|core| core.reconnect(false)).await
     }
@@ -184,7 +188,7 @@ impl Pool {
         while (self.core.mover.is_busy() || self.core.repairs.is_busy()) && since.elapsed() < CLOSE_WAIT_MAX {
             tokio::time::sleep(CLOSE_STEP).await;
         }
-        // Whoever holds a permit finishes first.
+        // Holders of a permit finish first.
         let writers = self.core.objects.hold_writers().await;
         let journal = self.journal.clone();
         self.core.objects.graveyard.barrier().await;
@@ -196,7 +200,7 @@ impl Pool {
                 }
                 core.members.write_labels(|label| label.usage = usage);
                 core.members.write_history();
-                // There may be room again, and more than whoever opens it next finds.
+                // There may be room again, and more than the next opening finds.
                 core.reserves.make(&core.members);
                 core.give_back_disks();
             })

@@ -47,9 +47,9 @@ pub struct PoolStatus {
     pub state: PoolState,
     /// One sentence: what is the matter.
     pub status: String,
-    /// What to do about it; empty when there is nothing to do.
+    /// The remedy; empty when there is nothing to do.
     pub action: String,
-    /// What the background repair is doing or has done.
+    /// The progress or the result of background repair.
     pub scan: String,
     /// The scrub that runs, or the last one.
     pub scrub: Option<ScrubStatus>,
@@ -57,7 +57,7 @@ pub struct PoolStatus {
     pub disks: Vec<DiskStatus>,
     /// Disks that wait for another to fail.
     pub spares: Vec<PathBuf>,
-    /// What is being moved between disks.
+    /// The pass that moves data between disks, if one runs.
     pub moving: Option<Moving>,
     /// Objects stored.
     pub objects: u64,
@@ -98,7 +98,7 @@ pub struct DiskStatus {
     pub journal: bool,
     /// Whether new data passes it over for lack of room.
     pub full: bool,
-    /// What lies on it is moving to other disks; then it is forgotten.
+    /// Whether its data is moving to other disks; after that it is forgotten.
     pub leaving: bool,
     /// The id of the disk whose place it takes.
     pub replaces: Option<Uuid>,
@@ -193,17 +193,17 @@ impl Pool {
             |disk: &DiskStatus| matches!(disk.state, DiskState::Faulted | DiskState::Removed | DiskState::Missing);
         let clear = format!("larder pool clear {}", core.members.name);
         let online = |disks: &[&Path]| each(disks, |disk| format!("larder pool online {} {disk}", core.members.name));
-        let gone = of(&unreadable);
+        let unusable = of(&unreadable);
         let offline = of(&|disk| disk.state == DiskState::Offline);
-        if gone.len() + offline.len() > usize::from(core.members.failures()) {
-            let lost = [&gone[..], &offline[..]].concat();
+        if unusable.len() + offline.len() > usize::from(core.members.failures()) {
+            let lost = [&unusable[..], &offline[..]].concat();
             let status = format!("{} not usable: data that lies there cannot be read.", all_are(&lost));
             let mut actions = Vec::new();
             if !offline.is_empty() {
                 actions.push(format!("Bring back what was taken offline:\n{}", online(&offline)));
             }
-            if !gone.is_empty() {
-                actions.push(format!("Reconnect {}, then run: {clear}", list(&gone)));
+            if !unusable.is_empty() {
+                actions.push(format!("Reconnect {}, then run: {clear}", list(&unusable)));
             }
             return (PoolState::Faulted, status, actions.join("\n"));
         }
@@ -211,7 +211,7 @@ impl Pool {
             let (listed, more) = core.out_of_reach();
             listed.len() as u64 + more
         };
-        if !gone.is_empty() {
+        if !unusable.is_empty() {
             let states: Vec<String> = disks
                 .iter()
                 .filter(|disk| unreadable(disk))
@@ -229,7 +229,7 @@ impl Pool {
                 n => format!("{}. {}.", states.join("; "), unreadable_text(n)),
             };
             let state = if out_of_reach == 0 { PoolState::Degraded } else { PoolState::Faulted };
-            return (state, status, self.action_for_gone(disks, &unreadable));
+            return (state, status, self.action_for_missing(disks, &unreadable));
         }
         if !offline.is_empty() {
             let was = if offline.len() == 1 { "was" } else { "were" };
@@ -314,7 +314,8 @@ impl Pool {
         text
     }
 
-    /// A filesystem that turned read-only by itself cannot be remounted: it has to be checked first.
+    /// A filesystem that turned read-only by itself cannot be remounted: it has to be checked
+    /// first.
     fn action_for_read_only(&self, disks: &[&Path]) -> String {
         let name = &self.core.members.name;
         let remount = each(disks, |disk| format!("mount -o remount,rw \"$(stat -c %m {disk})\""));
@@ -325,13 +326,13 @@ impl Pool {
         )
     }
 
-    /// What to do about disks that are out of use. Nothing where their place is being taken.
-    fn action_for_gone(&self, disks: &[DiskStatus], unreadable: &dyn Fn(&DiskStatus) -> bool) -> String {
+    /// The remedy for disks that are out of use. None where another disk is taking their place.
+    fn action_for_missing(&self, disks: &[DiskStatus], unreadable: &dyn Fn(&DiskStatus) -> bool) -> String {
         let core = &self.core;
         let staying: Vec<&DiskStatus> = disks.iter().filter(|disk| unreadable(disk) && !disk.leaving).collect();
         if staying.is_empty() {
-            let gone = disks.iter().filter(|disk| unreadable(disk)).count();
-            let places = if gone == 1 { "its place is taken" } else { "their places are taken" };
+            let unusable = disks.iter().filter(|disk| unreadable(disk)).count();
+            let places = if unusable == 1 { "its place is taken" } else { "their places are taken" };
             return format!("Wait until {places}.");
         }
         let paths: Vec<&Path> = staying.iter().map(|disk| disk.path.as_path()).collect();

@@ -25,10 +25,11 @@ use crate::pool::{OpenOptions, Pool};
 
 /// The least room a disk must have: journal, label and a few objects.
 const DISK_BYTES_MIN: u64 = 16 << 20;
-/// What may lie in a directory that counts as empty: ext4 makes the one at the root of a filesystem, a pool that was not
-/// finished leaves the other.
+/// Files that a directory may hold and still count as empty. ext4 makes one at the root of a
+/// filesystem, and a pool that was not finished leaves the other.
 const HARMLESS: [&str; 2] = ["lost+found", LOCK_NAME];
-/// What nothing depends on: an open pool may have written it to a directory that somebody has just emptied.
+/// Files that nothing depends on: an open pool may have written them to a directory that was just
+/// emptied.
 const SIDE_FILES: [&str; 3] = [history::FILE.name, SCRUB_NAME, PROBE_NAME];
 
 /// The properties of a new pool.
@@ -108,7 +109,8 @@ impl Candidate {
     }
 }
 
-/// Directories that may join a pool: empty but for labels that are `left_over`, large enough, each given once.
+/// Directories that may join a pool: empty but for labels that are `left_over`, large enough, each
+/// given once.
 pub fn candidates(
     opener: &dyn DiskOpener,
     paths: &[PathBuf],
@@ -248,8 +250,9 @@ fn check_empty(candidate: &Candidate, left_over: &dyn Fn(&Label) -> bool) -> Res
     }
 }
 
-/// What is left of a disk that was being made ready when it was cut short, or was emptied while a pool was open: our own
-/// folders, with nothing in them, a label without a name, files that nothing depends on. Anything else is somebody's.
+/// The remains of a disk that was cut short while it was made ready, or that was emptied while a
+/// pool was open. They are our own folders with nothing in them, a label without a name, and files
+/// that nothing depends on. Any other file belongs to somebody else.
 fn is_unfinished(disk: &dyn DiskIo, name: &str) -> bool {
     let is_empty = |folder: &str| disk.list(folder).is_ok_and(|names| names.is_empty());
     match name {
@@ -271,7 +274,8 @@ fn plan_of(options: &CreateOptions, width: u8, candidates: &[Candidate]) -> Plan
     let sharing = |disk: &Candidate| {
         candidates.iter().filter(|other| other.space.filesystem == disk.space.filesystem).count().max(1) as u64
     };
-    // What of it is there most of the time; it may become longer, as any other data.
+    // The part of the journal that is there most of the time. The journal may become longer, as any
+    // other data.
     let journal = Journal::usual_bytes(journal_bytes(options, candidates));
     let free = |disk: &Candidate| {
         let share = disk.space.free_bytes / sharing(disk);
@@ -378,9 +382,10 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// Finishes what a power cut left of `write_pool`: labels on some disks only. Labels come last and opening writes the second
-/// generation, so where all are of the first nothing was ever stored. A member without one whose folder is as `prepare` left it
-/// lacks only that; an empty folder may be the mount point of a disk that is away. Returns the disks that have a label now.
+/// Finishes what a power cut left of `write_pool`: labels on some disks only. Labels come last and
+/// opening writes the second generation, so where all are of the first nothing was ever stored. A
+/// member without one whose folder is as `prepare` left it lacks only that; an empty folder may be
+/// the mount point of a disk that is away. Returns the disks that have a label now.
 pub fn finish_creation(opener: &dyn DiskOpener, labels: &[Label]) -> Vec<(PathBuf, Arc<dyn DiskIo>, Label)> {
     let Some(first) = labels.first().filter(|_| labels.iter().all(|label| label.generation == 1)) else {
         return Vec::new();
@@ -388,7 +393,7 @@ pub fn finish_creation(opener: &dyn DiskOpener, labels: &[Label]) -> Vec<(PathBu
     let lacking = first.members.iter().filter(|member| labels.iter().all(|label| label.disk != member.id));
     let finish = |member: &Member| -> Option<(PathBuf, Arc<dyn DiskIo>, Label)> {
         let disk = opener.open_disk(&member.path).ok().filter(|disk| is_prepared(&**disk))?;
-        // Whoever makes the pool just now holds it.
+        // The process that is making the pool holds it.
         let _lock = disk.lock("pool create").ok()?;
         let label = Label { disk: member.id, ..first.clone() };
         let written = prepare(&*disk).and_then(|()| label::write(&*disk, &label));

@@ -8,15 +8,15 @@
 //!   rebalance   every object is laid out as a new one would be now, in another layout if asked
 //! ```
 //!
-//! - `disks.label_before_named`: a disk that joins has its label before the others name it. A crash in
-//!   between leaves a disk that the pool does not wait for, never a member that does not exist.
-//! - `disks.leaving_is_a_member`: the labels name a disk that leaves until nothing of the pool lies on
-//!   it. Until then it is a member like any other: it answers reads and counts as redundancy.
-//! - `disks.both_layouts_count`: while objects of an earlier layout may be left, the labels name both
-//!   layouts, the pool claims to survive only the failures that both survive, and the journal has the
-//!   copies of the safer one.
-//! - `disks.asked_is_labelled`: a request is on the labels before it is answered, so it goes on after a
-//!   crash.
+//! - `disks.label_before_named`: a disk that joins has its label before the others name it. A crash
+//!   in between leaves a disk that the pool does not wait for, never a member that does not exist.
+//! - `disks.leaving_is_a_member`: the labels name a disk that leaves until nothing of the pool lies
+//!   on it. Until then it is a member like any other: it answers reads and counts as redundancy.
+//! - `disks.both_layouts_count`: while objects of an earlier layout may be left, the labels name
+//!   both layouts, the pool claims to survive only the failures that both survive, and the journal
+//!   has the copies of the safer one.
+//! - `disks.asked_is_labelled`: a request is on the labels before it is answered, so it goes on
+//!   after a crash.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ use crate::object::layout::{DISKS_MAX, Layout};
 use crate::object::placement;
 use crate::pool::Pool;
 
-/// A change of the disks or of the layout. Disks of the pool are named by path or by the first letters of their id.
+/// A change of the disks or of the layout. Disks of the pool are named by path or by the first
+/// letters of their id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "change")]
 pub enum Change {
@@ -111,7 +112,8 @@ pub struct ChangePlan {
     pub after: Worth,
     /// Bytes to be written to other disks before it is done.
     pub move_bytes: u64,
-    /// From the rate at which the disks were read just now; absent when nothing moves or nothing could be read.
+    /// From the rate at which the disks were read just now; absent when nothing moves or nothing
+    /// could be read.
     pub seconds: Option<u64>,
     /// Sentences for a person to read before agreeing; empty where nothing is doubtful.
     pub warnings: Vec<String>,
@@ -128,7 +130,7 @@ impl Pool {
         self.core.blocking(examine).await?
     }
 
-    /// Does what is asked, as far as labels go; what has to be moved is moved in the background (`disks.asked_is_labelled`).
+    /// Writes a request on the labels (`disks.asked_is_labelled`). Data is moved in the background.
     pub async fn change(&self, change: &Change) -> Result<ChangePlan, PoolError> {
         let change = change.clone();
         let plan = self
@@ -233,7 +235,7 @@ impl Core {
         let Step { plan, slot, joining } = step;
         let (layout, width) = (plan.after.layout, plan.after.width);
         if !self.has_to_move() {
-            // What was repaired before is no part of this change.
+            // Earlier repairs are no part of this change.
             self.repairs.forget_repaired_bytes();
         }
         match change {
@@ -286,13 +288,14 @@ impl Core {
             Change::Rebalance { .. } => {
                 self.members.write_labels(|label| {
                     if label.layout != layout {
-                        // From raidz1 by way of raidz2 to mirror: the weakest of them counts (`disks.both_layouts_count`).
+                        // From raidz1 by way of raidz2 to mirror: the weakest of the three counts
+                        // (`disks.both_layouts_count`).
                         let weaker = |a: Layout, b: Layout| if a.failures() <= b.failures() { a } else { b };
                         label.earlier = Some(label.earlier.map_or(label.layout, |e| weaker(e, label.layout)));
                     }
                     (label.layout, label.width, label.rebalancing) = (layout, width, true);
                 });
-                // `disks.both_layouts_count`: before the first object counts on it.
+                // Before the first object counts on it (`disks.both_layouts_count`).
                 self.refresh_journal();
             }
         }
@@ -362,8 +365,8 @@ impl Core {
         let rooms = self.rooms_after(Some(slot), &[]);
         let path = self.path_of(slot);
         let layout = self.members.layout();
-        // With a disk that is lost anyway redundancy counts for more than that the layout makes sense: as many copies are
-        // as safe as parity, and what is lost cannot be gone over to another layout.
+        // A disk is lost, so redundancy counts for more than a sensible layout: as many copies are
+        // as safe as parity, and a lost shard cannot be moved to another layout.
         let is_lost = self.members.member(slot).is_some_and(|member| !member.is_readable());
         let need = if is_lost { usize::from(layout.failures()) + 1 } else { layout.disks_min() };
         let instead = self
@@ -469,7 +472,8 @@ impl Core {
         Err(self.refused(why))
     }
 
-    /// In the place of a disk lies something of this pool: what is there is better used than removed.
+    /// In the place of a disk lies something of this pool: what is there is better used than
+    /// removed.
     fn may_be_taken_back(&self, old: &MemberDisk, error: PoolError) -> PoolError {
         match error {
             PoolError::NotEmpty { path, found } if *old.path.read() == absolute(&path) && !old.is_readable() => {
@@ -483,21 +487,23 @@ impl Core {
         }
     }
 
-    /// New disks: empty directories that are none of the pool's, but for one whose contents are gone. One that was to join and
-    /// was cut short when it had its label alone is new, too (`disks.label_before_named`).
+    /// New disks: empty directories that are not yet the pool's. A member whose contents were
+    /// removed counts as new, and so does one that was cut short while joining, when only it had
+    /// its label (`disks.label_before_named`).
     fn candidates(&self, disks: &[PathBuf], emptied: Option<&MemberDisk>) -> Result<Vec<Candidate>, PoolError> {
         disks.iter().try_for_each(|path| self.check_not_ours(path, emptied))?;
         let is_known = |id| self.members.iter().any(|member| member.id == id) || self.members.label().is_spare(id);
         let left_over = |label: &label::Label| label.pool == self.members.id && !is_known(label.disk);
         let found = create::candidates(&*self.members.opener, disks, left_over)?;
-        // A pool that is made may make its folders; here a mistyped path would be a member on the system's disk.
+        // A new pool may make its folders. Here a mistyped path would be a member on the system's
+        // disk.
         if let Some(missing) = found.iter().find(|candidate| candidate.is_yet_to_be_made) {
             return Err(PoolError::NoFolder(missing.path.clone()));
         }
         Ok(found)
     }
 
-    /// What belongs to this pool already is not to be emptied for it.
+    /// A directory of this pool must not be emptied for the pool.
     fn check_not_ours(&self, path: &Path, emptied: Option<&MemberDisk>) -> Result<(), PoolError> {
         let Ok(disk) = self.members.opener.open_disk(&absolute(path)) else { return Ok(()) };
         let (shown, name) = (path.display(), &self.members.name);
@@ -574,7 +580,7 @@ impl Core {
         self.members.with_slots().filter(|(_, member)| !member.is_leaving())
     }
 
-    /// Unless somebody chose another, a pool is as wide as one made of that many disks.
+    /// A pool is as wide as a new one of that many disks, unless a person chose another width.
     pub fn width_for(&self, layout: Layout, disks: usize) -> u8 {
         let usual = self.members.width() == layout.width_default(self.staying().count());
         if usual { layout.width_default(disks) } else { self.members.width().min(disks as u8) }
@@ -597,10 +603,11 @@ impl Core {
         self.members.failures().saturating_sub(self.members.with_slots().filter(is_out).count() as u8)
     }
 
-    /// When everything has moved, without the disks that leave: those that are leaving already, and `gone`.
-    fn worth(&self, layout: Layout, width: u8, rooms: &[u64], gone: Option<u8>) -> Worth {
+    /// When everything has moved, without the disks that leave: those that are leaving already, and
+    /// `removed`.
+    fn worth(&self, layout: Layout, width: u8, rooms: &[u64], removed: Option<u8>) -> Worth {
         let lacks = |(slot, member): &(u8, &MemberDisk)| {
-            gone != Some(*slot) && !member.is_leaving() && !(member.is_readable() && member.is_in_sync())
+            removed != Some(*slot) && !member.is_leaving() && !(member.is_readable() && member.is_in_sync())
         };
         let out = self.members.with_slots().filter(lacks).count();
         Worth {
@@ -616,12 +623,13 @@ impl Core {
         self.rooms_after(None, &[])
     }
 
-    /// The room for shards of each disk, used or free, when `gone` and those that are leaving have left and `joining` are
-    /// there, which come last. Disks on one filesystem share what is free of it.
-    fn rooms_after(&self, gone: Option<u8>, joining: &[Candidate]) -> Vec<u64> {
+    /// The room for shards of each disk, used or free, when `removed` and those that are leaving
+    /// have left and `joining` are there, which come last. Disks on one filesystem share what is
+    /// free of it.
+    fn rooms_after(&self, removed: Option<u8>, joining: &[Candidate]) -> Vec<u64> {
         let used = self.used_bytes();
         let used_of = |slot: u8| used.get(usize::from(slot)).copied().unwrap_or(0);
-        let leaves = |slot: u8, member: &MemberDisk| gone == Some(slot) || member.is_leaving();
+        let leaves = |slot: u8, member: &MemberDisk| removed == Some(slot) || member.is_leaving();
         let mut takers: BTreeMap<u64, u64> = BTreeMap::new();
         let mut given_back: BTreeMap<u64, u64> = BTreeMap::new();
         for (slot, member) in self.members.with_slots().filter(|(_, member)| member.is_writable()) {
@@ -671,7 +679,7 @@ impl Core {
         }
     }
 
-    /// Takes a new disk in (`disks.label_before_named`).
+    /// Lets a new disk join (`disks.label_before_named`).
     fn join(&self, candidate: Candidate, replaces: Option<Uuid>) -> Result<(), PoolError> {
         let Candidate { path, disk, .. } = candidate;
         let lock = disk.lock(&self.members.owner).map_err(PoolError::io("lock", &path))?;
@@ -750,7 +758,8 @@ impl Core {
         create::of_disk(&spare.path, disk)
     }
 
-    /// A disk has been out of use for long enough: the first spare that works takes its place. Blocks.
+    /// A disk has been out of use for long enough: the first spare that works takes its place.
+    /// Blocks.
     pub fn use_spare(self: &Arc<Self>, slot: u8) -> Result<bool, PoolError> {
         let _one = self.mover.changing.lock();
         let Some(member) = self.members.member(slot).filter(|m| !m.is_readable() && !m.is_leaving()) else {
@@ -762,7 +771,7 @@ impl Core {
             let text = format!("{} is out of use: the spare {} takes its place", of, spare.path.display());
             tracing::warn!(pool = %self.members.name, text);
             self.members.event(EventKind::DiskReplaced, text);
-            // `disks.label_before_named`: nobody counts on one that fails here.
+            // No other disk names one that fails here (`disks.label_before_named`).
             match self.replace(slot, candidate) {
                 Ok(()) => return Ok(true),
                 Err(error) => {

@@ -71,7 +71,7 @@ impl Mover {
         }
     }
 
-    /// Whoever moves looks again, if only whether the pool is closed.
+    /// The mover looks again, if only to see that the pool is closed.
     pub fn wake(&self) {
         self.wanted.notify_one();
     }

@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// After the last request the pool counts as in use for so long: between two requests of one reader lies
-/// the time that its client and the network take.
+/// After the last request the pool counts as in use for so long: between two requests of one reader
+/// lies the time that its client and the network take.
 const LINGER: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]

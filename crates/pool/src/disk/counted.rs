@@ -20,7 +20,8 @@ pub struct DiskCounts {
     pub writes: Counter,
     pub written_bytes: Counter,
     pub syncs: Counter,
-    /// Of reads that the kernel's cache may answer, of writes that it may take, and of flushes.
+    /// Counts of reads that the kernel's cache may answer, of writes that it may take, and of
+    /// flushes.
     pub read_time: Latency,
     pub write_time: Latency,
     pub sync_time: Latency,

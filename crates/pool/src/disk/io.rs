@@ -11,8 +11,9 @@ use std::sync::Arc;
 use crate::disk::watch::Watch;
 use crate::disk::work::Work;
 
-/// What direct I/O is aligned to: offset, length and place in memory. No block of a disk or filesystem page is longer
-/// where larder runs; a filesystem that wants more refuses, and is served through the cache.
+/// The alignment of direct I/O: of offset, length and place in memory. No block of a disk or
+/// filesystem page is longer where larder runs. A filesystem that wants more refuses, and is served
+/// through the cache.
 pub const DIRECT_ALIGN: usize = 4096;
 
 /// The file that is locked by who has the disk; its text says who, for people.
@@ -59,21 +60,22 @@ pub trait DiskIo: Send + Sync + Debug + 'static {
     /// Takes the exclusive lock of this disk until the result is dropped. `WouldBlock` when
     /// another process holds it; the error then says who.
     fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>>;
-    /// Who holds the lock of this disk, found out without taking or writing anything.
+    /// The holder of the disk's lock, found out without taking or writing anything.
     fn holder(&self) -> io::Result<Option<String>> {
         Ok(None)
     }
     /// Two paths with one identity are the same directory.
     fn identity(&self) -> io::Result<(u64, u64)>;
-    /// Whether a head moves between two places that are read at once. Where nobody knows, one does.
+    /// Whether a head moves between two places that are read at once. An unknown disk counts as one
+    /// with a head.
     fn seeks(&self) -> bool {
         true
     }
-    /// What tells whether it answers, where somebody looks.
+    /// The watch that tells whether the disk answers, where a pool keeps one.
     fn watch(&self) -> Option<Arc<Watch>> {
         None
     }
-    /// It is in use from now on (`hang.direct_once_in_use`).
+    /// Tells the disk that it is in use from now on (`hang.direct_once_in_use`).
     fn settle(&self) {}
 }
 
@@ -85,18 +87,19 @@ pub trait DiskFile: Send + Sync + 'static {
     fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize>;
     /// Writes all buffers.
     fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
-    /// As `read_at`, past the kernel's cache where the filesystem can: for long reads of what is not needed again soon.
-    /// `buffer` and `offset` are aligned to [`DIRECT_ALIGN`].
+    /// As `read_at`, past the kernel's cache where the filesystem can: for long reads of bytes that
+    /// are not needed again soon. `buffer` and `offset` are aligned to [`DIRECT_ALIGN`].
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_at(&mut [IoSliceMut::new(buffer)], offset)
     }
-    /// As `write_at`, past the kernel's cache where the filesystem can; whether it did. `bytes` and `offset` are aligned
-    /// to [`DIRECT_ALIGN`].
+    /// As `write_at`, past the kernel's cache where the filesystem can; whether it did. `bytes` and
+    /// `offset` are aligned to [`DIRECT_ALIGN`].
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
         self.write_at(&mut [IoSlice::new(bytes)], offset).map(|()| false)
     }
-    /// The filesystem, if one flush of its device serves all its files: what went past the cache into blocks that were
-    /// written and synced before is durable when any file of this filesystem has been synced.
+    /// The filesystem, if one flush of its device serves all its files. Bytes written past the
+    /// cache, into blocks that were written and synced before, are then durable once any file of
+    /// this filesystem has been synced.
     fn flushed_together(&self) -> Option<u64> {
         None
     }

@@ -1,4 +1,5 @@
-//! Disks: the trait that a pool asks, the folder of a real filesystem behind it, and the layers that watch, time and count its calls.
+//! Disks: the trait that a pool asks, the folder of a real filesystem behind it, and the layers
+//! that watch, time and count its calls.
 
 pub(crate) mod activity;
 pub(crate) mod buffer;

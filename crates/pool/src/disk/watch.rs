@@ -1,18 +1,20 @@
 //! Whether a disk answers: the calls under way on it, and their age.
 //!
-//! A disk may fail without saying so: its controller hangs, or its filesystem is frozen. A call to it
-//! then never returns, and neither would a caller that waits for it. The thread in the call cannot be
-//! interrupted, so its callers stop waiting instead.
+//! A disk may fail without saying so: its controller hangs, or its filesystem is frozen. A call to
+//! it then never returns, and neither would a caller that waits for it. The thread in the call
+//! cannot be interrupted, so its callers stop waiting instead.
 //!
 //! - `hang.call_too_long`: a disk hangs when one call has been under way for longer than
 //!   [`CALL_SECONDS_MAX`]. It is put out of use if the others can do without it
 //!   (`member.no_more_out_than_survivable`), and after that its callers go on with an error.
-//! - `hang.way_closed`: then the way to the disk is closed. Everything opened through it refuses further
-//!   calls. So nothing comes late but the calls that hung, and these write where nothing is read: a file
-//!   without a name, a copy of the journal, or a shard that counts only after the disk was verified.
+//! - `hang.way_closed`: then the way to the disk is closed. Everything opened through it refuses
+//!   further calls. So nothing comes late but the calls that hung, and these write where nothing is
+//!   read: a file without a name, a copy of the journal, or a shard that counts only after the disk
+//!   was verified.
 //! - `hang.calls_return_first`: the disk is not taken back before all its calls have returned.
 //!
-//! The pool counts the seconds, one a tick. A machine that was suspended for a while blames no disk.
+//! The pool counts the seconds, one a tick. A machine that was suspended for a while blames no
+//! disk.
 
 use std::io;
 use std::sync::Arc;
@@ -20,8 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-/// Linux gives a command to a disk 30 seconds, and SMB clients give up after 60: whoever waits for longer than the one
-/// is not waiting for a slow disk, and should be answered before the other.
+/// Seconds after which a call hangs. Linux gives a command to a disk 30 seconds, so a longer wait
+/// is not for a slow disk. SMB clients give up after 60, and should be answered before.
 pub const CALL_SECONDS_MAX: u64 = 30;
 /// A whole filesystem is synced with all that others have written to it.
 pub const SYNC_ALL_SECONDS_MAX: u64 = 600;
@@ -55,7 +57,7 @@ pub fn hangs() -> io::Error {
 }
 
 impl Watch {
-    /// Before a call; an error where the way is closed (`hang.way_closed`).
+    /// Enters a call; an error where the way is closed (`hang.way_closed`).
     pub fn enter(&self) -> io::Result<Call<'_>> {
         self.enter_for(CALL_SECONDS_MAX)
     }
@@ -89,7 +91,7 @@ impl Watch {
         !self.is_closed() && calls.under_way.iter().any(|(_, until)| calls.seconds + margin > *until)
     }
 
-    /// `hang.way_closed`.
+    /// Closes the way to the disk (`hang.way_closed`).
     pub fn close(&self) {
         // No call enters after this returns.
         let _calls = self.calls.lock();
@@ -101,7 +103,7 @@ impl Watch {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Some call has not returned (`hang.calls_return_first`).
+    /// Whether some call has not returned (`hang.calls_return_first`).
     pub fn is_waiting(&self) -> bool {
         !self.calls.lock().under_way.is_empty()
     }

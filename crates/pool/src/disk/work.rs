@@ -1,8 +1,10 @@
-//! How blocking work is run: on threads, or, in a simulator, in turns on the one thread of its runtime.
+//! How blocking work is run: on threads, or, in a simulator, in turns on the one thread of its
+//! runtime.
 //!
-//! Whoever brings the disks says so ([`DiskOpener::work`](crate::disk::DiskOpener::work)). In turns nothing runs beside
-//! anything else: a piece of work is done from its beginning to its end, and which is next the simulator decides. What would be a
-//! thread for as long as the pool is open is a task.
+//! Whoever brings the disks says so ([`DiskOpener::work`](crate::disk::DiskOpener::work)). In turns
+//! nothing runs beside anything else: a piece of work is done from its beginning to its end, and
+//! which is next the simulator decides. What would be a thread for as long as the pool is open is a
+//! task.
 
 use std::fmt::Debug;
 use std::io;
@@ -43,10 +45,10 @@ pub enum Work {
 const SIMULATED_GATHER_BYTES: u64 = 256 << 10;
 const _: () = assert!(SIMULATED_GATHER_BYTES > MIRROR_BYTES_MAX);
 
-/// How often whoever waits for a disk looks whether it is still in use.
+/// The time between looks whether a disk that is waited for is still in use.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Of waits for work that is nearly always done already.
+/// The step of waits for work that is nearly always done already.
 const STEP: Duration = Duration::from_millis(1);
 
 type Kept = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
@@ -55,7 +57,7 @@ type Kept = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 pub enum Started {
     /// A thread that does the work.
     Thread(JoinHandle<()>),
-    /// Taken by the task that is to do it, or by whoever waits, whichever is first.
+    /// Taken by the task that is to do it or by a caller that waits, whichever is first.
     Turn(Kept),
 }
 
@@ -65,7 +67,8 @@ impl Work {
         matches!(self, Self::InTurns(turns) if turns.trusts_blocks())
     }
 
-    /// What an upload gathers before it begins to write: less in a simulator, whose objects are small.
+    /// Bytes that an upload gathers before it begins to write: fewer in a simulator, whose objects
+    /// are small.
     pub fn gather_bytes(&self, usual: u64) -> u64 {
         match self {
             Self::Threads => usual,
@@ -84,7 +87,7 @@ impl Work {
         }
     }
 
-    /// As `blocking`, for whoever does not wait.
+    /// As `blocking`, for callers that do not wait.
     pub fn detach(&self, work: impl FnOnce() + Send + 'static) {
         match self {
             Self::Threads => drop(tokio::task::spawn_blocking(work)),
@@ -92,8 +95,8 @@ impl Work {
         }
     }
 
-    /// Does `each` for all items at once, the last on the thread of the caller; the results are in the order of the items. Of a
-    /// thread that died the result is an error.
+    /// Does `each` for all items at once, the last on the thread of the caller. The results are in
+    /// the order of the items; that of a thread that died is an error.
     pub fn side_by_side<I, T>(&self, items: Vec<I>, each: impl Fn(I) -> io::Result<T> + Sync) -> Vec<io::Result<T>>
     where
         I: Send,
@@ -105,8 +108,9 @@ impl Work {
         }
     }
 
-    /// Does `work` on a thread of its own and waits for it, but no longer than all these disks answer (`hang.call_too_long`): `None` when one
-    /// of them does not, or the thread died. `work` goes on then, and its result is dropped.
+    /// Does `work` on a thread of its own and waits for it, but no longer than all these disks
+    /// answer (`hang.call_too_long`). `None` when one of them does not, or the thread died. `work`
+    /// then goes on, and its result is dropped.
     pub fn watched<T: Send + 'static>(
         &self,
         watches: &[Arc<Watch>],
@@ -158,7 +162,8 @@ impl Started {
         }
     }
 
-    /// As `finish`, but waits no longer than all these disks answer (`hang.call_too_long`): `None` if it goes on.
+    /// As `finish`, but waits no longer than all these disks answer (`hang.call_too_long`): `None`
+    /// if the work goes on.
     pub fn finish_watched(self, watches: &[Arc<Watch>]) -> Option<bool> {
         if let Self::Thread(thread) = &self {
             while !thread.is_finished() {
@@ -172,7 +177,7 @@ impl Started {
     }
 }
 
-/// What comes next, while all these disks answer (`hang.call_too_long`).
+/// The next message, or `None` once one of these disks hangs (`hang.call_too_long`).
 pub fn wait_watched<T>(wait: &mpsc::Receiver<T>, watches: &[Arc<Watch>]) -> Option<T> {
     loop {
         match wait.recv_timeout(LOOK_EVERY) {

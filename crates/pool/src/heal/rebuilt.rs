@@ -7,7 +7,7 @@ use crate::error::PoolError;
 /// Where the bytes of a new shard come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The shard where it is now; what is damaged of it, the others.
+    /// The shard where it is now; the other shards give its damaged blocks.
     Itself,
     Others,
 }

@@ -30,8 +30,8 @@ pub fn batch_bytes(records: &[RecordHeader]) -> u64 {
     (bytes as u64).next_multiple_of(ALIGN_BYTES)
 }
 
-/// Builds a batch at `place`. `before` is written in front of it: the header of a segment that begins
-/// with the batch.
+/// Builds a batch at `place`. `before` is written in front of it: the header of a segment that
+/// begins with the batch.
 pub fn build(
     members: &Members,
     place: Place,

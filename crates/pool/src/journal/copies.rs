@@ -1,8 +1,9 @@
-//! The copies of the journal: the disks that hold them, and the segment that all of them are writing.
+//! The copies of the journal: the disks that hold them, and the segment that all of them are
+//! writing.
 //!
-//! A batch is durable once every copy has it. A copy that fails is dropped, its disk is put out of use,
-//! another disk takes over where one can, and the labels say so before the batch is acknowledged
-//! (`journal.label_names_copies`).
+//! A batch is durable once every copy has it. A copy that fails is dropped, its disk is put out of
+//! use, another disk takes over where one can, and the labels say so before the batch is
+//! acknowledged (`journal.label_names_copies`).
 //!
 //! ```text
 //! write: all copies --ok--> durable
@@ -36,7 +37,8 @@ use crate::member::members::Members;
 
 /// The copies are looked for by name this often: an open file outlives its folder.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The wait before another disk is tried where there are too few copies; it doubles with each attempt.
+/// The wait before another disk is tried where there are too few copies; it doubles with each
+/// attempt.
 const RETRY_MIN: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
@@ -75,8 +77,8 @@ impl Current {
 }
 
 impl Copies {
-    /// The copies of a journal that was just read and healed: those of `sources` that are not `behind`.
-    /// `current` is the segment to go on in, if every copy has it whole. Blocks.
+    /// The copies of a journal that was just read and healed: those of `sources` that are not
+    /// `behind`. `current` is the segment to go on in, if every copy has it whole. Blocks.
     pub fn open(
         members: Arc<Members>,
         sources: Vec<u8>,
@@ -123,7 +125,8 @@ impl Copies {
             self.choose(as_before, files);
             self.name();
             let named = self.list.len();
-            // A disk that did not take the label is no copy either, and the labels have to say that, too.
+            // A disk that did not take the label is no copy either, and the labels have to say
+            // that, too.
             self.list.retain(|copy| copy.is_in_use(&self.members));
             if self.list.len() == named || self.list.is_empty() {
                 break;
@@ -135,8 +138,8 @@ impl Copies {
         }
     }
 
-    /// Chooses disks until there are m+1 copies. `former` are the copies to fall back on where none is left,
-    /// `files` the segments that a new copy gets.
+    /// Chooses disks until there are m+1 copies. `former` are the copies to fall back on where none
+    /// is left, `files` the segments that a new copy gets.
     fn choose(&mut self, former: &[u8], files: &[u32]) {
         let members = self.members.clone();
         let wanted = members.journal_copies();
@@ -167,8 +170,8 @@ impl Copies {
         self.list.truncate(wanted);
     }
 
-    /// Writes a copy anew. The disk's old copy counts for nothing from here on, and the labels say so first
-    /// (`journal.label_names_copies`).
+    /// Writes a copy anew. The disk's old copy counts for nothing from here on, and the labels say
+    /// so first (`journal.label_names_copies`).
     fn make(&mut self, sources: &[u8], slot: u8, files: &[u32]) -> io::Result<()> {
         let is_named =
             || self.members.member(slot).is_some_and(|member| self.members.label().journal.contains(&member.id));
@@ -193,8 +196,8 @@ impl Copies {
 
     // ---- keeping them -----------------------------------------------------------------------
 
-    /// Drops copies on disks that are out of use, whether or not they could still be written, and makes
-    /// more where it is time.
+    /// Drops copies on disks that are out of use, whether or not they could still be written, and
+    /// makes more where it is time.
     pub fn keep(&mut self, shared: &Shared) -> Result<(), LogError> {
         if !self.list.iter().all(|copy| copy.is_in_use(&self.members)) {
             self.refresh(shared);
@@ -204,8 +207,8 @@ impl Copies {
         self.check(shared)
     }
 
-    /// The time until another disk is tried (`journal.copies_replenished`); `None` while there are enough
-    /// copies.
+    /// The time until another disk is tried (`journal.copies_replenished`); `None` while there are
+    /// enough copies.
     pub fn retry_in(&mut self) -> Option<Duration> {
         let stays = |copy: &&Copy| self.members.member(copy.slot).is_some_and(|member| member.takes_data());
         if self.list.iter().filter(stays).count() >= self.members.journal_copies() {
@@ -216,8 +219,8 @@ impl Copies {
         Some(wait.saturating_sub(since.elapsed()))
     }
 
-    /// There are too few copies: some disk may be able to hold one by now. Disks that cannot are not
-    /// asked.
+    /// There are too few copies: some disk may be able to hold one by now. Disks that cannot are
+    /// not asked.
     pub fn make_more(&mut self, shared: &Shared) {
         let has_none = |slot: u8| self.list.iter().all(|copy| copy.slot != slot);
         let can_have = |(slot, member): (u8, &MemberDisk)| member.is_in_sync() && member.takes_data() && has_none(slot);
@@ -240,9 +243,9 @@ impl Copies {
         }
     }
 
-    /// Looks for the copies by name. A copy whose files were removed would be written and never found:
-    /// another is made before more is acknowledged. Where no copy has a name, all get new ones from the
-    /// files that are held open.
+    /// Looks for the copies by name. A copy whose files were removed would be written and never
+    /// found: another is made before more is acknowledged. Where no copy has a name, all get new
+    /// ones from the files that are held open.
     pub fn look_by_name(&mut self, shared: &Shared) -> Result<(), LogError> {
         self.looked = Instant::now();
         let used: Vec<u32> = shared.state.lock().segments.files().collect();
@@ -364,17 +367,17 @@ impl Copies {
         if failures.is_empty() { Ok(()) } else { self.replace(shared, failures) }
     }
 
-    /// For each copy, the filesystem that it shares with another. Their device would do one flush after the
-    /// other, so the first of them is synced for all (`journal.one_torn_batch`). A single copy is always
-    /// synced as a file of its own.
+    /// For each copy, the filesystem that it shares with another. Their device would do one flush
+    /// after the other, so the first of them is synced for all (`journal.one_torn_batch`). A single
+    /// copy is always synced as a file of its own.
     fn flushed_together(&self) -> Vec<Option<u64>> {
         let own = |copy: &Copy| copy.file.as_ref().and_then(|file| file.flushed_together());
         let all: Vec<Option<u64>> = self.list.iter().map(own).collect();
         all.iter().map(|own| own.filter(|_| all.iter().filter(|other| *other == own).count() > 1)).collect()
     }
 
-    /// Opens the file of the next segment on all copies, filled with zeros where it is new. Afterwards no
-    /// segment is current where copies had to be replaced.
+    /// Opens the file of the next segment on all copies, filled with zeros where it is new.
+    /// Afterwards no segment is current where copies had to be replaced.
     pub fn make_files(&mut self, shared: &Shared, next: Next) -> Result<(), LogError> {
         let mut failures = Vec::new();
         for copy in &mut self.list {
@@ -440,8 +443,8 @@ impl Copies {
         }
     }
 
-    /// Writes the segments that are held open to new files of their names. Returns the slots where that
-    /// failed.
+    /// Writes the segments that are held open to new files of their names. Returns the slots where
+    /// that failed.
     fn write_held(&mut self, files: &[u32]) -> Vec<(u8, io::Error)> {
         let mut written: Vec<(u8, io::Result<Held>)> =
             self.list.iter().map(|copy| (copy.slot, Ok(Held::new()))).collect();

@@ -1,7 +1,8 @@
 //! One copy of the journal: an open file on one disk, and a thread that writes and syncs it.
 //!
-//! With several copies each has a helper thread, so that a disk that hangs holds up its own thread and
-//! no other copy. A single copy, or a copy in a simulator, is written by the journal's own thread.
+//! With several copies each has a helper thread, so that a disk that hangs holds up its own thread
+//! and no other copy. A single copy, or a copy in a simulator, is written by the journal's own
+//! thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -47,8 +48,8 @@ pub enum Sync {
     Own,
     /// The sync of another copy on the same device, if this one was written past the cache.
     Shared,
-    /// Its own, once all copies are written: where one thread writes all of them, the writes are still
-    /// under way side by side.
+    /// Its own, once all copies are written: where one thread writes all of them, the writes are
+    /// still under way side by side.
     Later,
 }
 
@@ -103,7 +104,8 @@ impl Copy {
         }
     }
 
-    /// The result of the job that was begun, or an error when the disk hangs (`hang.call_too_long`).
+    /// The result of the job that was begun, or an error when the disk hangs
+    /// (`hang.call_too_long`).
     pub fn finish(&self) -> io::Result<bool> {
         let results = self.helper.as_ref().map(|helper| &helper.results);
         let done = results.and_then(|results| wait_watched(results, std::slice::from_ref(&self.watch)));

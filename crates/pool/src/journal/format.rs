@@ -9,7 +9,8 @@ use crate::object::shard::Reader;
 pub const SEGMENT_MAGIC: [u8; 8] = *b"LARDJRNL";
 pub const BATCH_MAGIC: [u8; 8] = *b"LARDBTCH";
 pub const FORMAT_VERSION: u32 = 1;
-/// Batches start on this boundary, so that no acknowledged sector is ever written again (`journal.sectors_written_once`).
+/// Batches start on this boundary, so that no acknowledged sector is written again
+/// (`journal.sectors_written_once`).
 pub const ALIGN_BYTES: u64 = 4096;
 pub const BATCH_HEADER_BYTES: usize = 48;
 pub const RECORD_HEADER_BYTES: usize = 56;
@@ -18,7 +19,7 @@ pub const STREAM_NAME_BYTES_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Entry = 1,
-    /// What was trimmed and removed so far; the first record of each segment.
+    /// The trims and removals so far; the first record of each segment.
     Checkpoint = 2,
     /// The stream and all before are gone.
     Remove = 3,
@@ -29,8 +30,8 @@ pub enum Kind {
 pub struct SegmentHeader {
     pub sequence: u64,
     pub bytes: u64,
-    /// The number in the file's name, so that a header that a disk put into another file is not believed; `None` where
-    /// it was not written.
+    /// The number in the file's name, so that a header that a disk misdirected into another file is
+    /// not believed. `None` where it was not written.
     pub file: Option<u32>,
 }
 
@@ -47,9 +48,10 @@ pub struct RecordHeader {
     pub kind: Kind,
     pub stream: String,
     pub id: u64,
-    /// The stream's entry before this one, 0 for none: a gap in the chain is damage (`journal.entries_chained`).
+    /// The stream's entry before this one, 0 for none: a gap in the chain is damage
+    /// (`journal.entries_chained`).
     pub previous: u64,
-    /// What the stream had trimmed when this was written.
+    /// The last entry that the stream had trimmed when this was written.
     pub trimmed: u64,
     pub payload_bytes: u32,
     pub payload_checksum: u64,

@@ -96,7 +96,8 @@ impl Journal {
         segments::size_default(smallest_disk_bytes)
     }
 
-    /// Bytes that a journal of `size_bytes` takes on each of its disks while nothing delays trimming.
+    /// Bytes that a journal of `size_bytes` takes on each of its disks while nothing delays
+    /// trimming.
     pub fn usual_bytes(size_bytes: u64) -> u64 {
         segments::usual_bytes(size_bytes)
     }
@@ -154,8 +155,8 @@ impl LogStore for Journal {
             if let Some(why) = &found.state.damage {
                 return Err(LogError::Damaged { stream: stream.to_owned(), why: why.clone() });
             }
-            // After a failure nothing of the stream is on its way: a caller that reads back the durable
-            // entries goes on behind them. Otherwise entries on their way keep their place.
+            // After a failure nothing of the stream is on its way: a caller that reads back the
+            // durable entries goes on behind them. Otherwise entries on their way keep their place.
             if found.poisoned.take().is_some() {
                 found.accepted = found.state.last;
             }

@@ -1,7 +1,8 @@
 //! Making copies of the journal equal: what was replayed once survives the loss of any m copies.
 //!
 //! At opening, differing copies of a segment are rewritten from the merged bytes. While the pool is
-//! open, a disk that takes over as a copy gets every segment anew, merged from all copies there are.
+//! open, a disk that takes over as a copy gets every segment anew, merged from all copies there
+//! are.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
@@ -44,9 +45,9 @@ pub fn heal_copy(members: &Members, slot: u8, file: u32, found: &replay::Scanned
     })
 }
 
-/// Clears the first sector behind the end on copies that could not be read there. Such a copy may have
-/// a batch that was never acknowledged, which the next opening must not find after other batches have
-/// taken its place. Returns the slots of the disks where that failed.
+/// Clears the first sector behind the end on copies that could not be read there. Such a copy may
+/// have a batch that was never acknowledged, which the next opening must not find after other
+/// batches have taken its place. Returns the slots of the disks where that failed.
 pub fn clear_end(members: &Members, sources: &[u8], file: u32, end: u64, bad: &[BTreeSet<u64>]) -> Vec<u8> {
     let clear = |slot: u8| {
         let member = members.member(slot).filter(|member| member.is_writable()).ok_or(io::ErrorKind::NotFound)?;
@@ -59,8 +60,8 @@ pub fn clear_end(members: &Members, sources: &[u8], file: u32, end: u64, bad: &[
     hidden.map(|(slot, _)| slot).filter(fails).collect()
 }
 
-/// Flushes the last segment before anything is answered: a process that was killed may have written the
-/// last batch and not flushed it. Returns the slots of the disks where that failed.
+/// Flushes the last segment before anything is answered: a process that was killed may have written
+/// the last batch and not flushed it. Returns the slots of the disks where that failed.
 pub fn flush(members: &Members, sources: &[u8], file: u32) -> Vec<u8> {
     let fails = |slot: &u8| {
         let Some(member) = members.member(*slot).filter(|member| member.is_writable()) else { return false };
@@ -70,8 +71,8 @@ pub fn flush(members: &Members, sources: &[u8], file: u32) -> Vec<u8> {
     sources.iter().copied().filter(fails).collect()
 }
 
-/// Makes another copy of every segment, merged from all copies there are: damage on one of them must
-/// not become damage on two.
+/// Makes another copy of every segment, merged from all copies there are: damage on one of them
+/// must not become damage on two.
 pub fn copy_all(members: &Members, sources: &[u8], target: u8, files: &[u32]) -> io::Result<()> {
     let disk = |slot: u8| members.member(slot).ok_or(io::ErrorKind::NotFound.into()).and_then(|member| member.io());
     let sources: Vec<Arc<dyn DiskIo>> = sources.iter().filter_map(|slot| disk(*slot).ok()).collect();

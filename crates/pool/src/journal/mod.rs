@@ -1,8 +1,8 @@
 //! The journal: small synchronous records, durable on m+1 disks with one write and one sync.
 //!
-//! One thread writes. Records that arrive while it waits for the disks go together in the next batch
-//! (group commit over all streams). A batch is written and synced on all copies side by side; copies
-//! on one filesystem are flushed once.
+//! One thread writes. Records that arrive while it waits for the disks go together in the next
+//! batch (group commit over all streams). A batch is written and synced on all copies side by side;
+//! copies on one filesystem are flushed once.
 //!
 //! ```text
 //! log.rs        the LogStore face                 writer.rs        the writer: batches into segments
@@ -15,28 +15,29 @@
 //! salvage.rs    reading journals without a pool
 //! ```
 //!
-//! - `journal.sectors_written_once`: a sector that holds an acknowledged record is not written again
-//!   until its whole segment is free. Batches start on 4 KiB boundaries.
+//! - `journal.sectors_written_once`: a sector that holds an acknowledged record is not written
+//!   again until its whole segment is free. Batches start on 4 KiB boundaries.
 //! - `journal.one_torn_batch`: a batch is written only when the batch before it is durable on every
 //!   current copy. So only the last batch can be torn.
-//! - `journal.entries_chained`: every entry names the entry before it in its stream. A lost entry is
-//!   noticed.
-//! - `journal.checkpoint_before_reuse`: a segment is written over only after a durable checkpoint says
-//!   that all its entries are trimmed.
-//! - `journal.label_names_copies`: the label names the disks whose copies are current. It is written
-//!   before an append is acknowledged that a former copy missed, and before a copy is made anew.
-//!   Without copies nothing is accepted.
-//! - `journal.copies_replenished`: a copy counts for as long as its disk is in use. While there are too
-//!   few copies, further disks are tried again and again.
-//! - `journal.loss_refused`: a journal is damaged when its copies do not reach what the labels prove
-//!   (`label.journal_batch_proven`), or when nothing is left of it. Then the pool is not opened and
-//!   nothing is written, unless a person accepts the loss.
+//! - `journal.entries_chained`: every entry names the entry before it in its stream. A lost entry
+//!   is noticed.
+//! - `journal.checkpoint_before_reuse`: a segment is written over only after a durable checkpoint
+//!   says that all its entries are trimmed.
+//! - `journal.label_names_copies`: the label names the disks whose copies are current. It is
+//!   written before an append is acknowledged that a former copy missed, and before a copy is made
+//!   anew. Without copies nothing is accepted.
+//! - `journal.copies_replenished`: a copy counts for as long as its disk is in use. While there are
+//!   too few copies, further disks are tried again and again.
+//! - `journal.loss_refused`: a journal is damaged when its copies do not reach what the labels
+//!   prove (`label.journal_batch_proven`), or when nothing is left of it. Then the pool is not
+//!   opened and nothing is written, unless a person accepts the loss.
 //!
-//! The files of all segments in use are held open. When somebody removes them by name from all disks,
-//! that is noticed before more is acknowledged, and they are written anew from the open files.
+//! The files of all segments in use are held open. When somebody removes them by name from all
+//! disks, that is noticed before more is acknowledged, and they are written anew from the open
+//! files.
 //!
-//! A segment file is filled with zeros when it is made, so that a sync has no metadata to write. The
-//! next file is made ready beforehand, on a thread of its own.
+//! A segment file is filled with zeros when it is made, so that a sync has no metadata to write.
+//! The next file is made ready beforehand, on a thread of its own.
 
 mod batch;
 pub mod check;

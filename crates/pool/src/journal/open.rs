@@ -79,8 +79,9 @@ pub fn open_writer(
     Ok((Writer::new(members, copies, sequence_last + 1, batch_last.max(proven) + 1), streams, segments))
 }
 
-/// The place to go on in the last segment, unless a batch that was cut off lies there. A full journal
-/// has no other room for the checkpoint that makes room (`journal.checkpoint_before_reuse`).
+/// The place to go on in the last segment, unless a batch that was cut off lies there. A full
+/// journal has no other room for the checkpoint that makes room
+/// (`journal.checkpoint_before_reuse`).
 fn go_on(pool: Uuid, image: &SegmentImage, end: u64, file: u32) -> Option<Current> {
     let SegmentHeader { sequence, bytes, .. } = image.header;
     let seed = segment_seed(pool, sequence);

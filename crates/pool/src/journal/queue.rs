@@ -151,8 +151,8 @@ impl Shared {
         while !self.state.lock().is_idle() && self.write_once() {}
     }
 
-    /// The disks have changed: makes copies where there are too few, and gives up those on disks that
-    /// leave. Blocks until that is done, for [`COPIES_WAIT_MAX`] at most.
+    /// The disks have changed: makes copies where there are too few, and gives up those on disks
+    /// that leave. Blocks until that is done, for [`COPIES_WAIT_MAX`] at most.
     pub fn refresh_copies(self: &Arc<Self>) {
         let (done, wait) = std::sync::mpsc::sync_channel(1);
         {
@@ -265,8 +265,8 @@ impl Shared {
         }
     }
 
-    /// The batch failed: its streams are poisoned. Records queued behind it for the same streams fail
-    /// with it, because the log promises entries without gaps.
+    /// The batch failed: its streams are poisoned. Records queued behind it for the same streams
+    /// fail with it, because the log promises entries without gaps.
     pub fn fail(&self, batch: Vec<Pending>, error: &LogError) {
         let mut state = self.state.lock();
         for pending in &batch {

@@ -59,8 +59,8 @@ pub fn write_segment(disk: &dyn DiskIo, file: u32, bytes: &[u8]) -> io::Result<A
     Ok(copy)
 }
 
-/// Lists the journal's files. A disk that fails now and then must not hide a file, so a failed call is
-/// repeated once.
+/// Lists the journal's files. A disk that fails now and then must not hide a file, so a failed call
+/// is repeated once.
 pub fn list(disk: &dyn DiskIo) -> io::Result<Vec<String>> {
     match disk.list(DIRECTORY) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => disk.list(DIRECTORY),
@@ -72,7 +72,8 @@ pub fn list(disk: &dyn DiskIo) -> io::Result<Vec<String>> {
 #[derive(Default)]
 pub struct Readable {
     pub(super) bytes: Vec<u8>,
-    /// Offsets of unreadable sectors, which are zeros in `bytes`; `u64::MAX` for a file that cannot be read at all.
+    /// Offsets of unreadable sectors, which are zeros in `bytes`; `u64::MAX` for a file that cannot
+    /// be read at all.
     pub(super) bad: BTreeSet<u64>,
 }
 

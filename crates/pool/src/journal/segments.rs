@@ -9,7 +9,8 @@ pub const DIRECTORY: &str = "journal";
 const SEGMENTS: u64 = 16;
 const JOURNAL_BYTES_DEFAULT: u64 = 256 << 20;
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
-/// Kept free at the end of each segment for a checkpoint that lets another be written over (`journal.checkpoint_before_reuse`).
+/// Kept free at the end of each segment for a checkpoint that lets another be written over
+/// (`journal.checkpoint_before_reuse`).
 pub const CHECKPOINT_ROOM_BYTES: u64 = 32 << 10;
 
 const _: () = assert!(JOURNAL_BYTES_MIN / SEGMENTS >= 4 * CHECKPOINT_ROOM_BYTES);
@@ -37,7 +38,8 @@ struct Segment {
     bytes: u64,
     /// Entries that are not trimmed.
     live: u64,
-    /// A durable checkpoint says that nothing in it is needed (`journal.checkpoint_before_reuse`).
+    /// A durable checkpoint says that all its entries are trimmed
+    /// (`journal.checkpoint_before_reuse`).
     covered: bool,
 }
 
@@ -75,7 +77,8 @@ impl Segments {
         &self.copies
     }
 
-    /// Where no disk takes writes any more, those that had copies are read, and nothing is written that they miss.
+    /// Where no disk takes writes any more, the former copies are read, and nothing is written that
+    /// they would miss.
     pub fn set_copies(&mut self, copies: Vec<u8>) {
         if !copies.is_empty() {
             self.copies = copies;
@@ -160,7 +163,7 @@ impl Segments {
         (total - given_back + bytes <= self.capacity_bytes).then_some(Next { file, bytes, ready: false })
     }
 
-    /// A file to be made while nobody waits for it, if none is ready. Followed by [`Self::prepared`].
+    /// A file to be made ahead of its use, if none is ready. Followed by [`Self::prepared`].
     pub fn prepare(&mut self) -> Option<Next> {
         let ready = |bytes: u64| bytes >= self.segment_bytes;
         let is_enough = self.spare.values().any(|&bytes| ready(bytes))

@@ -1,8 +1,8 @@
 //! Reading the journal of a pool that is about to be opened: nothing is written here.
 //!
 //! The copies that the labels name are read; with an accepted loss, older copies too. The result is
-//! compared with what the labels prove (`label.journal_batch_proven`), and a journal that falls short
-//! refuses the opening (`journal.loss_refused`).
+//! compared with what the labels prove (`label.journal_batch_proven`), and a journal that falls
+//! short refuses the opening (`journal.loss_refused`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,7 +31,8 @@ pub struct Stored {
     pub(super) images: Images,
     /// Files without a valid header, and their length in bytes.
     pub(super) spare: BTreeMap<u32, u64>,
-    /// The loss that a person has accepted by opening the pool all the same (`journal.loss_refused`).
+    /// The loss that a person has accepted by opening the pool all the same
+    /// (`journal.loss_refused`).
     pub loss: Option<String>,
 }
 
@@ -71,8 +72,9 @@ pub fn read(members: &Members, accept_loss: bool) -> Result<Stored, PoolError> {
     }
 }
 
-/// Reads all segment files of all copies: those with a valid header by sequence, the others as spare.
-/// A file that no disk can read is neither: the opening is refused, or the file would be written over.
+/// Reads all segment files of all copies: those with a valid header by sequence, the others as
+/// spare. A file that no disk can read is neither: the opening is refused, or the file would be
+/// written over.
 fn load(members: &Members, sources: &[u8]) -> Result<(Images, BTreeMap<u32, u64>), PoolError> {
     let disks: Vec<Arc<dyn DiskIo>> =
         sources.iter().filter_map(|slot| members.member(*slot).and_then(|member| member.io().ok())).collect();

@@ -83,9 +83,9 @@ impl Writer {
         Self { members, copies, preparing: None, sequence_next, batch_next }
     }
 
-    /// A pool that was ever opened has a segment with a batch in it. A pool whose loss was accepted begins
-    /// a new one behind the loss (`journal.loss_refused`). Where a new pool has no room for a segment now,
-    /// the first append makes it.
+    /// A pool that was ever opened has a segment with a batch in it. A pool whose loss was accepted
+    /// begins a new one behind the loss (`journal.loss_refused`). Where a new pool has no room for
+    /// a segment now, the first append makes it.
     pub fn begin_first(&mut self, shared: &Arc<Shared>, is_lossy: bool) -> Result<(), PoolError> {
         let is_new = shared.state.lock().segments.files().next().is_none();
         if !is_lossy && !is_new || self.copies.is_empty() {
@@ -128,7 +128,8 @@ impl Writer {
             if let Some(done) = state.returned.take() {
                 let is_dead = state.dead.is_some();
                 drop(state);
-                // Where no copy has a name and none could be given one, the journal is dead, and says so.
+                // Where no copy has a name and none could be given one, the journal is dead, and
+                // says so.
                 if !is_dead && self.copies.look_by_name(shared).is_ok() {
                     self.copies.refresh(shared);
                 }
@@ -223,7 +224,8 @@ impl Writer {
             && !shared.state.lock().segments.coverable(current.sequence).is_empty()
         {
             // Trimmed segments become free by a checkpoint in the room kept for it
-            // (`journal.checkpoint_before_reuse`). The disks may have no room for a further segment.
+            // (`journal.checkpoint_before_reuse`). The disks may have no room for a further
+            // segment.
             self.write_checkpoint(shared, Vec::new())?;
             next = shared.state.lock().segments.next(need);
         }
@@ -245,8 +247,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Another thread makes the next file before it is needed: writing its zeros takes longer than a hundred
-    /// batches.
+    /// Another thread makes the next file before it is needed: writing its zeros takes longer than
+    /// a hundred batches.
     fn prepare_next(&mut self, shared: &Arc<Shared>) {
         let Some(disks) = self.copies.disks() else { return };
         let Some(next) = shared.state.lock().segments.prepare() else { return };
@@ -265,14 +267,15 @@ impl Writer {
 
     fn finish_preparing(&mut self, shared: &Shared) {
         let Some(Preparing { started, watches }) = self.preparing.take() else { return };
-        // Where a disk hangs, the file stays in preparation: nothing else touches it until the thread is done.
+        // Where a disk hangs, the file stays in preparation: nothing else touches it until the
+        // thread is done.
         if started.finish_watched(&watches) == Some(false) {
             shared.state.lock().segments.prepared(false);
         }
     }
 
-    /// Writes a checkpoint if the current segment has room for it: segments trimmed before it may be
-    /// written over once it is durable (`journal.checkpoint_before_reuse`).
+    /// Writes a checkpoint if the current segment has room for it: segments trimmed before it may
+    /// be written over once it is durable (`journal.checkpoint_before_reuse`).
     fn write_checkpoint(&mut self, shared: &Shared, head: Vec<u8>) -> Result<(), LogError> {
         let Some(sequence) = self.copies.current.as_ref().map(|current| current.sequence) else { return Ok(()) };
         let (payload, covered) = {

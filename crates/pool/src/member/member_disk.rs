@@ -10,11 +10,11 @@
 //! ```
 //!
 //! - `member.out_before_answer`: a disk that leaves the writable states misses writes from then on.
-//!   `in_sync` is false until it has been resilvered, and the labels of the others say so before the next
-//!   acknowledgement.
-//! - `member.no_more_out_than_survivable`: no more disks are out of sync than the layout survives. Further
-//!   disks that fail stay authorities, so that the pool opens when all are back. Writes that they miss
-//!   meanwhile are safe: newer versions win, deletes stay in the journal
+//!   `in_sync` is false until it has been resilvered, and the labels of the others say so before
+//!   the next acknowledgement.
+//! - `member.no_more_out_than_survivable`: no more disks are out of sync than the layout survives.
+//!   Further disks that fail stay authorities, so that the pool opens when all are back. Writes
+//!   that they miss meanwhile are safe: newer versions win, deletes stay in the journal
 //!   (`tombstone.kept_until_unlinked`), and missing shards are rebuilt at opening.
 
 use std::any::Any;
@@ -98,14 +98,15 @@ pub struct MemberDisk {
     pub id: Uuid,
     pub path: RwLock<PathBuf>,
     io: RwLock<Option<Arc<dyn DiskIo>>>,
-    /// Of the calls since it was attached.
+    /// The calls since it was attached.
     watch: RwLock<Arc<Watch>>,
     lock: Mutex<Option<Box<dyn Any + Send + Sync>>>,
     state: AtomicU8,
     pub in_sync: AtomicBool,
     /// Its label was damaged, so all on it is read and verified before it counts as in sync.
     pub suspect: AtomicBool,
-    /// An older copy of itself lay in its place when the pool was opened (`label.settled_outlives`).
+    /// An older copy of itself lay in its place when the pool was opened
+    /// (`label.settled_outlives`).
     pub rolled_back: AtomicBool,
     /// Why it was out of date when the pool was opened.
     pub stale: Mutex<Option<String>>,
@@ -174,7 +175,7 @@ impl MemberDisk {
         new
     }
 
-    /// What the label says of it.
+    /// Its entry on the label.
     pub fn entry(&self) -> label::Member {
         label::Member {
             id: self.id,
@@ -282,7 +283,8 @@ impl MemberDisk {
         counter.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// It is up to date: why it was out of use is over. Errors that were counted are told until they are cleared.
+    /// The disk is up to date, and the reason why it was out of use is over. Counted errors are
+    /// shown until they are cleared.
     pub fn forget_why_out(&self) {
         let counters = [&self.read_errors, &self.write_errors, &self.checksum_errors];
         if counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0) {
@@ -297,7 +299,7 @@ impl MemberDisk {
         self.last_error.lock().clear();
     }
 
-    /// What the filesystem says, at most [`SPACE_AGE_MAX`] old.
+    /// The room that the filesystem reports, at most [`SPACE_AGE_MAX`] old.
     pub fn space(&self) -> DiskSpace {
         let mut cached = self.space.lock();
         if let Some((Some(at), space)) = *cached
@@ -314,7 +316,8 @@ impl MemberDisk {
         cached.map(|(_, space)| space).unwrap_or_default()
     }
 
-    /// The next who asks looks again. What was seen is kept for the case that the disk does not answer.
+    /// The next caller looks again. The old figure is kept for the case that the disk does not
+    /// answer.
     pub fn forget_space(&self) {
         if let Some((at, _)) = &mut *self.space.lock() {
             *at = None;

@@ -5,16 +5,17 @@
 //! instead of wasting parity. Within a shard its units follow each other (shard-local space), cut
 //! into blocks of [`BLOCK_BYTES`]; each block is followed by its checksum.
 //!
-//! - `geometry.block_within_a_unit`: a unit starts on a block boundary of its shard, so a block never
-//!   straddles units.
-//! - `geometry.same_range_everywhere`: all shards of an object share one local geometry. Local range `r`
-//!   of one shard is reconstructed from local range `r` of `k` others; shorter shards read as zeros there.
+//! - `geometry.block_within_a_unit`: a unit starts on a block boundary of its shard, so a block
+//!   never straddles units.
+//! - `geometry.same_range_everywhere`: all shards of an object share one local geometry. Local
+//!   range `r` of one shard is reconstructed from local range `r` of `k` others; shorter shards
+//!   read as zeros there.
 
 use std::ops::Range;
 
 /// A range read of 128 KiB touches one unit seven times of eight.
 pub const UNIT_BYTES: u64 = 1 << 20;
-/// What one checksum covers.
+/// Bytes covered by one checksum.
 pub const BLOCK_BYTES: u64 = 32 << 10;
 pub const CHECKSUM_BYTES: u64 = 8;
 /// Units of a last stripe are a multiple of this.
@@ -40,7 +41,7 @@ pub struct Piece {
     pub shard: u8,
     /// Shard-local bytes.
     pub local: Range<u64>,
-    /// Object offset of `local.start`.
+    /// The object offset of `local.start`.
     pub object: u64,
 }
 

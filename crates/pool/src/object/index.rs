@@ -1,11 +1,11 @@
 //! The index: every object of the pool, in memory, in order.
 //!
-//! - `index.acknowledged_only`: an object is in the index if and only if it is acknowledged, or was found
-//!   complete when the pool was opened. Conditional puts are decided under the index's lock.
-//! - `index.last_reader_unlinks`: files of a version that left the index are unlinked when its last reader
-//!   lets go of it.
-//! - `index.moved_shard_may_return`: a moved shard is unlinked in its old place only if it is not there
-//!   again by then. Moving an object's shards and unlinking them exclude each other.
+//! - `index.acknowledged_only`: an object is in the index if and only if it is acknowledged, or was
+//!   found complete when the pool was opened. Conditional puts are decided under the index's lock.
+//! - `index.last_reader_unlinks`: files of a version that left the index are unlinked when its last
+//!   reader lets go of it.
+//! - `index.moved_shard_may_return`: a moved shard is unlinked in its old place only if it is not
+//!   there again by then. Moving an object's shards and unlinking them exclude each other.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -38,9 +38,9 @@ pub struct Object {
     pub has_attributes: bool,
     pub graveyard: Graveyard,
     dead: AtomicBool,
-    /// The versions before it that somebody still reads (`tombstone.kept_until_unlinked`).
+    /// Earlier versions that are still being read (`tombstone.kept_until_unlinked`).
     older: Mutex<Vec<Weak<Object>>>,
-    /// Who is at it: nobody, or one of the two who exclude each other.
+    /// The task that works on the object's shards, if any: moving and unlinking exclude each other.
     claim: AtomicU8,
     /// Its shards still have their temporary names.
     pub is_draft: bool,
@@ -52,7 +52,7 @@ const READ_PRUNE: usize = 64;
 const MOVING: u8 = 1;
 const DELETING: u8 = 2;
 
-/// What is needed to make an [`Object`].
+/// The input of an [`Object`].
 pub struct NewObject {
     pub pool: Uuid,
     pub path: String,
@@ -127,7 +127,7 @@ impl Object {
         self.placed().count() == usize::from(self.geometry.shards())
     }
 
-    /// Shards that lie where another of it lies already (`misplaced.two_shards_part`).
+    /// Shards on a disk that has another shard of the object already (`misplaced.two_shards_part`).
     pub fn crowded(&self) -> Vec<u8> {
         let is_second = |(index, slot): &(u8, u8)| self.placed().any(|(other, at)| at == *slot && other < *index);
         self.placed().filter(is_second).map(|(index, _)| index).collect()
@@ -164,7 +164,8 @@ impl Object {
         }
     }
 
-    /// From now on nobody finds this version; its files go when its readers are gone (`index.last_reader_unlinks`).
+    /// From now on no read finds this version; its files are unlinked after its last reader
+    /// (`index.last_reader_unlinks`).
     pub fn bury(&self) {
         self.dead.store(true, Ordering::Release);
     }
@@ -186,7 +187,7 @@ impl Object {
         self.claim.compare_exchange(0, MOVING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whoever began has ended, and the object is still there.
+    /// The task that began has ended, and the object is still there.
     pub fn release(&self) {
         self.claim.store(0, Ordering::Release);
     }
@@ -223,9 +224,11 @@ pub struct Grave {
     pub file: String,
     pub version: u64,
     pub index: u8,
-    /// The object, where it lives on: its shard is on another disk, but may come back to this one (`index.moved_shard_may_return`).
+    /// The living object: its shard is on another disk, but may come back to this one
+    /// (`index.moved_shard_may_return`).
     pub of: Option<String>,
-    /// The one that the index knows has not been read: without it this one is still needed (`misplaced.copy_goes_after_reading`).
+    /// The indexed copy has not been read: until then this one is still needed
+    /// (`misplaced.copy_goes_after_reading`).
     pub is_copy: bool,
 }
 
@@ -275,7 +278,7 @@ pub struct Index {
     pub objects: BTreeMap<String, Arc<Object>>,
     /// Object bytes in all, before redundancy.
     pub bytes: u64,
-    /// Versions that left while somebody was reading them.
+    /// Versions that left the index while they were being read.
     read: Vec<Weak<Object>>,
 }
 
@@ -311,7 +314,7 @@ impl Index {
         }
     }
 
-    /// Whether somebody still reads a version that has shards on this disk, and is not in the index any more.
+    /// Whether a version that left the index, and has shards on this disk, is still being read.
     pub fn is_read_on(&self, slot: u8) -> bool {
         let mut alive = self.read.iter().filter_map(Weak::upgrade);
         alive.any(|version| version.placed().any(|(_, at)| at == slot))

@@ -96,7 +96,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// A layout nobody knows.
+/// The name of an unknown layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a layout: use stripe, mirror, mirror3, raidz1, raidz2 or raidz3")]
 pub struct ParseLayoutError(String);
@@ -107,7 +107,8 @@ impl FromStr for Layout {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text.trim().to_ascii_lowercase().as_str() {
             "stripe" | "raid0" | "single" | "jbod" => Self::Stripe,
-            // A mirror spreads its pairs over any number of disks, which is what others call RAID 10.
+            // A mirror spreads its pairs over any number of disks, which is what others call RAID
+            // 10.
             "mirror" | "mirror2" | "raid1" | "raid10" | "raid1+0" => Self::Mirror2,
             "mirror3" | "raid1c3" => Self::Mirror3,
             "raidz" | "raidz1" | "z1" | "raid-z1" | "raid5" => Self::Raidz1,

@@ -36,13 +36,13 @@ pub struct Objects {
     pub files: Cache<FileKey, Arc<dyn DiskFile>>,
     /// Deleted versions whose tombstones are not trimmed, by path (`write.outrun`).
     pub(super) deleted: Mutex<BTreeMap<String, u64>>,
-    /// Versions that were refused after some of their shards had a name: one may be found at the next opening, so whoever
-    /// deletes the path deletes it, too.
+    /// Versions that were refused after some of their shards had a name. One may be found at the
+    /// next opening, so a delete of the path deletes it, too.
     pub(super) refused: Mutex<BTreeMap<String, Object>>,
     /// Files that a disk would not unlink (`tombstone.kept_until_unlinked`).
     pub(super) stubborn: Mutex<Vec<Grave>>,
-    /// A disk whose word counts has failed to sync what was unlinked. A second sync may tell of success without it, so
-    /// tombstones stay until the pool is opened again (`tombstone.kept_until_unlinked`).
+    /// An authority has failed to sync unlinked files. A second sync may report success without
+    /// them, so tombstones stay until the pool is opened again (`tombstone.kept_until_unlinked`).
     pub(super) unsynced: AtomicBool,
     pub(super) writers: Semaphore,
     pub(super) readers: Semaphore,
@@ -80,7 +80,7 @@ impl Objects {
         &self.commits[at]
     }
 
-    /// Waits until nobody writes an object any more; nobody begins to as long as the permit is held.
+    /// Waits until no object is being written. None is begun while the permit is held.
     pub async fn hold_writers(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
         self.writers.acquire_many(WRITERS_MAX as u32).await
     }

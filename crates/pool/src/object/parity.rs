@@ -5,7 +5,8 @@
 //! the `k + m` units can be lost (k <= 29). With `k = 1` every row equals the data: a mirror.
 //!
 //! Doubling a byte is a shift, a sign mask and an XOR, which the compiler turns into vector code
-//! without any `unsafe`; multiplying by a constant, needed for reconstruction alone, is eight such steps.
+//! without any `unsafe`; multiplying by a constant, needed for reconstruction alone, is eight such
+//! steps.
 
 /// Rows of parity supported.
 pub const ROWS_MAX: usize = 3;

@@ -4,10 +4,10 @@
 //! `width` disks have room the object is narrowed (smaller `k`, same `m`), down to `m + 1` disks.
 //!
 //! - `placement.one_shard_a_disk`: no two shards of an object lie on one disk.
-//! - `placement.capacity_is_reachable`: [`capacity`] is the room that the rule can really place. For a
-//!   fixed `n` the most layers `t` that fit satisfy `sum(min(free_i, t)) >= n * t`, and taking from the
-//!   disks with the most room first reaches that bound. The rest lies on fewer than `n` disks and is used
-//!   by narrower objects.
+//! - `placement.capacity_is_reachable`: [`capacity`] is the room that the rule can really place.
+//!   For a fixed `n` the most layers `t` that fit satisfy `sum(min(free_i, t)) >= n * t`, and
+//!   taking from the disks with the most room first reaches that bound. The rest lies on fewer than
+//!   `n` disks and is used by narrower objects.
 
 use crate::object::layout::Layout;
 

@@ -1,16 +1,17 @@
 //! Reading objects: only the units that a range needs, each block verified, and missing or damaged
 //! blocks reconstructed from the other shards.
 //!
-//! - `read.only_proven_bytes`: no byte is returned that neither passed its checksum nor was computed from
-//!   `k` blocks that did.
-//! - `read.failure_queues_repair`: a shard that failed is counted on its disk and queued for repair, once
-//!   per reader.
+//! - `read.only_proven_bytes`: no byte is returned that neither passed its checksum nor was
+//!   computed from `k` blocks that did.
+//! - `read.failure_queues_repair`: a shard that failed is counted on its disk and queued for
+//!   repair, once per reader.
 //!
 //! A short range costs one `preadv` per shard straight into the result: data land in place,
 //! checksums beside. Ranges in the kernel's cache are read without leaving the calling thread.
 //!
-//! A long range goes past the kernel's cache. One aligned read per shard brings blocks and checksums as
-//! they lie in the file, and the result is slices between the checksums. Nothing is copied.
+//! A long range goes past the kernel's cache. One aligned read per shard brings blocks and
+//! checksums as they lie in the file, and the result is slices between the checksums. Nothing is
+//! copied.
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -33,14 +34,14 @@ use crate::object::shard::{self, Header};
 
 /// The longest range read at once; longer ones are streamed in such chunks.
 pub const READ_BYTES_MAX: u64 = 8 << 20;
-/// Ranges from this size on are read past the kernel's cache. Shorter ones are perhaps wanted again (metadata), and
-/// gain by what the kernel reads ahead.
+/// Ranges from this size on are read past the kernel's cache. Shorter ones may be wanted again
+/// (metadata), and gain from the kernel's read-ahead.
 const DIRECT_BYTES_MIN: u64 = 256 << 10;
 const _: () = assert!(DIRECT_BYTES_MIN < READ_BYTES_MAX);
 
 /// A block in its file.
 const STORED_BLOCK_BYTES: usize = (BLOCK_BYTES + CHECKSUM_BYTES) as usize;
-/// What is verified with one read.
+/// Bytes verified with one read.
 const VERIFY_BYTES: u64 = 2 << 20;
 const _: () = assert!(VERIFY_BYTES.is_multiple_of(BLOCK_BYTES));
 
@@ -406,8 +407,9 @@ impl Core {
         }
     }
 
-    /// Computes blocks of shard `wanted` from the others (`read.only_proven_bytes`). `local` starts on a block boundary.
-    /// Where several shards are damaged, each perhaps at other places, it goes block by block. Blocks.
+    /// Computes blocks of shard `wanted` from the others (`read.only_proven_bytes`). `local` starts
+    /// on a block boundary. Where several shards are damaged, perhaps at different places, it goes
+    /// block by block. Blocks.
     pub fn reconstruct(&self, object: &Object, wanted: u8, local: Range<u64>) -> Result<Vec<u8>, PoolError> {
         let whole = self.reconstruct_at_once(object, wanted, local.clone());
         let is_there = |slot: u8| self.members.member(slot).is_some_and(|member| member.is_readable());
@@ -416,7 +418,7 @@ impl Core {
             return whole;
         }
         let lost = |local: &Range<u64>| {
-            // What a disk that is away has may come back with it.
+            // A shard on a disk that is away may come back with it.
             if readable == object.placed().count() {
                 self.note_lost(object, wanted, local);
             }
@@ -433,7 +435,8 @@ impl Core {
         Ok(bytes)
     }
 
-    /// One block of a shard in which others may be damaged: as it lies on its disk, else computed. Blocks.
+    /// One block of a shard in which others may be damaged: as it lies on its disk, else computed.
+    /// Blocks.
     pub fn recover_block(&self, object: &Object, index: u8, local: Range<u64>) -> Result<Vec<u8>, PoolError> {
         let mut own = vec![0; (local.end - local.start) as usize];
         match self.read_blocks(object, index, local.start, &mut [&mut own], false) {
@@ -498,7 +501,7 @@ impl Core {
     }
 
     pub fn unavailable(&self, object: &Object, have: usize) -> PoolError {
-        let gone: Vec<String> = (0..object.geometry.shards())
+        let unread: Vec<String> = (0..object.geometry.shards())
             .filter_map(|index| match object.slot(index) {
                 None => Some(format!("piece {index} is on no disk")),
                 Some(slot) => self
@@ -508,7 +511,7 @@ impl Core {
                     .map(|member| format!("{} is {:?}", member.path.read().display(), member.state())),
             })
             .collect();
-        let why = if gone.is_empty() { "The others are damaged".to_owned() } else { gone.join(", ") };
+        let why = if unread.is_empty() { "The others are damaged".to_owned() } else { unread.join(", ") };
         PoolError::Unavailable {
             pool: self.members.name.clone(),
             object: object.path.clone(),

@@ -1,4 +1,5 @@
-//! Unlinking what nobody needs any more, behind everybody's back: deletes are answered when the journal has them.
+//! Unlinking what nobody needs any more, behind everybody's back: deletes are answered when the
+//! journal has them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -83,7 +84,8 @@ impl Core {
         }
     }
 
-    /// What a disk would not unlink is tried again before anything relies on it (`tombstone.kept_until_unlinked`).
+    /// Files that a disk would not unlink are tried again before anything relies on their absence
+    /// (`tombstone.kept_until_unlinked`).
     fn keep_stubborn(&self, grave: Grave) {
         let slot = grave.slot;
         let full = {
@@ -99,7 +101,8 @@ impl Core {
         }
     }
 
-    /// Tries once more; a disk that still holds on to a file is out of use where the others can do without it. Blocks.
+    /// Tries once more. A disk that still keeps a file is put out of use where the others can do
+    /// without it. Blocks.
     pub fn unlink_stubborn(&self) {
         let graves = std::mem::take(&mut *self.objects.stubborn.lock());
         graves.iter().for_each(|grave| self.unlink(grave));

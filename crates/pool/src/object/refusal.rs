@@ -9,7 +9,7 @@ use crate::error::PoolError;
 #[derive(Debug)]
 pub enum Refused {
     Exists,
-    /// What is there instead of the version asked for.
+    /// The version that is there instead of the one asked for.
     Changed(Option<String>),
     /// It was outrun again and again (`write.outrun`).
     Outrun,

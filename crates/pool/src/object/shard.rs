@@ -6,8 +6,8 @@
 //!
 //! - `shard.version_never_reused`: a version is never used twice in a pool, so path + version name
 //!   immutable bytes.
-//! - `shard.block_bound_to_its_place`: a block's checksum is seeded by pool, version, shard index and block
-//!   number. A stale, misdirected or swapped block fails it.
+//! - `shard.block_bound_to_its_place`: a block's checksum is seeded by pool, version, shard index
+//!   and block number. A stale, misdirected or swapped block fails it.
 
 use larder_base::checksum;
 use uuid::Uuid;
@@ -49,7 +49,7 @@ pub enum PathName {
     Hashed(u64),
 }
 
-/// What lies in an `objects/xx` directory.
+/// The kinds of file in an `objects/xx` directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Shard(ShardName),
@@ -99,7 +99,8 @@ pub fn file_name(header: &Header, header_bytes: usize) -> String {
     }
 }
 
-/// Where a shard of an object that is stored is made anew: its version is not one that was cut short.
+/// Where a shard of an object that is stored is made anew: its version is not one that was cut
+/// short.
 pub fn rebuilt_name(path: &str, version: u64, index: u8) -> String {
     temp_name(path, version, index) + REBUILT_SUFFIX
 }
@@ -164,8 +165,8 @@ fn parse_path(text: &str) -> Option<PathName> {
     unescape(text).map(PathName::Plain)
 }
 
-/// Letters, digits, `.`, `_` and `-` stand for themselves, `/` becomes `+`, other bytes `=XX`. A leading
-/// dot is escaped too.
+/// Letters, digits, `.`, `_` and `-` stand for themselves, `/` becomes `+`, other bytes `=XX`. A
+/// leading dot is escaped too.
 fn escape(path: &str) -> String {
     let mut out = String::with_capacity(path.len() + 8);
     for (at, byte) in path.bytes().enumerate() {
@@ -196,7 +197,8 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The seed that all blocks of one shard share (`shard.block_bound_to_its_place`); combine with the block number.
+/// The seed that all blocks of one shard share (`shard.block_bound_to_its_place`); combine with the
+/// block number.
 pub fn shard_seed(pool: Uuid, version: u64, index: u8) -> u64 {
     let mut id = [0u8; 25];
     id[..16].copy_from_slice(pool.as_bytes());

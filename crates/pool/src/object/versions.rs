@@ -18,8 +18,9 @@ impl Versions {
         self.next.store(first + 1, Ordering::Relaxed);
     }
 
-    /// A session whose label no disk took, all being full, has used its generation, and the next one has the same: its versions
-    /// start beyond all that are known, or a tombstone would name them, too (`write.outrun`).
+    /// A session whose label no disk took, all being full, has used its generation, and the next
+    /// session has the same. Its versions start beyond all known ones, or a tombstone would name
+    /// them, too (`write.outrun`).
     pub fn skip(&self, known: u64) {
         const SESSION_BITS: u32 = 40;
         const GENERATION_MAX: u64 = u64::MAX >> SESSION_BITS;

@@ -1,7 +1,7 @@
 //! Which shards lie where, and which version of an object to believe.
 //!
-//! A file whose name says nothing (fsck gives such) is asked for its header. Of a path's versions the newest lives that has
-//! `k` shards; else the newest.
+//! A file whose name says nothing (fsck gives such) is asked for its header. Of a path's versions
+//! the newest lives that has `k` shards; else the newest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +72,8 @@ pub fn take(pool: Uuid, disk: &dyn DiskIo) -> Inventory {
 fn look(pool: Uuid, disk: &dyn DiskIo, name: &str, file: String) -> Option<(Sighting, bool)> {
     let header = || header_of(disk, &file).filter(|(header, _)| header.pool == pool);
     match shard::parse_name(name) {
-        // What was being written when the machine stopped was promised to nobody, and may be cut short.
+        // An object that was being written when the machine stopped was not acknowledged, and may
+        // be cut short.
         Found::Temp => None,
         Found::Shard(found) => {
             let path = match found.path {
@@ -201,14 +202,15 @@ pub struct Index {
 }
 
 impl Index {
-    /// `gone` says up to which version a path was deleted.
-    pub fn new(inventories: Vec<Inventory>, gone: &BTreeMap<String, u64>) -> Self {
-        // A name that disagrees with the others of its version is damaged: it counts as a version of its own.
+    /// `tombstoned` says up to which version a path was deleted.
+    pub fn new(inventories: Vec<Inventory>, tombstoned: &BTreeMap<String, u64>) -> Self {
+        // A name that disagrees with the others of its version is damaged: it counts as a version
+        // of its own.
         type Shape = (u64, u64, u8, u8, u32);
         let mut paths: BTreeMap<String, BTreeMap<Shape, Version>> = BTreeMap::new();
         for (disk, inventory) in inventories.into_iter().enumerate() {
             for s in inventory.shards {
-                if gone.get(&s.path).is_some_and(|deleted| s.version <= *deleted) {
+                if tombstoned.get(&s.path).is_some_and(|deleted| s.version <= *deleted) {
                     continue;
                 }
                 let shape = (s.version, s.geometry.size, s.geometry.k, s.geometry.m, s.header_bytes);

@@ -1,11 +1,12 @@
 //! A damaged pool, opened to be read from: for `larder recover` and `larder debug`.
 //!
-//! - `salvage.nothing_written`: no lock, no label, no healing, no unlinking. A read-only mount will do.
-//! - `salvage.proven_by_checksums`: every returned block passes its checksum, which is bound to pool,
-//!   version, shard and place, or is computed from `k` blocks that did. So all disks may be read, stale
-//!   ones too.
-//! - `salvage.nothing_refused`: one header that says which pool it is suffices. Missing parts are reported
-//!   where they are missed.
+//! - `salvage.nothing_written`: no lock, no label, no healing, no unlinking. A read-only mount will
+//!   do.
+//! - `salvage.proven_by_checksums`: every returned block passes its checksum, which is bound to
+//!   pool, version, shard and place, or is computed from `k` blocks that did. So all disks may be
+//!   read, stale ones too.
+//! - `salvage.nothing_refused`: one header that says which pool it is suffices. Missing parts are
+//!   reported where they are missed.
 //!
 //! Blocks are read one by one: an object is lost only where fewer than `k` shards have a block.
 
@@ -34,7 +35,7 @@ use crate::object::tombstones;
 pub use inventory::{Damage, ObjectFound, ShardFound};
 use inventory::{Index, take};
 
-/// What to look at.
+/// The directories to read.
 #[derive(Clone, Debug)]
 pub struct SalvageOptions {
     /// Directories of disks; those of other pools are passed over.
@@ -59,13 +60,13 @@ pub struct SalvagedDisk {
     pub path: PathBuf,
     /// `None`: its label cannot be read.
     pub id: Option<Uuid>,
-    /// What there is to say about it, empty when all is well.
+    /// A remark, empty when all is well.
     pub note: String,
     /// Shard files on it, by their names.
     pub shards: u64,
 }
 
-/// What was found before any data is read.
+/// The findings before any data is read.
 #[derive(Clone, Debug, Serialize)]
 pub struct SalvageReport {
     /// The pool's id.
@@ -80,7 +81,7 @@ pub struct SalvageReport {
     pub missing: Vec<PathBuf>,
     /// Objects of which at least one shard was found.
     pub objects: u64,
-    /// Of these, how many have fewer shards than it takes.
+    /// How many of these have fewer shards than reading them takes.
     pub objects_incomplete: u64,
     /// Sentences about directories that were passed over.
     pub notes: Vec<String>,
@@ -137,7 +138,7 @@ impl Salvage {
         Arc::new(store::SalvageStore(self.inner.clone()))
     }
 
-    /// What the journals have left of a stream. Blocks.
+    /// The remains of a stream in the journals. Blocks.
     pub fn log(&self, stream: &str) -> LogRead {
         self.inner.journal.read(self.inner.pool, &self.inner.disks, stream)
     }
@@ -284,8 +285,8 @@ impl Inner {
                     .to_owned(),
             );
         }
-        let gone = tombstones::decode_all(&log.entries);
-        let index = Index::new(inventories, &gone);
+        let deleted = tombstones::decode_all(&log.entries);
+        let index = Index::new(inventories, &deleted);
         let missing = winner.as_ref().map(|label| missing(label, &labels)).unwrap_or_default();
         if let Some(label) = &winner
             && !label.journal.iter().any(|id| labels.iter().any(|label| label.disk == *id))

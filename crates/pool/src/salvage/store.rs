@@ -1,6 +1,7 @@
 //! The objects that were found, as an `ObjectStore` that refuses to write.
 //!
-//! A range is read shard by shard, verified block by block; a block that fails is computed from `k` others (`salvage.proven_by_checksums`).
+//! A range is read shard by shard, verified block by block; a block that fails is computed from `k`
+//! others (`salvage.proven_by_checksums`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -94,7 +95,8 @@ impl Inner {
         Ok(out)
     }
 
-    /// The blocks of one shard that some disk has intact. Of mirrored objects every shard is a copy.
+    /// The blocks of one shard that some disk has intact. Of mirrored objects every shard is a
+    /// copy.
     fn read_blocks(&self, version: &Version, index: u8, whole: &Range<u64>) -> Vec<Option<Vec<u8>>> {
         let count = (whole.end - whole.start).div_ceil(BLOCK_BYTES) as usize;
         let mut blocks: Vec<Option<Vec<u8>>> = vec![None; count];
@@ -150,7 +152,8 @@ impl Inner {
         let geometry = version.geometry;
         let mut units: Vec<(usize, Vec<u8>)> = Vec::new();
         for index in (0..geometry.shards()).filter(|index| *index != wanted && geometry.k > 1) {
-            // Beyond the end of a shard there are zeros (`geometry.same_range_everywhere`), if the shard exists or not.
+            // Beyond the end of a shard there are zeros, whether or not the shard exists
+            // (`geometry.same_range_everywhere`).
             let start = block * BLOCK_BYTES;
             let whole = start..(start + BLOCK_BYTES).min(geometry.shard_bytes(index)).max(start);
             let mut bytes = if whole.is_empty() {
@@ -172,7 +175,7 @@ impl Inner {
         Ok(bytes)
     }
 
-    /// What is wrong with the shards of an object. Blocks.
+    /// The faults of an object's shards. Blocks.
     pub fn verify(&self, path: &str) -> Vec<Damage> {
         let Some(version) = self.index.get(path) else { return Vec::new() };
         let mut damage = Vec::new();

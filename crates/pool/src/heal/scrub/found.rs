@@ -21,7 +21,8 @@ pub struct Damage {
     pub ranges: Vec<Range<u64>>,
 }
 
-/// Objects that somebody needs and that the pool has never heard of: nothing of them is left on any disk.
+/// Objects that a volume needs and that the pool does not know: no shard of them is left on any
+/// disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingObjects {
     /// Path and length of each.
@@ -30,7 +31,7 @@ pub struct MissingObjects {
     pub asked: Vec<String>,
 }
 
-/// What was found damaged and made good.
+/// Damage that was mended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Records {
     pub errors: u64,
@@ -45,7 +46,8 @@ pub enum Outcome {
     Done,
     /// It was told to stop, or the pool is being closed.
     Interrupted,
-    /// More disks are out of use than the layout survives: nothing can be said about what is on them.
+    /// More disks are out of use than the layout survives: nothing can be said about what is on
+    /// them.
     Faulted,
 }
 

@@ -14,7 +14,8 @@ pub const FILE_NAME: &str = "larder.scrub";
 pub const FILE: Sidecar = Sidecar { name: FILE_NAME, magic: *b"LARDSCRB", bytes_max: 4 << 20 };
 /// Damaged objects that are listed; more are only counted.
 const DAMAGE_MAX: usize = 1000;
-/// Nothing that is counted here comes to more: a copy that says so is wrong, and could not be added to.
+/// Nothing that is counted here comes to more: a copy that says so is wrong, and could not be added
+/// to.
 const COUNT_MAX: u64 = 1 << 62;
 
 /// The state of a scrub; the transitions are drawn in `heal/scrub/mod.rs`.
@@ -36,7 +37,7 @@ pub enum ScrubPhase {
 pub struct ScrubStatus {
     /// Whether it runs.
     pub phase: ScrubPhase,
-    /// Who wanted it.
+    /// The person or schedule that started it.
     pub why: String,
     /// When it was started, in milliseconds since 1970.
     pub started_ms: u64,
@@ -56,8 +57,8 @@ pub struct ScrubStatus {
     pub errors: u64,
     /// Shards and journal copies made anew, labels written again.
     pub repaired: u64,
-    /// What was damaged and is good again: blocks, not the shards that were written anew because of them; all of a
-    /// shard that was missing, unreadable or in a wrong place.
+    /// Mended bytes. Of a damaged shard only its damaged blocks count, not the whole shard that was
+    /// written anew; of a shard that was missing, unreadable or misplaced all of it.
     pub repaired_bytes: u64,
     /// Objects that are not whole afterwards.
     pub unrepaired: u64,
@@ -69,7 +70,7 @@ pub struct ScrubStatus {
     pub seconds_left: Option<u64>,
 }
 
-/// What the file on the disks holds.
+/// The contents of the file on the disks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Stored {
     /// Counts how often it was written: the highest is the newest.
@@ -91,7 +92,7 @@ pub struct State {
     session: Option<Session>,
 }
 
-/// What a copy says.
+/// The contents of one copy.
 fn decode(text: &[u8]) -> Option<Stored> {
     let stored: Stored = serde_json::from_slice(text).ok()?;
     let counts = stored.status.as_ref().map_or([0; 5], |s| {
@@ -181,7 +182,7 @@ impl State {
         true
     }
 
-    /// So much is left to be read.
+    /// The amount that is left to be read.
     pub fn begin_session(&mut self, objects: u64, bytes: u64) {
         let Some(status) = &mut self.status else { return };
         status.objects_total = status.objects_done + objects;
@@ -208,7 +209,7 @@ impl State {
         self.after = done.path;
     }
 
-    /// Damage that somebody met; whether it is of an object that was thought to be well.
+    /// Records damage that a read met; whether the object was thought to be well.
     pub fn note(&mut self, new: Damage) -> bool {
         let is_full = self.damage.len() >= DAMAGE_MAX;
         match self.damage.get_mut(&new.object) {
@@ -228,13 +229,13 @@ impl State {
         }
     }
 
-    /// Replaces what is known to be gone of the paths that begin as in `asked`; returns what is new.
-    pub fn set_missing(&mut self, gone: Vec<Damage>, asked: &[String]) -> Vec<String> {
+    /// Replaces the missing objects whose paths begin with one of `asked`. Returns the new ones.
+    pub fn set_missing(&mut self, missing: Vec<Damage>, asked: &[String]) -> Vec<String> {
         let was_asked = |path: &str| asked.iter().any(|prefix| path.starts_with(prefix.as_str()));
-        let still = |path: &str| gone.iter().any(|one| one.object == path);
+        let still = |path: &str| missing.iter().any(|one| one.object == path);
         self.damage.retain(|path, damage| damage.version != MISSING || !was_asked(path) || still(path));
         let mut new = Vec::new();
-        for one in gone {
+        for one in missing {
             let known = self.damage.get(&one.object).is_some_and(|known| known.version == MISSING);
             if !known && self.damage.len() < DAMAGE_MAX {
                 new.push(one.object.clone());
@@ -258,14 +259,14 @@ impl State {
         self.session = None;
         self.status = last.map(|last| ScrubStatus { phase, ended_ms: Some(now_ms), ..last });
         if phase == ScrubPhase::Finished {
-            // What was written and deleted meanwhile changed how much there is.
+            // Writes and deletes meanwhile have changed how much there is.
             if let Some(status) = &mut self.status {
                 (status.objects_total, status.bytes_total) = (status.objects_done, status.bytes_done);
             }
             self.retain_damage(is_current);
-            let gone = self.damage.values().filter(|damage| damage.version == MISSING).count() as u64;
+            let missing = self.damage.values().filter(|damage| damage.version == MISSING).count() as u64;
             if let Some(status) = &mut self.status {
-                (status.errors, status.unrepaired) = (status.errors + gone, status.unrepaired + gone);
+                (status.errors, status.unrepaired) = (status.errors + missing, status.unrepaired + missing);
             }
         }
     }
