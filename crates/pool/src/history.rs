@@ -133,6 +133,7 @@ impl Events {
         if self.list.len() > EVENTS_MAX {
             self.list.pop_front();
         }
+        assert!(self.list.len() <= EVENTS_MAX, "`history.oldest_go_first`");
         self.is_written = false;
     }
 
@@ -153,7 +154,9 @@ impl Events {
         }
         self.list.drain(..self.list.len() - lines.len());
         lines.reverse();
-        lines.concat()
+        let text = lines.concat();
+        assert!(text.len() as u64 <= FILE.bytes_max, "`history.oldest_go_first`: a longer file would not be read");
+        text
     }
 }
 

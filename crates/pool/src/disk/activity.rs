@@ -46,7 +46,8 @@ impl Activity {
 impl Drop for Request<'_> {
     fn drop(&mut self) {
         self.0.last_ms.store(self.0.now_ms().max(1), Ordering::Relaxed);
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "each request ends once");
     }
 }
 

@@ -73,6 +73,7 @@ impl Buffers {
         let class = length.next_multiple_of(CLASS_BYTES);
         let memory = self.free.lock().take(class).unwrap_or_else(|| vec![0; class + DIRECT_ALIGN]);
         let skip = memory.as_ptr().align_offset(DIRECT_ALIGN).min(DIRECT_ALIGN);
+        assert!(skip + length <= memory.len(), "the aligned part is as long as was asked for");
         Buffer { memory: Memory::Heap { memory, skip, home: Arc::downgrade(self) }, length }
     }
 
@@ -90,6 +91,10 @@ impl Free {
         if list.is_empty() {
             self.by_class.remove(&found);
         }
+        assert!(
+            self.bytes >= found && memory.len() >= class + DIRECT_ALIGN,
+            "a free buffer has the length of its list"
+        );
         self.bytes -= found;
         Some(memory)
     }
@@ -102,6 +107,7 @@ impl Free {
         }
         self.bytes += class;
         self.by_class.entry(class).or_default().push(memory);
+        assert!(self.bytes <= FREE_BYTES_MAX, "the free memory is bounded");
         None
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod activity;
 pub(crate) mod buffer;
+mod call;
 pub(crate) mod counted;
 pub(crate) mod folder;
 mod io;

@@ -111,7 +111,10 @@ impl Watch {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.watch.calls.lock().under_way.retain(|(number, _)| *number != self.number);
+        let mut calls = self.watch.calls.lock();
+        let before = calls.under_way.len();
+        calls.under_way.retain(|(number, _)| *number != self.number);
+        assert_eq!(calls.under_way.len() + 1, before, "`hang.calls_return_first`: each call returns once");
     }
 }
 

@@ -15,8 +15,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
-use crate::disk::DiskIo;
-use crate::disk::watch::{Watch, any_closed, hangs};
+use crate::disk::watch::{Watch, any_closed};
 use crate::object::geometry::MIRROR_BYTES_MAX;
 
 /// The simulator's side.
@@ -125,17 +124,6 @@ impl Work {
         wait_watched(&wait, watches)
     }
 
-    /// Calls a disk and waits for it, but no longer than it answers (`hang.call_too_long`).
-    pub fn on_disk<T: Send + 'static>(
-        &self,
-        disk: &Arc<dyn DiskIo>,
-        work: impl FnOnce(&dyn DiskIo) -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
-        let watches: Vec<Arc<Watch>> = disk.watch().into_iter().collect();
-        let disk = disk.clone();
-        self.watched(&watches, move || work(&*disk)).unwrap_or_else(|| Err(hangs()))
-    }
-
     /// Starts `work` on a thread of its own.
     pub fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Started> {
         match self {
@@ -212,6 +200,7 @@ fn on_threads<I: Send, T: Send>(mut items: Vec<I>, each: &(impl Fn(I) -> io::Res
 }
 
 fn in_order<I, T>(order: &[usize], items: Vec<I>, each: impl Fn(I) -> io::Result<T>) -> Vec<io::Result<T>> {
+    assert_eq!(order.len(), items.len(), "each piece of work has its turn");
     let mut items: Vec<Option<I>> = items.into_iter().map(Some).collect();
     let mut results: Vec<io::Result<T>> = items.iter().map(|_| Err(died())).collect();
     for &at in order {
@@ -219,6 +208,7 @@ fn in_order<I, T>(order: &[usize], items: Vec<I>, each: impl Fn(I) -> io::Result
             results[at] = each(item);
         }
     }
+    assert!(items.iter().all(Option::is_none), "each piece of work had its turn");
     results
 }
 

@@ -351,6 +351,7 @@ impl Core {
                 Source::Others => core.reconstruct(object, index, at..end),
             });
             let bytes = bytes.and_then(|bytes| bytes).map_err(Rebuild::Read)?;
+            assert_eq!(bytes.len() as u64, end - at, "a rebuilt shard has no holes");
             let first = at / BLOCK_BYTES;
             let sums: Vec<[u8; 8]> = bytes
                 .chunks(BLOCK_BYTES as usize)

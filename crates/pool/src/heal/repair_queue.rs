@@ -52,6 +52,7 @@ impl RepairQueue {
                 shards.push(shard);
             }
         }
+        assert!(queue.len() <= QUEUE_MAX, "the queue is bounded: beyond it the whole index is looked at");
         drop(queue);
         self.wanted.notify_one();
     }

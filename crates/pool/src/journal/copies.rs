@@ -168,6 +168,8 @@ impl Copies {
         self.list.retain(|copy| copy.is_in_use(&members));
         self.list.sort_by_key(|copy| !stays(copy));
         self.list.truncate(wanted);
+        let is_alone = |copy: &Copy| self.list.iter().filter(|other| other.slot == copy.slot).count() == 1;
+        assert!(self.list.iter().all(is_alone), "two copies on one disk would be lost together");
     }
 
     /// Writes a copy anew. The disk's old copy counts for nothing from here on, and the labels say

@@ -148,6 +148,8 @@ impl RecordHeader {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(self.stream.as_bytes());
+        assert!(self.stream.len() <= usize::from(u8::MAX), "the length of a stream's name is one byte");
+        assert!(out.len() + 8 <= self.head_bytes(), "the header has room for its fields and its checksum");
         out.resize(self.head_bytes() - 8, 0);
         sealed(out, seed ^ offset)
     }

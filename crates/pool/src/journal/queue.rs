@@ -14,14 +14,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use larder_base::log::LogError;
+use larder_base::log::{LogError, MAX_PAYLOAD_BYTES};
 use larder_base::metrics::{Counter, Latency};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::format::{Kind, RecordHeader, StreamMark, encode_checkpoint};
+use super::format::{
+    BATCH_HEADER_BYTES, Kind, RECORD_HEADER_BYTES, RecordHeader, STREAM_NAME_BYTES_MAX, StreamMark, encode_checkpoint,
+};
 use super::replay::{Location, StreamState};
-use super::segments::Segments;
+use super::segments::{CHECKPOINT_ROOM_BYTES, Segments};
 
 /// Streams at once: a checkpoint of all of them must fit the room kept for it in a segment.
 const STREAMS_MAX: usize = 256;
@@ -34,6 +36,10 @@ const COPIES_WAIT_MAX: Duration = Duration::from_secs(60);
 const BATCH_BYTES: u64 = 4 << 20;
 
 const _: () = assert!(BATCH_BYTES <= QUEUE_BYTES_MAX);
+/// A checkpoint of all streams fits the room kept for it (`journal.checkpoint_before_reuse`).
+const CHECKPOINT_BYTES_MAX: usize =
+    BATCH_HEADER_BYTES + RECORD_HEADER_BYTES + 8 + 4 + STREAMS_MAX * (STREAM_NAME_BYTES_MAX + 20);
+const _: () = assert!(CHECKPOINT_BYTES_MAX as u64 <= CHECKPOINT_ROOM_BYTES);
 
 /// The writer, where it has no thread of its own.
 pub trait WriteInTurns: Send {
@@ -208,6 +214,8 @@ impl Shared {
         }
         state.queued_bytes += bytes;
         state.queue.extend(pending.take());
+        assert!(state.queue.len() <= QUEUE_RECORDS_MAX, "the queue is bounded in records");
+        assert!(state.queued_bytes < QUEUE_BYTES_MAX + MAX_PAYLOAD_BYTES as u64, "the queue is bounded in bytes");
         Ok(true)
     }
 
@@ -223,6 +231,8 @@ impl Shared {
                 let known = || known.map_or((0, 0), |state| (state.last, state.trimmed));
                 let (before, trimmed) = last.entry(&pending.stream).or_insert_with(known);
                 let previous = std::mem::replace(before, pending.id);
+                let is_chained = pending.kind != Kind::Entry || previous < pending.id;
+                assert!(is_chained, "`journal.entries_chained`: an entry comes after the one that it names");
                 if pending.kind != Kind::Entry {
                     // A later record belongs to another stream of the same name.
                     *trimmed = 0;
@@ -250,6 +260,7 @@ impl Shared {
             let Some(stream) = streams.get_mut(&pending.stream) else { continue };
             match pending.kind {
                 Kind::Entry => {
+                    assert!(pending.id > stream.state.last, "`journal.entries_chained`: ids of a stream only increase");
                     stream.state.last = pending.id;
                     stream.state.entries.insert(pending.id, *location);
                     segments.remember(location.segment);

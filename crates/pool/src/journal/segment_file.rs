@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
+use larder_base::log::MAX_PAYLOAD_BYTES;
 use uuid::Uuid;
 
 use super::format::{ALIGN_BYTES, SegmentHeader};
@@ -16,6 +17,7 @@ use crate::member::members::Members;
 
 /// Longest segment file read: bounds memory on the word of a directory.
 pub const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+const _: () = assert!(MAX_PAYLOAD_BYTES as u64 + (1 << 20) <= SEGMENT_BYTES_MAX, "the largest record fits a segment");
 /// Zeros written at a time.
 const ZEROS_BYTES: usize = 1 << 20;
 

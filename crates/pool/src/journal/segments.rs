@@ -14,6 +14,7 @@ const JOURNAL_BYTES_MIN: u64 = 4 << 20;
 pub const CHECKPOINT_ROOM_BYTES: u64 = 32 << 10;
 
 const _: () = assert!(JOURNAL_BYTES_MIN / SEGMENTS >= 4 * CHECKPOINT_ROOM_BYTES);
+const _: () = assert!(CHECKPOINT_ROOM_BYTES.is_multiple_of(ALIGN_BYTES));
 
 pub fn size_default(smallest_disk_bytes: u64) -> u64 {
     (smallest_disk_bytes / 8).clamp(JOURNAL_BYTES_MIN, JOURNAL_BYTES_DEFAULT)
@@ -96,7 +97,9 @@ impl Segments {
     }
 
     pub fn remember(&mut self, sequence: u64) {
-        if let Some(segment) = self.used.get_mut(&sequence) {
+        let segment = self.used.get_mut(&sequence);
+        assert!(segment.is_some(), "`journal.checkpoint_before_reuse`: the segment of an entry is in use");
+        if let Some(segment) = segment {
             segment.live += 1;
             segment.covered = false;
         }
@@ -104,7 +107,8 @@ impl Segments {
 
     pub fn forget(&mut self, sequence: u64) {
         if let Some(segment) = self.used.get_mut(&sequence) {
-            segment.live = segment.live.saturating_sub(1);
+            assert!(segment.live > 0, "`journal.checkpoint_before_reuse`: an entry is trimmed once");
+            segment.live -= 1;
         }
     }
 
@@ -138,6 +142,14 @@ impl Segments {
 
     /// A place for a segment with room for `need_bytes`.
     pub fn next(&mut self, need_bytes: u64) -> Option<Next> {
+        let next = self.spare_or_grown(need_bytes)?;
+        let is_free = self.used.values().all(|segment| segment.file != next.file);
+        assert!(is_free, "`journal.checkpoint_before_reuse`: a file in use is not written over");
+        assert!(next.bytes >= need_bytes, "the segment has room for its first batch");
+        Some(next)
+    }
+
+    fn spare_or_grown(&mut self, need_bytes: u64) -> Option<Next> {
         let bytes = need_bytes.next_multiple_of(ALIGN_BYTES).max(self.segment_bytes);
         let covered: Vec<u64> = self.used.iter().filter(|(_, s)| s.covered).map(|(seq, _)| *seq).collect();
         for sequence in covered {
@@ -173,6 +185,8 @@ impl Segments {
         }
         let next = self.grow(self.segment_bytes)?;
         self.spare.remove(&next.file);
+        let is_free = self.used.values().all(|segment| segment.file != next.file);
+        assert!(is_free, "`journal.checkpoint_before_reuse`: a file in use is not filled with zeros");
         self.preparing = Some((next.file, next.bytes));
         Some(next)
     }

@@ -204,6 +204,7 @@ impl Writer {
         shared.counts.batches.add(1);
         shared.counts.records.add(count);
         shared.counts.bytes.add(built.bytes.len() as u64);
+        assert!(!self.copies.is_empty(), "`journal.label_names_copies`: without copies nothing is durable");
         self.members.note_journal_batch(self.batch_next);
         self.batch_next += 1;
         if let Some(current) = &mut self.copies.current {
@@ -235,6 +236,8 @@ impl Writer {
         };
         self.copies.make_files(shared, next)?;
         let sequence = self.sequence_next;
+        let is_later = self.copies.current.as_ref().is_none_or(|current| current.sequence < sequence);
+        assert!(is_later, "a segment comes after the one before it");
         self.sequence_next += 1;
         self.copies.current = Some(Current { sequence, file: next.file, bytes: next.bytes, offset: ALIGN_BYTES });
         shared.state.lock().segments.add(sequence, next.file, next.bytes);

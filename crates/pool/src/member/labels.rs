@@ -119,7 +119,8 @@ impl Members {
     /// A batch of the journal is durable on all its copies, and the next label says so
     /// (`label.journal_batch_proven`).
     pub fn note_journal_batch(&self, batch: u64) {
-        self.journal_batch.store(batch, Ordering::Release);
+        let before = self.journal_batch.swap(batch, Ordering::AcqRel);
+        assert!(before < batch, "`label.journal_batch_proven`: later batches have higher numbers");
     }
 
     /// As long as it is held, no label is written.

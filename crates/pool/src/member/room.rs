@@ -89,6 +89,7 @@ impl Members {
             }
             return Err(PoolError::no_space(&self.name, size, self.available(), self.without_room()));
         };
+        assert!(choice.slots.iter().all(|slot| !avoid.contains(slot)), "`write.retry_excludes_a_disk`");
         let bytes = shard_bytes(choice.k);
         for slot in &choice.slots {
             if let Some(member) = self.member(*slot) {
@@ -130,7 +131,8 @@ impl Drop for Placed {
     fn drop(&mut self) {
         for slot in &self.choice.slots {
             if let Some(member) = self.members.member(*slot) {
-                member.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+                let before = member.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+                assert!(before >= self.bytes, "a reservation is given back once");
                 // A look at the disk from before the end of the write counts this room neither as
                 // pending nor as used.
                 member.forget_space();

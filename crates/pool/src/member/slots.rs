@@ -48,6 +48,7 @@ impl Slots {
         let _one = self.joining.lock();
         let slot = self.used.load(Ordering::Acquire);
         let Some(cell) = self.slots.get(slot) else { return Err(Box::new(member)) };
+        assert!(cell.get().is_none(), "`slot.never_reused`: the next slot has never had a disk");
         cell.set(member).map_err(Box::new)?;
         self.used.store(slot + 1, Ordering::Release);
         Ok(slot as u8)

@@ -110,6 +110,7 @@ impl Geometry {
             let unit_bytes = self.unit_bytes(stripe);
             let within = at - stripe * self.stripe_bytes();
             let unit = within / unit_bytes;
+            assert!(unit < u64::from(self.k), "`geometry.block_within_a_unit`: a stripe has `k` data units");
             let unit_end = (stripe * self.stripe_bytes() + (unit + 1) * unit_bytes).min(end);
             let local = stripe * UNIT_BYTES + within % unit_bytes;
             match pieces.last_mut() {
@@ -161,7 +162,7 @@ mod tests {
             let total: u64 = (0..k).map(|i| geometry.shard_bytes(i)).sum();
             prop_assert_eq!(total, size);
             for parity in k..k + m {
-                prop_assert!((0..k).all(|i| geometry.shard_bytes(i) <= geometry.shard_bytes(parity)), "G2");
+                prop_assert!((0..k).all(|i| geometry.shard_bytes(i) <= geometry.shard_bytes(parity)), "`geometry.same_range_everywhere`");
             }
         }
     }

@@ -253,7 +253,8 @@ impl Graveyard {
     }
 
     pub fn done(&self) {
-        self.backlog.fetch_sub(1, Ordering::Relaxed);
+        let before = self.backlog.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "the backlog counts what was sent");
     }
 
     pub fn backlog(&self) -> usize {
@@ -291,6 +292,7 @@ impl Index {
     pub fn insert(&mut self, object: Arc<Object>) {
         self.bytes += object.geometry.size;
         if let Some(old) = self.objects.insert(object.path.clone(), object.clone()) {
+            assert!(old.version < object.version, "`write.outrun`: the version stored last has the highest number");
             self.bytes -= old.geometry.size;
             object.older.lock().extend(old.and_older());
             self.bury(&old);
@@ -299,6 +301,7 @@ impl Index {
 
     pub fn remove(&mut self, path: &str) -> Option<Arc<Object>> {
         let old = self.objects.remove(path)?;
+        assert!(self.bytes >= old.geometry.size, "the index counts the bytes of each object once");
         self.bytes -= old.geometry.size;
         self.bury(&old);
         Some(old)

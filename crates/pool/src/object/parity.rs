@@ -14,6 +14,7 @@ pub const ROWS_MAX: usize = 3;
 /// `acc = acc * 2^row + data`, for the bytes of `data`; the caller continues with [`pad`] where
 /// a unit is shorter than the row.
 pub fn step(acc: &mut [u8], data: &[u8], row: usize) {
+    assert!(data.len() <= acc.len() && row < ROWS_MAX, "bytes beyond the parity unit would have no redundancy");
     match row {
         0 => xor(acc, data),
         1 => acc.iter_mut().zip(data).for_each(|(a, d)| *a = double(*a) ^ d),

@@ -57,6 +57,7 @@ pub fn choose(
         if sorted.iter().take(shards).all(|room| room.free_bytes >= need) {
             let mut slots: Vec<u8> = sorted.iter().take(shards).map(|room| room.slot).collect();
             slots.rotate_left((rotate % shards as u64) as usize);
+            assert!(slots.len() >= usize::from(k), "`write.acknowledged_with_k`: fewer shards than `k` are no object");
             return Some(Choice { k, m, slots });
         }
         candidates -= 1;
@@ -117,7 +118,7 @@ fn take_layers(left: &mut [u64], layers: u64, n: u64) {
         left[i] -= take as u64;
         due -= take;
     }
-    debug_assert_eq!(due, 0, "P2");
+    assert_eq!(due, 0, "`placement.capacity_is_reachable`: the disks have room for all layers");
 }
 
 #[cfg(test)]
@@ -155,7 +156,7 @@ mod tests {
             let Some(choice) = choose(layout, width, &rooms, disks.len(), turn, |_| 1) else { break };
             let mut seen = std::collections::BTreeSet::new();
             for slot in &choice.slots {
-                assert!(seen.insert(*slot), "P1");
+                assert!(seen.insert(*slot), "`placement.one_shard_a_disk`");
                 left[usize::from(*slot)] -= 1;
             }
             placed += u64::from(choice.k);

@@ -411,6 +411,8 @@ impl Core {
     /// on a block boundary. Where several shards are damaged, perhaps at different places, it goes
     /// block by block. Blocks.
     pub fn reconstruct(&self, object: &Object, wanted: u8, local: Range<u64>) -> Result<Vec<u8>, PoolError> {
+        assert!(local.start.is_multiple_of(BLOCK_BYTES), "checksums are those of whole blocks");
+        assert!(wanted < object.geometry.shards(), "the object has this shard");
         let whole = self.reconstruct_at_once(object, wanted, local.clone());
         let is_there = |slot: u8| self.members.member(slot).is_some_and(|member| member.is_readable());
         let readable = object.placed().filter(|(_, slot)| is_there(*slot)).count();
@@ -462,6 +464,8 @@ impl Core {
         let units: Vec<(usize, &[u8])> = have.iter().map(|(index, bytes)| (*index, bytes.as_slice())).collect();
         let mut bytes =
             parity::reconstruct(k, usize::from(wanted), &units).ok_or_else(|| self.unavailable(object, have.len()))?;
+        assert!(have.iter().all(|(index, _)| *index != usize::from(wanted)), "computed from the other shards");
+        assert!(bytes.len() >= length, "`geometry.same_range_everywhere`: each shard gives the whole range");
         bytes.truncate(length);
         Ok(bytes)
     }

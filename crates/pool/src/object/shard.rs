@@ -92,6 +92,7 @@ pub fn file_name(header: &Header, header_bytes: usize) -> String {
         attributes = if attributes.is_empty() { String::new() } else { format!("~{attributes}") },
     );
     let escaped = escape(&header.path);
+    assert!(tail.len() + 20 <= NAME_BYTES_MAX, "a hashed path fits every name");
     if escaped.len() + tail.len() <= NAME_BYTES_MAX {
         escaped + &tail
     } else {
@@ -244,6 +245,7 @@ impl Header {
         out.extend_from_slice(&[self.geometry.k, self.geometry.m, self.index, 0]);
         out.extend_from_slice(&(self.path.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.attributes.len() as u32).to_le_bytes());
+        assert!(out.len() <= FIXED_BYTES, "the fixed fields fit their part of the header");
         out.resize(FIXED_BYTES, 0);
         out.extend_from_slice(self.path.as_bytes());
         for (key, value) in &self.attributes {
@@ -252,6 +254,7 @@ impl Header {
             out.extend_from_slice(key.as_bytes());
             out.extend_from_slice(value.as_bytes());
         }
+        assert!(out.len() <= length - 8, "the header is as long as was reckoned: its blocks follow it");
         out.resize(length - 8, 0);
         let sum = checksum::checksum(0, &out);
         out.extend_from_slice(&sum.to_le_bytes());

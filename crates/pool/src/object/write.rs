@@ -173,6 +173,8 @@ impl Core {
             }
             // Every round excludes at least one more disk (`write.retry_excludes_a_disk`).
             self.discard(&draft).await?;
+            let is_new = failures.iter().any(|(slot, _)| !avoid.contains(slot));
+            assert!(is_new, "`write.retry_excludes_a_disk`: so the rounds end");
             avoid.extend(failures.iter().map(|(slot, _)| *slot));
             self.blocking(move |core| {
                 failures.iter().for_each(|(slot, error)| core.members.write_failed(*slot, error))
@@ -220,6 +222,7 @@ impl Core {
             has_attributes: !attributes.is_empty(),
         };
         let object = Object::new(new, &placed.choice.slots, self.objects.graveyard.clone());
+        assert!(object.crowded().is_empty(), "`placement.one_shard_a_disk`");
         let _ = object.attributes.set(request.attributes.clone());
         Ok(Draft { object, attributes, _placed: placed })
     }
@@ -329,6 +332,9 @@ impl Core {
             return Err(PoolError::Cancelled(self.members.name.clone()).into());
         };
         let object = Arc::new(draft.object);
+        let placed = object.placed().count();
+        assert!(placed >= usize::from(object.geometry.k), "`write.acknowledged_with_k`: {placed} shards");
+        assert!(!object.is_dead(), "`index.acknowledged_only`: a buried version is not published");
         self.objects.index_mut().insert(object.clone());
         // Whatever was refused before is older.
         self.objects.refused.lock().remove(&object.path);

@@ -12,6 +12,7 @@
 
 pub mod inspect;
 mod inventory;
+mod report;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
-use serde::Serialize;
 use uuid::Uuid;
 
 use crate::disk::folder::FileDisks;
@@ -34,6 +34,8 @@ use crate::member::label::{self, Label};
 use crate::object::tombstones;
 pub use inventory::{Damage, ObjectFound, ShardFound};
 use inventory::{Index, take};
+pub use report::{SalvageReport, SalvagedDisk};
+use store::{SalvageStore, Salvaged};
 
 /// The directories to read.
 #[derive(Clone, Debug)]
@@ -53,52 +55,10 @@ impl SalvageOptions {
     }
 }
 
-/// One of the directories given.
-#[derive(Clone, Debug, Serialize)]
-pub struct SalvagedDisk {
-    /// The directory.
-    pub path: PathBuf,
-    /// `None`: its label cannot be read.
-    pub id: Option<Uuid>,
-    /// A remark, empty when all is well.
-    pub note: String,
-    /// Shard files on it, by their names.
-    pub shards: u64,
-}
-
-/// The findings before any data is read.
-#[derive(Clone, Debug, Serialize)]
-pub struct SalvageReport {
-    /// The pool's id.
-    pub pool: Uuid,
-    /// `None`: no label can be read.
-    pub name: Option<String>,
-    /// The layout of new objects; `None` if no label can be read.
-    pub layout: Option<String>,
-    /// The directories that hold this pool's disks.
-    pub disks: Vec<SalvagedDisk>,
-    /// Members that are not among the disks given, with their last place.
-    pub missing: Vec<PathBuf>,
-    /// Objects of which at least one shard was found.
-    pub objects: u64,
-    /// How many of these have fewer shards than reading them takes.
-    pub objects_incomplete: u64,
-    /// Sentences about directories that were passed over.
-    pub notes: Vec<String>,
-}
-
 /// The disks of one pool, open for reading. Cheap to clone.
 #[derive(Clone)]
 pub struct Salvage {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    pool: Uuid,
-    disks: Vec<Arc<dyn DiskIo>>,
-    index: Index,
-    journal: journals::Found,
-    report: SalvageReport,
+    inner: Arc<Salvaged>,
 }
 
 /// A directory that can be listed, and its label.
@@ -125,7 +85,7 @@ impl Salvage {
                 return Err(PoolError::Locked { pool: name, path: found.path.clone(), holder });
             }
         }
-        Ok(Self { inner: Arc::new(Inner::read(pool, ours, notes)) })
+        Ok(Self { inner: Arc::new(Salvaged::read(pool, ours, notes)) })
     }
 
     /// The report of the names alone, before any data is read.
@@ -135,7 +95,7 @@ impl Salvage {
 
     /// All objects that were found; puts and deletes are refused.
     pub fn store(&self) -> Arc<dyn ObjectStore> {
-        Arc::new(store::SalvageStore(self.inner.clone()))
+        Arc::new(SalvageStore(self.inner.clone()))
     }
 
     /// The remains of a stream in the journals. Blocks.
@@ -251,7 +211,7 @@ fn choose(options: &SalvageOptions, candidates: &[Candidate], notes: &[String]) 
     }
 }
 
-impl Inner {
+impl Salvaged {
     fn read(pool: Uuid, found: Vec<Candidate>, mut notes: Vec<String>) -> Self {
         let labels: Vec<Label> = found.iter().filter_map(|found| found.label.clone()).collect();
         let winner = label::winner(&labels).cloned();

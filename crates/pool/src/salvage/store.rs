@@ -18,9 +18,12 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use uuid::Uuid;
 
-use super::Inner;
-use super::inventory::{Damage, Place, Version};
+use super::inventory::{Damage, Index, Place, Version};
+use super::report::SalvageReport;
+use crate::disk::DiskIo;
+use crate::journal::salvage as journals;
 use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, block_offset};
 use crate::object::parity;
 use crate::object::shard::{self, Header};
@@ -29,8 +32,18 @@ use crate::object::shard::{self, Header};
 const CHUNK_BYTES: u64 = 4 << 20;
 const STORED_BLOCK_BYTES: usize = (BLOCK_BYTES + CHECKSUM_BYTES) as usize;
 
+/// The disks of one pool, and the findings on them.
+pub struct Salvaged {
+    pub(super) pool: Uuid,
+    pub(super) disks: Vec<Arc<dyn DiskIo>>,
+    pub(super) index: Index,
+    pub(super) journal: journals::Found,
+    pub(super) report: SalvageReport,
+}
+
+/// The objects as a store.
 #[derive(Clone)]
-pub struct SalvageStore(pub Arc<Inner>);
+pub struct SalvageStore(pub Arc<Salvaged>);
 
 impl fmt::Debug for SalvageStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,7 +80,7 @@ fn read_only(path: &Path) -> Error {
     Error::PermissionDenied { path: path.to_string(), source: Box::new(Reason::ReadOnly) }
 }
 
-impl Inner {
+impl Salvaged {
     /// Bytes of an object, or which are lost. Blocks.
     fn read_range(&self, version: &Version, range: Range<u64>) -> Result<Vec<u8>, Error> {
         let geometry = version.geometry;

@@ -73,5 +73,7 @@ pub fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
             _ => joined.push(range),
         }
     }
+    assert!(joined.len() <= RANGES_MAX, "the memory for one object's damage is bounded");
+    assert!(joined.is_sorted_by(|a, b| a.end < b.start), "`scrub.damage_remembered`: each byte counts once");
     joined
 }
