@@ -1,4 +1,4 @@
-//! What the rooms of an open pool share: one of each.
+//! The state that the rooms of an open pool share: one of each.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -102,7 +102,8 @@ impl Core {
         self.members.without_hanging(&slots, move |_| work(&core, &object))
     }
 
-    /// Object bytes stored plus available, and those available: what can really be written.
+    /// Object bytes stored plus available, and those available: the bytes that can really be
+    /// written.
     pub fn space(&self) -> (u64, u64) {
         let available = self.members.available();
         (self.objects.index().bytes + available, available)

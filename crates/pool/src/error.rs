@@ -1,4 +1,4 @@
-//! What can go wrong with a pool, said so that the reader knows what to do.
+//! The errors of a pool, worded so that the reader knows the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! Decoders of what lies on disks, fed with anything. Driven by the tests below, and with coverage
-//! by `fuzz/`.
+//! Decoders of files on disks, fed with anything. Driven by the tests below, and with coverage by
+//! `fuzz/`.
 //!
-//! None panics, none allocates on the word of a length field, and what is decoded is encoded to the
-//! same again. Checksums would keep nearly all mutations out: each function also tries the input
-//! with them put right.
+//! None panics, none allocates on the word of a length field, and a decoded value encodes to itself
+//! again. Checksums would keep nearly all mutations out: each function also tries the input with
+//! them put right.
 #![allow(clippy::unwrap_used)]
 
 use larder_base::checksum::checksum;

@@ -173,7 +173,7 @@ fn decode(text: &[u8]) -> Option<VecDeque<Event>> {
     (is_counted_up && is_sound).then_some(events)
 }
 
-/// For fuzzing: whatever a copy says, it can be told again and gone on with.
+/// For fuzzing: whatever a copy holds, it can be encoded again and continued.
 #[cfg(any(test, fuzzing))]
 pub fn tell_again(data: &[u8]) {
     FILE.decode(data);
@@ -198,7 +198,7 @@ impl History {
         self.wanted.notify_one();
     }
 
-    /// Takes over what the disks know. Blocks.
+    /// Takes over the events from the disks. Blocks.
     pub fn take_over(&self, disks: &[Arc<dyn DiskIo>]) {
         self.events.lock().list = read(disks);
     }
@@ -212,7 +212,7 @@ impl History {
         self.events.lock().list.iter().cloned().collect()
     }
 
-    /// Writes what is not on the disks yet. Blocks.
+    /// Writes the events that are not on the disks yet. Blocks.
     pub fn write(&self, work: &Work, disks: impl FnOnce() -> Vec<Arc<dyn DiskIo>>) {
         let _one = self.writing.lock();
         let text = {
@@ -283,7 +283,7 @@ mod tests {
         for _ in 0..3 {
             bench.open().await.close().await.unwrap();
         }
-        // One disk misses what follows; the copy of another is damaged.
+        // One disk misses the next events; the copy of another is damaged.
         std::fs::rename(&bench.disks[0], bench.dir.path().join("away")).unwrap();
         let pool = bench.open().await;
         pool.core.members.event(EventKind::Changed, "while one is away");

@@ -1,4 +1,4 @@
-//! What a pool tells those who watch it.
+//! The metrics of a pool.
 
 use std::sync::atomic::Ordering;
 

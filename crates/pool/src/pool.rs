@@ -19,8 +19,7 @@ use crate::member::label::Usage;
 use crate::member::member_disk::MemberDisk;
 use crate::object::store::PoolStore;
 
-/// How long closing waits for what is being moved or repaired: one object at most, unless a disk
-/// hangs.
+/// How long closing waits for moves and repairs under way: one object at most, unless a disk hangs.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 const CLOSE_STEP: Duration = Duration::from_millis(5);
 
@@ -146,7 +145,7 @@ impl Pool {
         self.core.blocking(|core| core.reconnect(false)).await
     }
 
-    /// Finds out which disks are gone and which are back, for a status that is true now.
+    /// Finds out which disks are missing and which are back, for a status that is true now.
     pub async fn check(&self) -> Result<(), PoolError> {
         self.core
             .blocking(|core| {

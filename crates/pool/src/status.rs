@@ -1,4 +1,4 @@
-//! What a pool says about itself, and what pools lie on a set of directories.
+//! The status of a pool, and the pools that lie on a set of directories.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct PoolStatus {
     pub width: u8,
     /// The worst state that holds.
     pub state: PoolState,
-    /// One sentence: what is the matter.
+    /// The most important problem, in one sentence.
     pub status: String,
     /// The remedy; empty when there is nothing to do.
     pub action: String,

@@ -130,7 +130,8 @@ pub fn of_disk(path: &Path, disk: Arc<dyn DiskIo>) -> Result<Candidate, PoolErro
 }
 
 impl Pool {
-    /// Says what [`Pool::create`] would make, and refuses what it would refuse. Changes nothing.
+    /// Describes the pool that [`Pool::create`] would make, and refuses what it would refuse.
+    /// Changes nothing.
     pub fn plan(options: &CreateOptions) -> Result<Plan, PoolError> {
         Ok(examine(options, false)?.0)
     }
@@ -382,10 +383,11 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// Finishes what a power cut left of `write_pool`: labels on some disks only. Labels come last and
-/// opening writes the second generation, so where all are of the first nothing was ever stored. A
-/// member without one whose folder is as `prepare` left it lacks only that; an empty folder may be
-/// the mount point of a disk that is away. Returns the disks that have a label now.
+/// Finishes a `write_pool` that a power cut interrupted: labels are on some disks only. Labels come
+/// last and opening writes the second generation, so where all labels are of the first no object
+/// was ever stored. A member without a label whose folder is as `prepare` left it lacks only that;
+/// an empty folder may be the mount point of a disk that is away. Returns the disks that have a
+/// label now.
 pub fn finish_creation(opener: &dyn DiskOpener, labels: &[Label]) -> Vec<(PathBuf, Arc<dyn DiskIo>, Label)> {
     let Some(first) = labels.first().filter(|_| labels.iter().all(|label| label.generation == 1)) else {
         return Vec::new();

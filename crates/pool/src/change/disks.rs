@@ -120,7 +120,7 @@ pub struct ChangePlan {
 }
 
 impl Pool {
-    /// Says what [`Pool::change`] would do, and refuses what it would refuse. Changes nothing.
+    /// Describes the effect of [`Pool::change`], and refuses what it would refuse. Changes nothing.
     pub async fn plan_change(&self, change: &Change) -> Result<ChangePlan, PoolError> {
         let change = change.clone();
         let examine = move |core: &Arc<Core>| {
@@ -472,8 +472,7 @@ impl Core {
         Err(self.refused(why))
     }
 
-    /// In the place of a disk lies something of this pool: what is there is better used than
-    /// removed.
+    /// Files of this pool lie in the place of a disk: they are better used than removed.
     fn may_be_taken_back(&self, old: &MemberDisk, error: PoolError) -> PoolError {
         match error {
             PoolError::NotEmpty { path, found } if *old.path.read() == absolute(&path) && !old.is_readable() => {
@@ -512,7 +511,7 @@ impl Core {
             let own = self.members.identity(member);
             own.is_some() && own == identity
         };
-        // One whose contents are gone may be made anew.
+        // A disk whose contents were removed may be made anew.
         let is_emptied = |member: &&MemberDisk| !member.is_readable() && emptied.is_some_and(|own| own.id == member.id);
         let label = label::read(&*disk).ok().and_then(Result::ok).filter(|label| label.pool == self.members.id);
         let of_label = |member: &&MemberDisk| label.as_ref().is_some_and(|label| label.disk == member.id);
@@ -560,7 +559,7 @@ impl Core {
         }
     }
 
-    /// A disk whose successor is mounted in its place is not what the path means any more.
+    /// A disk whose successor is mounted in its place is no longer the one that the path means.
     fn is_replaced_at(&self, member: &MemberDisk) -> bool {
         let path = member.path.read().clone();
         self.members.iter().any(|other| other.replaces() == Some(member.id) && *other.path.read() == path)
@@ -623,9 +622,8 @@ impl Core {
         self.rooms_after(None, &[])
     }
 
-    /// The room for shards of each disk, used or free, when `removed` and those that are leaving
-    /// have left and `joining` are there, which come last. Disks on one filesystem share what is
-    /// free of it.
+    /// The room for shards of each disk, used or free, once `removed` and the leaving disks have
+    /// left and `joining` are there, which come last. Disks on one filesystem share its free room.
     fn rooms_after(&self, removed: Option<u8>, joining: &[Candidate]) -> Vec<u64> {
         let used = self.used_bytes();
         let used_of = |slot: u8| used.get(usize::from(slot)).copied().unwrap_or(0);
@@ -709,7 +707,7 @@ impl Core {
         if let Some(member) = self.members.member(old)
             && self.members.identity(member).is_some_and(|own| candidate.identity() == Some(own))
         {
-            // It lies there no more: what leaves with it must not be looked for in the new one.
+            // The old disk is no longer there: its shards must not be looked for on the new one.
             self.objects.files.clear();
             member.detach();
         }

@@ -55,7 +55,8 @@ pub struct Moving {
 }
 
 impl Mover {
-    /// `wanted` is told by others, too: when a disk goes out of use, a spare may take its place.
+    /// `wanted` is signalled by others, too: when a disk goes out of use, a spare may take its
+    /// place.
     pub fn new(wanted: Arc<Notify>) -> Self {
         Self {
             wanted,

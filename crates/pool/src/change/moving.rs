@@ -268,7 +268,7 @@ impl Core {
         !self.shapes_matter() && object.is_spread() && object.placed().all(stays)
     }
 
-    /// Never while a disk is away: what is written without it would have to be written once more.
+    /// Never while a disk is away: an object written without it would have to be written once more.
     fn shapes_matter(&self) -> bool {
         (self.members.is_rebalancing() || self.mover.has_stragglers()) && self.away().is_none()
     }
@@ -414,7 +414,7 @@ impl Core {
                 self.mover.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
                 Ok(())
             }
-            // Somebody stored another version meanwhile, in today's shape.
+            // Another version was stored meanwhile, in today's shape.
             Err(Refused::Exists | Refused::Changed(_) | Refused::Outrun) => Ok(()),
             Err(Refused::Error(error)) => Err(error),
         }

@@ -1,5 +1,5 @@
-//! Opening a pool: which label is believed, which disks are its, what was lost, and the tasks that
-//! an open pool runs.
+//! Opening a pool: the label to believe, the disks that are its members, the losses, and the tasks
+//! that an open pool runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Pool {
             if stale || lacking {
                 core.repairs.add_all();
             }
-            // After a crash a put that was cut short may lack what was never written.
+            // After a crash a put that was cut short may lack shards that were never written.
             if lacking && !stale && was_closed {
                 core.count_missing_shards();
             }
@@ -195,7 +195,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
 }
 
 impl Members {
-    /// Takes over what the disks know, and adds how the pool is opened now. Blocks.
+    /// Takes over the history from the disks, and adds how the pool is opened now. Blocks.
     pub fn begin_history(&self, before: &Label) {
         self.history.take_over(&self.disks_readable());
         let (kind, mut text) = opening(before);
@@ -226,7 +226,7 @@ impl Members {
     }
 }
 
-/// How a pool is opened, by what its label said before.
+/// How a pool is opened, judged by its label from before.
 fn opening(before: &Label) -> (EventKind, String) {
     let (host, own_id) = folder::host();
     if before.generation == 1 {
@@ -246,7 +246,7 @@ fn opening(before: &Label) -> (EventKind, String) {
     }
 }
 
-/// The task that writes what has gathered: runs until the pool is closed.
+/// The task that writes gathered events: runs until the pool is closed.
 async fn write_history_now_and_then(core: Arc<Core>) {
     while !core.is_closed() {
         core.members.history.has_news().await;

@@ -52,7 +52,7 @@ struct Gathered {
     versions: BTreeMap<String, BTreeMap<u64, Version>>,
     /// By disk.
     temps: Vec<(u8, Temp)>,
-    /// Versions of which a disk that is in sync has temporary files.
+    /// Versions with temporary files on a disk that is in sync.
     unfinished: BTreeSet<u64>,
 }
 
@@ -393,7 +393,7 @@ impl Core {
             return Err(crate::disk::watch::hangs());
         }
         let disk = self.members.opener.open_disk(path)?;
-        // One that is still read goes on being watched by what reads it.
+        // A disk that is still read stays under the watch of its readers.
         let was_readable = member.is_readable();
         let disk = if was_readable { disk } else { member.watched(disk) };
         let settled = self.members.label().settled;

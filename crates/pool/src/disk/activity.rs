@@ -1,6 +1,6 @@
-//! Who is using the pool just now, so that background work can stand back.
+//! Whether the pool is in use just now, so that background work can stand back.
 //!
-//! A few relaxed atomics on the way of every request; whoever works in the background asks.
+//! A few relaxed atomics on the way of every request; background work reads them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

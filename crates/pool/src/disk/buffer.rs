@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use crate::disk::DIRECT_ALIGN;
 
-/// Buffers are a multiple of this long, so that what one read frees fits another.
+/// Buffers are a multiple of this long, so that a buffer freed by one read fits another.
 const CLASS_BYTES: usize = 64 << 10;
 /// Free memory that is kept for the next read. Other parts of the process cannot use it, so more
 /// would be waste.

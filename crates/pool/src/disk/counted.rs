@@ -1,4 +1,4 @@
-//! A disk that counts what is asked of it, and is watched (`watch.rs`).
+//! A disk that counts its calls, and is watched (`watch.rs`).
 
 use std::any::Any;
 use std::io::{self, IoSlice, IoSliceMut};

@@ -226,9 +226,9 @@ impl OpenFile {
         self.direct.get_or_init(open).as_ref()
     }
 
-    /// Calls `step` with what is done, until that is `length` or no step can follow: nothing moved,
-    /// or the place is not aligned any more, as at the end of the file. What is done, and whether
-    /// the filesystem refuses the rest.
+    /// Calls `step` with the bytes done so far, until that is `length` or no step can follow:
+    /// nothing moved, or the place is no longer aligned, as at the end of the file. Returns the
+    /// bytes done, and whether the filesystem refuses the rest.
     fn past_the_cache(
         &self,
         length: usize,

@@ -1,4 +1,4 @@
-//! What a pool asks of a disk. Real files are in `folder.rs`; tests and simulators bring their own.
+//! The trait of a disk. Real files are in `folder.rs`; tests and simulators bring their own.
 //!
 //! Names are relative to the disk's directory and never leave it. All calls block.
 
@@ -16,7 +16,7 @@ use crate::disk::work::Work;
 /// through the cache.
 pub const DIRECT_ALIGN: usize = 4096;
 
-/// The file that is locked by who has the disk; its text says who, for people.
+/// The file that the owner of the disk keeps locked; its text names the owner, for people.
 pub const LOCK_NAME: &str = "larder.lock";
 
 /// Written and removed to find out whether a disk takes writes.
@@ -57,8 +57,8 @@ pub trait DiskIo: Send + Sync + Debug + 'static {
     fn sync_all(&self) -> io::Result<()>;
     /// The room on the disk now.
     fn space(&self) -> io::Result<DiskSpace>;
-    /// Takes the exclusive lock of this disk until the result is dropped. `WouldBlock` when
-    /// another process holds it; the error then says who.
+    /// Takes the exclusive lock of this disk until the result is dropped. `WouldBlock` when another
+    /// process holds it; the error then names that process.
     fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>>;
     /// The holder of the disk's lock, found out without taking or writing anything.
     fn holder(&self) -> io::Result<Option<String>> {
@@ -117,7 +117,7 @@ pub trait DiskOpener: Send + Sync + Debug + 'static {
     fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>>;
     /// Creates the directory of a new disk, unless it exists.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
-    /// How a pool on these disks runs what blocks.
+    /// How a pool on these disks runs blocking work.
     fn work(&self) -> Work {
         Work::Threads
     }

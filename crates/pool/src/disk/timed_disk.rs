@@ -269,8 +269,7 @@ impl TimedFile {
     }
 }
 
-/// Buffers belong to the call, so what is read is copied when it is there, and what is written
-/// before.
+/// Buffers belong to the call, so bytes are copied after a read and before a write.
 impl DiskFile for TimedFile {
     fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         if self.way.is_settled() {

@@ -1,10 +1,9 @@
 //! How blocking work is run: on threads, or, in a simulator, in turns on the one thread of its
 //! runtime.
 //!
-//! Whoever brings the disks says so ([`DiskOpener::work`](crate::disk::DiskOpener::work)). In turns
-//! nothing runs beside anything else: a piece of work is done from its beginning to its end, and
-//! which is next the simulator decides. What would be a thread for as long as the pool is open is a
-//! task.
+//! The opener of the disks decides ([`DiskOpener::work`](crate::disk::DiskOpener::work)). In turns
+//! nothing runs beside anything else: a piece of work runs from its beginning to its end, and the
+//! simulator decides which is next. A thread that lasts as long as the pool is open becomes a task.
 
 use std::fmt::Debug;
 use std::io;
@@ -40,7 +39,7 @@ pub enum Work {
     InTurns(Arc<dyn Turns>),
 }
 
-/// Too much for a mirror: what is written as it comes is cut into stripes.
+/// Too much for a mirror, so uploads in a simulator are cut into stripes, too.
 const SIMULATED_GATHER_BYTES: u64 = 256 << 10;
 const _: () = assert!(SIMULATED_GATHER_BYTES > MIRROR_BYTES_MAX);
 

@@ -1,4 +1,4 @@
-//! How a shard is made anew: out of what, and why it could not be.
+//! Making a shard anew: its sources, and the reasons why it failed.
 
 use std::io;
 

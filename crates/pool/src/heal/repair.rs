@@ -144,8 +144,8 @@ impl Core {
         range.next().map(|(_, object)| object.clone())
     }
 
-    /// Every live object that can have a shard has it, or is known to lack it; a disk that is still
-    /// in use has now all that it missed.
+    /// Every living object that can have a shard has it, or is known to lack it. So a disk that is
+    /// still in use has everything that it missed.
     fn finish_resilver(self: &Arc<Self>, due: &[u8]) {
         let back = due.iter().filter_map(|slot| self.members.member(*slot));
         let back: Vec<&MemberDisk> = back

@@ -1,5 +1,5 @@
-//! What waits to be repaired: objects by path, or everything. Bounded: when it overflows, one pass
-//! over the whole index does the same.
+//! The work that waits for repair: objects by path, or everything. Bounded: when it overflows, one
+//! pass over the whole index does the same.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -57,7 +57,7 @@ pub fn check_copies(members: &Arc<Members>, shared: &Shared) -> Records {
         let healed = {
             let state = shared.state.lock();
             if state.segments.file_of(due.sequence) != Some(due.file) || state.segments.copies() != slots {
-                // Written over meanwhile: what is in it now is new.
+                // Written over meanwhile: its contents are new.
                 continue;
             }
             let lost =
@@ -90,7 +90,7 @@ pub fn check_copies(members: &Arc<Members>, shared: &Shared) -> Records {
     found
 }
 
-/// In whole blocks of what is known.
+/// In whole blocks of the known bytes.
 fn bytes_differing(copy: &[u8], known: &replay::Scanned) -> u64 {
     let step = ALIGN_BYTES as usize;
     let blocks = known.pieces().flat_map(|(at, piece)| (at..).step_by(step).zip(piece.chunks(step)));

@@ -21,7 +21,7 @@ pub enum Kind {
     Entry = 1,
     /// The trims and removals so far; the first record of each segment.
     Checkpoint = 2,
-    /// The stream and all before are gone.
+    /// The stream and its entries so far are removed.
     Remove = 3,
 }
 
@@ -57,8 +57,8 @@ pub struct RecordHeader {
     pub payload_checksum: u64,
 }
 
-/// Binds checksums to the pool and to one life of a segment: what an earlier life left behind in
-/// the same file never passes.
+/// Binds checksums to the pool and to one life of a segment: bytes that an earlier life left in the
+/// same file never pass.
 pub fn segment_seed(pool: Uuid, sequence: u64) -> u64 {
     let mut id = [0u8; 24];
     id[..16].copy_from_slice(pool.as_bytes());

@@ -66,7 +66,7 @@ impl Scanned {
         self.pieces().all(|(at, piece)| copy.get(at..).is_some_and(|rest| rest.starts_with(piece)))
     }
 
-    /// Forgets what lies behind.
+    /// Forgets the bytes from `bytes` on.
     pub fn truncate(&mut self, bytes: usize) {
         self.merged.truncate(bytes);
         self.known.retain(|range| range.start < bytes);

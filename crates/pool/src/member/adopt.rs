@@ -25,7 +25,7 @@ const AGREEING: usize = 16;
 /// Headers looked at in all: bounds the wait for a disk on which nearly all are damaged.
 const HEADERS_MAX: usize = 1024;
 
-/// Why a directory without any label is not used, or only because of what lies on it.
+/// The reason why a directory without a label is not used, or is used only because of its files.
 pub const UNLABELLED: &str = "its labels are gone";
 
 /// A directory with a label that cannot be read, or without one where there should be one.

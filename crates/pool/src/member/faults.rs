@@ -1,4 +1,4 @@
-//! Which disks are out of use: errors, probes, disks that hang, and what the labels say of them.
+//! Disks that are out of use: errors, probes, disks that hang, and the labels that say so.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -118,7 +118,7 @@ impl Members {
         }
     }
 
-    /// Its objects are gone, and the folder that they lay in; where the others can do without them.
+    /// Its objects and their folder are missing, and the others can do without them.
     pub fn has_lost_objects(&self, member: &MemberDisk) -> bool {
         let is_well = |other: &MemberDisk| other.is_readable() && other.is_in_sync();
         let others = self.iter().filter(|other| other.id != member.id && !is_well(other)).count();
@@ -203,7 +203,7 @@ impl Members {
         self.labels_behind.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// A disk may be out of use of which the labels say that it has missed nothing.
+    /// Whether a disk may be out of use that the labels still call in sync.
     pub fn are_labels_behind(&self) -> bool {
         self.labels_behind.load(Ordering::Acquire) > 0
     }

@@ -1,5 +1,5 @@
-//! What lies in directories that may be disks: labels, damaged labels, and why others cannot be
-//! used.
+//! The contents of directories that may be disks: labels, damaged labels, and the reasons why
+//! others cannot be used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

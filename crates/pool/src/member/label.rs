@@ -43,7 +43,7 @@ pub const SECOND_NAME: &str = "larder.label.2";
 pub const MAGIC: [u8; 8] = *b"LARDLABL";
 const FORMAT_VERSION: u32 = 1;
 pub const HEADER_BYTES: usize = 24;
-/// Bounds what is read on the word of a length field: 32 members need a tenth of it.
+/// Bounds a read on the word of a length field: 32 members need a tenth of it.
 const LABEL_BYTES_MAX: u64 = 256 << 10;
 const HISTORY_MAX: usize = 64;
 const DAMAGED: &str = "its label is damaged";
@@ -57,8 +57,8 @@ pub struct Label {
     pub name: String,
     pub layout: Layout,
     pub width: u8,
-    /// The layout before this one, while objects of it may be left: the pool survives what both
-    /// survive.
+    /// The layout before this one, while objects of it may be left: the pool survives the failures
+    /// that both survive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Layout>,
     /// All objects are to be laid out anew, as the disks and the layout are now.
@@ -216,7 +216,7 @@ impl Label {
         self.spares.iter().any(|spare| spare.id == disk)
     }
 
-    /// Disks that may fail without loss: what every object survives.
+    /// Disks that may fail without loss: every object survives that many.
     pub fn failures(&self) -> u8 {
         self.earlier.map_or(u8::MAX, Layout::failures).min(self.layout.failures())
     }
@@ -293,7 +293,7 @@ pub fn write(disk: &dyn DiskIo, label: &Label) -> std::io::Result<()> {
     let written = disk::write_file_atomically(disk, LABEL_NAME, &bytes)
         .and_then(|()| disk::write_file_atomically(disk, SECOND_NAME, &bytes));
     match written {
-        // Over what is there, the copy first: one of the two can be read at any time.
+        // Over the old labels, the copy first: one of the two can be read at any time.
         Err(full) if full.kind() == ErrorKind::StorageFull || full.kind() == ErrorKind::QuotaExceeded => {
             let over = |name| {
                 let file = disk.open(name, true)?;

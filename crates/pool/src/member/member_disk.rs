@@ -45,11 +45,11 @@ pub enum DiskState {
     ReadOnly = 2,
     /// Fails I/O.
     Faulted = 3,
-    /// Its directory lost its label or is gone.
+    /// Its directory is missing or lost its label.
     Removed = 4,
     /// Was not there when the pool was opened.
     Missing = 5,
-    /// Somebody asked for it not to be used.
+    /// A person asked for it not to be used.
     Offline = 6,
 }
 
@@ -110,7 +110,7 @@ pub struct MemberDisk {
     pub rolled_back: AtomicBool,
     /// Why it was out of date when the pool was opened.
     pub stale: Mutex<Option<String>>,
-    /// Nothing new is put on it, and what lies on it moves to others.
+    /// It takes no new data, and its data moves to others.
     pub leaving: AtomicBool,
     /// The disk whose place it takes, until that one has left.
     replaces: Mutex<Option<Uuid>>,
@@ -310,7 +310,7 @@ impl MemberDisk {
         let fresh = self.io().and_then(|io| io.space());
         match fresh {
             Ok(space) => *cached = Some((Some(Instant::now()), space)),
-            // Unknown is not full: what is wrong with the disk the next write finds out.
+            // Unknown is not full: the next write finds out whether the disk is well.
             Err(_) => *cached = Some((Some(Instant::now()), cached.map(|(_, space)| space).unwrap_or_default())),
         }
         cached.map(|(_, space)| space).unwrap_or_default()

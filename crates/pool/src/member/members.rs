@@ -1,9 +1,8 @@
-//! The disks of an open pool, with all that is known of them: labels, faults, room, and what
-//! happened.
+//! The disks of an open pool and the facts about them: labels, faults, room, and events.
 //!
-//! Whoever works with disks gets this and no more of the pool. How the parts are kept is this
-//! room's own affair: `labels.rs` writes them, `faults.rs` decides which disks are out of use,
-//! `room.rs` gives out room, `waiting.rs` waits for disks and no longer than they answer.
+//! Code that works with disks gets this and no more of the pool. The parts are this room's own
+//! affair: `labels.rs` writes labels, `faults.rs` decides which disks are out of use, `room.rs`
+//! gives out room, `waiting.rs` waits for disks as long as they answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -70,7 +69,8 @@ pub struct Members {
 #[derive(Debug)]
 struct Note {
     text: String,
-    /// The member at whose place it was found: told until that one is up to date, or has left.
+    /// The member at whose place it was found. The note is shown until that member is up to date,
+    /// or has left.
     of: Option<Uuid>,
 }
 
@@ -196,8 +196,8 @@ impl Members {
         self.shape.read().width
     }
 
-    /// Disks that may fail without loss: what every object survives, those of an earlier layout
-    /// included.
+    /// Disks that may fail without loss: every object survives that many, objects of an earlier
+    /// layout included.
     pub fn failures(&self) -> u8 {
         self.shape.read().failures_min()
     }
@@ -264,7 +264,7 @@ impl Members {
         self.iter().filter(|member| member.is_writable()).filter_map(|member| member.io().ok()).collect()
     }
 
-    /// Writes what is not on the disks yet. Blocks.
+    /// Writes the events that are not on the disks yet. Blocks.
     pub fn write_history(&self) {
         self.history.write(&self.work, || self.disks_writable());
     }

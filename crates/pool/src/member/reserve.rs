@@ -36,7 +36,7 @@ const FILES_MIN: u64 = 4;
 pub const OBJECT_BYTES_MAX: u64 = MIRROR_BYTES_MAX;
 /// The overhead of a small object on a disk: header, checksums, blocks of the filesystem.
 const OVERHEAD_BYTES: u64 = 32 << 10;
-/// How often it is tried to make those that are lacking.
+/// The time between attempts to make missing files.
 const TRY_EVERY: Duration = Duration::from_secs(10);
 
 const _: () = assert!(OBJECT_BYTES_MAX + OVERHEAD_BYTES <= FILES_MIN * FILE_BYTES);
@@ -72,7 +72,7 @@ impl Reserves {
         self.is_missing.store(is_missing, Ordering::Release);
     }
 
-    /// As `make`, in the background and now and then, where some are lacking.
+    /// As `make`, in the background and now and then, where files are missing.
     pub fn make_if_due(self: &Arc<Self>, members: &Arc<Members>) {
         if !self.is_missing.load(Ordering::Acquire) {
             return;
@@ -90,8 +90,7 @@ impl Reserves {
         self.is_missing.load(Ordering::Acquire)
     }
 
-    /// Gives up as much as an object of `bytes` needs; whether there was so much on some disk.
-    /// Blocks.
+    /// Gives up as much as an object of `bytes` needs; whether some disk had that much. Blocks.
     pub fn give_up(&self, members: &Members, bytes: u64) -> bool {
         let files = (bytes + OVERHEAD_BYTES).div_ceil(FILE_BYTES) as usize;
         let mut given_up = false;

@@ -1,4 +1,4 @@
-//! The room on the disks: how much there is, and who has been promised some of it.
+//! The room on the disks, and the part of it that is promised to writers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

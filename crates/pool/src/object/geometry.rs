@@ -22,7 +22,7 @@ pub const CHECKSUM_BYTES: u64 = 8;
 const TAIL_ALIGN_BYTES: u64 = 4096;
 /// Objects up to this size are mirrored instead of striped.
 pub const MIRROR_BYTES_MAX: u64 = 128 << 10;
-/// Largest object: far above what is stored, far below overflow.
+/// Largest object: far above real sizes, far below overflow.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 50;
 
 const _: () = assert!(UNIT_BYTES.is_multiple_of(BLOCK_BYTES) && BLOCK_BYTES.is_multiple_of(TAIL_ALIGN_BYTES));

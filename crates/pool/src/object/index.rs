@@ -209,8 +209,8 @@ impl Drop for Object {
     }
 }
 
-/// Where files to be unlinked are sent. Its length is bounded by those who delete: they wait
-/// while [`Graveyard::backlog`] is high.
+/// The way of files to the reaper, which unlinks them. Deletes bound its length: they wait while
+/// [`Graveyard::backlog`] is high.
 #[derive(Clone, Debug)]
 pub struct Graveyard {
     sender: mpsc::UnboundedSender<Burial>,

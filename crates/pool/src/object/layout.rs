@@ -107,8 +107,7 @@ impl FromStr for Layout {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text.trim().to_ascii_lowercase().as_str() {
             "stripe" | "raid0" | "single" | "jbod" => Self::Stripe,
-            // A mirror spreads its pairs over any number of disks, which is what others call RAID
-            // 10.
+            // A mirror spreads its pairs over any number of disks, like RAID 10 elsewhere.
             "mirror" | "mirror2" | "raid1" | "raid10" | "raid1+0" => Self::Mirror2,
             "mirror3" | "raid1c3" => Self::Mirror3,
             "raidz" | "raidz1" | "z1" | "raid-z1" | "raid5" => Self::Raidz1,

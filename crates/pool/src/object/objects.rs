@@ -1,4 +1,5 @@
-//! The objects of an open pool: what is stored, what has been deleted, and who reads and writes.
+//! The objects of an open pool: stored and deleted ones, and the locks of their readers and
+//! writers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::disk::DiskFile;
 use crate::object::index::{Grave, Graveyard, Index, Object};
 use crate::object::versions::Versions;
 
-/// Objects being written at once: bounds threads and memory, far above what a disk needs.
+/// Objects being written at once: bounds threads and memory, far above the needs of a disk.
 const WRITERS_MAX: usize = 16;
 
 /// Blocking reads at once.

@@ -330,7 +330,7 @@ impl Core {
         }
     }
 
-    /// A shard failed: say so, and compute what it should have held.
+    /// A shard failed: counts that, and computes its contents.
     async fn rescue(
         self: &Arc<Self>,
         object: &Arc<Object>,
@@ -593,7 +593,7 @@ impl Core {
     }
 }
 
-/// Whether blocks as they lie in a file, from block `first` on, are what was written.
+/// Whether blocks from block `first` on, as they lie in a file, pass their checksums.
 pub fn blocks_intact(shard_seed: u64, first: u64, raw: &[u8]) -> bool {
     raw.chunks(STORED_BLOCK_BYTES).zip(first..).all(|(block, at)| {
         block

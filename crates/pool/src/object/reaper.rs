@@ -1,5 +1,4 @@
-//! Unlinking what nobody needs any more, behind everybody's back: deletes are answered when the
-//! journal has them.
+//! The reaper unlinks files in the background: deletes are answered once the journal has them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +16,7 @@ use crate::object::shard_files;
 const STUBBORN_MAX: usize = 4096;
 
 impl Core {
-    /// Unlinks what is sent to the graveyard until told to stop: the body of a thread.
+    /// Unlinks the files sent to the graveyard until it is stopped: the body of a thread.
     pub fn bury_all(&self, work: &mut UnboundedReceiver<Burial>) {
         while let Some(burial) = work.blocking_recv()
             && self.bury(burial)

@@ -49,7 +49,7 @@ pub fn bad_range(range: impl std::fmt::Debug, size: u64) -> Error {
     Error::Generic { store: "larder-pool", source: Box::new(Reason::Range(format!("{range:?}"), size)) }
 }
 
-/// Turns what a commit refused into the store's error.
+/// The store's error for a refused commit.
 pub fn refused(path: &str, refused: Refused) -> Error {
     match refused {
         Refused::Exists => already_exists(path),

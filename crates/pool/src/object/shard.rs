@@ -20,7 +20,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Fixed part of the header.
 const FIXED_BYTES: usize = 96;
 const HEADER_ALIGN_BYTES: usize = 64;
-/// Longest header: bounds what is read on the word of a file name.
+/// Longest header: bounds a read on the word of a file name.
 pub const HEADER_BYTES_MAX: usize = 256 << 10;
 /// Longest file name used; most filesystems stop at 255.
 const NAME_BYTES_MAX: usize = 250;
@@ -329,7 +329,7 @@ mod tests {
         }
     }
 
-    /// Golden: what this version writes must stay readable.
+    /// Golden: shards of this version must stay readable.
     #[test]
     fn golden_header_and_name() {
         let header = example();

@@ -10,7 +10,7 @@ use crate::object::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName, Shar
 /// The folder of a disk in which all shards lie.
 pub const OBJECTS: &str = "objects";
 
-/// How often a header is read that says what its file's name does not.
+/// How often a header is read for facts that its file's name does not hold.
 const HEADER_TRIES: usize = 3;
 
 /// The suffix of anything but a file in a shard's place. With it the name is no shard's name.

@@ -96,7 +96,7 @@ impl PoolStore {
         result.map(|object| put_result(&object)).map_err(|error| refused(&path, error))
     }
 
-    /// Each item is what was read at once, in pieces.
+    /// Each item is the result of one read, in pieces.
     fn stream(&self, object: Arc<Object>, range: Range<u64>) -> BoxStream<'static, Result<Vec<Bytes>>> {
         let core = self.core.clone();
         // Chunks are whole stripes, so that no block is read twice.

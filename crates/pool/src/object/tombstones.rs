@@ -51,7 +51,7 @@ const USED_MAX_DEGRADED: u64 = 70;
 /// Until a sweep that could not be finished is tried again.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
-/// How long a delete that the journal does not take waits for those who read what is deleted.
+/// How long a delete that the journal does not take waits for readers of the object.
 const READERS_WAIT_MAX: Duration = Duration::from_secs(10);
 const READERS_STEP: Duration = Duration::from_millis(5);
 
@@ -103,7 +103,7 @@ impl Tombstones {
         Ok((tombstones, deleted))
     }
 
-    /// Records that these versions and all before them are gone, then takes them from the index.
+    /// Records that these versions and all before them are deleted, then takes them from the index.
     pub async fn delete(&self, core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Result<(), PoolError> {
         let objects = claimed(core, objects).await;
         if objects.is_empty() {
@@ -224,7 +224,7 @@ impl Tombstones {
         };
         let recorded = std::mem::take(&mut *self.recorded.lock());
         core.objects.graveyard.barrier().await;
-        // Somebody still reads it: its files are still there.
+        // A version is still being read, so its files are still there.
         let pinned: Vec<Weak<Object>> = recorded.into_iter().filter(|object| object.strong_count() > 0).collect();
         if !pinned.is_empty() || !core.blocking(settle_unlinks).await? {
             // An entry without readers stands for the others: there is something to sweep still.
@@ -247,7 +247,7 @@ fn remember(core: &Core, objects: &[Arc<Object>]) {
     }
 }
 
-/// The objects, none of which is being written anew; where one was, the version that came of it.
+/// The objects, none of which is being written anew. In place of one that was, the new version.
 async fn claimed(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
     let mut claimed = Vec::with_capacity(objects.len());
     for object in objects {
@@ -349,8 +349,7 @@ fn unname(core: &Core, objects: &[Arc<Object>]) -> Vec<Grave> {
     unnamed
 }
 
-/// Whether no disk that will be believed holds anything of what was unlinked, not even after a
-/// crash. Blocks.
+/// Whether no authority holds any unlinked file, not even after a crash. Blocks.
 fn settle_unlinks(core: &Arc<Core>) -> bool {
     core.unlink_stubborn();
     for (slot, member) in core.members.with_slots().filter(|(_, member)| member.is_writable()) {

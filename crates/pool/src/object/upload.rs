@@ -26,7 +26,7 @@ use crate::object::write::{Commit, Draft, Failure, Gather, Request, ShardGroup, 
 
 /// Stripes are written in runs of at least this many bytes.
 const CHUNK_BYTES: u64 = 8 << 20;
-/// How often an upload that is outrun writes again: it does not hold up those who are quicker.
+/// How often an outrun upload writes again, so that it does not hold up quicker writers.
 const ROUNDS_MAX: u8 = 3;
 
 pub struct Upload {
@@ -127,7 +127,7 @@ impl MultipartUpload for Upload {
 }
 
 impl Waiting {
-    /// The first `bytes` of what waits.
+    /// The first `bytes` of the waiting bytes.
     fn take(&mut self, bytes: u64) -> Gather {
         let mut left = bytes;
         let mut taken = Vec::new();

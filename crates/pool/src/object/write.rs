@@ -189,7 +189,7 @@ impl Core {
         is_deleted || self.objects.index().get(&object.path).is_some_and(|current| current.version > object.version)
     }
 
-    /// Fails early what would fail at the commit anyway.
+    /// Fails early where the commit would fail anyway.
     pub fn check_condition(&self, request: &Request) -> Result<(), Refused> {
         let index = self.objects.index();
         let current = index.get(&request.path);
@@ -256,7 +256,7 @@ impl Core {
         indexes.iter().filter_map(|index| shard(*index)).collect()
     }
 
-    /// Removes what a failed attempt left.
+    /// Removes the files of a failed attempt.
     pub async fn discard(self: &Arc<Self>, draft: &Arc<Draft>) -> Result<(), PoolError> {
         self.discard_shards(draft, draft.object.placed().collect()).await
     }
@@ -589,7 +589,7 @@ fn create_shard(core: &Core, new: &NewShard) -> io::Result<OpenShard> {
         if error.kind() != io::ErrorKind::NotFound {
             return Err(error);
         }
-        // Somebody removed the directory. Where the whole disk was emptied this fails or the probe
+        // The directory was removed. Where the whole disk was emptied this fails, or the probe
         // finds out.
         crate::member::label::read(&*io)?.map_err(io::Error::other)?;
         io.make_directory("objects")?;

@@ -1,5 +1,5 @@
-//! What the files of a disk say, for `larder debug`: every field with its place, and what is wrong
-//! with which byte.
+//! The files of a disk decoded for `larder debug`: every field with its place, and each fault with
+//! its byte.
 //!
 //! These readers go on behind damage where the decoders of the pool refuse; they decide nothing.
 
@@ -26,7 +26,7 @@ use crate::object::tombstones;
 
 /// A label or a segment longer than this is not read to its end.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// Damaged blocks that are told one by one.
+/// Damaged blocks that are listed one by one.
 const FAULTS_MAX: usize = 1000;
 
 /// The label in `bytes`.
@@ -294,7 +294,7 @@ fn deleted(payload: &Bytes) -> Sheet {
     sheet
 }
 
-/// Tells what is intact: stream, id and payload of each entry.
+/// Reports the intact records: stream, id and payload of each entry.
 type OnEntry<'a> = dyn FnMut(&str, u64, &[u8]) + 'a;
 
 fn walk(bytes: &[u8], sheet: &mut Sheet, on_entry: &mut OnEntry<'_>) {

@@ -12,7 +12,7 @@ use crate::disk::{DiskIo, read_file};
 use crate::object::geometry::Geometry;
 use crate::object::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName};
 
-/// Where fsck puts what it found.
+/// The directory where fsck puts lost files.
 const LOST_AND_FOUND: &str = "lost+found";
 /// Headers that are looked at for the id of a pool that no label names.
 const HEADERS_MAX: usize = 64;

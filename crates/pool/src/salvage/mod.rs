@@ -125,7 +125,7 @@ impl Salvage {
         objects
     }
 
-    /// Reads every block of every shard of an object: what is wrong with which. Blocks.
+    /// Reads every block of every shard of an object, and returns the faults. Blocks.
     pub fn verify(&self, path: &str) -> Vec<Damage> {
         self.inner.verify(path)
     }

@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// Whether no disk that is away may have what lacks.
+    /// Whether the object has too few shards, and no absent disk may have the others.
     pub fn is_short(&self, object: &Object) -> bool {
         let all_there = self.members.iter().all(|member| member.is_readable() && member.is_in_sync());
         all_there && object.placed().count() < usize::from(object.geometry.k) && !object.is_dead()

@@ -1,13 +1,13 @@
-//! What a scrub finds: of an object, of labels and journal copies, and in the end.
+//! The findings of a scrub: about an object, about labels and journal copies, and in the end.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of what is not there at all.
+/// The version of an object that is missing altogether.
 pub const MISSING: u64 = u64::MAX;
 
-/// Ranges that are told apart; beyond that the last one grows.
+/// Ranges that are kept apart; beyond that number the last one grows.
 pub const RANGES_MAX: usize = 64;
 
 /// An object with bytes that no intact shards give back.
@@ -44,10 +44,10 @@ pub struct Records {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// It was told to stop, or the pool is being closed.
+    /// It was asked to stop, or the pool is being closed.
     Interrupted,
-    /// More disks are out of use than the layout survives: nothing can be said about what is on
-    /// them.
+    /// More disks are out of use than the layout survives, so nothing can be said about their
+    /// contents.
     Faulted,
 }
 

@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 impl Core {
-    /// Somebody uses the pool, or a disk is being brought up to date.
+    /// The pool is in use, or a disk is being brought up to date.
     pub fn is_busy(&self) -> bool {
         self.activity.is_busy() || !self.repairs.is_idle()
     }

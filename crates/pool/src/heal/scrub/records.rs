@@ -1,4 +1,4 @@
-//! What is no object: labels, their second copies, and the journal.
+//! Everything but objects: labels, their second copies, and the journal.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! The state of a pool's scrub: how far it is, what it is to do next, whose turn it is at each
-//! disk.
+//! The state of a pool's scrub: its progress, its next command, and the turns at each disk.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ pub struct Scrubs {
     pub(super) wanted: Notify,
     /// By slot (`scrub.streams_of_a_disk`).
     pub(super) turns: Vec<Turns>,
-    /// Versions that are being repaired by the scrub, which counts for itself what it meets.
+    /// Versions that the scrub is repairing: it counts their errors itself.
     pub(super) in_repair: Mutex<BTreeSet<u64>>,
     /// Bytes were lost since the counters were zero: not all was answered.
     pub(super) has_lost: AtomicBool,
@@ -86,7 +85,7 @@ impl Default for Scrubs {
 }
 
 impl Scrubs {
-    /// It may hold what holds the pool.
+    /// The user may hold a reference to the pool.
     pub fn forget_users(&self) {
         *self.users.lock() = None;
     }

@@ -1,4 +1,4 @@
-//! What a scrub has come to, in memory and on the disks.
+//! The progress and the findings of a scrub, in memory and on the disks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One object: reading its shards from end to end, and repairing what is damaged.
+//! One object: reading its shards from end to end, and repairing the damage.
 
 use std::io;
 use std::ops::Range;
@@ -181,7 +181,7 @@ impl Core {
         }
     }
 
-    /// Counts what was found and repairs it. Blocks.
+    /// Counts the findings and repairs them. Blocks.
     pub fn settle_object(self: &Arc<Self>, object: &Arc<Object>, checks: Vec<ShardCheck>) -> ObjectDone {
         let mut done = ObjectDone {
             path: object.path.clone(),
@@ -210,7 +210,7 @@ impl Core {
         if is_short {
             done.errors += (0..object.geometry.shards()).filter(|index| object.slot(*index).is_none()).count() as u64;
         }
-        // A repair leaves out what is well again.
+        // A repair leaves out shards that are well again.
         let is_well = |index: &u8| self.is_well(object, *index);
         if !all && (is_short || !damaged.iter().all(is_well)) && !object.is_dead() {
             done.is_unrepaired = true;
@@ -235,7 +235,7 @@ impl Core {
     fn count_damage(&self, object: &Object, check: &ShardCheck) -> u64 {
         let Some(member) = self.members.member(check.slot) else { return 0 };
         if let Some(error) = &check.error {
-            // A file that is gone is damage of the disk's content, not of the disk.
+            // A missing file is damage of the disk's content, not of the disk.
             if error.kind() == io::ErrorKind::NotFound {
                 self.members.count_error(
                     member,
