@@ -45,7 +45,7 @@ pub enum PoolError {
     /// A disk's own error, in `source`.
     #[error("cannot {what} {path}: check that the disk is connected, mounted and writable")]
     Io { what: &'static str, path: PathBuf, source: io::Error },
-    /// Another process has the disks, on this host or another.
+    /// Another process holds the lock of a disk.
     #[error("pool '{pool}' is in use by {holder} (lock on {path}): stop it first, or run the command there")]
     Locked { pool: String, path: PathBuf, holder: String },
     /// The last host did not export the pool, and may still have it open.
@@ -88,7 +88,7 @@ pub enum PoolError {
     /// Fewer intact shards than the object needs: `have` of `need`.
     #[error("object {object} of pool '{pool}' cannot be read: {have} of the {need} pieces it needs are intact. {why}")]
     Unavailable { pool: String, object: String, have: usize, need: usize, why: String },
-    /// Too few disks take writes.
+    /// Too few disks take writes, or the object's name, attributes or size are out of bounds.
     #[error("pool '{pool}' cannot write {object}: {why}")]
     CannotWrite { pool: String, object: String, why: String },
     /// A request that would lose redundancy or data, or does not fit the pool's state.

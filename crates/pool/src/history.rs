@@ -76,7 +76,7 @@ pub enum EventKind {
     DiskRemoved,
     /// Laying out all objects anew began or ended.
     Rebalance,
-    /// Another setting was changed.
+    /// A person asked for a change of the disks.
     Changed,
 }
 

@@ -83,7 +83,8 @@ pub enum Change {
     Rebalance {
         /// Another layout; `None` keeps the present one.
         layout: Option<Layout>,
-        /// Another width, in shards; `None` chooses by the number of disks.
+        /// Another width, in shards. `None` keeps the width, or with another layout chooses it by
+        /// the number of disks.
         width: Option<u8>,
     },
 }

@@ -47,11 +47,11 @@ pub struct ScrubStatus {
     pub elapsed_ms: u64,
     /// Objects read so far.
     pub objects_done: u64,
-    /// Objects to read, as of its start.
+    /// Objects to read in all, counted when the scrub started or went on.
     pub objects_total: u64,
-    /// Bytes on disks, redundancy included.
+    /// Bytes read so far, redundancy included.
     pub bytes_done: u64,
-    /// Bytes to read, shards included, as of its start.
+    /// Bytes to read in all, redundancy included, counted when the scrub started or went on.
     pub bytes_total: u64,
     /// Damaged blocks, labels and journal copies that were found, and shards that are missing.
     pub errors: u64,
