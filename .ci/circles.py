@@ -24,7 +24,7 @@ CIRCLES = {
     "larder": 27,
     "load": 23,
     "measure": 31,
-    "pool": 2,
+    "pool": 1,
     "serve": 5,
     "sim": 3,
     "smb": 42,

@@ -28,7 +28,6 @@ LETTERS = {
     "larder": 51,
     "load": 12,
     "measure": 40,
-    "pool": 253,
     "serve": 98,
     "sim": 35,
     "smb": 1,

@@ -179,7 +179,7 @@ MUTANTS = [
         "a batch of the journal is written and not flushed",
         [
             Change(
-                "crates/pool/src/journal/writer.rs",
+                "crates/pool/src/journal/copy.rs",
                 "Self::Flush(file) => file.sync().map(|()| true),",
                 'Self::Flush(_) if larder_base::planted("journal-sync") => Ok(true),\n'
                 "            Self::Flush(file) => file.sync().map(|()| true),",

@@ -1,4 +1,4 @@
-//! What the rooms of an open pool share: one of each.
+//! The state that the rooms of an open pool share: one of each.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -76,8 +76,9 @@ impl Core {
             .ok_or_else(|| PoolError::Cancelled(self.members.name.clone()))
     }
 
-    /// As `blocking`, but waits no longer than the disks at these slots answer (H1). Where one does not any more, `work` goes
-    /// on without anybody who waits for it: it must not hold what others need.
+    /// As `blocking`, but waits no longer than the disks at these slots answer
+    /// (`hang.call_too_long`). Where one of them hangs, `work` goes on without a caller, so it must
+    /// hold nothing that others need.
     pub async fn blocking_on<T: Send + 'static>(
         self: &Arc<Self>,
         slots: impl IntoIterator<Item = u8>,
@@ -89,7 +90,8 @@ impl Core {
         }
     }
 
-    /// Does `work`, which reads these shards of an object, again and again without the disks that turn out to hang. Blocks.
+    /// Does `work`, which reads these shards of an object, again and again without the disks that
+    /// turn out to hang. Blocks.
     pub fn read_watched<T: Send + 'static>(
         self: &Arc<Self>,
         object: &Arc<Object>,
@@ -100,7 +102,8 @@ impl Core {
         self.members.without_hanging(&slots, move |_| work(&core, &object))
     }
 
-    /// Object bytes stored plus available, and those available: what can really be written.
+    /// Object bytes stored plus available, and those available: the bytes that can really be
+    /// written.
     pub fn space(&self) -> (u64, u64) {
         let available = self.members.available();
         (self.objects.index().bytes + available, available)
@@ -109,15 +112,15 @@ impl Core {
     /// Chooses disks for an object and reserves room until the result is dropped.
     pub fn place(&self, size: u64, avoid: &[u8]) -> Result<Placed, PoolError> {
         match self.members.place_beside(reserve_hard, size, avoid) {
-            Err(error) if error.is_no_space() && size <= reserve::OBJECT_BYTES_MAX && self.reserves.are_lacking() => {
+            Err(error) if error.is_no_space() && size <= reserve::OBJECT_BYTES_MAX && self.reserves.are_missing() => {
                 self.members.place_beside(|_| 0, size, avoid)
             }
             placed => placed,
         }
     }
 
-    /// Gives up the disks and their locks. Whoever opens the pool next does not meet a writer of ours: what is being
-    /// written to a label or a file beside it ends first, and nothing comes after it.
+    /// Gives up the disks and their locks. Writes to labels and files beside them end first, and
+    /// none follow, so the next process that opens the pool does not meet a writer of this one.
     pub fn give_back_disks(&self) {
         let (labels, _history, _scrub) = (self.members.hold_labels(), self.members.history.hold(), self.scrubs.hold());
         self.members.give_back(&labels);
@@ -138,7 +141,8 @@ impl Core {
         self.journal.get().and_then(Weak::upgrade)
     }
 
-    /// Lets the journal have its copies on the disks that take data, as many as it should have. Blocks.
+    /// Lets the journal have its copies on the disks that take data, as many as it should have.
+    /// Blocks.
     pub fn refresh_journal(&self) {
         if let Some(journal) = self.journal() {
             journal.refresh_copies();

@@ -1,7 +1,9 @@
-//! Decoders of what lies on disks, fed with anything. Driven by the tests below, and with coverage by `fuzz/`.
+//! Decoders of files on disks, fed with anything. Driven by the tests below, and with coverage by
+//! `fuzz/`.
 //!
-//! None panics, none allocates on the word of a length field, and what is decoded is encoded to the same again.
-//! Checksums would keep nearly all mutations out: each function also tries the input with them put right.
+//! None panics, none allocates on the word of a length field, and a decoded value encodes to itself
+//! again. Checksums would keep nearly all mutations out: each function also tries the input with
+//! them put right.
 #![allow(clippy::unwrap_used)]
 
 use larder_base::checksum::checksum;
@@ -21,6 +23,7 @@ use crate::salvage::inspect;
 const POOL: Uuid = Uuid::from_u128(5);
 const SEQUENCE: u64 = 3;
 
+/// A label, and its decoding for people.
 pub fn label(data: &[u8]) {
     let mut sealed = data.to_vec();
     if let Some((head, body)) = sealed.split_at_mut_checked(24) {
@@ -37,6 +40,7 @@ pub fn label(data: &[u8]) {
     }
 }
 
+/// The header of a shard file.
 pub fn shard_header(data: &[u8]) {
     let mut sealed = data.to_vec();
     sealed.extend([0; 8]);
@@ -55,6 +59,7 @@ pub fn shard_header(data: &[u8]) {
     }
 }
 
+/// The name of a shard file.
 pub fn shard_name(data: &[u8]) {
     let Ok(name) = std::str::from_utf8(data) else { return };
     let Found::Shard(found) = shard::parse_name(name) else { return };
@@ -125,22 +130,26 @@ fn forge(data: &[u8]) -> Vec<u8> {
     out
 }
 
+/// A checkpoint record of the journal.
 pub fn checkpoint(data: &[u8]) {
     if let Some(marks) = decode_checkpoint(data) {
         assert_eq!(decode_checkpoint(&encode_checkpoint(&marks)), Some(marks));
     }
 }
 
+/// The payload of a tombstone.
 pub fn tombstones(data: &[u8]) {
     let entry = LogEntry { id: 1, payload: data.to_vec().into() };
-    let gone = tombstones::decode_all(&[entry]);
-    assert!(gone.len() <= data.len() / 12);
+    let deleted = tombstones::decode_all(&[entry]);
+    assert!(deleted.len() <= data.len() / 12);
 }
 
+/// The history file.
 pub fn history(data: &[u8]) {
     crate::history::tell_again(data);
 }
 
+/// The file with the progress of a scrub.
 pub fn scrub_state(data: &[u8]) {
     crate::heal::scrub::go_on(data);
 }

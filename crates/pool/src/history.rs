@@ -1,9 +1,11 @@
-//! History: what happened to the pool, kept on its disks.
+//! History: the pool's events, kept on its disks.
 //!
-//! E1. Telling an event costs a lock and no I/O; a task of its own writes what has gathered, and closing the
-//!     pool writes the rest. A crash loses the last second.
-//! E2. History is for people: that it cannot be read or written fails nothing, and nothing is decided by it.
-//! E3. It is bounded: the oldest events go first.
+//! - `history.telling_costs_no_io`: reporting an event costs a lock and no I/O. A task of its own
+//!   writes the gathered events, and closing the pool writes the rest. A crash loses the last
+//!   second.
+//! - `history.decides_nothing`: history is for people. A failure to read or write it fails nothing,
+//!   and nothing is decided by it.
+//! - `history.oldest_go_first`: it is bounded, and the oldest events go first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use crate::disk::work::Work;
 use crate::member::side_file::Sidecar;
 
 const EVENTS_MAX: usize = 1000;
-/// No pool has had more: a copy that says so is wrong, and nobody could count on.
+/// No pool has had more events. A copy that claims more is wrong, and its count could not go on.
 const NUMBER_MAX: u64 = 1 << 48;
 /// Longest text of one event: some causes quote paths.
 const TEXT_BYTES_MAX: usize = 1000;
@@ -29,35 +31,57 @@ pub const FILE: Sidecar = Sidecar { name: "larder.history", magic: *b"LARDHIST",
 pub struct Event {
     /// Counts the events of the pool.
     pub number: u64,
+    /// Milliseconds since 1970, by the host's clock.
     pub at_ms: u64,
-    /// What it is about, as [`EventKind::name`] has it; later versions may know more.
+    /// The kind, as [`EventKind::name`] gives it. Later versions may have further kinds.
     pub kind: String,
+    /// One sentence for people.
     pub text: String,
 }
 
+/// The kind of an event, by which a listing is filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
+    /// The pool was created.
     Created,
+    /// It was opened on the host that had it last.
     Opened,
+    /// It was opened on another host, or after an export.
     Imported,
+    /// It was given up for another host.
     Exported,
+    /// A disk was put out of use.
     DiskOut,
+    /// A disk is used again.
     DiskBack,
+    /// A disk is up to date again.
     Resilvered,
+    /// Errors were found, or a loss accepted.
     Errors,
+    /// A person cleared the error counts.
     Cleared,
+    /// A scrub began, or went on.
     ScrubStarted,
+    /// A scrub was paused.
     ScrubPaused,
+    /// A scrub was given up.
     ScrubStopped,
+    /// A scrub read everything.
     ScrubFinished,
+    /// A disk joined.
     DiskAdded,
+    /// A disk takes another's place.
     DiskReplaced,
+    /// A disk left.
     DiskRemoved,
+    /// Laying out all objects anew began or ended.
     Rebalance,
+    /// A person asked for a change of the disks.
     Changed,
 }
 
 impl EventKind {
+    /// The kind as it is stored and shown: lower case, words joined by `-`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -109,10 +133,12 @@ impl Events {
         if self.list.len() > EVENTS_MAX {
             self.list.pop_front();
         }
+        assert!(self.list.len() <= EVENTS_MAX, "`history.oldest_go_first`");
         self.is_written = false;
     }
 
-    /// One line of JSON for each event; the oldest are forgotten where there is no room (E3).
+    /// One line of JSON for each event; the oldest are dropped where there is no room
+    /// (`history.oldest_go_first`).
     fn encode(&mut self) -> Vec<u8> {
         let mut lines: Vec<Vec<u8>> = Vec::with_capacity(self.list.len());
         let mut bytes = 0;
@@ -128,7 +154,9 @@ impl Events {
         }
         self.list.drain(..self.list.len() - lines.len());
         lines.reverse();
-        lines.concat()
+        let text = lines.concat();
+        assert!(text.len() as u64 <= FILE.bytes_max, "`history.oldest_go_first`: a longer file would not be read");
+        text
     }
 }
 
@@ -145,7 +173,7 @@ fn decode(text: &[u8]) -> Option<VecDeque<Event>> {
     (is_counted_up && is_sound).then_some(events)
 }
 
-/// For fuzzing: whatever a copy says, it can be told again and gone on with.
+/// For fuzzing: whatever a copy holds, it can be encoded again and continued.
 #[cfg(any(test, fuzzing))]
 pub fn tell_again(data: &[u8]) {
     FILE.decode(data);
@@ -164,13 +192,13 @@ pub fn read(disks: &[Arc<dyn DiskIo>]) -> VecDeque<Event> {
 }
 
 impl History {
-    /// Keeps what happened. Never waits for a disk (E1).
+    /// Records an event. Never waits for a disk (`history.telling_costs_no_io`).
     pub fn add(&self, kind: EventKind, text: &str) {
         self.events.lock().add(kind, text, now_ms());
         self.wanted.notify_one();
     }
 
-    /// Takes over what the disks know. Blocks.
+    /// Takes over the events from the disks. Blocks.
     pub fn take_over(&self, disks: &[Arc<dyn DiskIo>]) {
         self.events.lock().list = read(disks);
     }
@@ -184,7 +212,7 @@ impl History {
         self.events.lock().list.iter().cloned().collect()
     }
 
-    /// Writes what is not on the disks yet. Blocks.
+    /// Writes the events that are not on the disks yet. Blocks.
     pub fn write(&self, work: &Work, disks: impl FnOnce() -> Vec<Arc<dyn DiskIo>>) {
         let _one = self.writing.lock();
         let text = {
@@ -255,7 +283,7 @@ mod tests {
         for _ in 0..3 {
             bench.open().await.close().await.unwrap();
         }
-        // One disk misses what follows; the copy of another is damaged.
+        // One disk misses the next events; the copy of another is damaged.
         std::fs::rename(&bench.disks[0], bench.dir.path().join("away")).unwrap();
         let pool = bench.open().await;
         pool.core.members.event(EventKind::Changed, "while one is away");

@@ -1,4 +1,4 @@
-//! What a pool tells those who watch it.
+//! The metrics of a pool.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,8 @@ use crate::member::member_disk::{DiskState, MemberDisk};
 use crate::pool::Pool;
 
 impl Pool {
-    /// Adds the pool's counters and states. Touches no disk but for how much room its filesystem says there is.
+    /// Adds the pool's counters and states. Touches no disk, but asks its filesystem for the free
+    /// room.
     pub fn metrics(&self, out: &mut Metrics) {
         let core = &self.core;
         let pool = core.members.name.as_str();

@@ -19,11 +19,11 @@ use crate::member::label::Usage;
 use crate::member::member_disk::MemberDisk;
 use crate::object::store::PoolStore;
 
-/// How long closing waits for what is being moved or repaired: one object at most, unless a disk hangs.
+/// How long closing waits for moves and repairs under way: one object at most, unless a disk hangs.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 const CLOSE_STEP: Duration = Duration::from_millis(5);
 
-/// What to open.
+/// The pool to open.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Directories that may be disks of the pool. Others that its labels name are tried too.
@@ -32,14 +32,17 @@ pub struct OpenOptions {
     pub name: Option<String>,
     /// Open a pool that another host did not export.
     pub force: bool,
-    /// Open it although acknowledged changes are lost: journal copies that do not reach what the labels prove (B5), disks
-    /// that are older copies of themselves (B4). A person's decision, for this opening alone: the labels keep what follows
-    /// from it.
+    /// Open the pool although acknowledged changes are lost: the journal's copies do not reach the
+    /// batch that the labels prove (`label.journal_batch_proven`), or disks are older copies of
+    /// themselves (`label.settled_outlives`). A person decides that, for this opening alone; the
+    /// labels record the consequences.
     pub accept_loss: bool,
+    /// Opens the directories: real ones, or those of a simulator.
     pub opener: Arc<dyn DiskOpener>,
 }
 
 impl OpenOptions {
+    /// Options for a pool that was last open on this host, on real directories.
     pub fn new(disks: Vec<PathBuf>) -> Self {
         Self { disks, name: None, force: false, accept_loss: false, opener: Arc::new(FileDisks) }
     }
@@ -53,7 +56,8 @@ pub struct Pool {
     pub(crate) tasks: Tasks,
 }
 
-/// What an open pool does in the background: repair, writing its history, scrubbing, sweeping tombstones, moving.
+/// The background tasks of an open pool: repair, writing its history, scrubbing, sweeping
+/// tombstones, moving.
 pub struct Tasks(pub [tokio::task::JoinHandle<()>; 5]);
 
 impl Tasks {
@@ -73,10 +77,12 @@ impl Pool {
         Self { core, journal, store, tasks }
     }
 
+    /// The pool's name, which a person chose.
     pub fn name(&self) -> &str {
         &self.core.members.name
     }
 
+    /// The pool's id, which stays when the pool is renamed or moved.
     pub fn id(&self) -> Uuid {
         self.core.members.id
     }
@@ -101,7 +107,7 @@ impl Pool {
         self.core.space()
     }
 
-    /// What happened to the pool, oldest first.
+    /// The pool's events, oldest first.
     pub fn history(&self) -> Vec<Event> {
         self.core.members.history.events()
     }
@@ -133,12 +139,13 @@ impl Pool {
             .await
     }
 
-    /// Looks for disks that were out of use; those that are back are brought up to date. Returns how many.
+    /// Looks for disks that were out of use; those that are back are brought up to date. Returns
+    /// how many.
     pub async fn reconnect(&self) -> Result<usize, PoolError> {
         self.core.blocking(|core| core.reconnect(false)).await
     }
 
-    /// Finds out which disks are gone and which are back, for a status that is true now.
+    /// Finds out which disks are missing and which are back, for a status that is true now.
     pub async fn check(&self) -> Result<(), PoolError> {
         self.core
             .blocking(|core| {
@@ -180,7 +187,7 @@ impl Pool {
         while (self.core.mover.is_busy() || self.core.repairs.is_busy()) && since.elapsed() < CLOSE_WAIT_MAX {
             tokio::time::sleep(CLOSE_STEP).await;
         }
-        // Whoever holds a permit finishes first.
+        // Holders of a permit finish first.
         let writers = self.core.objects.hold_writers().await;
         let journal = self.journal.clone();
         self.core.objects.graveyard.barrier().await;
@@ -192,7 +199,7 @@ impl Pool {
                 }
                 core.members.write_labels(|label| label.usage = usage);
                 core.members.write_history();
-                // There may be room again, and more than whoever opens it next finds.
+                // There may be room again, and more than the next opening finds.
                 core.reserves.make(&core.members);
                 core.give_back_disks();
             })

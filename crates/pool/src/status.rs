@@ -1,4 +1,4 @@
-//! What a pool says about itself, and what pools lie on a set of directories.
+//! The status of a pool, and the pools that lie on a set of directories.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,9 +20,11 @@ use crate::member::member_disk::{DiskState, MemberDisk};
 use crate::object::layout::Layout;
 use crate::pool::Pool;
 
+/// Whether a pool serves, and with how much redundancy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PoolState {
+    /// Serving, with the redundancy that it should have.
     Online,
     /// Serving, with less redundancy than it should have.
     Degraded,
@@ -30,79 +32,114 @@ pub enum PoolState {
     Faulted,
 }
 
+/// The state of an open pool, for people and programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
+    /// The pool's name.
     pub name: String,
+    /// The pool's id.
     pub id: Uuid,
+    /// The layout of new objects.
     pub layout: Layout,
+    /// Shards of a new object, parity included, at most.
     pub width: u8,
+    /// The worst state that holds.
     pub state: PoolState,
-    /// One sentence: what is the matter.
+    /// The most important problem, in one sentence.
     pub status: String,
-    /// What to do about it; empty when there is nothing to do.
+    /// The remedy; empty when there is nothing to do.
     pub action: String,
-    /// What the background repair is doing or has done.
+    /// The progress or the result of background repair.
     pub scan: String,
     /// The scrub that runs, or the last one.
     pub scrub: Option<ScrubStatus>,
+    /// Its disks, by slot.
     pub disks: Vec<DiskStatus>,
     /// Disks that wait for another to fail.
     pub spares: Vec<PathBuf>,
-    /// What is being moved between disks.
+    /// The pass that moves data between disks, if one runs.
     pub moving: Option<Moving>,
+    /// Objects stored.
     pub objects: u64,
+    /// Their bytes, before redundancy.
     pub stored_bytes: u64,
+    /// Bytes of objects that fit in all, after redundancy.
     pub total_bytes: u64,
+    /// Bytes of objects that still fit, after redundancy.
     pub available_bytes: u64,
     /// Foreign, duplicated and stale disks, and other things found when the pool was opened.
     pub notes: Vec<String>,
 }
 
+/// The state of one disk of an open pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStatus {
+    /// The directory where it was last seen.
     pub path: PathBuf,
+    /// The disk's id, which its label holds.
     pub id: Uuid,
+    /// Whether it is used.
     pub state: DiskState,
+    /// Failed reads since the counts were cleared.
     pub read_errors: u64,
+    /// Failed writes and syncs since the counts were cleared.
     pub write_errors: u64,
+    /// Blocks that failed their checksum since the counts were cleared.
     pub checksum_errors: u64,
+    /// The size of its filesystem, in bytes.
     pub size_bytes: u64,
+    /// Bytes in use on its filesystem, other users' files included.
     pub used_bytes: u64,
+    /// Free room on its filesystem, in bytes.
     pub free_bytes: u64,
     /// Disks with the same share that room.
     pub filesystem: u64,
+    /// Whether it holds a copy of the journal.
     pub journal: bool,
+    /// Whether new data passes it over for lack of room.
     pub full: bool,
-    /// What lies on it is moving to other disks; then it is forgotten.
+    /// Whether its data is moving to other disks; after that it is forgotten.
     pub leaving: bool,
     /// The id of the disk whose place it takes.
     pub replaces: Option<Uuid>,
+    /// Its last error; empty if there was none.
     pub last_error: String,
 }
 
 /// A pool that lies on some directories, open or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundPool {
+    /// The pool's name, by the winning label.
     pub name: String,
+    /// The pool's id.
     pub id: Uuid,
+    /// The layout of new objects.
     pub layout: Layout,
+    /// Whether its last host gave it up, so that another may open it without force.
     pub exported: bool,
     /// Which host has or had it open.
     pub host: Option<String>,
+    /// Its members, by the winning label.
     pub disks: Vec<FoundDisk>,
     /// Whether enough disks are here to open it.
     pub importable: bool,
 }
 
+/// A member of a pool that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundDisk {
+    /// The disk's id.
     pub id: Uuid,
+    /// The directory where it lies, or was last seen.
     pub path: PathBuf,
+    /// Whether it is there, and its label can be read.
     pub present: bool,
+    /// Whether it missed no writes.
     pub in_sync: bool,
 }
 
 impl Pool {
+    /// The state of the pool now. Reads no object, and waits for no disk.
     pub fn status(&self) -> PoolStatus {
         let core = &self.core;
         let label = core.members.label();
@@ -156,17 +193,17 @@ impl Pool {
             |disk: &DiskStatus| matches!(disk.state, DiskState::Faulted | DiskState::Removed | DiskState::Missing);
         let clear = format!("larder pool clear {}", core.members.name);
         let online = |disks: &[&Path]| each(disks, |disk| format!("larder pool online {} {disk}", core.members.name));
-        let gone = of(&unreadable);
+        let unusable = of(&unreadable);
         let offline = of(&|disk| disk.state == DiskState::Offline);
-        if gone.len() + offline.len() > usize::from(core.members.failures()) {
-            let lost = [&gone[..], &offline[..]].concat();
+        if unusable.len() + offline.len() > usize::from(core.members.failures()) {
+            let lost = [&unusable[..], &offline[..]].concat();
             let status = format!("{} not usable: data that lies there cannot be read.", all_are(&lost));
             let mut actions = Vec::new();
             if !offline.is_empty() {
                 actions.push(format!("Bring back what was taken offline:\n{}", online(&offline)));
             }
-            if !gone.is_empty() {
-                actions.push(format!("Reconnect {}, then run: {clear}", list(&gone)));
+            if !unusable.is_empty() {
+                actions.push(format!("Reconnect {}, then run: {clear}", list(&unusable)));
             }
             return (PoolState::Faulted, status, actions.join("\n"));
         }
@@ -174,7 +211,7 @@ impl Pool {
             let (listed, more) = core.out_of_reach();
             listed.len() as u64 + more
         };
-        if !gone.is_empty() {
+        if !unusable.is_empty() {
             let states: Vec<String> = disks
                 .iter()
                 .filter(|disk| unreadable(disk))
@@ -192,7 +229,7 @@ impl Pool {
                 n => format!("{}. {}.", states.join("; "), unreadable_text(n)),
             };
             let state = if out_of_reach == 0 { PoolState::Degraded } else { PoolState::Faulted };
-            return (state, status, self.action_for_gone(disks, &unreadable));
+            return (state, status, self.action_for_missing(disks, &unreadable));
         }
         if !offline.is_empty() {
             let was = if offline.len() == 1 { "was" } else { "were" };
@@ -277,7 +314,8 @@ impl Pool {
         text
     }
 
-    /// A filesystem that turned read-only by itself cannot be remounted: it has to be checked first.
+    /// A filesystem that turned read-only by itself cannot be remounted: it has to be checked
+    /// first.
     fn action_for_read_only(&self, disks: &[&Path]) -> String {
         let name = &self.core.members.name;
         let remount = each(disks, |disk| format!("mount -o remount,rw \"$(stat -c %m {disk})\""));
@@ -288,13 +326,13 @@ impl Pool {
         )
     }
 
-    /// What to do about disks that are out of use. Nothing where their place is being taken.
-    fn action_for_gone(&self, disks: &[DiskStatus], unreadable: &dyn Fn(&DiskStatus) -> bool) -> String {
+    /// The remedy for disks that are out of use. None where another disk is taking their place.
+    fn action_for_missing(&self, disks: &[DiskStatus], unreadable: &dyn Fn(&DiskStatus) -> bool) -> String {
         let core = &self.core;
         let staying: Vec<&DiskStatus> = disks.iter().filter(|disk| unreadable(disk) && !disk.leaving).collect();
         if staying.is_empty() {
-            let gone = disks.iter().filter(|disk| unreadable(disk)).count();
-            let places = if gone == 1 { "its place is taken" } else { "their places are taken" };
+            let unusable = disks.iter().filter(|disk| unreadable(disk)).count();
+            let places = if unusable == 1 { "its place is taken" } else { "their places are taken" };
             return format!("Wait until {places}.");
         }
         let paths: Vec<&Path> = staying.iter().map(|disk| disk.path.as_path()).collect();

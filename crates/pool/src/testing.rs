@@ -86,7 +86,8 @@ impl Faults {
     }
 }
 
-/// So many times some bytes of the files whose names begin so fail; the names themselves are not affected.
+/// So many times some bytes of the files whose names begin so fail; the names themselves are not
+/// affected.
 #[derive(Debug, Default)]
 pub struct Trouble {
     pub with: &'static str,
@@ -365,7 +366,8 @@ impl DiskFile for FaultyFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // The simulated power cut keeps what was written: a crash of the process, not of the page cache.
+        // The simulated power cut keeps what was written: a crash of the process, not of the page
+        // cache.
         self.disk.may_write()?;
         self.disk.faults.bad_syncs.lock().meet(&self.name, 0..1)?;
         self.disk.faults.syncs.fetch_add(1, SeqCst);

@@ -14,7 +14,8 @@ mod returning;
 mod rolled_back;
 mod speed;
 
-/// A disk, or a folder of it, goes away although the pool may be writing to it this moment: a file made meanwhile keeps its folder.
+/// A disk, or a folder of it, goes away although the pool may be writing to it this moment: a file
+/// made meanwhile keeps its folder.
 pub(crate) fn remove_folder(folder: impl AsRef<std::path::Path>) {
     loop {
         match std::fs::remove_dir_all(&folder) {

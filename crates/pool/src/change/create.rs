@@ -25,55 +25,72 @@ use crate::pool::{OpenOptions, Pool};
 
 /// The least room a disk must have: journal, label and a few objects.
 const DISK_BYTES_MIN: u64 = 16 << 20;
-/// What may lie in a directory that counts as empty: ext4 makes the one at the root of a filesystem, a pool that was not
-/// finished leaves the other.
+/// Files that a directory may hold and still count as empty. ext4 makes one at the root of a
+/// filesystem, and a pool that was not finished leaves the other.
 const HARMLESS: [&str; 2] = ["lost+found", LOCK_NAME];
-/// What nothing depends on: an open pool may have written it to a directory that somebody has just emptied.
+/// Files that nothing depends on: an open pool may have written them to a directory that was just
+/// emptied.
 const SIDE_FILES: [&str; 3] = [history::FILE.name, SCRUB_NAME, PROBE_NAME];
 
-/// What a new pool should be.
+/// The properties of a new pool.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
+    /// The pool's name: 1 to 64 letters, digits, `-`, `_` or `.`, starting with a letter.
     pub name: String,
+    /// The redundancy of its objects.
     pub layout: Layout,
+    /// The directories that become its disks. Each is empty, and none is given twice.
     pub disks: Vec<PathBuf>,
-    /// Disks per object; by default as many as there are, within reason.
+    /// Disks per object; by default as many as there are, up to a bound.
     pub width: Option<u8>,
-    /// Size of the journal on each of its disks; by default by the size of the disks.
+    /// Size of the journal on each of its disks, in bytes; by default by the size of the disks.
     pub journal_bytes: Option<u64>,
+    /// Opens the directories: real ones, or those of a simulator.
     pub opener: Arc<dyn DiskOpener>,
 }
 
 impl CreateOptions {
+    /// Options with defaults: width by the number of disks, journal by the size of the smallest.
     pub fn new(name: impl Into<String>, layout: Layout, disks: Vec<PathBuf>) -> Self {
         Self { name: name.into(), layout, disks, width: None, journal_bytes: None, opener: Arc::new(FileDisks) }
     }
 }
 
-/// What a pool would be: the answer of `pool create --dry-run`.
+/// The pool that would be created: the answer of `pool create --dry-run`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
+    /// The name that was asked for.
     pub name: String,
+    /// The layout that was asked for.
     pub layout: Layout,
+    /// Shards of an object, parity included, at most.
     pub width: u8,
-    /// Data and parity pieces of an object of full width.
+    /// Data shards of an object of full width.
     pub data: u8,
+    /// Parity shards of an object of full width, or further copies of a mirror.
     pub parity: u8,
+    /// The room of all disks, in bytes, before redundancy.
     pub raw_bytes: u64,
-    /// What can be stored, after redundancy and reserves.
+    /// Bytes of objects that fit, after redundancy and reserves.
     pub usable_bytes: u64,
     /// Disks that may fail at once without loss.
     pub failures_survived: u8,
+    /// Its disks, in the order given.
     pub disks: Vec<PlannedDisk>,
+    /// Sentences for a person to read before agreeing; empty where nothing is doubtful.
     pub warnings: Vec<String>,
 }
 
+/// A directory that would become a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedDisk {
+    /// The directory.
     pub path: PathBuf,
+    /// The size of its filesystem, in bytes.
     pub size_bytes: u64,
     /// How much of it the layout can use.
     pub used_bytes: u64,
+    /// Whether another disk of the plan lies on the same filesystem, and so fails with it.
     pub filesystem_shared: bool,
 }
 
@@ -92,7 +109,8 @@ impl Candidate {
     }
 }
 
-/// Directories that may join a pool: empty but for labels that are `left_over`, large enough, each given once.
+/// Directories that may join a pool: empty but for labels that are `left_over`, large enough, each
+/// given once.
 pub fn candidates(
     opener: &dyn DiskOpener,
     paths: &[PathBuf],
@@ -112,7 +130,8 @@ pub fn of_disk(path: &Path, disk: Arc<dyn DiskIo>) -> Result<Candidate, PoolErro
 }
 
 impl Pool {
-    /// Says what [`Pool::create`] would make, and refuses what it would refuse. Changes nothing.
+    /// Describes the pool that [`Pool::create`] would make, and refuses what it would refuse.
+    /// Changes nothing.
     pub fn plan(options: &CreateOptions) -> Result<Plan, PoolError> {
         Ok(examine(options, false)?.0)
     }
@@ -232,8 +251,9 @@ fn check_empty(candidate: &Candidate, left_over: &dyn Fn(&Label) -> bool) -> Res
     }
 }
 
-/// What is left of a disk that was being made ready when it was cut short, or was emptied while a pool was open: our own
-/// folders, with nothing in them, a label without a name, files that nothing depends on. Anything else is somebody's.
+/// The remains of a disk that was cut short while it was made ready, or that was emptied while a
+/// pool was open. They are our own folders with nothing in them, a label without a name, and files
+/// that nothing depends on. Any other file belongs to somebody else.
 fn is_unfinished(disk: &dyn DiskIo, name: &str) -> bool {
     let is_empty = |folder: &str| disk.list(folder).is_ok_and(|names| names.is_empty());
     match name {
@@ -255,7 +275,8 @@ fn plan_of(options: &CreateOptions, width: u8, candidates: &[Candidate]) -> Plan
     let sharing = |disk: &Candidate| {
         candidates.iter().filter(|other| other.space.filesystem == disk.space.filesystem).count().max(1) as u64
     };
-    // What of it is there most of the time; it may become longer, as any other data.
+    // The part of the journal that is there most of the time. The journal may become longer, as any
+    // other data.
     let journal = Journal::usual_bytes(journal_bytes(options, candidates));
     let free = |disk: &Candidate| {
         let share = disk.space.free_bytes / sharing(disk);
@@ -362,9 +383,11 @@ fn write_pool(options: &CreateOptions) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// Finishes what a power cut left of `write_pool`: labels on some disks only. Labels come last and opening writes the second
-/// generation, so where all are of the first nothing was ever stored. A member without one whose folder is as `prepare` left it
-/// lacks only that; an empty folder may be the mount point of a disk that is away. Returns the disks that have a label now.
+/// Finishes a `write_pool` that a power cut interrupted: labels are on some disks only. Labels come
+/// last and opening writes the second generation, so where all labels are of the first no object
+/// was ever stored. A member without a label whose folder is as `prepare` left it lacks only that;
+/// an empty folder may be the mount point of a disk that is away. Returns the disks that have a
+/// label now.
 pub fn finish_creation(opener: &dyn DiskOpener, labels: &[Label]) -> Vec<(PathBuf, Arc<dyn DiskIo>, Label)> {
     let Some(first) = labels.first().filter(|_| labels.iter().all(|label| label.generation == 1)) else {
         return Vec::new();
@@ -372,7 +395,7 @@ pub fn finish_creation(opener: &dyn DiskOpener, labels: &[Label]) -> Vec<(PathBu
     let lacking = first.members.iter().filter(|member| labels.iter().all(|label| label.disk != member.id));
     let finish = |member: &Member| -> Option<(PathBuf, Arc<dyn DiskIo>, Label)> {
         let disk = opener.open_disk(&member.path).ok().filter(|disk| is_prepared(&**disk))?;
-        // Whoever makes the pool just now holds it.
+        // The process that is making the pool holds it.
         let _lock = disk.lock("pool create").ok()?;
         let label = Label { disk: member.id, ..first.clone() };
         let written = prepare(&*disk).and_then(|()| label::write(&*disk, &label));

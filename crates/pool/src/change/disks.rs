@@ -1,20 +1,22 @@
-//! Changing the disks of an open pool: what is asked, what is checked, what is written on the labels. The bytes are
-//! moved by `moving.rs`.
+//! Changing the disks of an open pool: requests, their checks, and what they write on the labels.
+//! `moving.rs` moves the bytes.
 //!
 //! ```text
 //!   add         a new disk takes data from now on
-//!   replace     add, and the old one leaves; its shards go to the new one
+//!   replace     add, and the old disk leaves; its shards go to the new one
 //!   remove      the disk leaves: nothing new on it, its shards go to the others, then it is forgotten
 //!   rebalance   every object is laid out as a new one would be now, in another layout if asked
 //! ```
 //!
-//! C1. A disk that joins has its label before the others name it: a crash in between leaves a disk that nobody waits
-//!     for, never a member that does not exist.
-//! C2. A disk that leaves is named by the labels until nothing of the pool lies on it, and is a member like any other
-//!     until then: it answers reads and counts as redundancy.
-//! C3. While objects of an earlier layout may be left, the labels name both, the pool claims to survive what both
-//!     survive, and the journal has the copies of the safer one.
-//! C4. What is asked is on the labels before it is answered. So it goes on after a crash.
+//! - `disks.label_before_named`: a disk that joins has its label before the others name it. A crash
+//!   in between leaves a disk that the pool does not wait for, never a member that does not exist.
+//! - `disks.leaving_is_a_member`: the labels name a disk that leaves until nothing of the pool lies
+//!   on it. Until then it is a member like any other: it answers reads and counts as redundancy.
+//! - `disks.both_layouts_count`: while objects of an earlier layout may be left, the labels name
+//!   both layouts, the pool claims to survive only the failures that both survive, and the journal
+//!   has the copies of the safer one.
+//! - `disks.asked_is_labelled`: a request is on the labels before it is answered, so it goes on
+//!   after a crash.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,43 +40,63 @@ use crate::object::layout::{DISKS_MAX, Layout};
 use crate::object::placement;
 use crate::pool::Pool;
 
-/// A change of the disks or of the layout. Disks of the pool are named by path or by the first letters of their id.
+/// A change of the disks or of the layout. Disks of the pool are named by path or by the first
+/// letters of their id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "change")]
 pub enum Change {
+    /// New disks take data from now on.
     Add {
+        /// Their directories, which are empty.
         disks: Vec<PathBuf>,
-        /// They wait until another fails.
+        /// Whether they wait as spares until another disk fails.
         spare: bool,
     },
+    /// A new disk joins and takes the shards of an old one, which then leaves.
     Replace {
+        /// The disk to replace: its path, or the first letters of its id.
         old: String,
+        /// The directory of the new disk, which is empty.
         new: PathBuf,
     },
+    /// A disk leaves: its shards move to the others, then it is forgotten.
     Remove {
+        /// The disk: its path, or the first letters of its id.
         disk: String,
     },
     /// A disk that leaves stays after all.
     Keep {
+        /// The disk: its path, or the first letters of its id.
         disk: String,
     },
+    /// A disk is taken out of use until it is taken back, as for maintenance.
     Offline {
+        /// The disk: its path, or the first letters of its id.
         disk: String,
     },
+    /// A disk that was taken offline is used again, and brought up to date.
     Online {
+        /// The disk: its path, or the first letters of its id.
         disk: String,
     },
+    /// Every object is laid out as a new one would be now.
     Rebalance {
+        /// Another layout; `None` keeps the present one.
         layout: Option<Layout>,
+        /// Another width, in shards. `None` keeps the width, or with another layout chooses it by
+        /// the number of disks.
         width: Option<u8>,
     },
 }
 
-/// What a pool is worth: before a change, or after it.
+/// The room and the safety of a pool, before a change or after it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worth {
+    /// The layout of new objects.
     pub layout: Layout,
+    /// Shards of a new object, parity included, at most.
     pub width: u8,
+    /// Disks that take data.
     pub disks: usize,
     /// Object bytes that fit in all.
     pub usable_bytes: u64,
@@ -82,20 +104,24 @@ pub struct Worth {
     pub failures_survived: u8,
 }
 
-/// What a change would do: the answer of `--dry-run`.
+/// The effect of a change: the answer of `--dry-run`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangePlan {
+    /// The pool as it is.
     pub before: Worth,
+    /// The pool once everything has moved.
     pub after: Worth,
     /// Bytes to be written to other disks before it is done.
     pub move_bytes: u64,
-    /// From the rate at which the disks were read just now; absent when nothing moves or nothing could be read.
+    /// From the rate at which the disks were read just now; absent when nothing moves or nothing
+    /// could be read.
     pub seconds: Option<u64>,
+    /// Sentences for a person to read before agreeing; empty where nothing is doubtful.
     pub warnings: Vec<String>,
 }
 
 impl Pool {
-    /// Says what [`Pool::change`] would do, and refuses what it would refuse. Changes nothing.
+    /// Describes the effect of [`Pool::change`], and refuses what it would refuse. Changes nothing.
     pub async fn plan_change(&self, change: &Change) -> Result<ChangePlan, PoolError> {
         let change = change.clone();
         let examine = move |core: &Arc<Core>| {
@@ -105,7 +131,7 @@ impl Pool {
         self.core.blocking(examine).await?
     }
 
-    /// Does what is asked, as far as labels go; what has to be moved is moved in the background (C4).
+    /// Writes a request on the labels (`disks.asked_is_labelled`). Data is moved in the background.
     pub async fn change(&self, change: &Change) -> Result<ChangePlan, PoolError> {
         let change = change.clone();
         let plan = self
@@ -210,7 +236,7 @@ impl Core {
         let Step { plan, slot, joining } = step;
         let (layout, width) = (plan.after.layout, plan.after.width);
         if !self.has_to_move() {
-            // What was repaired before is no part of this change.
+            // Earlier repairs are no part of this change.
             self.repairs.forget_repaired_bytes();
         }
         match change {
@@ -263,13 +289,14 @@ impl Core {
             Change::Rebalance { .. } => {
                 self.members.write_labels(|label| {
                     if label.layout != layout {
-                        // From raidz1 by way of raidz2 to mirror: the weakest of them counts (C3).
+                        // From raidz1 by way of raidz2 to mirror: the weakest of the three counts
+                        // (`disks.both_layouts_count`).
                         let weaker = |a: Layout, b: Layout| if a.failures() <= b.failures() { a } else { b };
                         label.earlier = Some(label.earlier.map_or(label.layout, |e| weaker(e, label.layout)));
                     }
                     (label.layout, label.width, label.rebalancing) = (layout, width, true);
                 });
-                // C3: before the first object counts on it.
+                // Before the first object counts on it (`disks.both_layouts_count`).
                 self.refresh_journal();
             }
         }
@@ -339,8 +366,8 @@ impl Core {
         let rooms = self.rooms_after(Some(slot), &[]);
         let path = self.path_of(slot);
         let layout = self.members.layout();
-        // With a disk that is lost anyway redundancy counts for more than that the layout makes sense: as many copies are
-        // as safe as parity, and what is lost cannot be gone over to another layout.
+        // A disk is lost, so redundancy counts for more than a sensible layout: as many copies are
+        // as safe as parity, and a lost shard cannot be moved to another layout.
         let is_lost = self.members.member(slot).is_some_and(|member| !member.is_readable());
         let need = if is_lost { usize::from(layout.failures()) + 1 } else { layout.disks_min() };
         let instead = self
@@ -446,7 +473,7 @@ impl Core {
         Err(self.refused(why))
     }
 
-    /// In the place of a disk lies something of this pool: what is there is better used than removed.
+    /// Files of this pool lie in the place of a disk: they are better used than removed.
     fn may_be_taken_back(&self, old: &MemberDisk, error: PoolError) -> PoolError {
         match error {
             PoolError::NotEmpty { path, found } if *old.path.read() == absolute(&path) && !old.is_readable() => {
@@ -460,21 +487,23 @@ impl Core {
         }
     }
 
-    /// New disks: empty directories that are none of the pool's, but for one whose contents are gone. One that was to join and
-    /// was cut short when it had its label alone is new, too (C1).
+    /// New disks: empty directories that are not yet the pool's. A member whose contents were
+    /// removed counts as new, and so does one that was cut short while joining, when only it had
+    /// its label (`disks.label_before_named`).
     fn candidates(&self, disks: &[PathBuf], emptied: Option<&MemberDisk>) -> Result<Vec<Candidate>, PoolError> {
         disks.iter().try_for_each(|path| self.check_not_ours(path, emptied))?;
         let is_known = |id| self.members.iter().any(|member| member.id == id) || self.members.label().is_spare(id);
         let left_over = |label: &label::Label| label.pool == self.members.id && !is_known(label.disk);
         let found = create::candidates(&*self.members.opener, disks, left_over)?;
-        // A pool that is made may make its folders; here a mistyped path would be a member on the system's disk.
+        // A new pool may make its folders. Here a mistyped path would be a member on the system's
+        // disk.
         if let Some(missing) = found.iter().find(|candidate| candidate.is_yet_to_be_made) {
             return Err(PoolError::NoFolder(missing.path.clone()));
         }
         Ok(found)
     }
 
-    /// What belongs to this pool already is not to be emptied for it.
+    /// A directory of this pool must not be emptied for the pool.
     fn check_not_ours(&self, path: &Path, emptied: Option<&MemberDisk>) -> Result<(), PoolError> {
         let Ok(disk) = self.members.opener.open_disk(&absolute(path)) else { return Ok(()) };
         let (shown, name) = (path.display(), &self.members.name);
@@ -483,7 +512,7 @@ impl Core {
             let own = self.members.identity(member);
             own.is_some() && own == identity
         };
-        // One whose contents are gone may be made anew.
+        // A disk whose contents were removed may be made anew.
         let is_emptied = |member: &&MemberDisk| !member.is_readable() && emptied.is_some_and(|own| own.id == member.id);
         let label = label::read(&*disk).ok().and_then(Result::ok).filter(|label| label.pool == self.members.id);
         let of_label = |member: &&MemberDisk| label.as_ref().is_some_and(|label| label.disk == member.id);
@@ -531,7 +560,7 @@ impl Core {
         }
     }
 
-    /// A disk whose successor is mounted in its place is not what the path means any more.
+    /// A disk whose successor is mounted in its place is no longer the one that the path means.
     fn is_replaced_at(&self, member: &MemberDisk) -> bool {
         let path = member.path.read().clone();
         self.members.iter().any(|other| other.replaces() == Some(member.id) && *other.path.read() == path)
@@ -551,7 +580,7 @@ impl Core {
         self.members.with_slots().filter(|(_, member)| !member.is_leaving())
     }
 
-    /// Unless somebody chose another, a pool is as wide as one made of that many disks.
+    /// A pool is as wide as a new one of that many disks, unless a person chose another width.
     pub fn width_for(&self, layout: Layout, disks: usize) -> u8 {
         let usual = self.members.width() == layout.width_default(self.staying().count());
         if usual { layout.width_default(disks) } else { self.members.width().min(disks as u8) }
@@ -574,10 +603,11 @@ impl Core {
         self.members.failures().saturating_sub(self.members.with_slots().filter(is_out).count() as u8)
     }
 
-    /// When everything has moved, without the disks that leave: those that are leaving already, and `gone`.
-    fn worth(&self, layout: Layout, width: u8, rooms: &[u64], gone: Option<u8>) -> Worth {
+    /// When everything has moved, without the disks that leave: those that are leaving already, and
+    /// `removed`.
+    fn worth(&self, layout: Layout, width: u8, rooms: &[u64], removed: Option<u8>) -> Worth {
         let lacks = |(slot, member): &(u8, &MemberDisk)| {
-            gone != Some(*slot) && !member.is_leaving() && !(member.is_readable() && member.is_in_sync())
+            removed != Some(*slot) && !member.is_leaving() && !(member.is_readable() && member.is_in_sync())
         };
         let out = self.members.with_slots().filter(lacks).count();
         Worth {
@@ -593,12 +623,12 @@ impl Core {
         self.rooms_after(None, &[])
     }
 
-    /// The room for shards of each disk, used or free, when `gone` and those that are leaving have left and `joining` are
-    /// there, which come last. Disks on one filesystem share what is free of it.
-    fn rooms_after(&self, gone: Option<u8>, joining: &[Candidate]) -> Vec<u64> {
+    /// The room for shards of each disk, used or free, once `removed` and the leaving disks have
+    /// left and `joining` are there, which come last. Disks on one filesystem share its free room.
+    fn rooms_after(&self, removed: Option<u8>, joining: &[Candidate]) -> Vec<u64> {
         let used = self.used_bytes();
         let used_of = |slot: u8| used.get(usize::from(slot)).copied().unwrap_or(0);
-        let leaves = |slot: u8, member: &MemberDisk| gone == Some(slot) || member.is_leaving();
+        let leaves = |slot: u8, member: &MemberDisk| removed == Some(slot) || member.is_leaving();
         let mut takers: BTreeMap<u64, u64> = BTreeMap::new();
         let mut given_back: BTreeMap<u64, u64> = BTreeMap::new();
         for (slot, member) in self.members.with_slots().filter(|(_, member)| member.is_writable()) {
@@ -648,7 +678,7 @@ impl Core {
         }
     }
 
-    /// Takes a new disk in (C1).
+    /// Lets a new disk join (`disks.label_before_named`).
     fn join(&self, candidate: Candidate, replaces: Option<Uuid>) -> Result<(), PoolError> {
         let Candidate { path, disk, .. } = candidate;
         let lock = disk.lock(&self.members.owner).map_err(PoolError::io("lock", &path))?;
@@ -678,7 +708,7 @@ impl Core {
         if let Some(member) = self.members.member(old)
             && self.members.identity(member).is_some_and(|own| candidate.identity() == Some(own))
         {
-            // It lies there no more: what leaves with it must not be looked for in the new one.
+            // The old disk is no longer there: its shards must not be looked for on the new one.
             self.objects.files.clear();
             member.detach();
         }
@@ -727,7 +757,8 @@ impl Core {
         create::of_disk(&spare.path, disk)
     }
 
-    /// A disk has been out of use for long enough: the first spare that works takes its place. Blocks.
+    /// A disk has been out of use for long enough: the first spare that works takes its place.
+    /// Blocks.
     pub fn use_spare(self: &Arc<Self>, slot: u8) -> Result<bool, PoolError> {
         let _one = self.mover.changing.lock();
         let Some(member) = self.members.member(slot).filter(|m| !m.is_readable() && !m.is_leaving()) else {
@@ -739,7 +770,7 @@ impl Core {
             let text = format!("{} is out of use: the spare {} takes its place", of, spare.path.display());
             tracing::warn!(pool = %self.members.name, text);
             self.members.event(EventKind::DiskReplaced, text);
-            // C1: nobody counts on one that fails here.
+            // No other disk names one that fails here (`disks.label_before_named`).
             match self.replace(slot, candidate) {
                 Ok(()) => return Ok(true),
                 Err(error) => {

@@ -1,5 +1,5 @@
-//! How much a change will write before everything is where it should be: a walk over the index that decides as the pass
-//! of `moving.rs` will, and moves nothing.
+//! How much a change will write before everything is where it should be: a walk over the index that
+//! decides as the pass of `moving.rs` will, and moves nothing.
 
 use uuid::Uuid;
 
@@ -29,7 +29,7 @@ pub struct Ahead {
 /// The slot of a disk that has none yet.
 const TO_COME: u8 = crate::object::index::NO_SLOT - 1;
 
-/// What decides where the shards of all objects go.
+/// The inputs that decide where the shards of all objects go.
 struct Course<'a> {
     ahead: &'a Ahead,
     /// Disks that take data.

@@ -1,4 +1,5 @@
-//! Changes: creating and opening a pool, other disks, other layouts, and moving what lies on the disks accordingly.
+//! Changes: creating and opening a pool, other disks, other layouts, and moving the data
+//! accordingly.
 
 pub mod create;
 pub mod disks;

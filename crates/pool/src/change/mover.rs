@@ -13,7 +13,7 @@ use tokio::sync::futures::Notified;
 #[derive(Debug)]
 pub struct Mover {
     pub(super) wanted: Arc<Notify>,
-    /// Told whenever an object has been written anew (S2).
+    /// Signalled whenever an object has been written anew (`moving.never_beside_a_delete`).
     pub(super) landed: Notify,
     /// Objects with less redundancy than the layout has now: uploads that began before it changed.
     pub(super) stragglers: AtomicBool,
@@ -35,24 +35,28 @@ pub struct Pass {
     pub objects: u64,
 }
 
-/// How far the moving is: part of the status.
+/// The progress of a pass that moves data: part of the status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
-    /// What for, such as "removing /disk1".
+    /// The reason, such as "removing /disk1".
     pub why: String,
+    /// Objects that the pass looks at.
     pub objects: u64,
+    /// Of these, objects that are done.
     pub objects_done: u64,
-    /// Since it began or since the pool was opened.
+    /// Bytes moved since it began, or since the pool was opened.
     pub moved_bytes: u64,
+    /// Seconds since the pass began.
     pub seconds: u64,
-    /// Until the end of this pass, by its rate so far.
+    /// Seconds until the end of this pass, estimated by its rate so far.
     pub seconds_left: Option<u64>,
-    /// Why something cannot be moved now; it is tried again.
+    /// The reason why some object cannot be moved now; empty if all can. The move is tried again.
     pub stuck: String,
 }
 
 impl Mover {
-    /// `wanted` is told by others, too: when a disk goes out of use, a spare may take its place.
+    /// `wanted` is signalled by others, too: when a disk goes out of use, a spare may take its
+    /// place.
     pub fn new(wanted: Arc<Notify>) -> Self {
         Self {
             wanted,
@@ -68,12 +72,12 @@ impl Mover {
         }
     }
 
-    /// Whoever moves looks again, if only whether the pool is closed.
+    /// The mover looks again, if only to see that the pool is closed.
     pub fn wake(&self) {
         self.wanted.notify_one();
     }
 
-    /// Told when an object has been written anew (S2).
+    /// Signalled when an object has been written anew (`moving.never_beside_a_delete`).
     pub fn landed(&self) -> Notified<'_> {
         self.landed.notified()
     }

@@ -1,22 +1,25 @@
-//! Moving what lies in the wrong place: off disks that leave, and into the shape that objects have now.
+//! Moving misplaced data: off disks that leave, and into the shape that new objects have.
 //!
-//! One task walks over the index, a few objects at once, and brings each to where it should be. Nothing but the labels
-//! says that there is work, so it goes on after a crash by looking again; what is in its place costs a look at the index.
+//! One task walks over the index, a few objects at once, and brings each to its place. Only the
+//! labels say that there is work, so after a crash the task looks again. An object in its place
+//! costs a look at the index.
 //!
 //! ```text
 //!   a shard on a disk that leaves   -> copied to another disk, verified on the way, reconstructed where damaged
 //!   a shard that is on no disk      -> rebuilt from the others
-//!   two shards on one disk          -> one of them is copied to another disk (Y1)
+//!   two shards on one disk          -> one of them is copied to another disk (`misplaced.two_shards_part`)
 //!   wrong shape, or no disk for it  -> the object is written anew, as a new version
 //!   an overfull disk                -> a shard is copied to an emptier one
 //! ```
 //!
-//! S1. A shard that was copied is named in the index after it is durable in its new place, and unlinked in the old one
-//!     after that. A crash in between leaves two copies, of which the next opening unlinks one.
-//! S2. An object that is written anew is not deleted meanwhile, nor written anew while it is deleted: a delete names a
-//!     version, and the new version would outlive it.
-//! S3. A disk is forgotten when a whole pass found nothing to move, nothing is being written to it, and the journal
-//!     has its copies elsewhere. Whoever has been copying a shard to it meanwhile is refused when he names it in the index.
+//! - `moving.durable_before_named`: a copied shard is durable in its new place before the index
+//!   names it there, and is unlinked in the old place after that. A crash in between leaves two
+//!   copies; the next opening unlinks one.
+//! - `moving.never_beside_a_delete`: an object is not deleted while it is written anew, nor written
+//!   anew while it is deleted. A delete names a version, and the new version would outlive it.
+//! - `moving.forgotten_when_empty`: a disk is forgotten when a whole pass found nothing to move,
+//!   nothing is being written to it, and the journal has its copies elsewhere. A task that was
+//!   copying a shard to it meanwhile is refused when it names the shard in the index.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +59,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const IN_MEMORY_BYTES_MAX: u64 = 72 << 20;
 /// After a pass in which something could not be moved.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long a disk may be out of use before a spare takes its place: a cable that is put back is not a failure.
+/// How long a disk may be out of use before a spare takes its place: a cable that is put back is
+/// not a failure.
 const SPARE_AFTER: Duration = Duration::from_secs(300);
 /// Disks whose fill differs by less than this are even, in thousandths.
 const EVEN_PERMILLE: u64 = 20;
@@ -84,7 +88,7 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// What a look at an object came to.
+/// The outcome of a look at an object.
 enum Look {
     InPlace,
     /// It has to be written anew.
@@ -99,8 +103,8 @@ impl Fill {
         Self(Mutex::new(disks))
     }
 
-    /// The shards of an object that are better moved from a disk that is fuller than others to the emptiest, and where to.
-    /// Counts them as moved.
+    /// The shards of an object that are better moved from an overfull disk to the emptiest, with
+    /// their targets. Counts them as moved.
     pub fn evener(&self, geometry: &Geometry, header_bytes: u64, placed: &[(u8, u8)]) -> Vec<(u8, u8)> {
         let permille = |used: u64, total: u64| (u128::from(used) * 1000 / u128::from(total.max(1))) as u64;
         let mut fill = self.0.lock();
@@ -140,7 +144,7 @@ impl Core {
         leaving || self.members.is_rebalancing() || self.mover.has_stragglers()
     }
 
-    /// What is being moved, and how far it is.
+    /// The pass under way and its progress.
     pub fn moving(&self) -> Option<Moving> {
         if !self.is_moving() {
             return None;
@@ -171,7 +175,8 @@ impl Core {
         })
     }
 
-    /// Gives the place of disks that have long been out of use to spares. Returns when to look again.
+    /// Gives the place of disks that have long been out of use to spares. Returns when to look
+    /// again.
     async fn replace_failed(self: &Arc<Self>) -> Option<Duration> {
         let mut next: Option<Duration> = None;
         for (slot, left) in self.waiting_for_spares() {
@@ -245,8 +250,8 @@ impl Core {
         settled
     }
 
-    /// Waits after work that took `took`, while others use the pool: redundancy that is missing is restored with two fifths of
-    /// the time, everything else with a tenth.
+    /// Waits after work that took `took`, while others use the pool: redundancy that is missing is
+    /// restored with two fifths of the time, everything else with a tenth.
     async fn let_users_by(&self, took: Duration) {
         let is_urgent = self.members.iter().any(|member| member.is_leaving() && !member.is_readable());
         let share = if is_urgent { SHARE_URGENT_PERCENT } else { SHARE_PERCENT };
@@ -263,7 +268,7 @@ impl Core {
         !self.shapes_matter() && object.is_spread() && object.placed().all(stays)
     }
 
-    /// Never while a disk is away: what is written without it would have to be written once more.
+    /// Never while a disk is away: an object written without it would have to be written once more.
     fn shapes_matter(&self) -> bool {
         (self.members.is_rebalancing() || self.mover.has_stragglers()) && self.away().is_none()
     }
@@ -293,7 +298,8 @@ impl Core {
                 self.move_shard(object, index, target)?;
             }
         }
-        // What lies on no disk was on one that is gone for good, unless another is only away.
+        // A shard on no disk was on a disk that has left for good, unless another disk is only
+        // away.
         let gone = self.members.iter().any(|member| member.is_leaving() && !member.is_readable());
         if !object.is_whole() && (gone || self.away().is_none()) {
             self.repair(object, &[])?;
@@ -310,7 +316,8 @@ impl Core {
         Ok(Look::InPlace)
     }
 
-    /// Copies a shard to another disk (S1). The caller holds the object's lock. Blocks.
+    /// Copies a shard to another disk (`moving.durable_before_named`). The caller holds the
+    /// object's lock. Blocks.
     fn move_shard(self: &Arc<Self>, object: &Arc<Object>, index: u8, target: u8) -> Result<(), PoolError> {
         let bytes = object.geometry.file_bytes(index, u64::from(object.header_bytes));
         match self.rebuild(object, index, target, Source::Itself) {
@@ -327,7 +334,8 @@ impl Core {
         }
     }
 
-    /// Where a shard of a disk that leaves goes: to the disk that takes its place, else to the roomiest.
+    /// Where a shard of a disk that leaves goes: to the disk that takes its place, else to the
+    /// roomiest.
     fn move_target(&self, object: &Object, slot: u8) -> Option<u8> {
         let id = self.members.member(slot).map(|member| member.id);
         let successor = self.members.with_slots().find(|(_, m)| id.is_some() && m.replaces() == id && m.takes_data());
@@ -345,14 +353,16 @@ impl Core {
         self.repair_target(object, None)
     }
 
-    /// Whether it would be cut into more shards if it were written now, with all disks that there are.
+    /// Whether it would be cut into more shards if it were written now, with all disks that there
+    /// are.
     pub fn is_narrow(&self, object: &Object) -> bool {
         let disks = self.members.iter().filter(|member| member.takes_data()).count();
         let (k, m) = shape_of(self.members.layout(), self.members.width(), object.geometry.size, disks);
         object.geometry.shards() < k + m
     }
 
-    /// Whether it would be laid out otherwise if it were written now, with all disks that there are.
+    /// Whether it would be laid out otherwise if it were written now, with all disks that there
+    /// are.
     fn is_misshapen(&self, object: &Object) -> bool {
         let disks = self.members.iter().filter(|member| member.takes_data()).count();
         let (k, m) = shape_of(self.members.layout(), self.members.width(), object.geometry.size, disks);
@@ -394,7 +404,7 @@ impl Core {
         self.mover.landed.notify_waiters();
         match result {
             Ok(()) => {
-                // What was written is of today's shape.
+                // The new version has today's shape.
                 let (new, header) = self
                     .objects
                     .index()
@@ -404,7 +414,7 @@ impl Core {
                 self.mover.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
                 Ok(())
             }
-            // Somebody stored another version meanwhile, in today's shape.
+            // Another version was stored meanwhile, in today's shape.
             Err(Refused::Exists | Refused::Changed(_) | Refused::Outrun) => Ok(()),
             Err(Refused::Error(error)) => Err(error),
         }
@@ -436,8 +446,8 @@ impl Core {
 
     // ---- the end ------------------------------------------------------------------------------
 
-    /// All objects are in their places: forgets the disks that have left, and the earlier layout. Whether nothing is left
-    /// to do. Blocks.
+    /// All objects are in their places: forgets the disks that have left, and the earlier layout.
+    /// Whether nothing is left to do. Blocks.
     fn conclude(self: &Arc<Self>) -> bool {
         let _one = self.mover.changing.lock();
         if self.shapes_matter() {
@@ -446,7 +456,8 @@ impl Core {
         let leaving: Vec<u8> =
             self.members.with_slots().filter(|(_, member)| member.is_leaving()).map(|(slot, _)| slot).collect();
         if !leaving.is_empty() {
-            // Its copies are elsewhere before the disk is forgotten (S3).
+            // Its copies are elsewhere before the disk is forgotten
+            // (`moving.forgotten_when_empty`).
             self.refresh_journal();
         }
         let kept = leaving.into_iter().filter(|slot| !self.forget(*slot)).count();
@@ -477,16 +488,19 @@ impl Core {
         self.members.event(EventKind::Rebalance, text);
     }
 
-    /// How much was written for a change: what was moved, and what was computed anew of a disk that could not be read.
+    /// Bytes written for a change: moved from other disks, or computed anew for a disk that could
+    /// not be read.
     fn moved_text(&self) -> String {
         let (moved, repaired) = (self.mover.moved_bytes.load(Ordering::Relaxed), self.repairs.repaired_bytes());
         format!("; {} written", ByteSize(moved + repaired))
     }
 
-    /// S3.
+    /// Forgets a disk that has left, if nothing is being written to it
+    /// (`moving.forgotten_when_empty`).
     fn forget(self: &Arc<Self>, slot: u8) -> bool {
         let Some(member) = self.members.member(slot).filter(|member| member.is_leaving()) else { return true };
-        // Whoever still writes to it has reserved room there; who chooses disks just now has not seen perhaps that it leaves.
+        // A writer to it has reserved room there. A task that is choosing disks just now may not
+        // have seen that it leaves.
         self.members.settle_places();
         let writing = member.pending_bytes.load(Ordering::Acquire) > 0;
         let lacking = !member.is_readable();
@@ -501,7 +515,7 @@ impl Core {
             && self.members.iter().any(|other| other.id != member.id && self.members.identity(other) == own);
         let io = member.io().ok().filter(|_| !is_taken);
         {
-            // Whoever gives a shard a place does so under this lock, and only on a disk that has not left.
+            // A shard gets its place under this lock, and only on a disk that has not left.
             let index = self.objects.index_mut();
             let holds =
                 |object: &Arc<Object>| object.placed().any(|(_, at)| at == slot) || (lacking && !object.is_whole());
@@ -529,7 +543,8 @@ impl Core {
 
     // ---- figures ------------------------------------------------------------------------------
 
-    /// Bytes a second at which shards can be read just now; `None` when there is next to nothing to read. Blocks.
+    /// Bytes a second at which shards can be read just now; `None` when there is next to nothing to
+    /// read. Blocks.
     pub fn read_rate(self: &Arc<Self>) -> Option<u64> {
         let (started, mut read, mut after) = (Instant::now(), 0, String::new());
         while read < SAMPLE_BYTES && started.elapsed() < Duration::from_millis(500) {
@@ -555,8 +570,8 @@ fn shard_need(object: &Object) -> u64 {
     object.geometry.file_bytes(object.geometry.k, u64::from(object.header_bytes)) + (64 << 10)
 }
 
-/// Takes everything else of the pool off a disk that has left, so that it is an empty directory again. What cannot be removed
-/// does no harm: without a label it is no disk of a pool.
+/// Removes everything else of the pool from a disk that has left, so that it is an empty directory
+/// again. A file that cannot be removed does no harm: without a label it is no disk of a pool.
 fn erase(io: &dyn crate::disk::DiskIo) {
     journal::erase(io);
     for directory in io.list("objects").unwrap_or_default() {

@@ -1,4 +1,5 @@
-//! Opening a pool: which label is believed, which disks are its, what was lost, and the tasks that an open pool runs.
+//! Opening a pool: the label to believe, the disks that are its members, the losses, and the tasks
+//! that an open pool runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,10 +32,10 @@ use crate::object::store::PoolStore;
 use crate::object::tombstones::{self, Tombstones};
 use crate::pool::{OpenOptions, Pool, Tasks};
 
-/// What follows within this time is written together.
+/// Events within this time are written together.
 const GATHER_FOR: Duration = Duration::from_secs(1);
 
-/// Of looks for disks that hang.
+/// The time between looks for disks that hang.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 impl Pool {
@@ -51,11 +52,11 @@ impl Pool {
                 pool: core.members.name.clone(),
                 why: error.to_string(),
             };
-            let (tombstones, gone) = Tombstones::open(journal.clone()).await.map_err(damaged)?;
+            let (tombstones, tombstoned) = Tombstones::open(journal.clone()).await.map_err(damaged)?;
             if !was_closed {
                 core.blocking(|core| core.make_found_durable()).await?;
             }
-            core.blocking(move |core| core.load_index(&gone)).await??;
+            core.blocking(move |core| core.load_index(&tombstoned)).await??;
             core.blocking(|core| core.reserves.make(&core.members)).await?;
             let tombstones = Arc::new(tombstones);
             if core.members.iter().all(|member| member.is_writable()) {
@@ -72,9 +73,9 @@ impl Pool {
             if stale || lacking {
                 core.repairs.add_all();
             }
-            // After a crash a put that was cut short may lack what was never written.
+            // After a crash a put that was cut short may lack shards that were never written.
             if lacking && !stale && was_closed {
-                core.count_lacking();
+                core.count_missing_shards();
             }
             let sweeper = tokio::spawn(tombstones::make_room(tombstones.clone(), journal.clone(), core.clone()));
             let store = PoolStore { core: core.clone(), tombstones };
@@ -161,7 +162,7 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
         let started = std::thread::Builder::new().name("larder-watch".into()).spawn(watch);
         started.map_err(|source| PoolError::Io { what: "start a thread for", path: "the pool".into(), source })?;
     }
-    // A pool that is refused stays as it is: nothing is written before this (J7).
+    // A refused pool stays as it is: nothing is written before this point (`journal.loss_refused`).
     let give_up = |_: &PoolError| {
         core.objects.graveyard.stop();
         core.give_back_disks();
@@ -187,13 +188,14 @@ fn open_blocking(options: &OpenOptions) -> Result<(Arc<Core>, Journal, bool), Po
     core.objects.versions.begin_session(&core.members.hold_labels());
     let journal = Journal::open(core.members.clone(), core.activity.clone(), stored).inspect_err(give_up)?;
     core.set_journal(journal.handle());
-    // From here on every disk in use can be told from an older copy of itself, and the journal reaches what it began with.
+    // From here on every disk in use differs from an older copy of itself, and the journal reaches
+    // the batch that it began with.
     core.members.write_labels(|_| {});
     Ok((core, journal, !matches!(before.usage, Usage::Open { .. })))
 }
 
 impl Members {
-    /// Takes over what the disks know, and adds how the pool is opened now. Blocks.
+    /// Takes over the history from the disks, and adds how the pool is opened now. Blocks.
     pub fn begin_history(&self, before: &Label) {
         self.history.take_over(&self.disks_readable());
         let (kind, mut text) = opening(before);
@@ -224,7 +226,7 @@ impl Members {
     }
 }
 
-/// How a pool is opened, by what its label said before.
+/// How a pool is opened, judged by its label from before.
 fn opening(before: &Label) -> (EventKind, String) {
     let (host, own_id) = folder::host();
     if before.generation == 1 {
@@ -244,7 +246,7 @@ fn opening(before: &Label) -> (EventKind, String) {
     }
 }
 
-/// The task that writes what has gathered: runs until the pool is closed.
+/// The task that writes gathered events: runs until the pool is closed.
 async fn write_history_now_and_then(core: Arc<Core>) {
     while !core.is_closed() {
         core.members.history.has_news().await;
@@ -332,8 +334,8 @@ fn without_duplicates(disks: Vec<Labelled>, notes: &mut Vec<String>) -> Vec<Labe
     kept
 }
 
-/// Refuses what this program would misread, and with `to_write` what it would damage. One label that says so suffices: it is
-/// of the same pool.
+/// Refuses a pool that this program would misread, or with `to_write` one that it would damage. One
+/// label that says so suffices: it is of the same pool.
 pub fn check_features(labels: &[Label], to_write: bool) -> Result<(), PoolError> {
     let mut read_only = Ok(());
     for label in labels {
@@ -431,7 +433,7 @@ fn assemble(
 fn stale_labels(winner: &Label, labels: &[Label], members: &[MemberDisk]) -> Vec<String> {
     let newest = winner.generation;
     let is_stale = |label: &&Label| label.generation < newest;
-    let told = |label: &Label| {
+    let loss_of = |label: &Label| {
         let member =
             members.iter().find(|member| member.id == label.disk && member.is_readable() && member.is_in_sync())?;
         let (path, own) = (member.path.read().display().to_string(), label.generation);
@@ -439,10 +441,10 @@ fn stale_labels(winner: &Label, labels: &[Label], members: &[MemberDisk]) -> Vec
             "the label of {path} was stale (generation {own}, the newest is {newest}): the pool stopped while labels were written, or the disk was full; nothing else on it is out of date, and the label is written anew"
         ))
     };
-    labels.iter().filter(is_stale).filter_map(told).collect()
+    labels.iter().filter(is_stale).filter_map(loss_of).collect()
 }
 
-/// Takes disks that are older copies of themselves for what there is. What that loses.
+/// Accepts disks that are older copies of themselves as they are. Returns the loss that this means.
 fn believe_rolled_back(members: &[MemberDisk]) -> Vec<String> {
     let believe = |member: &MemberDisk| {
         member.in_sync.store(true, Ordering::Release);

@@ -2,15 +2,19 @@
 //!
 //! Only names are read, and headers of the few objects whose path is too long for a name.
 //!
-//! O1. In-sync disks alone decide what exists: a version that only out-of-date disks have was
-//!     deleted while they were away.
-//! O2. Of a path's versions the newest complete one lives; older ones are unlinked. An incomplete
-//!     newer one with temporary files was never acknowledged: it is unlinked, for good, before the temporary files are.
-//! O3. An incomplete version without temporary files is damage (W1): it stays, and reading it says so. Unless all disks
-//!     are there, no more of them have it than may fail, and a complete older version is there: those disks have kept
-//!     what they were told to remove (O2), for an acknowledged version would have lost more disks than that.
-//! O4. A put that was cut short and lives is finished: its temporary files were durable before the first shard had its
-//!     name (W1). Without them it would have no redundancy, and the version that it replaces is gone.
+//! - `recover.in_sync_decides`: in-sync disks alone decide what exists. A version that only
+//!   out-of-date disks have was deleted while they were away.
+//! - `recover.newest_complete_lives`: of a path's versions the newest complete one lives, and older
+//!   ones are unlinked. An incomplete newer one with temporary files was never acknowledged: it is
+//!   unlinked durably before its temporary files are.
+//! - `recover.incomplete_is_damage`: an incomplete version without temporary files is damage
+//!   (`write.durable_before_named`). It stays, and reading it says so. One case differs: all disks
+//!   are there, no more of them have it than may fail, and a complete older version is there. Then
+//!   those disks kept a file that they were told to remove (`recover.newest_complete_lives`),
+//!   because an acknowledged version would have lost more disks than that.
+//! - `recover.cut_short_is_finished`: a put that was cut short and lives is finished. Its temporary
+//!   files were durable before the first shard had its name (`write.durable_before_named`). Without
+//!   them it would have no redundancy, and the version that it replaces is unlinked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,19 +46,20 @@ impl Version {
     }
 }
 
-/// What lies on all disks.
+/// The shard files of all disks, by path.
 #[derive(Default)]
 struct Gathered {
     versions: BTreeMap<String, BTreeMap<u64, Version>>,
     /// By disk.
     temps: Vec<(u8, Temp)>,
-    /// Versions of which a disk that is in sync has temporary files.
+    /// Versions with temporary files on a disk that is in sync.
     unfinished: BTreeSet<u64>,
 }
 
 impl Core {
-    /// Makes durable what the disks show before it is believed. A process that was killed leaves names in the kernel's memory:
-    /// an object found by them would be served, built upon, and gone after a power cut. Blocks.
+    /// Makes the disks' names durable before they are believed. A process that was killed leaves
+    /// names in the kernel's memory: an object found by them would be served and built upon, and
+    /// would be lost in a power cut. Blocks.
     pub fn make_found_durable(&self) {
         for member in self.members.iter() {
             let Ok(io) = member.io() else { continue };
@@ -66,22 +71,22 @@ impl Core {
     }
 
     /// Fills the index from all disks that are there. Blocks.
-    pub fn load_index(&self, gone: &BTreeMap<String, u64>) -> Result<(), PoolError> {
+    pub fn load_index(&self, tombstoned: &BTreeMap<String, u64>) -> Result<(), PoolError> {
         let Gathered { versions, temps, unfinished } = self.gather()?;
-        let known = versions.values().flat_map(BTreeMap::keys).chain(gone.values()).max();
+        let known = versions.values().flat_map(BTreeMap::keys).chain(tombstoned.values()).max();
         self.objects.versions.skip(known.copied().unwrap_or(0));
         let mut litter: Vec<Grave> = Vec::new();
         let mut refused: Vec<(u8, String)> = Vec::new();
         let mut cut_short: BTreeMap<u64, Arc<Object>> = BTreeMap::new();
         let mut index = self.objects.index_mut();
         for (path, versions) in versions {
-            let deleted = gone.get(&path).copied().unwrap_or(0);
+            let deleted = tombstoned.get(&path).copied().unwrap_or(0);
             let mut found: Option<Arc<Object>> = None;
             let oldest_complete = versions.iter().find(|(n, version)| **n > deleted && self.is_complete(version));
             let oldest_complete = oldest_complete.map(|(number, _)| *number);
             for (number, version) in versions.into_iter().rev() {
                 let is_cut_short = unfinished.contains(&number)
-                    || oldest_complete.is_some_and(|older| older < number) && self.was_told_to_go(&version);
+                    || oldest_complete.is_some_and(|older| older < number) && self.was_to_be_removed(&version);
                 let keep = found.is_none() && number > deleted && self.is_alive(&version, is_cut_short);
                 if !keep && found.is_none() && is_cut_short {
                     refused.extend(version.places.into_iter().map(|(_, slot, file)| (slot, file)));
@@ -127,7 +132,7 @@ impl Core {
         Ok(())
     }
 
-    /// O2.
+    /// Unlinks a file durably (`recover.newest_complete_lives`).
     fn remove_for_good(&self, slot: u8, file: &str) {
         let directory = file.rsplit_once('/').map_or("", |(directory, _)| directory);
         let removed = self.members.member(slot).filter(|member| member.is_writable()).map(|member| {
@@ -144,7 +149,8 @@ impl Core {
         let _ = self.members.member(slot).and_then(|member| member.io().ok()).map(|io| io.remove(&temp.file));
     }
 
-    /// O4; `false` if the file is of no use. Repairs of earlier versions left half shards under such names, so it is verified.
+    /// Finishes a put (`recover.cut_short_is_finished`); `false` if the temporary file is of no
+    /// use. It is verified, because repairs of earlier versions left half shards under such names.
     fn finish_put(&self, object: &Arc<Object>, slot: u8, temp: &Temp) -> bool {
         let taken = object.placed().any(|(_, other)| other == slot);
         let Some(member) = self.members.member(slot).filter(|member| member.is_writable() && !taken) else {
@@ -222,7 +228,7 @@ impl Core {
         Ok(gathered)
     }
 
-    /// The objects of a disk are gone, and the folder that they lay in: it is brought up to date like one that was away,
+    /// A disk lost its objects and their folder. It is brought up to date like one that was away,
     /// where the others can do without it. Blocks.
     fn begin_anew(&self, slot: u8) -> bool {
         let Some(member) = self.members.member(slot).filter(|member| self.members.has_lost_objects(member)) else {
@@ -238,7 +244,8 @@ impl Core {
         self.members.write_labels(|_| {})
     }
 
-    /// O1, O2, O3.
+    /// Whether a version lives (`recover.in_sync_decides`,
+    /// `recover.newest_complete_lives`, `recover.incomplete_is_damage`).
     fn is_alive(&self, version: &Version, is_cut_short: bool) -> bool {
         self.decides(version) && (version.is_complete() || !is_cut_short)
     }
@@ -247,19 +254,21 @@ impl Core {
         self.decides(version) && version.is_complete()
     }
 
-    /// O1.
+    /// Whether some in-sync disk has it (`recover.in_sync_decides`).
     fn decides(&self, version: &Version) -> bool {
         version.places.iter().any(|(_, slot, _)| self.members.member(*slot).is_some_and(|m| m.is_in_sync()))
     }
 
-    /// O3.
-    fn was_told_to_go(&self, version: &Version) -> bool {
+    /// Whether its disks kept a file that they were told to remove
+    /// (`recover.incomplete_is_damage`).
+    fn was_to_be_removed(&self, version: &Version) -> bool {
         let disks: BTreeSet<u8> = version.places.iter().map(|(_, slot, _)| *slot).collect();
         let few = disks.len() <= usize::from(version.shard.geometry.m.min(self.members.failures()));
         few && !version.is_complete() && self.members.iter().all(|member| member.is_readable() && member.is_in_sync())
     }
 
-    /// Makes the object; a second copy of a shard is litter, first of all one on a disk that holds another shard (Y1).
+    /// Makes the object. A second copy of a shard is litter, first of all one on a disk that holds
+    /// another shard (`misplaced.two_shards_part`).
     fn adopt(&self, path: &str, version: Version, litter: &mut Vec<Grave>) -> Object {
         let mut slots = vec![NO_SLOT; usize::from(version.shard.geometry.shards())];
         let mut copies = [0u8; 1 + u8::MAX as usize];
@@ -267,7 +276,7 @@ impl Core {
             .places
             .iter()
             .for_each(|(index, ..)| copies[usize::from(*index)] = copies[usize::from(*index)].saturating_add(1));
-        // Those that lie at one place have no choice.
+        // A shard that lies at one place only has no choice.
         let (only, several): (Vec<_>, Vec<_>) =
             version.places.into_iter().partition(|(index, ..)| copies[usize::from(*index)] == 1);
         let mut crowded = Vec::new();
@@ -283,7 +292,8 @@ impl Core {
                 Some(place) if *place == NO_SLOT => *place = slot,
                 _ => {
                     let of = Some(path.to_owned());
-                    // What a disk has that was away is merely old: the other copy was made since, and durable.
+                    // The copy on a disk that was away is merely old: the other was made since, and
+                    // is durable.
                     let is_copy = self.members.member(slot).is_some_and(|member| member.is_in_sync());
                     litter.push(Grave { slot, file, version: version.shard.version, index, of, is_copy });
                 }
@@ -292,9 +302,9 @@ impl Core {
         Object::new(new_object(self.members.id, path, &version.shard), &slots, self.objects.graveyard.clone())
     }
 
-    /// Takes a disk back into the running pool: what it has of living objects is used, the rest
-    /// unlinked, what it lacks is rebuilt in the background. A disk that keeps a dead file is refused: it would be
-    /// believed later. Blocks.
+    /// Takes a disk back into the running pool: its shards of living objects are used, the rest is
+    /// unlinked, and missing shards are rebuilt in the background. A disk that keeps a dead file is
+    /// refused, because the file would be believed later. Blocks.
     pub fn merge_inventory(&self, slot: u8, inventory: Inventory, disk: &dyn DiskIo) -> std::io::Result<()> {
         let mut has: BTreeSet<(u64, u8)> = BTreeSet::new();
         let mut dead = Vec::new();
@@ -313,7 +323,8 @@ impl Core {
                 (Some(_), Some(Some(own))) if own == slot => {
                     has.insert((shard.version, shard.index));
                 }
-                // Nothing is unlinked for the sake of a copy that is not there (Y3).
+                // A copy that is not there is no reason to unlink another
+                // (`misplaced.copy_goes_after_reading`).
                 (Some(object), Some(Some(own))) if !self.names_shard(object, shard.index, own) => {
                     object.set_slot(shard.index, slot);
                     has.insert((shard.version, shard.index));
@@ -343,7 +354,7 @@ impl Core {
         if self.members.is_due_to_return() {
             let core = self.clone();
             self.members.work.detach(move || {
-                // Who is at it already may wait for a disk that hangs.
+                // A task that is doing so already may be waiting for a disk that hangs.
                 if !core.members.is_returning() {
                     core.reconnect(false);
                 }
@@ -351,9 +362,9 @@ impl Core {
         }
     }
 
-    /// Looks whether disks that are out of use have come back. With `adopt` one whose label is damaged or gone
-    /// is taken back too, if what lies on it is this pool's: somebody has asked for it, so the damage has been seen.
-    /// Blocks.
+    /// Looks whether disks that are out of use have come back. With `adopt` a disk whose label is
+    /// damaged or missing is taken back too, if its files prove that it is this pool's: a person
+    /// asked for it, so the damage has been seen. Blocks.
     pub fn reconnect(self: &Arc<Self>, adopt: bool) -> usize {
         let _one = self.members.begin_return();
         let mut back = 0;
@@ -378,11 +389,11 @@ impl Core {
     fn reattach(self: &Arc<Self>, slot: u8, path: &std::path::Path, adopt: bool) -> std::io::Result<bool> {
         let Some(member) = self.members.member(slot) else { return Ok(false) };
         if member.watch().is_closed() && member.watch().is_waiting() {
-            // H3.
+            // Its calls have not returned (`hang.calls_return_first`).
             return Err(crate::disk::watch::hangs());
         }
         let disk = self.members.opener.open_disk(path)?;
-        // One that is still read goes on being watched by what reads it.
+        // A disk that is still read stays under the watch of its readers.
         let was_readable = member.is_readable();
         let disk = if was_readable { disk } else { member.watched(disk) };
         let settled = self.members.label().settled;
@@ -391,7 +402,7 @@ impl Core {
             read => read?,
         };
         match label {
-            // B4.
+            // An older copy of itself (`label.settled_outlives`).
             Ok((label, _)) if label.disk == member.id && member.is_in_sync() && label.generation < settled => {
                 return Err(std::io::Error::other("an older copy of the disk lies in its place"));
             }

@@ -1,12 +1,12 @@
-//! Who is using the pool just now, so that background work can stand back.
+//! Whether the pool is in use just now, so that background work can stand back.
 //!
-//! A few relaxed atomics on the way of every request; whoever works in the background asks.
+//! A few relaxed atomics on the way of every request; background work reads them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// After the last request the pool counts as in use for so long: between two requests of one reader lies
-/// the time that its client and the network take.
+/// After the last request the pool counts as in use for so long: between two requests of one reader
+/// lies the time that its client and the network take.
 const LINGER: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]
@@ -46,7 +46,8 @@ impl Activity {
 impl Drop for Request<'_> {
     fn drop(&mut self) {
         self.0.last_ms.store(self.0.now_ms().max(1), Ordering::Relaxed);
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "each request ends once");
     }
 }
 

@@ -1,11 +1,13 @@
-//! Memory for reads and writes past the kernel's cache: page-aligned, and used again.
+//! Memory for reads and writes past the kernel's cache: page-aligned and reused.
 //!
-//! A fresh page costs a fault and a clearing, more than the checksum of what is read into it. So a buffer goes back
-//! to its [`Buffers`] when the last [`Bytes`] that looks into it is dropped, and the next read gets it as it is.
-//! Long ones lie in huge pages: a disk takes them in one request, where scattered pages are several. They are not for
-//! keeping: who keeps a part copies it.
+//! A fresh page costs a fault and a clearing, more than the checksum of the bytes read into it. So
+//! a buffer goes back to its [`Buffers`] when the last [`Bytes`] that looks into it is dropped, and
+//! the next read gets it uncleared. Long buffers lie in huge pages: a disk fills them with one
+//! request, and scattered pages with several. They are not for keeping: a caller that keeps a part
+//! copies it.
 //!
-//! U1. A buffer may hold bytes of an earlier read: nobody may see more of it than was read or written since it was taken.
+//! - `buffer.old_bytes_hidden`: a buffer may hold bytes of an earlier read. No caller sees more of
+//!   it than was read or written since it was taken.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -16,14 +18,16 @@ use parking_lot::Mutex;
 
 use crate::disk::DIRECT_ALIGN;
 
-/// Buffers are a multiple of this long, so that what one read frees fits another.
+/// Buffers are a multiple of this long, so that a buffer freed by one read fits another.
 const CLASS_BYTES: usize = 64 << 10;
-/// Free memory that is kept for the next read. More would be memory that nobody else can use.
+/// Free memory that is kept for the next read. Other parts of the process cannot use it, so more
+/// would be waste.
 const FREE_BYTES_MAX: usize = 16 << 20;
 /// Shorter ones are not worth a part of a huge page.
 const SLOT_BYTES_MIN: usize = 256 << 10;
 
-/// Of all pools: two lengths, so that what is not used of them is less than half for usual reads.
+/// Lengths of the buffers of all pools. With two of them, usual reads waste less than half of a
+/// buffer.
 static SLOTS: [Slots; 2] = [Slots::new(1 << 20, 32 << 20, Use::Transfer), Slots::new(2 << 20, 32 << 20, Use::Transfer)];
 
 /// Free buffers of one pool.
@@ -58,7 +62,7 @@ enum Memory {
 }
 
 impl Buffers {
-    /// `length` aligned bytes with whatever is in them (U1).
+    /// `length` aligned bytes with arbitrary contents (`buffer.old_bytes_hidden`).
     pub fn take(self: &Arc<Self>, length: usize) -> Buffer {
         let slot = || SLOTS.iter().find_map(|slots| slots.take(length));
         if length >= SLOT_BYTES_MIN
@@ -69,6 +73,7 @@ impl Buffers {
         let class = length.next_multiple_of(CLASS_BYTES);
         let memory = self.free.lock().take(class).unwrap_or_else(|| vec![0; class + DIRECT_ALIGN]);
         let skip = memory.as_ptr().align_offset(DIRECT_ALIGN).min(DIRECT_ALIGN);
+        assert!(skip + length <= memory.len(), "the aligned part is as long as was asked for");
         Buffer { memory: Memory::Heap { memory, skip, home: Arc::downgrade(self) }, length }
     }
 
@@ -86,6 +91,10 @@ impl Free {
         if list.is_empty() {
             self.by_class.remove(&found);
         }
+        assert!(
+            self.bytes >= found && memory.len() >= class + DIRECT_ALIGN,
+            "a free buffer has the length of its list"
+        );
         self.bytes -= found;
         Some(memory)
     }
@@ -98,6 +107,7 @@ impl Free {
         }
         self.bytes += class;
         self.by_class.entry(class).or_default().push(memory);
+        assert!(self.bytes <= FREE_BYTES_MAX, "the free memory is bounded");
         None
     }
 }
@@ -130,7 +140,7 @@ impl Drop for Buffer {
         if let Memory::Heap { memory, home, .. } = &mut self.memory
             && let Some(home) = home.upgrade()
         {
-            // What is too much is freed after the lock.
+            // The excess is freed after the lock.
             let _rest = home.free.lock().put(std::mem::take(memory));
         }
     }

@@ -1,4 +1,4 @@
-//! A disk that counts what is asked of it, and is watched (`watch.rs`).
+//! A disk that counts its calls, and is watched (`watch.rs`).
 
 use std::any::Any;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -20,7 +20,8 @@ pub struct DiskCounts {
     pub writes: Counter,
     pub written_bytes: Counter,
     pub syncs: Counter,
-    /// Of reads that the kernel's cache may answer, of writes that it may take, and of flushes.
+    /// Counts of reads that the kernel's cache may answer, of writes that it may take, and of
+    /// flushes.
     pub read_time: Latency,
     pub write_time: Latency,
     pub sync_time: Latency,

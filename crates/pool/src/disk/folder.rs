@@ -3,9 +3,10 @@
 //! The directory is held open and every name is resolved from it, so that when somebody unmounts
 //! the filesystem nothing is ever written to the directory below the mount point.
 //!
-//! Long reads go past the kernel's cache (`O_DIRECT`): it would keep a second copy of what the volume keeps; and so do
-//! writes of the journal, which nobody reads. A file is opened a second time for that. Where the filesystem refuses, at opening
-//! (tmpfs of old kernels, FUSE) or at first use, the disk goes on through the cache.
+//! Long reads go past the kernel's cache (`O_DIRECT`): it would keep a second copy of what the
+//! volume keeps; and so do writes of the journal, which nobody reads. A file is opened a second
+//! time for that. Where the filesystem refuses, at opening (tmpfs of old kernels, FUSE) or at first
+//! use, the disk goes on through the cache.
 
 use std::any::Any;
 use std::fs::File;
@@ -56,7 +57,8 @@ struct FileDisk {
     seeks: OnceLock<bool>,
 }
 
-/// What the kernel says of a block device; of a partition its disk is asked. A filesystem of several devices has none.
+/// The kernel's facts about a block device; for a partition, those of its disk. A filesystem of
+/// several devices has none.
 fn is_rotational(device: u64) -> Option<bool> {
     let folder = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let read = |file: &str| std::fs::read_to_string(format!("{folder}/{file}")).ok();
@@ -156,7 +158,7 @@ impl DiskIo for FileDisk {
             }
             return Err(io::Error::new(io::ErrorKind::WouldBlock, file.text()));
         }
-        // Who holds it is for people only; the lock holds without.
+        // The holder's name is for people only. The lock holds without it.
         let _ = file.file.set_len(0).and_then(|()| file.write_at(&mut [IoSlice::new(owner.as_bytes())], 0));
         Ok(Box::new(file.file))
     }
@@ -188,16 +190,17 @@ impl DiskIo for FileDisk {
 struct OpenFile {
     file: File,
     mode: OFlags,
-    /// The same file past the cache, opened when it is first needed; `None` if that is not possible.
+    /// The same file past the cache, opened when it is first needed; `None` if that is not
+    /// possible.
     direct: OnceLock<Option<File>>,
     /// The filesystem of this disk takes no direct I/O.
     direct_refused: Arc<AtomicBool>,
-    /// What `flushed_together` says.
+    /// The answer to `flushed_together`.
     filesystem: OnceLock<Option<u64>>,
 }
 
 impl OpenFile {
-    /// What a short file says, as far as it can be read.
+    /// The contents of a short file, as far as it can be read.
     fn text(&self) -> String {
         let mut bytes = [0; 200];
         let read = self.read_at(&mut [IoSliceMut::new(&mut bytes)], 0).unwrap_or(0);
@@ -223,8 +226,9 @@ impl OpenFile {
         self.direct.get_or_init(open).as_ref()
     }
 
-    /// Calls `step` with what is done, until that is `length` or no step can follow: nothing moved, or the place is not
-    /// aligned any more, as at the end of the file. What is done, and whether the filesystem refuses the rest.
+    /// Calls `step` with the bytes done so far, until that is `length` or no step can follow:
+    /// nothing moved, or the place is no longer aligned, as at the end of the file. Returns the
+    /// bytes done, and whether the filesystem refuses the rest.
     fn past_the_cache(
         &self,
         length: usize,
@@ -250,7 +254,8 @@ impl OpenFile {
         Ok((done, false))
     }
 
-    /// `EINVAL` is how a filesystem says that it cannot, or not with this alignment. Anything else concerns this file alone.
+    /// `EINVAL` means that a filesystem cannot do it, or not with this alignment. Any other error
+    /// concerns this file alone.
     fn refuse_direct(&self, error: Errno) {
         if error == Errno::INVAL && !self.direct_refused.swap(true, Ordering::Relaxed) {
             tracing::debug!("the filesystem takes no direct I/O; going through its cache");
@@ -349,7 +354,8 @@ impl DiskFile for OpenFile {
     }
 
     fn start_writeback(&self, offset: u64, length: u64) {
-        // On Linux this starts the write-back of dirty pages without waiting for it. A hint: failure changes nothing.
+        // On Linux this starts the write-back of dirty pages without waiting for it. A hint:
+        // failure changes nothing.
         let length = std::num::NonZeroU64::new(length);
         let _ = rustix::fs::fadvise(&self.file, offset, length, rustix::fs::Advice::DontNeed);
     }

@@ -1,4 +1,4 @@
-//! What a pool asks of a disk. Real files are in `folder.rs`; tests and simulators bring their own.
+//! The trait of a disk. Real files are in `folder.rs`; tests and simulators bring their own.
 //!
 //! Names are relative to the disk's directory and never leave it. All calls block.
 
@@ -11,11 +11,12 @@ use std::sync::Arc;
 use crate::disk::watch::Watch;
 use crate::disk::work::Work;
 
-/// What direct I/O is aligned to: offset, length and place in memory. No block of a disk or filesystem page is longer
-/// where larder runs; a filesystem that wants more refuses, and is served through the cache.
+/// The alignment of direct I/O: of offset, length and place in memory. No block of a disk or
+/// filesystem page is longer where larder runs. A filesystem that wants more refuses, and is served
+/// through the cache.
 pub const DIRECT_ALIGN: usize = 4096;
 
-/// The file that is locked by who has the disk; its text says who, for people.
+/// The file that the owner of the disk keeps locked; its text names the owner, for people.
 pub const LOCK_NAME: &str = "larder.lock";
 
 /// Written and removed to find out whether a disk takes writes.
@@ -24,8 +25,11 @@ pub const PROBE_NAME: &str = "larder.probe";
 /// Room on a disk. Disks with the same `filesystem` share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskSpace {
+    /// The size of the filesystem, in bytes.
     pub total_bytes: u64,
+    /// The room that this process may still use, in bytes.
     pub free_bytes: u64,
+    /// Identifies the filesystem within this process.
     pub filesystem: u64,
 }
 
@@ -33,9 +37,11 @@ pub struct DiskSpace {
 pub trait DiskIo: Send + Sync + Debug + 'static {
     /// Creates or truncates a file for reading and writing.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Opens a file that exists; `NotFound` where it does not.
     fn open(&self, name: &str, writable: bool) -> io::Result<Arc<dyn DiskFile>>;
     /// Atomically replaces `to`.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file's name. Durable after a sync of the directory.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Names in a directory, in no order. Names that are not UTF-8 are left out: none is ours.
     fn list(&self, directory: &str) -> io::Result<Vec<String>>;
@@ -49,25 +55,27 @@ pub trait DiskIo: Send + Sync + Debug + 'static {
     fn sync_directory(&self, name: &str) -> io::Result<()>;
     /// Makes everything done on this disk so far durable.
     fn sync_all(&self) -> io::Result<()>;
+    /// The room on the disk now.
     fn space(&self) -> io::Result<DiskSpace>;
-    /// Takes the exclusive lock of this disk until the result is dropped. `WouldBlock` when
-    /// another process holds it; the error then says who.
+    /// Takes the exclusive lock of this disk until the result is dropped. `WouldBlock` when another
+    /// process holds it; the error then names that process.
     fn lock(&self, owner: &str) -> io::Result<Box<dyn Any + Send + Sync>>;
-    /// Who holds the lock of this disk, found out without taking or writing anything.
+    /// The holder of the disk's lock, found out without taking or writing anything.
     fn holder(&self) -> io::Result<Option<String>> {
         Ok(None)
     }
     /// Two paths with one identity are the same directory.
     fn identity(&self) -> io::Result<(u64, u64)>;
-    /// Whether a head moves between two places that are read at once. Where nobody knows, one does.
+    /// Whether a head moves between two places that are read at once. An unknown disk counts as one
+    /// with a head.
     fn seeks(&self) -> bool {
         true
     }
-    /// What tells whether it answers, where somebody looks.
+    /// The watch that tells whether the disk answers, where a pool keeps one.
     fn watch(&self) -> Option<Arc<Watch>> {
         None
     }
-    /// It is in use from now on (H6).
+    /// Tells the disk that it is in use from now on (`hang.direct_once_in_use`).
     fn settle(&self) {}
 }
 
@@ -79,18 +87,19 @@ pub trait DiskFile: Send + Sync + 'static {
     fn read_cached_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize>;
     /// Writes all buffers.
     fn write_at(&self, buffers: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
-    /// As `read_at`, past the kernel's cache where the filesystem can: for long reads of what is not needed again soon.
-    /// `buffer` and `offset` are aligned to [`DIRECT_ALIGN`].
+    /// As `read_at`, past the kernel's cache where the filesystem can: for long reads of bytes that
+    /// are not needed again soon. `buffer` and `offset` are aligned to [`DIRECT_ALIGN`].
     fn read_direct_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_at(&mut [IoSliceMut::new(buffer)], offset)
     }
-    /// As `write_at`, past the kernel's cache where the filesystem can; whether it did. `bytes` and `offset` are aligned
-    /// to [`DIRECT_ALIGN`].
+    /// As `write_at`, past the kernel's cache where the filesystem can; whether it did. `bytes` and
+    /// `offset` are aligned to [`DIRECT_ALIGN`].
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
         self.write_at(&mut [IoSlice::new(bytes)], offset).map(|()| false)
     }
-    /// The filesystem, if one flush of its device serves all its files: what went past the cache into blocks that were
-    /// written and synced before is durable when any file of this filesystem has been synced.
+    /// The filesystem, if one flush of its device serves all its files. Bytes written past the
+    /// cache, into blocks that were written and synced before, are then durable once any file of
+    /// this filesystem has been synced.
     fn flushed_together(&self) -> Option<u64> {
         None
     }
@@ -98,15 +107,17 @@ pub trait DiskFile: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Hint: begin writing this range to the device now.
     fn start_writeback(&self, offset: u64, length: u64);
+    /// The file's length in bytes.
     fn length(&self) -> io::Result<u64>;
 }
 
 /// Opens disks by path.
 pub trait DiskOpener: Send + Sync + Debug + 'static {
+    /// Opens the disk in this directory; `NotFound` where there is no directory.
     fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>>;
     /// Creates the directory of a new disk, unless it exists.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
-    /// How a pool on these disks runs what blocks.
+    /// How a pool on these disks runs blocking work.
     fn work(&self) -> Work {
         Work::Threads
     }

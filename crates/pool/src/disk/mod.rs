@@ -1,7 +1,9 @@
-//! Disks: the trait that a pool asks, the folder of a real filesystem behind it, and the layers that watch, time and count its calls.
+//! Disks: the trait that a pool asks, the folder of a real filesystem behind it, and the layers
+//! that watch, time and count its calls.
 
 pub(crate) mod activity;
 pub(crate) mod buffer;
+mod call;
 pub(crate) mod counted;
 pub(crate) mod folder;
 mod io;

@@ -1,10 +1,14 @@
-//! Disks that are not in use yet: when a pool is opened, and when a disk joins it or is taken back, nobody else watches them.
+//! Time limits for disks that no pool watches yet: while a pool opens, and while a disk joins or
+//! returns.
 //!
-//! H4. Until a disk is in use each call to it has a thread of its own, and is given up when it takes longer than any
-//!     disk may (H1): then the way to the disk is closed (H2), and who opens the pool goes on without it.
-//! H5. Where one did not answer, no disk is opened before that call has returned (H3).
-//! H6. Once in use ([`DiskIo::settle`]) calls are made on the thread of whoever wants them, and watched by the pool. Only
-//!     what is asked with locks held keeps its own thread.
+//! - `hang.each_call_timed`: until a disk is in use each call to it has a thread of its own, and is
+//!   given up when it takes longer than any call may (`hang.call_too_long`). Then the way to the
+//!   disk is closed (`hang.way_closed`), and the pool opens without it.
+//! - `hang.late_call_blocks_opening`: after a call was given up, the disk is not opened again
+//!   before that call has returned (`hang.calls_return_first`).
+//! - `hang.direct_once_in_use`: once the disk is in use ([`DiskIo::settle`]) calls are made on the
+//!   caller's thread, and the pool watches them. Only calls that are made with locks held keep a
+//!   thread of their own.
 
 use std::any::Any;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -20,31 +24,33 @@ use crate::disk::watch::{CALL_SECONDS_MAX, SYNC_ALL_SECONDS_MAX, Watch, hangs};
 use crate::disk::work::Work;
 use crate::disk::{DiskFile, DiskIo, DiskOpener, DiskSpace};
 
-/// A second; so that a machine that was stopped for a while blames no disk for it, seconds are counted while waiting.
+/// The step in which waits are counted, so that a machine that was suspended for a while blames no
+/// disk for it.
 const TICK: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000 });
 
-/// Of what a filesystem answers from memory: whoever asks knows what to do without.
+/// The limit for calls that a filesystem answers from memory: their callers can do without an
+/// answer.
 const ANSWER_SECONDS_MAX: u64 = 2;
 
 /// Where a disk did not answer.
 type Closed = Mutex<Vec<(PathBuf, Arc<Watch>)>>;
 
-/// Opens disks with patience.
+/// Opens disks whose calls have a time limit.
 #[derive(Debug)]
-pub struct PatientDisks {
+pub struct TimedDisks {
     inner: Arc<dyn DiskOpener>,
     closed: Arc<Closed>,
 }
 
-/// As `inner`, with patience. In a simulator calls end by themselves.
+/// As `inner`, with time limits. In a simulator calls end by themselves.
 pub fn over(inner: Arc<dyn DiskOpener>) -> Arc<dyn DiskOpener> {
     match inner.work() {
-        Work::Threads => Arc::new(PatientDisks { inner, closed: Arc::default() }),
+        Work::Threads => Arc::new(TimedDisks { inner, closed: Arc::default() }),
         Work::InTurns(_) => inner,
     }
 }
 
-impl DiskOpener for PatientDisks {
+impl DiskOpener for TimedDisks {
     fn open_disk(&self, path: &Path) -> io::Result<Arc<dyn DiskIo>> {
         {
             let mut closed = self.closed.lock();
@@ -63,7 +69,7 @@ impl DiskOpener for PatientDisks {
         });
         let (inner, of_call) = (self.inner.clone(), path.to_owned());
         let disk = way.call(move || inner.open_disk(&of_call))?;
-        Ok(Arc::new(PatientDisk { inner: disk, way }))
+        Ok(Arc::new(TimedDisk { inner: disk, way }))
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
@@ -71,7 +77,7 @@ impl DiskOpener for PatientDisks {
     }
 }
 
-/// What is known of a disk and its files.
+/// The state that a disk and its files share.
 #[derive(Debug)]
 struct Way {
     path: PathBuf,
@@ -91,10 +97,10 @@ impl Way {
         self.call_for(CALL_SECONDS_MAX, CALL_SECONDS_MAX, work)
     }
 
-    /// H4: waits for `patience` seconds; it hangs after `seconds`.
+    /// Waits for `wait_seconds` seconds; the disk hangs after `seconds` (`hang.each_call_timed`).
     fn call_for<T: Send + 'static>(
         &self,
-        patience: u64,
+        wait_seconds: u64,
         seconds: u64,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
@@ -108,7 +114,7 @@ impl Way {
             drop(done.send(result));
         };
         std::thread::Builder::new().name("larder-call".into()).spawn(call)?;
-        for _ in 0..patience {
+        for _ in 0..wait_seconds {
             match wait.recv_timeout(TICK) {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("a thread died")),
@@ -128,7 +134,7 @@ impl Way {
 }
 
 #[derive(Clone, Debug)]
-struct PatientDisk {
+struct TimedDisk {
     inner: Arc<dyn DiskIo>,
     way: Arc<Way>,
 }
@@ -142,16 +148,16 @@ impl Drop for Asked {
     }
 }
 
-struct PatientFile {
+struct TimedFile {
     inner: Arc<dyn DiskFile>,
     way: Arc<Way>,
-    /// What `flushed_together` says.
+    /// The answer to `flushed_together`.
     filesystem: OnceLock<Option<u64>>,
 }
 
-impl PatientDisk {
+impl TimedDisk {
     fn file(&self, inner: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        Arc::new(PatientFile { inner, way: self.way.clone(), filesystem: OnceLock::new() })
+        Arc::new(TimedFile { inner, way: self.way.clone(), filesystem: OnceLock::new() })
     }
 
     /// A call that names one file or folder.
@@ -168,7 +174,7 @@ impl PatientDisk {
     }
 }
 
-impl DiskIo for PatientDisk {
+impl DiskIo for TimedDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         self.named(name, |disk, name| disk.create(name)).map(|file| self.file(file))
     }
@@ -213,14 +219,14 @@ impl DiskIo for PatientDisk {
         self.way.call_for(SYNC_ALL_SECONDS_MAX, SYNC_ALL_SECONDS_MAX, move || inner.sync_all())
     }
 
-    /// Asked while places are chosen (H6).
+    /// Called while places are chosen, with locks held (`hang.direct_once_in_use`).
     fn space(&self) -> io::Result<DiskSpace> {
         if self.way.is_asked.swap(true, Ordering::AcqRel) {
             return Err(hangs());
         }
         let (inner, asked) = (self.inner.clone(), Asked(self.way.clone()));
-        let patience = if self.way.is_settled() { ANSWER_SECONDS_MAX } else { CALL_SECONDS_MAX };
-        self.way.call_for(patience, CALL_SECONDS_MAX, move || {
+        let wait_seconds = if self.way.is_settled() { ANSWER_SECONDS_MAX } else { CALL_SECONDS_MAX };
+        self.way.call_for(wait_seconds, CALL_SECONDS_MAX, move || {
             let _asked = asked;
             inner.space()
         })
@@ -253,7 +259,7 @@ impl DiskIo for PatientDisk {
     }
 }
 
-impl PatientFile {
+impl TimedFile {
     fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn DiskFile) -> io::Result<T> + Send + 'static,
@@ -263,8 +269,8 @@ impl PatientFile {
     }
 }
 
-/// Buffers belong to the call, so what is read is copied when it is there, and what is written before.
-impl DiskFile for PatientFile {
+/// Buffers belong to the call, so bytes are copied after a read and before a write.
+impl DiskFile for TimedFile {
     fn read_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         if self.way.is_settled() {
             return self.inner.read_at(buffers, offset);

@@ -1,16 +1,20 @@
-//! Whether a disk answers: which calls are under way on it, and for how long.
+//! Whether a disk answers: the calls under way on it, and their age.
 //!
-//! A disk may fail without saying so: its controller hangs, its filesystem is frozen. A call to it then never returns,
-//! and neither would whoever waits for it. No thread can be called back from there, so its callers are.
+//! A disk may fail without saying so: its controller hangs, or its filesystem is frozen. A call to
+//! it then never returns, and neither would a caller that waits for it. The thread in the call
+//! cannot be interrupted, so its callers stop waiting instead.
 //!
-//! H1. A disk hangs when one call has been under way for longer than [`CALL_SECONDS_MAX`]. It is put out of use if the
-//!     others can do without it (D2), and after that whoever waits for its calls goes on with an error.
-//! H2. Then the way to it is closed: whatever was opened through it refuses further calls. So nothing comes late but the
-//!     calls that hung, and these write where nobody looks: a file without a name, a copy of the journal or a shard that
-//!     counts only when the disk has been looked through.
-//! H3. It is not taken back before all calls have returned.
+//! - `hang.call_too_long`: a disk hangs when one call has been under way for longer than
+//!   [`CALL_SECONDS_MAX`]. It is put out of use if the others can do without it
+//!   (`member.no_more_out_than_survivable`), and after that its callers go on with an error.
+//! - `hang.way_closed`: then the way to the disk is closed. Everything opened through it refuses
+//!   further calls. So nothing comes late but the calls that hung, and these write where nothing is
+//!   read: a file without a name, a copy of the journal, or a shard that counts only after the disk
+//!   was verified.
+//! - `hang.calls_return_first`: the disk is not taken back before all its calls have returned.
 //!
-//! Seconds are counted by whoever looks. A machine that was stopped for a while blames no disk for it.
+//! The pool counts the seconds, one a tick. A machine that was suspended for a while blames no
+//! disk.
 
 use std::io;
 use std::sync::Arc;
@@ -18,11 +22,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-/// Linux gives a command to a disk 30 seconds, and SMB clients give up after 60: whoever waits for longer than the one
-/// is not waiting for a slow disk, and should be answered before the other.
+/// Seconds after which a call hangs. Linux gives a command to a disk 30 seconds, so a longer wait
+/// is not for a slow disk. SMB clients give up after 60, and should be answered before.
 pub const CALL_SECONDS_MAX: u64 = 30;
 /// A whole filesystem is synced with all that others have written to it.
 pub const SYNC_ALL_SECONDS_MAX: u64 = 600;
+/// The message of every error that a closed way gives.
 pub const HANGS: &str = "it does not answer: a call has been waiting for 30 seconds";
 
 /// The calls to a disk since it was attached.
@@ -46,12 +51,13 @@ pub struct Call<'a> {
     number: u64,
 }
 
+/// The error of a call to a disk that hangs, of kind `TimedOut`.
 pub fn hangs() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, HANGS)
 }
 
 impl Watch {
-    /// Before a call; an error where the way is closed (H2).
+    /// Enters a call; an error where the way is closed (`hang.way_closed`).
     pub fn enter(&self) -> io::Result<Call<'_>> {
         self.enter_for(CALL_SECONDS_MAX)
     }
@@ -85,18 +91,19 @@ impl Watch {
         !self.is_closed() && calls.under_way.iter().any(|(_, until)| calls.seconds + margin > *until)
     }
 
-    /// H2.
+    /// Closes the way to the disk (`hang.way_closed`).
     pub fn close(&self) {
         // No call enters after this returns.
         let _calls = self.calls.lock();
         self.is_closed.store(true, Ordering::Release);
     }
 
+    /// Whether the way to the disk is closed (`hang.way_closed`).
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Some call has not returned (H3).
+    /// Whether some call has not returned (`hang.calls_return_first`).
     pub fn is_waiting(&self) -> bool {
         !self.calls.lock().under_way.is_empty()
     }
@@ -104,7 +111,10 @@ impl Watch {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.watch.calls.lock().under_way.retain(|(number, _)| *number != self.number);
+        let mut calls = self.watch.calls.lock();
+        let before = calls.under_way.len();
+        calls.under_way.retain(|(number, _)| *number != self.number);
+        assert_eq!(calls.under_way.len() + 1, before, "`hang.calls_return_first`: each call returns once");
     }
 }
 

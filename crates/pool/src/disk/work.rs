@@ -1,8 +1,9 @@
-//! How blocking work is run: on threads, or, in a simulator, in turns on the one thread of its runtime.
+//! How blocking work is run: on threads, or, in a simulator, in turns on the one thread of its
+//! runtime.
 //!
-//! Whoever brings the disks says so ([`DiskOpener::work`](crate::disk::DiskOpener::work)). In turns nothing runs beside
-//! anything else: a piece of work is done from its beginning to its end, and which is next the simulator decides. What would be a
-//! thread for as long as the pool is open is a task.
+//! The opener of the disks decides ([`DiskOpener::work`](crate::disk::DiskOpener::work)). In turns
+//! nothing runs beside anything else: a piece of work runs from its beginning to its end, and the
+//! simulator decides which is next. A thread that lasts as long as the pool is open becomes a task.
 
 use std::fmt::Debug;
 use std::io;
@@ -13,8 +14,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
-use crate::disk::DiskIo;
-use crate::disk::watch::{Watch, any_closed, hangs};
+use crate::disk::watch::{Watch, any_closed};
 use crate::object::geometry::MIRROR_BYTES_MAX;
 
 /// The simulator's side.
@@ -29,29 +29,33 @@ pub trait Turns: Send + Sync + Debug + 'static {
     }
 }
 
+/// How blocking work is run.
 #[derive(Clone, Debug, Default)]
 pub enum Work {
+    /// On threads of the runtime's pool, or of its own.
     #[default]
     Threads,
+    /// On the one thread of a simulator's runtime, in the order that it chooses.
     InTurns(Arc<dyn Turns>),
 }
 
-/// Too much for a mirror: what is written as it comes is cut into stripes.
+/// Too much for a mirror, so uploads in a simulator are cut into stripes, too.
 const SIMULATED_GATHER_BYTES: u64 = 256 << 10;
 const _: () = assert!(SIMULATED_GATHER_BYTES > MIRROR_BYTES_MAX);
 
-/// How often whoever waits for a disk looks whether it is still in use.
+/// The time between looks whether a disk that is waited for is still in use.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Of waits for work that is nearly always done already.
+/// The step of waits for work that is nearly always done already.
 const STEP: Duration = Duration::from_millis(1);
 
 type Kept = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// Work that was started and may be waited for.
 pub enum Started {
+    /// A thread that does the work.
     Thread(JoinHandle<()>),
-    /// Taken by the task that is to do it, or by whoever waits, whichever is first.
+    /// Taken by the task that is to do it or by a caller that waits, whichever is first.
     Turn(Kept),
 }
 
@@ -61,7 +65,8 @@ impl Work {
         matches!(self, Self::InTurns(turns) if turns.trusts_blocks())
     }
 
-    /// What an upload gathers before it begins to write: less in a simulator, whose objects are small.
+    /// Bytes that an upload gathers before it begins to write: fewer in a simulator, whose objects
+    /// are small.
     pub fn gather_bytes(&self, usual: u64) -> u64 {
         match self {
             Self::Threads => usual,
@@ -80,7 +85,7 @@ impl Work {
         }
     }
 
-    /// As `blocking`, for whoever does not wait.
+    /// As `blocking`, for callers that do not wait.
     pub fn detach(&self, work: impl FnOnce() + Send + 'static) {
         match self {
             Self::Threads => drop(tokio::task::spawn_blocking(work)),
@@ -88,8 +93,8 @@ impl Work {
         }
     }
 
-    /// Does `each` for all items at once, the last on the thread of the caller; the results are in the order of the items. Of a
-    /// thread that died the result is an error.
+    /// Does `each` for all items at once, the last on the thread of the caller. The results are in
+    /// the order of the items; that of a thread that died is an error.
     pub fn side_by_side<I, T>(&self, items: Vec<I>, each: impl Fn(I) -> io::Result<T> + Sync) -> Vec<io::Result<T>>
     where
         I: Send,
@@ -101,8 +106,9 @@ impl Work {
         }
     }
 
-    /// Does `work` on a thread of its own and waits for it, but no longer than all these disks answer (H1): `None` when one
-    /// of them does not, or the thread died. `work` goes on then, and its result is dropped.
+    /// Does `work` on a thread of its own and waits for it, but no longer than all these disks
+    /// answer (`hang.call_too_long`). `None` when one of them does not, or the thread died. `work`
+    /// then goes on, and its result is dropped.
     pub fn watched<T: Send + 'static>(
         &self,
         watches: &[Arc<Watch>],
@@ -115,17 +121,6 @@ impl Work {
         let call = move || drop(done.send(work()));
         std::thread::Builder::new().name("larder-call".into()).spawn(call).ok()?;
         wait_watched(&wait, watches)
-    }
-
-    /// Calls a disk and waits for it, but no longer than it answers (H1).
-    pub fn on_disk<T: Send + 'static>(
-        &self,
-        disk: &Arc<dyn DiskIo>,
-        work: impl FnOnce(&dyn DiskIo) -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
-        let watches: Vec<Arc<Watch>> = disk.watch().into_iter().collect();
-        let disk = disk.clone();
-        self.watched(&watches, move || work(&*disk)).unwrap_or_else(|| Err(hangs()))
     }
 
     /// Starts `work` on a thread of its own.
@@ -154,7 +149,8 @@ impl Started {
         }
     }
 
-    /// As `finish`, but waits no longer than all these disks answer (H1): `None` if it goes on.
+    /// As `finish`, but waits no longer than all these disks answer (`hang.call_too_long`): `None`
+    /// if the work goes on.
     pub fn finish_watched(self, watches: &[Arc<Watch>]) -> Option<bool> {
         if let Self::Thread(thread) = &self {
             while !thread.is_finished() {
@@ -168,7 +164,7 @@ impl Started {
     }
 }
 
-/// What comes next, while all these disks answer (H1).
+/// The next message, or `None` once one of these disks hangs (`hang.call_too_long`).
 pub fn wait_watched<T>(wait: &mpsc::Receiver<T>, watches: &[Arc<Watch>]) -> Option<T> {
     loop {
         match wait.recv_timeout(LOOK_EVERY) {
@@ -203,6 +199,7 @@ fn on_threads<I: Send, T: Send>(mut items: Vec<I>, each: &(impl Fn(I) -> io::Res
 }
 
 fn in_order<I, T>(order: &[usize], items: Vec<I>, each: impl Fn(I) -> io::Result<T>) -> Vec<io::Result<T>> {
+    assert_eq!(order.len(), items.len(), "each piece of work has its turn");
     let mut items: Vec<Option<I>> = items.into_iter().map(Some).collect();
     let mut results: Vec<io::Result<T>> = items.iter().map(|_| Err(died())).collect();
     for &at in order {
@@ -210,6 +207,7 @@ fn in_order<I, T>(order: &[usize], items: Vec<I>, each: impl Fn(I) -> io::Result
             results[at] = each(item);
         }
     }
+    assert!(items.iter().all(Option::is_none), "each piece of work had its turn");
     results
 }
 

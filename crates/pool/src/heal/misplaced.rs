@@ -1,12 +1,16 @@
-//! Shards that lie elsewhere than the index has them: somebody moved files about, or mixed up what two disks held.
+//! Misplaced shards: somebody moved files about, or swapped the contents of two disks.
 //!
-//! Y1. Two shards of one object never stay on one disk: they would be lost together. One of them is copied to a disk that
-//!     holds none, as any shard that moves (S1).
-//! Y2. A shard that is missing or damaged in its place is looked for on all other disks, by its name. It is believed there
-//!     if each block of it is intact, and counts as found when it is durable.
-//! Y3. A second copy of a shard would outlive its object, so it is unlinked; but only after the one that the index knows has been
-//!     read from end to end. Where that is damaged, the second copy is what it is mended with.
-//! Y4. What is no file where a shard should be makes way under another name. It is never removed, unless it is empty.
+//! - `misplaced.two_shards_part`: two shards of one object do not stay on one disk, where they
+//!   would be lost together. One of them is copied to a disk that holds none, like any shard that
+//!   moves (`moving.durable_before_named`).
+//! - `misplaced.found_by_name`: a shard that is missing or damaged in its place is looked for by
+//!   name on all other disks. It is accepted there if each of its blocks is intact, and counts as
+//!   found once it is durable.
+//! - `misplaced.copy_goes_after_reading`: a second copy of a shard would outlive its object, so it
+//!   is unlinked, but only after the indexed one has been read from end to end. Where that one is
+//!   damaged, the second copy mends it.
+//! - `misplaced.obstacle_makes_way`: anything but a file in a shard's place is renamed out of the
+//!   way. It is never removed unless it is empty.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +24,8 @@ use crate::object::shard::{self, FANOUT, Found};
 use crate::object::shard_files;
 
 impl Core {
-    /// Y2; whether it was found. The caller holds the object's lock. Blocks.
+    /// Looks for a missing shard by name (`misplaced.found_by_name`); whether it was found. The
+    /// caller holds the object's lock. Blocks.
     pub fn find_again(&self, object: &Object, index: u8) -> bool {
         let own = object.slot(index);
         let others = self.members.with_slots().filter(|(slot, member)| Some(*slot) != own && member.is_readable());
@@ -29,7 +34,7 @@ impl Core {
             |slot: &u8| self.holds_shard(object, index, *slot) && self.make_durable(object, index, *slot).is_ok();
         let Some(found) = others.into_iter().find(is_there) else { return false };
         {
-            // It may have left meanwhile (S3).
+            // The disk may have left meanwhile (`moving.forgotten_when_empty`).
             let _places = self.objects.index();
             if self.members.member(found).is_none() {
                 return false;
@@ -39,7 +44,7 @@ impl Core {
         self.objects.files.remove(&(found, object.version, index));
         if let Some(slot) = own {
             self.objects.files.remove(&(slot, object.version, index));
-            // What is left in its old place is no use: damaged, or another thing under its name.
+            // The file in its old place is of no use: damaged, or another thing under its name.
             let (file, version) = (object.file_name(index), object.version);
             let of = Some(object.path.clone());
             self.objects.graveyard.send(vec![Grave { slot, file, version, index, of, is_copy: false }]);
@@ -50,14 +55,15 @@ impl Core {
         true
     }
 
-    /// Who has put it there has perhaps not synced it.
+    /// The person who put it there may not have synced it.
     fn make_durable(&self, object: &Object, index: u8, slot: u8) -> io::Result<()> {
         let io = self.members.member(slot).ok_or(io::ErrorKind::NotFound)?.io()?;
         io.open(&object.file_name(index), false)?.sync()?;
         io.sync_directory(&shard::directory(&object.path))
     }
 
-    /// Y1: moves one of two, first of all one of those that were `found` there; which were moved. What finds no free disk stays.
+    /// Moves one of two shards that share a disk (`misplaced.two_shards_part`), first of all one of
+    /// those that were `found` there. Returns the moved ones; a shard without a free disk stays.
     /// The caller holds the object's lock. Blocks.
     pub fn spread(self: &Arc<Self>, object: &Arc<Object>, found: &[u8]) -> Result<Vec<u8>, PoolError> {
         let mut moved = Vec::new();
@@ -74,8 +80,9 @@ impl Core {
         Ok(moved)
     }
 
-    /// Sends second copies of living shards to the graveyard (Y3). What is needed is left to who looks for it (Y2), what else is
-    /// not known may be on its way to the index. Bounded in memory by what one directory holds. Blocks.
+    /// Sends second copies of living shards to the graveyard (`misplaced.copy_goes_after_reading`).
+    /// Needed copies are left to the search by name (`misplaced.found_by_name`), and unknown files
+    /// may be on their way to the index. Bounded in memory by the names of one directory. Blocks.
     pub fn bury_copies(&self) {
         let disks = self.members.with_slots().filter(|(_, member)| member.is_writable());
         let disks: Vec<(u8, Arc<dyn DiskIo>)> = disks.filter_map(|(slot, m)| Some((slot, m.io().ok()?))).collect();

@@ -1,4 +1,5 @@
-//! Healing: repair of objects that lack shards, the scrub that looks for damage, and shards that lie in wrong places.
+//! Healing: repair of objects that lack shards, the scrub that looks for damage, and misplaced
+//! shards.
 
 pub mod misplaced;
 pub mod rebuilt;

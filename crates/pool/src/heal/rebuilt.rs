@@ -1,4 +1,4 @@
-//! How a shard is made anew: out of what, and why it could not be.
+//! Making a shard anew: its sources, and the reasons why it failed.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::error::PoolError;
 /// Where the bytes of a new shard come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The shard where it is now; what is damaged of it, the others.
+    /// The shard where it is now; the other shards give its damaged blocks.
     Itself,
     Others,
 }

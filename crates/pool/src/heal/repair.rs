@@ -4,9 +4,10 @@
 //! all leave the object's path here; one worker rebuilds the missing and the damaged shards.
 //! The queue is bounded: when it overflows, one pass over the whole index does the same.
 //!
-//! X1. A rebuilt shard is a new file that takes the place of the old by rename, and is named in
-//!     the index only while its version is current; otherwise it is unlinked again. Until then it has a temporary name of
-//!     its own kind: with that of a put the object would look like one that was never acknowledged (O2).
+//! - `repair.temporary_name_of_its_own`: a rebuilt shard is a new file that replaces the old one by
+//!   rename. The index names it only while its version is current; otherwise it is unlinked again.
+//!   Until then it has a temporary name of its own kind. With that of a put, the object would look
+//!   like one that was never acknowledged (`recover.newest_complete_lives`).
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
@@ -54,7 +55,8 @@ impl Core {
             if let Some(object) = object {
                 let bad = shards.iter().filter(|(version, _)| *version == object.version).map(|(_, i)| *i).collect();
                 if !self.repair_logged(object, bad).await {
-                    // What the attempt itself has met is what it could not mend: trying again at once would never end.
+                    // An attempt that fails cannot mend the damage that it met itself: repeating it
+                    // at once would never end.
                     self.repairs.forget(&path);
                 }
             }
@@ -92,18 +94,19 @@ impl Core {
         }
     }
 
-    /// Shards that somebody has taken away while the pool was closed: counted as those that a scrub misses.
-    pub fn count_lacking(&self) {
-        let lacking: Vec<Arc<Object>> =
+    /// Shards that were removed while the pool was closed. They are counted like those that a scrub
+    /// misses.
+    pub fn count_missing_shards(&self) {
+        let incomplete: Vec<Arc<Object>> =
             self.objects.index().objects.values().filter(|object| !object.is_whole()).cloned().collect();
         let mut unknown = 0;
-        for object in lacking {
+        for object in incomplete {
             let missing: Vec<u8> =
                 (0..object.geometry.shards()).filter(|index| object.slot(*index).is_none()).collect();
             let without = |slot: u8| object.placed().all(|(_, taken)| taken != slot);
             let disks: Vec<&MemberDisk> =
                 self.members.with_slots().filter(|(slot, _)| without(*slot)).map(|(_, member)| member).collect();
-            // With more disks than shards nobody knows which of them had it.
+            // With more disks than shards it is unknown which of the disks had it.
             if disks.len() > missing.len() {
                 unknown += missing.len();
                 continue;
@@ -137,12 +140,12 @@ impl Core {
         use std::ops::Bound;
         let index = self.objects.index();
         let mut range = index.objects.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
-        // The empty path is an object like any other, but nobody can name it.
+        // The empty path is an object like any other, but no request can name it.
         range.next().map(|(_, object)| object.clone())
     }
 
-    /// Every live object that can have a shard has it, or is known to lack it; a disk that is still
-    /// in use has now all that it missed.
+    /// Every living object that can have a shard has it, or is known to lack it. So a disk that is
+    /// still in use has everything that it missed.
     fn finish_resilver(self: &Arc<Self>, due: &[u8]) {
         let back = due.iter().filter_map(|slot| self.members.member(*slot));
         let back: Vec<&MemberDisk> = back
@@ -166,7 +169,8 @@ impl Core {
         }
     }
 
-    /// What was written while disks were away keeps its shape, as what was written before disks were added does.
+    /// Objects written while disks were away keep their shape, like objects written before disks
+    /// were added.
     fn narrow_text(&self) -> String {
         let narrow = self.objects.index().objects.values().filter(|object| self.is_narrow(object)).count();
         match narrow {
@@ -200,20 +204,20 @@ impl Core {
         }
     }
 
-    /// Finds or rebuilds the shards named in `bad` and those that are on no disk, and moves those that share a disk; returns
-    /// which. Blocks.
+    /// Finds or rebuilds the shards in `bad` and those that are on no disk, and moves shards that
+    /// share a disk. Returns the shards that are well now. Blocks.
     pub fn repair(self: &Arc<Self>, object: &Arc<Object>, bad: &[u8]) -> Result<BTreeSet<u8>, PoolError> {
         let _one = self.repairs.one(object.version);
         let (mut mended, mut failed) = (BTreeSet::new(), None);
         // All that can be found is found before anything is computed from it.
-        let lacking: Vec<u8> = (0..object.geometry.shards())
+        let incomplete: Vec<u8> = (0..object.geometry.shards())
             // Read again first: it may have been repaired since, or been no damage.
             .filter(|index| object.slot(*index).is_none() || bad.contains(index) && !self.is_well(object, *index))
             .collect();
-        let (found, lacking): (Vec<u8>, Vec<u8>) =
-            lacking.into_iter().partition(|index| self.find_again(object, *index));
+        let (found, incomplete): (Vec<u8>, Vec<u8>) =
+            incomplete.into_iter().partition(|index| self.find_again(object, *index));
         mended.extend(&found);
-        for index in lacking {
+        for index in incomplete {
             let Some(target) = self.repair_target(object, object.slot(index)) else { continue };
             match self.rebuild(object, index, target, Source::Others) {
                 Ok(()) => drop(mended.insert(index)),
@@ -229,7 +233,8 @@ impl Core {
         failed.map_or(Ok(mended), Err)
     }
 
-    /// Where a shard is rebuilt: its own disk, else the roomiest that holds no other shard of the object.
+    /// Where a shard is rebuilt: its own disk, else the roomiest that holds no other shard of the
+    /// object.
     pub fn repair_target(&self, object: &Object, own: Option<u8>) -> Option<u8> {
         if let Some(own) = own
             && self.members.member(own).is_some_and(|member| member.is_writable())
@@ -285,7 +290,9 @@ impl Core {
         Ok(())
     }
 
-    /// X1. An error when the disk has left the pool meanwhile: then nothing changes (S3).
+    /// Gives a rebuilt shard its name and its place in the index
+    /// (`repair.temporary_name_of_its_own`). An error when the disk has left the pool meanwhile;
+    /// then nothing changes (`moving.forgotten_when_empty`).
     pub fn publish(&self, object: &Arc<Object>, index: u8, target: u8) -> io::Result<()> {
         let current = self.objects.index_mut();
         if self.members.member(target).is_none() {
@@ -344,6 +351,7 @@ impl Core {
                 Source::Others => core.reconstruct(object, index, at..end),
             });
             let bytes = bytes.and_then(|bytes| bytes).map_err(Rebuild::Read)?;
+            assert_eq!(bytes.len() as u64, end - at, "a rebuilt shard has no holes");
             let first = at / BLOCK_BYTES;
             let sums: Vec<[u8; 8]> = bytes
                 .chunks(BLOCK_BYTES as usize)

@@ -1,4 +1,5 @@
-//! What waits to be repaired: objects by path, or everything. Bounded: when it overflows, one pass over the whole index does the same.
+//! The work that waits for repair: objects by path, or everything. Bounded: when it overflows, one
+//! pass over the whole index does the same.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +27,7 @@ pub struct RepairQueue {
 }
 
 impl RepairQueue {
-    /// Held by whoever writes or moves shards of this version of an object.
+    /// Held while shards of this version of an object are written or moved.
     pub fn one(&self, version: u64) -> MutexGuard<'_, ()> {
         self.ones[version as usize % self.ones.len()].lock()
     }
@@ -51,6 +52,7 @@ impl RepairQueue {
                 shards.push(shard);
             }
         }
+        assert!(queue.len() <= QUEUE_MAX, "the queue is bounded: beyond it the whole index is looked at");
         drop(queue);
         self.wanted.notify_one();
     }
@@ -74,7 +76,7 @@ impl RepairQueue {
         self.queue.lock().pop_first()
     }
 
-    /// Whoever works it off looks again, if only whether the pool is closed.
+    /// The worker looks again, if only to see that the pool is closed.
     pub fn wake(&self) {
         self.wanted.notify_one();
     }

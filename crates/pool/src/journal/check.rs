@@ -1,23 +1,23 @@
 //! Verifying the copies of an open journal against each other.
 //!
-//! Segments before the one being written are as they will stay until they are written over; of the one being written
-//! the part that all copies have is (J1). So both can be read while the writer goes on. Whether a segment was
-//! written over meanwhile is asked before anything is made good, under the lock that giving it away needs.
+//! Segments before the one being written are as they will stay until they are written over; of the
+//! one being written the part that all copies have is (`journal.sectors_written_once`). So both can
+//! be read while the writer goes on. Whether a segment was written over meanwhile is asked before
+//! anything is made good, under the lock that giving it away needs.
 
 use std::io;
 use std::sync::Arc;
 
+use super::Shared;
 use super::format::{ALIGN_BYTES, SegmentHeader};
+use super::mend::heal_copy;
 use super::replay::{self, SegmentImage};
+use super::segment_file::SEGMENT_BYTES_MAX;
 use super::segments::file_name;
-use super::{Shared, writer};
 use crate::disk::{DIRECT_ALIGN, DiskIo};
 use crate::heal::scrub::Records;
 use crate::member::member_disk::ErrorKind;
 use crate::member::members::Members;
-
-/// Longest part of a segment that is read: bounds memory.
-const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// A segment to be checked.
 struct Due {
@@ -26,7 +26,8 @@ struct Due {
     bytes: u64,
     /// Where the entries lie that are needed.
     live: Vec<u64>,
-    /// Where all copies are as they will stay: the whole segment, or for the one being written what is known to be durable.
+    /// The end of the bytes that no longer change, on all copies: the whole segment, or for the one
+    /// being written the part that is durable for certain.
     settled: u64,
 }
 
@@ -56,20 +57,20 @@ pub fn check_copies(members: &Arc<Members>, shared: &Shared) -> Records {
         let healed = {
             let state = shared.state.lock();
             if state.segments.file_of(due.sequence) != Some(due.file) || state.segments.copies() != slots {
-                // Written over meanwhile: what is in it now is new.
+                // Written over meanwhile: its contents are new.
                 continue;
             }
             let lost =
                 due.live.iter().filter(|offset| !is_there(offset) && state.needs(due.sequence, **offset)).count();
             if lost > 0 {
-                // What is damaged on all copies is in memory still; the metadata engine stores it elsewhere soon.
+                // Entries damaged on all copies are still in memory, and the metadata engine stores
+                // them elsewhere soon.
                 tracing::error!(pool = %members.name, lost, "journal entries are damaged on all disks");
                 found.errors += lost as u64;
                 found.unrepaired += lost as u64;
                 continue;
             }
-            let heal =
-                |(slot, bytes): &(u8, u64)| (*slot, *bytes, writer::heal_copy(members, *slot, due.file, &merged));
+            let heal = |(slot, bytes): &(u8, u64)| (*slot, *bytes, heal_copy(members, *slot, due.file, &merged));
             differing.iter().map(heal).collect::<Vec<_>>()
         };
         for (slot, bytes, result) in healed {
@@ -89,7 +90,7 @@ pub fn check_copies(members: &Arc<Members>, shared: &Shared) -> Records {
     found
 }
 
-/// In whole blocks of what is known.
+/// In whole blocks of the known bytes.
 fn bytes_differing(copy: &[u8], known: &replay::Scanned) -> u64 {
     let step = ALIGN_BYTES as usize;
     let blocks = known.pieces().flat_map(|(at, piece)| (at..).step_by(step).zip(piece.chunks(step)));
@@ -105,7 +106,8 @@ fn due(shared: &Shared) -> (Vec<Due>, Vec<u8>) {
     let due = |(sequence, file, bytes): (u64, u32, u64)| {
         let entries = state.streams.values().flat_map(|stream| stream.state.entries.values());
         let live: Vec<u64> = entries.filter(|at| at.segment == sequence).map(|at| at.offset).collect();
-        // A batch is durable on all copies before its entries exist; so is all before it (J2).
+        // A batch is durable on all copies before its entries exist, and so is everything before it
+        // (`journal.one_torn_batch`).
         let durable = live.iter().max().map_or(ALIGN_BYTES, |offset| offset / ALIGN_BYTES * ALIGN_BYTES);
         Due { sequence, file, bytes, settled: if last == Some(sequence) { durable } else { bytes }, live }
     };

@@ -9,7 +9,8 @@ use crate::object::shard::Reader;
 pub const SEGMENT_MAGIC: [u8; 8] = *b"LARDJRNL";
 pub const BATCH_MAGIC: [u8; 8] = *b"LARDBTCH";
 pub const FORMAT_VERSION: u32 = 1;
-/// Batches start on this boundary, so that no acknowledged sector is ever written again (J1).
+/// Batches start on this boundary, so that no acknowledged sector is written again
+/// (`journal.sectors_written_once`).
 pub const ALIGN_BYTES: u64 = 4096;
 pub const BATCH_HEADER_BYTES: usize = 48;
 pub const RECORD_HEADER_BYTES: usize = 56;
@@ -18,9 +19,9 @@ pub const STREAM_NAME_BYTES_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Entry = 1,
-    /// What was trimmed and removed so far; the first record of each segment.
+    /// The trims and removals so far; the first record of each segment.
     Checkpoint = 2,
-    /// The stream and all before are gone.
+    /// The stream and its entries so far are removed.
     Remove = 3,
 }
 
@@ -29,8 +30,8 @@ pub enum Kind {
 pub struct SegmentHeader {
     pub sequence: u64,
     pub bytes: u64,
-    /// The number in the file's name, so that a header that a disk put into another file is not believed; `None` where
-    /// it was not written.
+    /// The number in the file's name, so that a header that a disk misdirected into another file is
+    /// not believed. `None` where it was not written.
     pub file: Option<u32>,
 }
 
@@ -47,16 +48,17 @@ pub struct RecordHeader {
     pub kind: Kind,
     pub stream: String,
     pub id: u64,
-    /// The stream's entry before this one, 0 for none: a gap in the chain is damage (J3).
+    /// The stream's entry before this one, 0 for none: a gap in the chain is damage
+    /// (`journal.entries_chained`).
     pub previous: u64,
-    /// What the stream had trimmed when this was written.
+    /// The last entry that the stream had trimmed when this was written.
     pub trimmed: u64,
     pub payload_bytes: u32,
     pub payload_checksum: u64,
 }
 
-/// Binds checksums to the pool and to one life of a segment: what an earlier life left behind in
-/// the same file never passes.
+/// Binds checksums to the pool and to one life of a segment: bytes that an earlier life left in the
+/// same file never pass.
 pub fn segment_seed(pool: Uuid, sequence: u64) -> u64 {
     let mut id = [0u8; 24];
     id[..16].copy_from_slice(pool.as_bytes());
@@ -146,6 +148,8 @@ impl RecordHeader {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(self.stream.as_bytes());
+        assert!(self.stream.len() <= usize::from(u8::MAX), "the length of a stream's name is one byte");
+        assert!(out.len() + 8 <= self.head_bytes(), "the header has room for its fields and its checksum");
         out.resize(self.head_bytes() - 8, 0);
         sealed(out, seed ^ offset)
     }

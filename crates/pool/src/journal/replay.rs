@@ -1,9 +1,9 @@
 //! Reading the journal back when a pool is opened: the copies are merged record by record.
 //!
-//! A batch counts if each of its records is intact on some copy. The first one that does not, at the
-//! end of its segment, was never acknowledged: the batch after it is written only when it is
+//! A batch counts if each of its records is intact on some copy. The first one that does not, at
+//! the end of its segment, was never acknowledged: the batch after it is written only when it is
 //! durable everywhere. Where more batches follow, the hole is damage, and the chain of entry ids
-//! (J3) tells which streams it hit.
+//! (`journal.entries_chained`) tells which streams it hit.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -40,15 +40,15 @@ pub struct SegmentImage {
     pub copies: Vec<Vec<u8>>,
 }
 
-/// What a scan of one segment found.
+/// The result of scanning one segment.
 #[derive(Debug, Default)]
 pub struct Scanned {
     pub records: Vec<(RecordHeader, Location)>,
     /// End of the last good batch.
     pub end: u64,
     pub batch_last: u64,
-    /// The bytes as they should be, up to `end`, and where that is known: between the ranges nothing is made good, because
-    /// another reading may find what this one did not.
+    /// The merged bytes, up to `end`, and the ranges where they are known. Between the ranges
+    /// nothing is mended, because another reading may find what this one did not.
     pub merged: Vec<u8>,
     pub known: Vec<Range<usize>>,
     /// The copies that differ from it.
@@ -56,7 +56,7 @@ pub struct Scanned {
 }
 
 impl Scanned {
-    /// What is known, piece by piece.
+    /// The known bytes, piece by piece.
     pub fn pieces(&self) -> impl Iterator<Item = (usize, &[u8])> {
         self.known.iter().filter_map(|range| Some((range.start, self.merged.get(range.clone())?)))
     }
@@ -66,7 +66,7 @@ impl Scanned {
         self.pieces().all(|(at, piece)| copy.get(at..).is_some_and(|rest| rest.starts_with(piece)))
     }
 
-    /// Forgets what lies behind.
+    /// Forgets the bytes from `bytes` on.
     pub fn truncate(&mut self, bytes: usize) {
         self.merged.truncate(bytes);
         self.known.retain(|range| range.start < bytes);
@@ -180,8 +180,8 @@ impl Rebuild {
     fn entry(&mut self, record: &RecordHeader, location: Location) {
         let state = self.streams.entry(record.stream.clone()).or_default();
         if record.previous == 0 {
-            // The first of its stream: what was found before is of a removed one with the same name, whose removal lay in a
-            // segment that has been written over.
+            // The first entry of its stream. Earlier entries belong to a removed stream of the same
+            // name, whose removal lay in a segment that has been written over.
             *state = StreamState::default();
         }
         state.trim(record.trimmed);
@@ -197,13 +197,14 @@ impl Rebuild {
         for mark in marks {
             let state = self.streams.entry(mark.stream).or_default();
             state.trim(mark.trimmed);
-            // A checkpoint knows all that was durable before it. What goes further is of a removed stream, as above.
+            // A checkpoint knows all entries that were durable before it. Later ids belong to a
+            // removed stream, as above.
             drop(state.entries.split_off(&mark.last.saturating_add(1)));
             state.last = mark.last;
         }
     }
 
-    /// Checks the chains (J3), now that it is known what was trimmed.
+    /// Checks the chains (`journal.entries_chained`), now that all trims are known.
     pub fn finish(mut self) -> BTreeMap<String, StreamState> {
         self.streams.values_mut().for_each(StreamState::check_chain);
         self.streams

@@ -1,6 +1,7 @@
 //! Reading journals without a pool: every copy that lies on the disks given, none of them changed.
 //!
-//! What an opening of the pool would refuse is told here instead: a gap in a stream is a fault beside the entries that are left.
+//! What an opening of the pool would refuse is told here instead: a gap in a stream is a fault
+//! beside the entries that are left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,14 +23,15 @@ const FILES_MAX: usize = 4096;
 /// Where the copies of one segment lie: (disk, file).
 type Places = Vec<(usize, u32)>;
 
-/// What the journals of some disks hold together.
+/// The contents of the journals of some disks, merged.
 #[derive(Default)]
 pub struct Found {
     streams: BTreeMap<String, StreamState>,
     places: BTreeMap<u64, Places>,
     /// Segments found, by sequence: files, and records in them.
     pub segments: Vec<SegmentFound>,
-    /// The last batch was begun and is not whole on any copy: written when the machine stopped, or damaged since.
+    /// The last batch was begun and is not whole on any copy: it was being written when the machine
+    /// stopped, or was damaged since.
     pub is_torn: bool,
     /// The newest batch that was found whole.
     pub batch_last: u64,
@@ -37,22 +39,29 @@ pub struct Found {
     pub loss: Option<String>,
 }
 
+/// One segment of the journal, as the disks given hold it.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SegmentFound {
+    /// Its sequence number: later segments have higher ones.
     pub sequence: u64,
     /// The disks that have it, as they were given.
     pub disks: Vec<usize>,
+    /// The file's name on the first of these disks.
     pub file: String,
+    /// The length that its header states, in bytes.
     pub bytes: u64,
+    /// Intact records in it.
     pub records: usize,
+    /// The end of its last intact batch, in bytes from the segment's start.
     pub end: u64,
 }
 
-/// What is left of one stream.
+/// The remains of one stream.
 #[derive(Debug, Default)]
 pub struct LogRead {
+    /// The intact entries, by id.
     pub entries: Vec<LogEntry>,
-    /// What is not there any more, one sentence each.
+    /// Missing entries, one sentence each.
     pub faults: Vec<String>,
 }
 
@@ -90,7 +99,8 @@ fn begins_batch(pool: Uuid, image: &SegmentImage, offset: u64) -> bool {
     image.copies.iter().any(|copy| head(copy).is_some())
 }
 
-/// A copy whose header is damaged counts as what the same file is elsewhere: its records say themselves whether that is so.
+/// A copy whose header is damaged counts as a copy of the same file elsewhere. Its records
+/// themselves say whether that is so.
 fn places(pool: Uuid, disks: &[Arc<dyn DiskIo>]) -> BTreeMap<u64, Places> {
     let mut sequences: BTreeMap<u64, Places> = BTreeMap::new();
     let mut headless: Vec<(usize, u32)> = Vec::new();
@@ -122,7 +132,8 @@ fn image(pool: Uuid, disks: &[Arc<dyn DiskIo>], sequence: u64, places: &Places) 
 }
 
 impl Found {
-    /// Compares what was found with what a label proves, and with objects, which are put through an open journal (J7).
+    /// Compares the journal with the batch that a label proves, and with the existence of objects,
+    /// which are put through an open journal (`journal.loss_refused`).
     pub fn compare(&mut self, proven: u64, has_objects: bool) {
         let last = self.batch_last;
         self.loss = if last < proven {

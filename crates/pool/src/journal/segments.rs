@@ -9,10 +9,12 @@ pub const DIRECTORY: &str = "journal";
 const SEGMENTS: u64 = 16;
 const JOURNAL_BYTES_DEFAULT: u64 = 256 << 20;
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
-/// Kept free at the end of each segment for a checkpoint that lets another be written over (J4).
+/// Kept free at the end of each segment for a checkpoint that lets another be written over
+/// (`journal.checkpoint_before_reuse`).
 pub const CHECKPOINT_ROOM_BYTES: u64 = 32 << 10;
 
 const _: () = assert!(JOURNAL_BYTES_MIN / SEGMENTS >= 4 * CHECKPOINT_ROOM_BYTES);
+const _: () = assert!(CHECKPOINT_ROOM_BYTES.is_multiple_of(ALIGN_BYTES));
 
 pub fn size_default(smallest_disk_bytes: u64) -> u64 {
     (smallest_disk_bytes / 8).clamp(JOURNAL_BYTES_MIN, JOURNAL_BYTES_DEFAULT)
@@ -37,7 +39,8 @@ struct Segment {
     bytes: u64,
     /// Entries that are not trimmed.
     live: u64,
-    /// A durable checkpoint says that nothing in it is needed (J4).
+    /// A durable checkpoint says that all its entries are trimmed
+    /// (`journal.checkpoint_before_reuse`).
     covered: bool,
 }
 
@@ -75,7 +78,8 @@ impl Segments {
         &self.copies
     }
 
-    /// Where no disk takes writes any more, those that had copies are read, and nothing is written that they miss.
+    /// Where no disk takes writes any more, the former copies are read, and nothing is written that
+    /// they would miss.
     pub fn set_copies(&mut self, copies: Vec<u8>) {
         if !copies.is_empty() {
             self.copies = copies;
@@ -93,7 +97,9 @@ impl Segments {
     }
 
     pub fn remember(&mut self, sequence: u64) {
-        if let Some(segment) = self.used.get_mut(&sequence) {
+        let segment = self.used.get_mut(&sequence);
+        assert!(segment.is_some(), "`journal.checkpoint_before_reuse`: the segment of an entry is in use");
+        if let Some(segment) = segment {
             segment.live += 1;
             segment.covered = false;
         }
@@ -101,7 +107,8 @@ impl Segments {
 
     pub fn forget(&mut self, sequence: u64) {
         if let Some(segment) = self.used.get_mut(&sequence) {
-            segment.live = segment.live.saturating_sub(1);
+            assert!(segment.live > 0, "`journal.checkpoint_before_reuse`: an entry is trimmed once");
+            segment.live -= 1;
         }
     }
 
@@ -135,6 +142,14 @@ impl Segments {
 
     /// A place for a segment with room for `need_bytes`.
     pub fn next(&mut self, need_bytes: u64) -> Option<Next> {
+        let next = self.spare_or_grown(need_bytes)?;
+        let is_free = self.used.values().all(|segment| segment.file != next.file);
+        assert!(is_free, "`journal.checkpoint_before_reuse`: a file in use is not written over");
+        assert!(next.bytes >= need_bytes, "the segment has room for its first batch");
+        Some(next)
+    }
+
+    fn spare_or_grown(&mut self, need_bytes: u64) -> Option<Next> {
         let bytes = need_bytes.next_multiple_of(ALIGN_BYTES).max(self.segment_bytes);
         let covered: Vec<u64> = self.used.iter().filter(|(_, s)| s.covered).map(|(seq, _)| *seq).collect();
         for sequence in covered {
@@ -160,7 +175,7 @@ impl Segments {
         (total - given_back + bytes <= self.capacity_bytes).then_some(Next { file, bytes, ready: false })
     }
 
-    /// A file to be made while nobody waits for it, if none is ready. Followed by [`Self::prepared`].
+    /// A file to be made ahead of its use, if none is ready. Followed by [`Self::prepared`].
     pub fn prepare(&mut self) -> Option<Next> {
         let ready = |bytes: u64| bytes >= self.segment_bytes;
         let is_enough = self.spare.values().any(|&bytes| ready(bytes))
@@ -170,6 +185,8 @@ impl Segments {
         }
         let next = self.grow(self.segment_bytes)?;
         self.spare.remove(&next.file);
+        let is_free = self.used.values().all(|segment| segment.file != next.file);
+        assert!(is_free, "`journal.checkpoint_before_reuse`: a file in use is not filled with zeros");
         self.preparing = Some((next.file, next.bytes));
         Some(next)
     }

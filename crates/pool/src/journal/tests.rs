@@ -82,7 +82,8 @@ async fn entries_come_back_in_order_whatever_one_disk_lost() {
     }
 }
 
-/// Copies on one filesystem are flushed together, if they can be written past the cache; otherwise each for itself.
+/// Copies on one filesystem are flushed together, if they can be written past the cache; otherwise
+/// each for itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_copy_is_whole_however_it_was_written() {
     for no_direct in [false, true] {
@@ -114,7 +115,8 @@ async fn a_torn_tail_is_cut_and_a_hole_is_damage() {
     let bench = Bench::new(1);
     let pool = bench.create(Layout::Stripe).await;
     append(&pool, "a", 1..=20).await;
-    // Killed: closing it would have said on the label that all of this is durable (J7).
+    // Killed: closing it would have said on the label that all of this is durable
+    // (`journal.loss_refused`).
     drop(pool);
     let file = segments(&bench, 0)[0].clone();
     let whole = std::fs::read(&file).unwrap();
@@ -402,7 +404,8 @@ async fn a_copy_that_could_not_be_healed_is_not_relied_on() {
     expect(&bench.open().await, "a", 1..=25).await;
 }
 
-/// The power goes and the other disk with it, while a copy is made anew on the disk that has just failed once.
+/// The power goes and the other disk with it, while a copy is made anew on the disk that has just
+/// failed once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_is_made_anew_is_named_when_it_is_whole() {
     for fuel in 1..60 {
@@ -692,7 +695,8 @@ async fn a_disk_that_is_out_of_use_is_no_copy() {
     assert_eq!(journal, [false, true, true]);
 }
 
-/// A stream was removed, and begun again under its name; the segment with the removal has been written over.
+/// A stream was removed, and begun again under its name; the segment with the removal has been
+/// written over.
 #[test]
 fn a_stream_has_nothing_of_one_that_was_removed() {
     use super::format::{Kind, RecordHeader, StreamMark, encode_checkpoint};

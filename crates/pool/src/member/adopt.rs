@@ -1,10 +1,11 @@
-//! Disks whose label is damaged: known again by what else lies on them.
+//! Disks whose label is damaged: recognised by the shards and journal files on them.
 //!
-//! A1. A directory is adopted only if headers on it carry this pool's id, none carries another's,
-//!     its lock is free and no other directory claims the disk's id.
-//! A2. An adopted disk counts as away since the beginning: disks in sync decide what exists, and it is in
-//!     sync again only when each shard on it has been read and verified. So it does no harm when,
-//!     of several lost members, it becomes another than it was.
+//! - `adopt.headers_prove_it`: a directory is adopted only if headers on it carry this pool's id,
+//!   none carries another pool's, its lock is free, and no other directory claims the disk's id.
+//! - `adopt.away_since_the_beginning`: an adopted disk counts as away since the beginning. Disks in
+//!   sync decide what exists, and it is in sync again only after each shard on it was read and
+//!   verified. So it does no harm when, of several lost members, a directory is taken for another
+//!   of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const AGREEING: usize = 16;
 /// Headers looked at in all: bounds the wait for a disk on which nearly all are damaged.
 const HEADERS_MAX: usize = 1024;
 
-/// Why a directory without any label is not used, or only because of what lies on it.
+/// The reason why a directory without a label is not used, or is used only because of its files.
 pub const UNLABELLED: &str = "its labels are gone";
 
 /// A directory with a label that cannot be read, or without one where there should be one.
@@ -45,7 +46,7 @@ pub fn is_in_use(disk: &dyn DiskIo) -> bool {
     ["objects", "journal"].into_iter().any(|name| disk.list(name).is_ok_and(|names| !names.is_empty()))
 }
 
-/// Whether the files of a disk say that it is this pool's (A1).
+/// Whether the files of a disk prove that it is this pool's (`adopt.headers_prove_it`).
 pub fn belongs_to(disk: &dyn DiskIo, pool: Uuid) -> bool {
     let (mut seen, mut ours) = (0, 0);
     for directory in disk.list("objects").unwrap_or_default() {
@@ -68,8 +69,8 @@ pub fn belongs_to(disk: &dyn DiskIo, pool: Uuid) -> bool {
     ours > 0 || journal::belongs_to(disk, pool)
 }
 
-/// Gives the directories in `damaged` that are this pool's to members that nobody claims: first each to
-/// the member last seen there, then the rest in order.
+/// Gives the directories in `damaged` that are this pool's to members that no other directory
+/// claims: first each to the member last seen there, then the rest in order.
 pub fn adopt(
     winner: &Label,
     members: &[MemberDisk],
@@ -92,7 +93,8 @@ pub fn adopt(
         if let Some(member) = home {
             found.why.clone_into(&mut member.last_error.lock());
         }
-        // Without a label it may be what is left of a disk that was taken out, too: only its place says which it was.
+        // A directory without a label may also be the remains of a removed disk: only its path
+        // tells which member it was.
         let anywhere = || members.iter().find(lost).filter(|_| found.why != UNLABELLED);
         let member = home.or_else(anywhere);
         let Some(member) = member.filter(|_| belongs_to(&*found.disk, winner.pool)) else {

@@ -1,4 +1,4 @@
-//! Which disks are out of use: errors, probes, disks that hang, and what the labels say of them.
+//! Disks that are out of use: errors, probes, disks that hang, and the labels that say so.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::object::shard_files::OBJECTS;
 /// Disks that begin to hang within so many seconds do so together.
 const HANG_MARGIN: u64 = 5;
 
-/// Of a disk that is brought up to date like one that was away.
+/// The reason given for a disk that is brought up to date like one that was away.
 pub const LOST_OBJECTS: &str = "its folder 'objects' is gone: what lay there is made anew";
 
 impl Members {
@@ -27,8 +27,8 @@ impl Members {
         }
     }
 
-    /// A write failed. Blocks: probes the disk, and where it is out records that on the others
-    /// before anybody is told that a write succeeded without it (D1).
+    /// A write failed. Probes the disk, and where it is out of use records that on the others
+    /// before a write is acknowledged without it (`member.out_before_answer`). Blocks.
     pub fn write_failed(&self, slot: u8, error: &std::io::Error) {
         // Interrupted: the writer gave up because of another disk.
         let Some(member) = self.member(slot).filter(|_| error.kind() != std::io::ErrorKind::Interrupted) else {
@@ -48,8 +48,9 @@ impl Members {
         }
     }
 
-    /// A second has passed: disks that hang are put out of use, where the others can do without all that hang (H1). With
-    /// more of them it is not the disks that fail: who waits goes on waiting. Waits for no disk itself.
+    /// A second has passed. Disks that hang are put out of use, where the others can do without all
+    /// of them (`hang.call_too_long`). Where more disks hang, the disks are not at fault, and
+    /// callers go on waiting. Waits for no disk itself.
     pub fn look_for_hangs(self: &Arc<Self>) {
         self.iter().for_each(|member| member.watch().tick());
         let hanging = |margin| self.with_slots().filter(move |(_, member)| member.watch().hangs(margin));
@@ -66,15 +67,16 @@ impl Members {
         }
     }
 
-    /// H1. The labels say so before anybody is told that a write succeeded without it (D1).
+    /// Puts a disk that hangs out of use (`hang.call_too_long`). The labels say so before a write
+    /// is acknowledged without it (`member.out_before_answer`).
     fn put_out_hanging(self: &Arc<Self>, slot: u8) {
         let Some(member) = self.member(slot) else { return };
         if !member.is_readable() {
-            // Whoever takes it back goes on, too.
+            // A task that is taking it back goes on, too.
             member.watch().close();
             return self.hangs.notify_waiters();
         }
-        self.untold.fetch_add(1, Ordering::AcqRel);
+        self.labels_behind.fetch_add(1, Ordering::AcqRel);
         HANGS.clone_into(&mut member.last_error.lock());
         member.set_state(DiskState::Faulted);
         self.out_of_sync(member);
@@ -84,14 +86,15 @@ impl Members {
         let members = self.clone();
         let tell = move || {
             members.take_out(slot, DiskState::Faulted);
-            members.untold.fetch_sub(1, Ordering::AcqRel);
+            members.labels_behind.fetch_sub(1, Ordering::AcqRel);
         };
         if let Err(error) = self.work.start("larder-hang", tell) {
             tracing::error!(pool = %self.name, %error, "no thread to write labels: a disk out of use is not told of");
         }
     }
 
-    /// Finds out which disks are gone by now; `false` when somebody is at it already. Blocks.
+    /// Finds out which disks are missing by now; `false` when another task is doing so already.
+    /// Blocks.
     pub fn look_at_disks(&self) -> bool {
         let Some(_one) = self.checking.try_lock() else { return false };
         self.check_disks();
@@ -115,7 +118,7 @@ impl Members {
         }
     }
 
-    /// Its objects are gone, and the folder that they lay in; where the others can do without them.
+    /// Its objects and their folder are missing, and the others can do without them.
     pub fn has_lost_objects(&self, member: &MemberDisk) -> bool {
         let is_well = |other: &MemberDisk| other.is_readable() && other.is_in_sync();
         let others = self.iter().filter(|other| other.id != member.id && !is_well(other)).count();
@@ -127,14 +130,14 @@ impl Members {
     /// Whether the path still leads to the directory that is open: an open directory outlives its
     /// removal, a rename and a lazy unmount.
     fn probe_folder(&self, member: &MemberDisk) -> std::io::Result<()> {
-        let gone = |why| Err(std::io::Error::new(std::io::ErrorKind::NotFound, why));
+        let missing = |why| Err(std::io::Error::new(std::io::ErrorKind::NotFound, why));
         let path = member.path.read().clone();
         let opener = self.opener.clone();
         self.work.on_disk(&member.io()?, move |own| match opener.open_disk(&path) {
             Ok(disk) if disk.identity()? == own.identity()? => Ok(()),
-            Ok(_) => gone("another folder lies in its place"),
+            Ok(_) => missing("another folder lies in its place"),
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
-                gone("its folder is gone: removed, renamed or unmounted")
+                missing("its folder is gone: removed, renamed or unmounted")
             }
             // Whether the disk works is for the other probes to find out.
             Err(_) => Ok(()),
@@ -186,34 +189,37 @@ impl Members {
     /// Stops using a disk and says so on the labels of the others.
     pub fn take_out(&self, slot: u8, state: DiskState) {
         let Some(member) = self.member(slot) else { return };
-        self.untold.fetch_add(1, Ordering::AcqRel);
+        self.labels_behind.fetch_add(1, Ordering::AcqRel);
         member.set_state(state);
         member.out_since();
         self.out_of_sync(member);
         self.out.notify_one();
         let why = member.last_error.lock().clone();
-        let told = if why.is_empty() { state.to_string() } else { why.clone() };
-        tracing::warn!(pool = %self.name, disk = %member.path.read().display(), ?state, why = %told, "disk out of use");
+        let reason = if why.is_empty() { state.to_string() } else { why.clone() };
+        tracing::warn!(pool = %self.name, disk = %member.path.read().display(), ?state, why = %reason, "disk out of use");
         let why = if why.is_empty() { why } else { format!(": {why}") };
         self.event(EventKind::DiskOut, format!("{} is {state}{why}", member.path.read().display()));
         self.write_labels(|_| {});
-        self.untold.fetch_sub(1, Ordering::AcqRel);
+        self.labels_behind.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// A disk may be out of use of which the labels say that it has missed nothing.
-    pub fn is_untold(&self) -> bool {
-        self.untold.load(Ordering::Acquire) > 0
+    /// Whether a disk may be out of use that the labels still call in sync.
+    pub fn are_labels_behind(&self) -> bool {
+        self.labels_behind.load(Ordering::Acquire) > 0
     }
 
-    /// For whoever has done without a disk, before that is answered (D1). Blocks.
-    pub fn wait_until_told(&self) {
-        while self.is_untold() {
+    /// For a caller that went on without a disk, before it answers (`member.out_before_answer`).
+    /// Blocks.
+    pub fn wait_for_labels(&self) {
+        while self.are_labels_behind() {
             drop(self.label.lock());
             std::thread::yield_now();
         }
     }
 
-    /// D1, D2. Without redundancy each disk is the only authority for what it holds, and stays so.
+    /// Marks a disk as out of sync, where the others can do without it (`member.out_before_answer`,
+    /// `member.no_more_out_than_survivable`). Without redundancy each disk is the only authority
+    /// for its objects, and stays so.
     pub(super) fn out_of_sync(&self, member: &MemberDisk) {
         let _one = self.leaving.lock();
         let others = self.iter().filter(|other| other.id != member.id && !other.is_in_sync()).count();
@@ -222,8 +228,9 @@ impl Members {
         }
     }
 
-    /// Ends the use of a disk that does not do what it is told, where the others can do without it: it is looked through
-    /// when it comes back. `false`: they cannot, and it is believed in any case (D2). Blocks.
+    /// Ends the use of a disk that does not do as it is told, where the others can do without it.
+    /// It is verified when it comes back. `false` if they cannot: then the disk stays an authority
+    /// (`member.no_more_out_than_survivable`). Blocks.
     pub fn give_up(&self, slot: u8) -> bool {
         let Some(member) = self.member(slot) else { return true };
         let others = self.iter().filter(|other| other.id != member.id && !other.is_in_sync()).count();
@@ -236,14 +243,15 @@ impl Members {
         true
     }
 
-    /// A disk whose word counts cannot be written: what was deleted may still be there when it is back (D2).
+    /// Whether an authority cannot be written: deleted files may still be there when it is back
+    /// (`member.no_more_out_than_survivable`).
     pub fn is_authority_away(&self) -> bool {
         self.iter().any(|member| member.is_in_sync() && !member.is_writable())
     }
 
     /// More disks are out of use than the layout survives.
     pub fn is_faulted(&self) -> bool {
-        let gone = self.iter().filter(|member| !member.is_readable()).count();
-        gone > usize::from(self.failures())
+        let out = self.iter().filter(|member| !member.is_readable()).count();
+        out > usize::from(self.failures())
     }
 }

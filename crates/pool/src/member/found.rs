@@ -1,4 +1,5 @@
-//! What lies in directories that may be disks: labels, damaged labels, and why others cannot be used.
+//! The contents of directories that may be disks: labels, damaged labels, and the reasons why
+//! others cannot be used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ pub struct Labelled {
     pub second: bool,
 }
 
-/// What lies in some directories.
+/// The labels found in some directories.
 #[derive(Default)]
 pub struct Directories {
     pub labelled: Vec<Labelled>,

@@ -1,21 +1,27 @@
 //! Labels: what each disk knows about its pool, and which label to believe.
 //!
-//! The file `larder.label`, and its copy `larder.label.2` for when the first is damaged, is a fixed header (magic, version, length, checksum) and a JSON body,
-//! so that a person can read it. It is replaced atomically on every disk that is in use whenever
-//! membership or the state of a disk changes, with a higher generation.
+//! The file `larder.label` is a fixed header (magic, version, length, checksum) and a JSON body, so
+//! that a person can read it. `larder.label.2` is its copy for when the first is damaged. A label
+//! is replaced atomically, with a higher generation, on every disk in use whenever membership or
+//! the state of a disk changes.
 //!
-//! B1. A label of generation g names, in `history`, the generations it descends from. A label
-//!     that is in the winner's history is merely old; one that is not comes from a split.
-//! B2. The newest label wins. After a split the side with more disks wins, then the newer; but not one that more disks
-//!     lack, of those that it calls in sync, than the layout can spare: writing it was cut short, and no data came after it.
-//!     Before that counts how many lack it: who went on without a disk said so, on all that it had. A disk whose label is older
-//!     than one that it had (B4), and does not say so, is an older copy of itself and counts for nobody.
-//! B3. A member is in sync unless the winning label says that it missed writes, its own label
-//!     lies off the winner's history, or it is rolled back (B4). Only in-sync disks decide what exists.
-//! B4. A label says in `settled` which generation every disk has that it calls in sync. A disk in sync with an older label
-//!     is an older copy of itself: it lacks what was written since, and does not know.
-//! B5. A label says in `journal_batch` which batch was durable on every copy of the journal that it names. Copies that do
-//!     not reach it together have lost what was acknowledged.
+//! - `label.old_or_split`: a label of generation g names, in `history`, the generations it descends
+//!   from. A label in the winner's history is merely old; one outside it comes from a split.
+//! - `label.newest_wins`: the newest label wins. After a split the side that fewer disks lack wins
+//!   first: a side that went on without a disk said so on all disks that it had. Then the side with
+//!   more disks wins, then the newer. A label loses if more of the disks that it calls in sync lack
+//!   it than the layout can spare: writing it was cut short, and no data came after it. A disk
+//!   whose label is older than one that it had (`label.settled_outlives`), and that does not say
+//!   so, is an older copy of itself and does not count.
+//! - `label.in_sync_decides`: a member is in sync unless the winning label says that it missed
+//!   writes, its own label lies off the winner's history, or it is rolled back
+//!   (`label.settled_outlives`). Only in-sync disks decide what exists.
+//! - `label.settled_outlives`: `settled` is the generation that every disk has that the label calls
+//!   in sync. A disk in sync with an older label is an older copy of itself: it lacks later writes,
+//!   and does not know.
+//! - `label.journal_batch_proven`: `journal_batch` is a batch that was durable on every copy of the
+//!   journal that the label names. Copies that together do not reach it have lost acknowledged
+//!   changes.
 
 use std::cmp::Reverse;
 use std::io::{ErrorKind, IoSlice};
@@ -31,12 +37,13 @@ use crate::object::layout::{DISKS_MAX, Layout};
 use crate::object::shard::Reader;
 
 pub const LABEL_NAME: &str = "larder.label";
-/// Written after the first; used when the first does not decode. At worst it is merely old (B1).
+/// Written after the first, and used when the first does not decode. At worst it is merely old
+/// (`label.old_or_split`).
 pub const SECOND_NAME: &str = "larder.label.2";
 pub const MAGIC: [u8; 8] = *b"LARDLABL";
 const FORMAT_VERSION: u32 = 1;
 pub const HEADER_BYTES: usize = 24;
-/// Bounds what is read on the word of a length field: 32 members need a tenth of it.
+/// Bounds a read on the word of a length field: 32 members need a tenth of it.
 const LABEL_BYTES_MAX: u64 = 256 << 10;
 const HISTORY_MAX: usize = 64;
 const DAMAGED: &str = "its label is damaged";
@@ -50,7 +57,8 @@ pub struct Label {
     pub name: String,
     pub layout: Layout,
     pub width: u8,
-    /// The layout before this one, while objects of it may be left: the pool survives what both survive.
+    /// The layout before this one, while objects of it may be left: the pool survives the failures
+    /// that both survive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Layout>,
     /// All objects are to be laid out anew, as the disks and the layout are now.
@@ -64,24 +72,27 @@ pub struct Label {
     pub generation: u64,
     /// Tells apart two labels of one generation written by different processes.
     pub nonce: u64,
-    /// The (generation, nonce) pairs before this one, newest first (B1).
+    /// The (generation, nonce) pairs before this one, newest first (`label.old_or_split`).
     pub history: Vec<(u64, u64)>,
     pub members: Vec<Member>,
     /// The disks whose journal copies are current.
     pub journal: Vec<Uuid>,
     pub journal_bytes: u64,
-    /// The newest generation that is durable on every disk that it calls in sync (B4). 0: not known.
+    /// The newest generation that is durable on every disk that it calls in sync
+    /// (`label.settled_outlives`). 0: not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub settled: u64,
-    /// A batch that is durable on every copy of the journal (B5). 0: none is known.
+    /// A batch that is durable on every copy of the journal (`label.journal_batch_proven`). 0: none
+    /// is known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub journal_batch: u64,
-    /// Somebody opened the pool although its journal could not be proven whole: nothing is swept until this is cleared.
+    /// A person opened the pool although its journal could not be proven whole. Nothing is swept
+    /// until this is cleared.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unproven: bool,
     pub usage: Usage,
     pub created_ms: u64,
-    /// What a program must know to read or write this pool.
+    /// Features that a program must know to read or write this pool.
     #[serde(default, skip_serializing_if = "Features::is_empty")]
     pub features: Features,
 }
@@ -98,7 +109,7 @@ pub struct Member {
     /// Being emptied: nothing new is put on it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
-    /// Not used until somebody says so.
+    /// Not used until a person says so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub offline: bool,
     /// The member whose place it takes.
@@ -120,7 +131,7 @@ pub struct Spare {
     pub path: PathBuf,
 }
 
-/// Who has the pool open.
+/// The host and process that have the pool open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Usage {
@@ -184,13 +195,15 @@ impl Label {
             && self.journal_bytes <= 1 << 40
     }
 
-    /// Whether the disk of `other`, which this label calls in sync, is an older copy of itself (B4).
+    /// Whether the disk of `other`, which this label calls in sync, is an older copy of itself
+    /// (`label.settled_outlives`).
     pub fn is_rolled_back(&self, other: &Self) -> bool {
         self.has_in_sync(other.disk) && self.descends_from(other) && other.generation < self.settled
     }
 
-    /// Whether the disk of `other` had a later label than that: this one has settled it there (B4). So the disk is an older copy of itself,
-    /// and it has not gone on without this label's disk, or its label would say so.
+    /// Whether the disk of `other` had a later label than `other`: this label has settled it there
+    /// (`label.settled_outlives`). So the disk is an older copy of itself. It has not gone on
+    /// without this label's disk, or its label would say so.
     fn has_outlived(&self, other: &Self) -> bool {
         other.generation < self.settled && other.has_in_sync(self.disk)
     }
@@ -203,7 +216,7 @@ impl Label {
         self.spares.iter().any(|spare| spare.id == disk)
     }
 
-    /// Disks that may fail without loss: what every object survives.
+    /// Disks that may fail without loss: every object survives that many.
     pub fn failures(&self) -> u8 {
         self.earlier.map_or(u8::MAX, Layout::failures).min(self.layout.failures())
     }
@@ -220,14 +233,15 @@ impl Label {
         (self.generation, self.nonce)
     }
 
-    /// Whether `other` is this label's own state or one that it descends from (B1).
+    /// Whether `other` is this label's own state or one that it descends from
+    /// (`label.old_or_split`).
     pub fn descends_from(&self, other: &Self) -> bool {
         let oldest_known = self.history.last().map_or(self.generation, |(generation, _)| *generation);
         self.state() == other.state() || self.history.contains(&other.state()) || other.generation < oldest_known
     }
 }
 
-/// Chooses the label to believe among those of one pool (B2).
+/// Chooses the label to believe among those of one pool (`label.newest_wins`).
 pub fn winner(labels: &[Label]) -> Option<&Label> {
     let is_newest =
         |label: &Label| !labels.iter().any(|other| other.state() != label.state() && other.descends_from(label));
@@ -235,8 +249,8 @@ pub fn winner(labels: &[Label]) -> Option<&Label> {
     if ends.is_empty() {
         ends = labels.iter().collect();
     }
-    // Disks that should have it and do not. Whoever went on without a disk said so; a label that counts on a disk which
-    // went on without it was cut short.
+    // Disks that should have it and do not. A side that went on without a disk said so; a label
+    // that counts on a disk that went on without it was cut short.
     let lack = |label: &Label| {
         let lacks = |other: &&Label| label.has_in_sync(other.disk) && !other.descends_from(label);
         labels.iter().filter(lacks).filter(|other| !label.has_outlived(other)).count()
@@ -247,7 +261,7 @@ pub fn winner(labels: &[Label]) -> Option<&Label> {
         .max_by_key(|label| (is_whole(label), Reverse(lack(label)), supporters(label), label.generation, label.nonce))
 }
 
-/// What the label of a disk says, and whether only its second copy could be read.
+/// The label of a disk, and whether only its second copy could be read.
 pub fn read_copies(disk: &dyn DiskIo) -> std::io::Result<Result<(Label, bool), &'static str>> {
     let copy = |name| Ok(Label::decode(&disk::read_file(disk, name, LABEL_BYTES_MAX)?));
     let first: std::io::Result<Result<Label, &'static str>> = copy(LABEL_NAME);
@@ -279,7 +293,7 @@ pub fn write(disk: &dyn DiskIo, label: &Label) -> std::io::Result<()> {
     let written = disk::write_file_atomically(disk, LABEL_NAME, &bytes)
         .and_then(|()| disk::write_file_atomically(disk, SECOND_NAME, &bytes));
     match written {
-        // Over what is there, the copy first: one of the two can be read at any time.
+        // Over the old labels, the copy first: one of the two can be read at any time.
         Err(full) if full.kind() == ErrorKind::StorageFull || full.kind() == ErrorKind::QuotaExceeded => {
             let over = |name| {
                 let file = disk.open(name, true)?;
@@ -294,7 +308,7 @@ pub fn write(disk: &dyn DiskIo, label: &Label) -> std::io::Result<()> {
 
 /// Takes the label away again.
 pub fn remove(disk: &dyn DiskIo) {
-    // What cannot be removed was most likely never written.
+    // A file that cannot be removed was most likely never written.
     let _ = disk.remove(LABEL_NAME);
     let _ = disk.remove(SECOND_NAME);
 }
@@ -388,8 +402,9 @@ pub(crate) mod tests {
         }
     }
 
-    /// Power was cut when disks 1 and 2 had a label and disk 0 had not. Then disk 2 was away and disk 1 an older copy of itself; what
-    /// went on settled later labels on 0 and 1. Now 1 and 2 are back as the power cut left them: two against one.
+    /// Power was cut when disks 1 and 2 had a label and disk 0 had not. Then disk 2 was away and
+    /// disk 1 an older copy of itself; what went on settled later labels on 0 and 1. Now 1 and 2
+    /// are back as the power cut left them: two against one.
     #[test]
     fn older_copies_that_agree_do_not_outvote_what_was_settled_on_one_of_them() {
         let cut = |disk| {
@@ -418,7 +433,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_label_that_was_cut_short_does_not_put_another_session_out_of_sync() {
-        // Five disks, two may go. Disk 4 was away, and the label that says so (generation 5) is on the others.
+        // Five disks, two may go. Disk 4 was away, and the label that says so (generation 5) is on
+        // the others.
         let label = |disk: u128, out: &[u128]| {
             let mut label = example(disk);
             label.layout = Layout::Raidz2;

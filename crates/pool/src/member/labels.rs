@@ -19,8 +19,9 @@ impl Members {
         self.label.lock().clone()
     }
 
-    /// Writes the label of a disk that is not in use yet. All labels after it descend from it, whether it could be
-    /// written or not: it never looks like one side of a split (B1).
+    /// Writes the label of a disk that is not in use yet. All later labels descend from it, whether
+    /// it could be written or not, so it never looks like one side of a split
+    /// (`label.old_or_split`).
     pub fn write_first_label(
         &self,
         disk: &dyn crate::disk::DiskIo,
@@ -37,7 +38,8 @@ impl Members {
         label::write(disk, &first).inspect_err(|_| label::remove(disk))
     }
 
-    /// Takes the label off a disk that is no longer the pool's; `false`: the pool itself is not ours any more.
+    /// Takes the label off a disk that is no longer the pool's; `false`: the pool itself is not
+    /// ours any more.
     pub fn remove_label(&self, disk: &dyn crate::disk::DiskIo) -> bool {
         let _label = self.label.lock();
         let is_ours = !self.is_given_back.load(Ordering::Acquire);
@@ -48,15 +50,15 @@ impl Members {
     }
 
     /// Writes a new generation of the label to every disk that can be written. `change` may edit
-    /// it; member paths and states are filled in here. A disk that fails here is taken out too. `false`: the disks are not
-    /// ours any more.
+    /// it; member paths and states are filled in here. A disk that fails here is taken out too.
+    /// `false`: the disks are not ours any more.
     pub fn write_labels(&self, change: impl FnOnce(&mut Label)) -> bool {
         let mut label = self.label.lock();
         if self.is_given_back.load(Ordering::Acquire) {
             return false;
         }
         // A disk that fails here is out of use before the next round says so.
-        self.untold.fetch_add(1, Ordering::AcqRel);
+        self.labels_behind.fetch_add(1, Ordering::AcqRel);
         change(&mut label);
         *self.shape.write() = Shape::of(&label);
         // Each disk that fails makes one more round: bounded by the number of disks.
@@ -65,7 +67,8 @@ impl Members {
             label.members = self.iter().map(MemberDisk::entry).collect();
             label.journal_batch = label.journal_batch.max(self.journal_batch.load(Ordering::Acquire));
             let (is_done, has_it) = self.write_label_everywhere(&label);
-            // B4. It is said by the next label: this one is on the disks already.
+            // The next label says so, because this one is on the disks already
+            // (`label.settled_outlives`).
             if label.members.iter().all(|member| !member.in_sync || has_it.contains(&member.id)) {
                 label.settled = label.generation;
             }
@@ -73,13 +76,14 @@ impl Members {
                 break;
             }
         }
-        self.untold.fetch_sub(1, Ordering::AcqRel);
+        self.labels_behind.fetch_sub(1, Ordering::AcqRel);
         true
     }
 
     /// Whether no disk failed, and which disks have it.
     fn write_label_everywhere(&self, label: &Label) -> (bool, Vec<Uuid>) {
-        // Those whose word counts first: if it ends in between, the new label is not on a disk alone that was away.
+        // Authorities come first: after a crash in between, the new label must not be only on a
+        // disk that was away.
         let writable = self.iter().filter(|member| member.is_writable());
         let (first, then): (Vec<_>, Vec<_>) = writable.partition(|member| member.is_in_sync());
         let write = |member: &MemberDisk| {
@@ -96,7 +100,8 @@ impl Members {
             .into_iter()
             .zip(results)
             .filter_map(|(member, result)| Some((member, result.err()?)))
-            // A disk too full for a new label keeps its old one, which is merely old (B1).
+            // A disk too full for a new label keeps its old one, which is merely old
+            // (`label.old_or_split`).
             .filter(|(_, error)| error.kind() != std::io::ErrorKind::StorageFull)
             .collect();
         for (member, error) in &failed {
@@ -111,9 +116,11 @@ impl Members {
         (failed.is_empty(), has_it)
     }
 
-    /// A batch of the journal is durable on all its copies: the next label says so (B5).
+    /// A batch of the journal is durable on all its copies, and the next label says so
+    /// (`label.journal_batch_proven`).
     pub fn note_journal_batch(&self, batch: u64) {
-        self.journal_batch.store(batch, Ordering::Release);
+        let before = self.journal_batch.swap(batch, Ordering::AcqRel);
+        assert!(before < batch, "`label.journal_batch_proven`: later batches have higher numbers");
     }
 
     /// As long as it is held, no label is written.

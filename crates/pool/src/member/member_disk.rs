@@ -1,7 +1,7 @@
 //! One disk of an open pool: its state, its error counts, its room.
 //!
 //! ```text
-//!       write fails, probe fails; hangs (H1)    label gone
+//!       write fails, probe fails, hangs         label missing
 //!   Online ------------------------> Faulted   ------------> Removed
 //!     |  ^                              |                       |
 //!     |  | resilvered                   | seen again            | seen again
@@ -9,11 +9,13 @@
 //!     +--> ReadOnly (writes refused, reads answered)
 //! ```
 //!
-//! D1. A disk that leaves the writable states has missed writes from then on: `in_sync` is false until it
-//!     has been resilvered, and the labels of the others say so before the next acknowledgement.
-//! D2. Never are more disks out of sync than the layout survives: with more gone, the further ones stay
-//!     authorities, so that the pool opens when all are back. What they miss meanwhile is safe: newer
-//!     versions win, deletes stay in the journal (T1), and what they lack is rebuilt at opening.
+//! - `member.out_before_answer`: a disk that leaves the writable states misses writes from then on.
+//!   `in_sync` is false until it has been resilvered, and the labels of the others say so before
+//!   the next acknowledgement.
+//! - `member.no_more_out_than_survivable`: no more disks are out of sync than the layout survives.
+//!   Further disks that fail stay authorities, so that the pool opens when all are back. Writes
+//!   that they miss meanwhile are safe: newer versions win, deletes stay in the journal
+//!   (`tombstone.kept_until_unlinked`), and missing shards are rebuilt at opening.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -30,10 +32,12 @@ use crate::disk::watch::Watch;
 use crate::disk::{DiskIo, DiskSpace};
 use crate::member::label;
 
+/// The state of a disk; the transitions are drawn at the top of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[repr(u8)]
 pub enum DiskState {
+    /// Read and written.
     Online = 0,
     /// Back after an absence; being brought up to date.
     Resilvering = 1,
@@ -41,11 +45,11 @@ pub enum DiskState {
     ReadOnly = 2,
     /// Fails I/O.
     Faulted = 3,
-    /// Its directory lost its label or is gone.
+    /// Its directory is missing or lost its label.
     Removed = 4,
     /// Was not there when the pool was opened.
     Missing = 5,
-    /// Somebody asked for it not to be used.
+    /// A person asked for it not to be used.
     Offline = 6,
 }
 
@@ -94,18 +98,19 @@ pub struct MemberDisk {
     pub id: Uuid,
     pub path: RwLock<PathBuf>,
     io: RwLock<Option<Arc<dyn DiskIo>>>,
-    /// Of the calls since it was attached.
+    /// The calls since it was attached.
     watch: RwLock<Arc<Watch>>,
     lock: Mutex<Option<Box<dyn Any + Send + Sync>>>,
     state: AtomicU8,
     pub in_sync: AtomicBool,
     /// Its label was damaged, so all on it is read and verified before it counts as in sync.
     pub suspect: AtomicBool,
-    /// An older copy of itself lay in its place when the pool was opened (B4).
+    /// An older copy of itself lay in its place when the pool was opened
+    /// (`label.settled_outlives`).
     pub rolled_back: AtomicBool,
     /// Why it was out of date when the pool was opened.
     pub stale: Mutex<Option<String>>,
-    /// Nothing new is put on it, and what lies on it moves to others.
+    /// It takes no new data, and its data moves to others.
     pub leaving: AtomicBool,
     /// The disk whose place it takes, until that one has left.
     replaces: Mutex<Option<Uuid>>,
@@ -170,7 +175,7 @@ impl MemberDisk {
         new
     }
 
-    /// What the label says of it.
+    /// Its entry on the label.
     pub fn entry(&self) -> label::Member {
         label::Member {
             id: self.id,
@@ -278,7 +283,8 @@ impl MemberDisk {
         counter.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// It is up to date: why it was out of use is over. Errors that were counted are told until they are cleared.
+    /// The disk is up to date, and the reason why it was out of use is over. Counted errors are
+    /// shown until they are cleared.
     pub fn forget_why_out(&self) {
         let counters = [&self.read_errors, &self.write_errors, &self.checksum_errors];
         if counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0) {
@@ -293,7 +299,7 @@ impl MemberDisk {
         self.last_error.lock().clear();
     }
 
-    /// What the filesystem says, at most [`SPACE_AGE_MAX`] old.
+    /// The room that the filesystem reports, at most [`SPACE_AGE_MAX`] old.
     pub fn space(&self) -> DiskSpace {
         let mut cached = self.space.lock();
         if let Some((Some(at), space)) = *cached
@@ -304,13 +310,14 @@ impl MemberDisk {
         let fresh = self.io().and_then(|io| io.space());
         match fresh {
             Ok(space) => *cached = Some((Some(Instant::now()), space)),
-            // Unknown is not full: what is wrong with the disk the next write finds out.
+            // Unknown is not full: the next write finds out whether the disk is well.
             Err(_) => *cached = Some((Some(Instant::now()), cached.map(|(_, space)| space).unwrap_or_default())),
         }
         cached.map(|(_, space)| space).unwrap_or_default()
     }
 
-    /// The next who asks looks again. What was seen is kept for the case that the disk does not answer.
+    /// The next caller looks again. The old figure is kept for the case that the disk does not
+    /// answer.
     pub fn forget_space(&self) {
         if let Some((at, _)) = &mut *self.space.lock() {
             *at = None;

@@ -1,8 +1,8 @@
-//! The disks of an open pool, with all that is known of them: labels, faults, room, and what happened.
+//! The disks of an open pool and the facts about them: labels, faults, room, and events.
 //!
-//! Whoever works with disks gets this and no more of the pool. How the parts are kept is this room's own affair: `labels.rs` writes
-//! them, `faults.rs` decides which disks are out of use, `room.rs` gives out room, `waiting.rs` waits for disks and no longer than
-//! they answer.
+//! Code that works with disks gets this and no more of the pool. The parts are this room's own
+//! affair: `labels.rs` writes labels, `faults.rs` decides which disks are out of use, `room.rs`
+//! gives out room, `waiting.rs` waits for disks as long as they answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -21,7 +21,8 @@ use crate::member::member_disk::{DiskState, ErrorKind, MemberDisk};
 use crate::member::slots::Slots;
 use crate::object::layout::Layout;
 
-/// While somebody may still want what the journal has lost (J7).
+/// The note while objects that the lost changes referred to may still be wanted
+/// (`journal.loss_refused`).
 const UNPROVEN: &str = "the pool was opened although acknowledged changes were lost (see the history): data that no file refers to \
     is kept until it is cleared with: larder pool clear";
 
@@ -32,28 +33,29 @@ const RECONNECT_EVERY: Duration = Duration::from_secs(5);
 pub struct Members {
     pub id: Uuid,
     pub name: String,
-    /// Who has the locks, for people.
+    /// The holder of the locks, for people.
     pub owner: String,
     pub opener: Arc<dyn DiskOpener>,
     pub work: Work,
     pub buffers: Arc<Buffers>,
     pub history: History,
-    /// Told when a disk goes out of use.
+    /// Signalled when a disk goes out of use.
     pub out: Arc<Notify>,
     slots: Slots,
     pub(super) shape: RwLock<Shape>,
     /// The label as last written; its `disk` field means nothing here.
     pub(super) label: Mutex<Label>,
-    /// The last batch of the journal that is durable on all its copies (B5).
+    /// The last batch of the journal that is durable on all its copies
+    /// (`label.journal_batch_proven`).
     pub(super) journal_batch: AtomicU64,
     /// The disks are no longer ours.
     pub(super) is_given_back: AtomicBool,
     pub(super) placing: Mutex<u64>,
     /// Held while it is decided whether a disk that leaves is out of sync.
     pub(super) leaving: Mutex<()>,
-    /// Whoever may be about to say on the labels that a disk is out of use (D1).
-    pub(super) untold: AtomicUsize,
-    /// Told when the way to a disk was closed (H1).
+    /// Held by a task that may be about to label a disk as out of use (`member.out_before_answer`).
+    pub(super) labels_behind: AtomicUsize,
+    /// Signalled when the way to a disk was closed (`hang.way_closed`).
     pub(super) hangs: Notify,
     /// Held by a check: one at a time, so that a disk that hangs does not gather them.
     pub(super) checking: Mutex<()>,
@@ -67,7 +69,8 @@ pub struct Members {
 #[derive(Debug)]
 struct Note {
     text: String,
-    /// The member at whose place it was found: told until that one is up to date, or has left.
+    /// The member at whose place it was found. The note is shown until that member is up to date,
+    /// or has left.
     of: Option<Uuid>,
 }
 
@@ -106,7 +109,7 @@ impl Shape {
     }
 }
 
-/// What [`Members::new`] starts from.
+/// The input of [`Members::new`].
 pub struct Start {
     pub label: Label,
     pub members: Vec<MemberDisk>,
@@ -135,7 +138,7 @@ impl Members {
             is_given_back: AtomicBool::new(false),
             placing: Mutex::new(0),
             leaving: Mutex::new(()),
-            untold: AtomicUsize::new(0),
+            labels_behind: AtomicUsize::new(0),
             hangs: Notify::new(),
             checking: Mutex::new(()),
             returning: Mutex::new(()),
@@ -162,17 +165,18 @@ impl Members {
         self.slots.len()
     }
 
-    /// Gives a disk the next slot; gives it back when there is none left (N2).
+    /// Gives a disk the next slot; returns the disk when there is no slot left
+    /// (`slot.never_reused`).
     pub fn push(&self, member: MemberDisk) -> Result<u8, Box<MemberDisk>> {
         self.slots.push(member)
     }
 
-    /// Whoever takes the place of a disk that has left has taken it.
+    /// A disk that took the place of one that has left has it now.
     pub fn end_replacements(&self) {
         self.slots.end_replacements();
     }
 
-    /// What was found when the pool was opened and is still so.
+    /// Findings from when the pool was opened that still hold.
     pub fn notes(&self) -> Vec<String> {
         let is_well = |member: &MemberDisk| member.state() == DiskState::Online && member.is_in_sync();
         let is_over = |id: Uuid| self.iter().find(|member| member.id == id).is_none_or(is_well);
@@ -182,17 +186,18 @@ impl Members {
         notes.iter().map(|note| note.text.clone()).chain(unproven).collect()
     }
 
-    /// What new objects are given.
+    /// The layout of new objects.
     pub fn layout(&self) -> Layout {
         self.shape.read().layout
     }
 
-    /// How many disks an object is laid over at most.
+    /// The most disks that an object is laid over.
     pub fn width(&self) -> u8 {
         self.shape.read().width
     }
 
-    /// Disks that may fail without loss: what every object survives, those of an earlier layout included.
+    /// Disks that may fail without loss: every object survives that many, objects of an earlier
+    /// layout included.
     pub fn failures(&self) -> u8 {
         self.shape.read().failures_min()
     }
@@ -214,7 +219,7 @@ impl Members {
         self.returning.lock()
     }
 
-    /// Who takes disks back just now may wait for one that hangs.
+    /// A task that is taking disks back may be waiting for one that hangs.
     pub fn is_returning(&self) -> bool {
         self.returning.is_locked()
     }
@@ -234,7 +239,7 @@ impl Members {
 
     // ---- history ----------------------------------------------------------------------------
 
-    /// Tells what happened. Never waits for a disk (E1).
+    /// Reports an event. Never waits for a disk (`history.telling_costs_no_io`).
     pub fn event(&self, kind: EventKind, text: impl AsRef<str>) {
         self.history.add(kind, text.as_ref());
     }
@@ -259,7 +264,7 @@ impl Members {
         self.iter().filter(|member| member.is_writable()).filter_map(|member| member.io().ok()).collect()
     }
 
-    /// Writes what is not on the disks yet. Blocks.
+    /// Writes the events that are not on the disks yet. Blocks.
     pub fn write_history(&self) {
         self.history.write(&self.work, || self.disks_writable());
     }

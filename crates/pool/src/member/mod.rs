@@ -1,4 +1,5 @@
-//! Members: the disks that belong to a pool, the labels that say so, and what each disk keeps beside its shards.
+//! Members: the disks that belong to a pool, the labels that say so, and the other files that each
+//! disk keeps beside its shards.
 
 pub mod adopt;
 pub mod faults;

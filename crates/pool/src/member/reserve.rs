@@ -1,13 +1,18 @@
-//! Room for the little that a full pool still has to write: each disk keeps some in files, which are given up when there
-//! is no other.
+//! Room for the small writes that a full pool still needs: each disk keeps some in files that are
+//! given up when there is no other room.
 //!
-//! Others may fill the filesystems that the disks lie on. Opening a volume writes a small object, and so does whoever makes
-//! room by deleting: without these files a full pool could neither be opened nor emptied.
+//! Other programs may fill the filesystems of the disks. Opening a volume writes a small object,
+//! and so does deleting to make room. Without these files a full pool could neither be opened nor
+//! emptied.
 //!
-//! F1. The files' contents mean nothing: they may be missing, short, or somebody may remove them.
-//! F2. Only objects of at most [`OBJECT_BYTES_MAX`] use what is given up, and only where there is no other room.
-//! F3. No more is given up than is asked for: whoever fills the filesystem takes the rest at once.
-//! F4. They are made again when there is room for them beyond what data of users leave free.
+//! - `reserve.contents_mean_nothing`: the files' contents mean nothing. They may be missing or
+//!   short, or somebody may remove them.
+//! - `reserve.small_objects_only`: only objects of at most [`OBJECT_BYTES_MAX`] use the reserve,
+//!   and only where there is no other room.
+//! - `reserve.no_more_than_needed`: no more is given up than is needed, because the program that
+//!   fills the filesystem takes the rest at once.
+//! - `reserve.made_again`: the files are made again when there is room for them beyond the room
+//!   that data of users leave free.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -23,14 +28,15 @@ use crate::object::geometry::MIRROR_BYTES_MAX;
 
 const PREFIX: &str = "larder.reserve-";
 const FILE_BYTES: u64 = 64 << 10;
-/// Of each disk; the smallest disks have fewer.
+/// Files on each disk; the smallest disks have fewer.
 const FILES_MAX: u64 = 16;
 const FILES_MIN: u64 = 4;
-/// The longest object that is written without leaving anything free: manifests, and small tables of metadata.
+/// The longest object that is written without leaving anything free: manifests, and small tables of
+/// metadata.
 pub const OBJECT_BYTES_MAX: u64 = MIRROR_BYTES_MAX;
-/// What a small object takes beside its bytes: header, checksums, blocks of the filesystem.
+/// The overhead of a small object on a disk: header, checksums, blocks of the filesystem.
 const OVERHEAD_BYTES: u64 = 32 << 10;
-/// How often it is tried to make those that are lacking.
+/// The time between attempts to make missing files.
 const TRY_EVERY: Duration = Duration::from_secs(10);
 
 const _: () = assert!(OBJECT_BYTES_MAX + OVERHEAD_BYTES <= FILES_MIN * FILE_BYTES);
@@ -46,28 +52,29 @@ fn name_of(number: u64) -> String {
 #[derive(Debug, Default)]
 pub struct Reserves {
     /// Some disk has none and should.
-    is_lacking: AtomicBool,
+    is_missing: AtomicBool,
     tried: Mutex<Option<Instant>>,
 }
 
 impl Reserves {
     /// Makes the files on all disks that have room for them. Blocks.
     pub fn make(&self, members: &Members) {
-        let mut is_lacking = false;
+        let mut is_missing = false;
         for (slot, total, free) in members.rooms(reserve_soft) {
             let Some(Ok(io)) = members.member(slot).map(MemberDisk::io) else { continue };
             let wanted = (total / 64 / FILE_BYTES).clamp(FILES_MIN, FILES_MAX);
-            let lacking: Vec<String> = (0..wanted).map(name_of).filter(|name| !has_reserve(&*io, name)).collect();
-            // What cannot be made now is tried again; whether the disk is well is for others to find out.
-            is_lacking |= free < lacking.len() as u64 * FILE_BYTES
-                || lacking.iter().any(|name| make(&*io, name).inspect_err(|_| _ = io.remove(name)).is_err());
+            let missing: Vec<String> = (0..wanted).map(name_of).filter(|name| !has_reserve(&*io, name)).collect();
+            // A file that cannot be made now is tried again; reads and writes find out whether the
+            // disk is well.
+            is_missing |= free < missing.len() as u64 * FILE_BYTES
+                || missing.iter().any(|name| make(&*io, name).inspect_err(|_| _ = io.remove(name)).is_err());
         }
-        self.is_lacking.store(is_lacking, Ordering::Release);
+        self.is_missing.store(is_missing, Ordering::Release);
     }
 
-    /// As `make`, in the background and now and then, where some are lacking.
+    /// As `make`, in the background and now and then, where files are missing.
     pub fn make_if_due(self: &Arc<Self>, members: &Arc<Members>) {
-        if !self.is_lacking.load(Ordering::Acquire) {
+        if !self.is_missing.load(Ordering::Acquire) {
             return;
         }
         let mut tried = self.tried.lock();
@@ -78,12 +85,12 @@ impl Reserves {
         }
     }
 
-    /// Only what is lacking may be used up (F2).
-    pub fn are_lacking(&self) -> bool {
-        self.is_lacking.load(Ordering::Acquire)
+    /// Only the missing room may be used up (`reserve.small_objects_only`).
+    pub fn are_missing(&self) -> bool {
+        self.is_missing.load(Ordering::Acquire)
     }
 
-    /// Gives up as much as an object of `bytes` needs; whether there was so much on some disk. Blocks.
+    /// Gives up as much as an object of `bytes` needs; whether some disk had that much. Blocks.
     pub fn give_up(&self, members: &Members, bytes: u64) -> bool {
         let files = (bytes + OVERHEAD_BYTES).div_ceil(FILE_BYTES) as usize;
         let mut given_up = false;
@@ -100,7 +107,7 @@ impl Reserves {
             tracing::warn!(pool = %members.name, "the disks are full: room kept for metadata is used");
         }
         *self.tried.lock() = Some(Instant::now());
-        self.is_lacking.store(true, Ordering::Release);
+        self.is_missing.store(true, Ordering::Release);
         given_up
     }
 }

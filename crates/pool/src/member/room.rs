@@ -1,4 +1,4 @@
-//! The room on the disks: how much there is, and who has been promised some of it.
+//! The room on the disks, and the part of it that is promised to writers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::object::geometry::MIRROR_BYTES_MAX;
 use crate::object::placement::{self, Choice, Room};
 
 impl Members {
-    /// (total, free) of every disk that takes data; disks on one filesystem share its room. `reserve`
-    /// is kept off the free room.
+    /// (total, free) of every disk that takes data; disks on one filesystem share its room.
+    /// `reserve` is kept off the free room.
     pub fn rooms(&self, reserve: fn(u64) -> u64) -> Vec<(u8, u64, u64)> {
         let mut sharing: BTreeMap<u64, u64> = BTreeMap::new();
         let spaces: Vec<_> = self
@@ -45,7 +45,8 @@ impl Members {
         full.filter_map(|(slot, _, _)| Some(self.member(*slot)?.id)).collect()
     }
 
-    /// Disks without room, as a sentence that is empty where there are none: others may have filled their filesystems.
+    /// Disks without room, as a sentence; empty where there are none. Other programs may have
+    /// filled their filesystems.
     fn without_room(&self) -> String {
         let rooms = self.rooms(reserve_hard).into_iter().filter(|(_, _, free)| *free == 0);
         let paths: Vec<String> =
@@ -53,12 +54,13 @@ impl Members {
         if paths.is_empty() { String::new() } else { format!(" (no room on {})", paths.join(", ")) }
     }
 
-    /// Some disk has so little room that whoever deletes waits for what becomes free.
+    /// Some disk has so little room that a delete waits for its room to become free.
     pub fn is_tight(&self) -> bool {
         self.rooms(reserve_soft).iter().any(|(_, total, free)| *free < total / 8)
     }
 
-    /// Chooses disks for an object and reserves room until the result is dropped, leaving `reserve` of each disk free.
+    /// Chooses disks for an object and reserves room until the result is dropped, leaving `reserve`
+    /// of each disk free.
     pub fn place_beside(
         self: &Arc<Self>,
         reserve: fn(u64) -> u64,
@@ -76,7 +78,7 @@ impl Members {
         let shard_bytes = |k: u8| shard_room(size, k);
         let Shape { layout, width, .. } = *self.shape.read();
         let width = if size <= MIRROR_BYTES_MAX { layout.failures() + 1 } else { width };
-        // Those that just failed and are to be avoided are as good as dead for this object.
+        // Disks that just failed and are to be avoided count as dead for this object.
         let usable = self.with_slots().filter(|(slot, member)| member.takes_data() && !avoid.contains(slot));
         let alive = usable.count();
         let choice = placement::choose(layout, width, &rooms, alive, *turn, shard_bytes);
@@ -87,6 +89,7 @@ impl Members {
             }
             return Err(PoolError::no_space(&self.name, size, self.available(), self.without_room()));
         };
+        assert!(choice.slots.iter().all(|slot| !avoid.contains(slot)), "`write.retry_excludes_a_disk`");
         let bytes = shard_bytes(choice.k);
         for slot in &choice.slots {
             if let Some(member) = self.member(*slot) {
@@ -96,7 +99,7 @@ impl Members {
         Ok(Placed { members: self.clone(), choice, bytes })
     }
 
-    /// Waits until whoever is choosing disks has reserved room on them.
+    /// Waits until every task that is choosing disks has reserved room on them.
     pub fn settle_places(&self) {
         drop(self.placing.lock());
     }
@@ -128,8 +131,10 @@ impl Drop for Placed {
     fn drop(&mut self) {
         for slot in &self.choice.slots {
             if let Some(member) = self.members.member(*slot) {
-                member.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-                // A look at the disk from before the end of the write counts this room neither as pending nor as used.
+                let before = member.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+                assert!(before >= self.bytes, "a reservation is given back once");
+                // A look at the disk from before the end of the write counts this room neither as
+                // pending nor as used.
                 member.forget_space();
             }
         }

@@ -1,10 +1,12 @@
-//! Small files that lie on every disk beside its label: the pool's history, what a scrub has come to.
+//! Small files that lie on every disk beside its label: the pool's history, the progress of a
+//! scrub.
 //!
-//! A header (magic, version, length, checksum) and a text that a person can read, replaced atomically.
+//! A header (magic, version, length, checksum) and a text that a person can read, replaced
+//! atomically.
 //!
-//! Z1. Nothing depends on them: a copy that cannot be read or written is passed over. Whether the disk
-//!     is well is for labels and objects to find out.
-//! Z2. The copies need not agree: whoever reads them chooses.
+//! - `sidefile.nothing_depends_on_it`: a copy that cannot be read or written is passed over. Labels
+//!   and objects find out whether the disk is well.
+//! - `sidefile.copies_may_differ`: the copies need not agree, and the reader chooses among them.
 
 use std::sync::Arc;
 
@@ -46,7 +48,7 @@ impl Sidecar {
         (ours && checksum(u64::from(FORMAT_VERSION), text) == sum).then_some(text)
     }
 
-    /// The texts of all copies that are whole (Z1).
+    /// The texts of all intact copies (`sidefile.nothing_depends_on_it`).
     pub fn read(&self, disks: &[Arc<dyn DiskIo>]) -> Vec<Vec<u8>> {
         let read = |disk: &Arc<dyn DiskIo>| {
             let bytes = disk::read_file(&**disk, self.name, self.bytes_max + HEADER_BYTES).ok()?;
@@ -55,7 +57,8 @@ impl Sidecar {
         disks.iter().filter_map(read).collect()
     }
 
-    /// Replaces all copies, side by side; says on how many disks that worked (Z1).
+    /// Replaces all copies, side by side; returns on how many disks that worked
+    /// (`sidefile.nothing_depends_on_it`).
     pub fn write(&self, work: &Work, disks: &[Arc<dyn DiskIo>], text: &[u8]) -> usize {
         let bytes: Arc<[u8]> = self.encode(text).into();
         let write = |disk: &Arc<dyn DiskIo>| {

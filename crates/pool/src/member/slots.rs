@@ -1,8 +1,10 @@
 //! The disks of an open pool, by slot.
 //!
-//! N1. A slot is a number within this process: the place of a disk among those of the label when the pool was opened, or
-//!     the next free one for a disk that joined later. Nothing on a disk refers to slots.
-//! N2. A slot is never given to another disk, so a number read a moment ago means the same disk or none.
+//! - `slot.within_the_process`: a slot is a number within this process. It is the place of a disk
+//!   in the label when the pool was opened, or the next free number for a disk that joined later.
+//!   Nothing on a disk refers to slots.
+//! - `slot.never_reused`: a slot is never given to another disk. So a number read a moment ago
+//!   means the same disk or none.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,11 +42,13 @@ impl Slots {
         new
     }
 
-    /// Gives a disk the next slot; gives it back when there is none left (N2).
+    /// Gives a disk the next slot; returns the disk when there is no slot left
+    /// (`slot.never_reused`).
     pub fn push(&self, member: MemberDisk) -> Result<u8, Box<MemberDisk>> {
         let _one = self.joining.lock();
         let slot = self.used.load(Ordering::Acquire);
         let Some(cell) = self.slots.get(slot) else { return Err(Box::new(member)) };
+        assert!(cell.get().is_none(), "`slot.never_reused`: the next slot has never had a disk");
         cell.set(member).map_err(Box::new)?;
         self.used.store(slot + 1, Ordering::Release);
         Ok(slot as u8)
@@ -62,14 +66,15 @@ impl Slots {
         self.with_slots().map(|(_, member)| member)
     }
 
-    /// A disk whose successor has joined leaves, also where it was cut short between the two labels that say so.
+    /// A disk whose successor has joined leaves, even where a crash came between the two labels
+    /// that say so.
     fn go_on_replacing(&self) {
         let replaced: Vec<Uuid> = self.iter().filter_map(MemberDisk::replaces).collect();
         let left_behind = self.iter().filter(|member| replaced.contains(&member.id));
         left_behind.for_each(|member| member.leaving.store(true, Ordering::Release));
     }
 
-    /// Whoever takes the place of a disk that has left has taken it.
+    /// A disk that took the place of one that has left has it now.
     pub fn end_replacements(&self) {
         let known: Vec<Uuid> = self.iter().map(|member| member.id).collect();
         let done = |member: &&MemberDisk| member.replaces().is_some_and(|of| !known.contains(&of));

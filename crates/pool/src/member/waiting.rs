@@ -27,7 +27,7 @@ impl Members {
         self.work.blocking(move || work(&members)).await.ok_or_else(|| PoolError::Cancelled(self.name.clone()))
     }
 
-    /// Waits for `work`, but no longer than the disks at these slots answer (H1).
+    /// Waits for `work`, but no longer than the disks at these slots answer (`hang.call_too_long`).
     pub async fn while_answering<T>(
         &self,
         slots: impl IntoIterator<Item = u8>,
@@ -41,7 +41,7 @@ impl Members {
         }
     }
 
-    /// Those of the disks at these slots that answer, as far as is known.
+    /// The disks at these slots that answer, as far as is known.
     fn watches(&self, slots: impl IntoIterator<Item = u8>) -> Vec<(u8, Arc<Watch>)> {
         let watches = slots.into_iter().filter_map(|slot| Some((slot, self.member(slot)?.watch())));
         watches.filter(|(_, watch)| !watch.is_closed()).collect()
@@ -49,18 +49,19 @@ impl Members {
 
     async fn until_closed(&self, watches: &[(u8, Arc<Watch>)]) -> Hanging {
         loop {
-            let mut told = std::pin::pin!(self.hangs.notified());
-            told.as_mut().enable();
+            let mut hung = std::pin::pin!(self.hangs.notified());
+            hung.as_mut().enable();
             let closed = watches.iter().filter(|(_, watch)| watch.is_closed());
             let closed: Vec<u8> = closed.map(|(slot, _)| *slot).collect();
             if !closed.is_empty() {
                 return Hanging(closed);
             }
-            told.await;
+            hung.await;
         }
     }
 
-    /// Does `work`, which reads from the disks at these slots, again and again without those that turn out to hang. Blocks.
+    /// Does `work`, which reads from the disks at these slots, again and again without those that
+    /// turn out to hang. Blocks.
     pub fn without_hanging<T: Send + 'static>(
         self: &Arc<Self>,
         slots: &[u8],

@@ -27,7 +27,7 @@ fn key_name(key: &Attribute) -> Option<String> {
         Attribute::CacheControl => "cache-control".into(),
         Attribute::StorageClass => "storage-class".into(),
         Attribute::Metadata(name) => format!("{METADATA_PREFIX}{name}"),
-        // The enum may grow; what is unknown cannot be kept.
+        // The enum may grow; an unknown attribute cannot be kept.
         _ => return None,
     })
 }

@@ -5,22 +5,24 @@
 //! instead of wasting parity. Within a shard its units follow each other (shard-local space), cut
 //! into blocks of [`BLOCK_BYTES`]; each block is followed by its checksum.
 //!
-//! G1. A unit starts on a block boundary of its shard, so a block never straddles units.
-//! G2. All shards of an object share one local geometry: local range `r` of one shard is
-//!     reconstructed from local range `r` of `k` others, shorter shards read as zeros there.
+//! - `geometry.block_within_a_unit`: a unit starts on a block boundary of its shard, so a block
+//!   never straddles units.
+//! - `geometry.same_range_everywhere`: all shards of an object share one local geometry. Local
+//!   range `r` of one shard is reconstructed from local range `r` of `k` others; shorter shards
+//!   read as zeros there.
 
 use std::ops::Range;
 
 /// A range read of 128 KiB touches one unit seven times of eight.
 pub const UNIT_BYTES: u64 = 1 << 20;
-/// What one checksum covers.
+/// Bytes covered by one checksum.
 pub const BLOCK_BYTES: u64 = 32 << 10;
 pub const CHECKSUM_BYTES: u64 = 8;
 /// Units of a last stripe are a multiple of this.
 const TAIL_ALIGN_BYTES: u64 = 4096;
 /// Objects up to this size are mirrored instead of striped.
 pub const MIRROR_BYTES_MAX: u64 = 128 << 10;
-/// Largest object: far above what is stored, far below overflow.
+/// Largest object: far above real sizes, far below overflow.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 50;
 
 const _: () = assert!(UNIT_BYTES.is_multiple_of(BLOCK_BYTES) && BLOCK_BYTES.is_multiple_of(TAIL_ALIGN_BYTES));
@@ -39,7 +41,7 @@ pub struct Piece {
     pub shard: u8,
     /// Shard-local bytes.
     pub local: Range<u64>,
-    /// Object offset of `local.start`.
+    /// The object offset of `local.start`.
     pub object: u64,
 }
 
@@ -108,6 +110,7 @@ impl Geometry {
             let unit_bytes = self.unit_bytes(stripe);
             let within = at - stripe * self.stripe_bytes();
             let unit = within / unit_bytes;
+            assert!(unit < u64::from(self.k), "`geometry.block_within_a_unit`: a stripe has `k` data units");
             let unit_end = (stripe * self.stripe_bytes() + (unit + 1) * unit_bytes).min(end);
             let local = stripe * UNIT_BYTES + within % unit_bytes;
             match pieces.last_mut() {
@@ -159,7 +162,7 @@ mod tests {
             let total: u64 = (0..k).map(|i| geometry.shard_bytes(i)).sum();
             prop_assert_eq!(total, size);
             for parity in k..k + m {
-                prop_assert!((0..k).all(|i| geometry.shard_bytes(i) <= geometry.shard_bytes(parity)), "G2");
+                prop_assert!((0..k).all(|i| geometry.shard_bytes(i) <= geometry.shard_bytes(parity)), "`geometry.same_range_everywhere`");
             }
         }
     }

@@ -1,10 +1,11 @@
 //! The index: every object of the pool, in memory, in order.
 //!
-//! I1. An object is in the index if and only if it is acknowledged (or was found complete when
-//!     the pool was opened). Conditional puts are decided under the index's lock.
-//! I2. Files of a version that left the index are unlinked when its last reader lets go of it.
-//! I3. A shard that moved is unlinked where it was only if it is not there again by then; who moves shards of an
-//!     object and who unlinks them exclude each other.
+//! - `index.acknowledged_only`: an object is in the index if and only if it is acknowledged, or was
+//!   found complete when the pool was opened. Conditional puts are decided under the index's lock.
+//! - `index.last_reader_unlinks`: files of a version that left the index are unlinked when its last
+//!   reader lets go of it.
+//! - `index.moved_shard_may_return`: a moved shard is unlinked in its old place only if it is not
+//!   there again by then. Moving an object's shards and unlinking them exclude each other.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -37,9 +38,9 @@ pub struct Object {
     pub has_attributes: bool,
     pub graveyard: Graveyard,
     dead: AtomicBool,
-    /// The versions before it that somebody still reads (T1).
+    /// Earlier versions that are still being read (`tombstone.kept_until_unlinked`).
     older: Mutex<Vec<Weak<Object>>>,
-    /// Who is at it: nobody, or one of the two who exclude each other.
+    /// The task that works on the object's shards, if any: moving and unlinking exclude each other.
     claim: AtomicU8,
     /// Its shards still have their temporary names.
     pub is_draft: bool,
@@ -51,7 +52,7 @@ const READ_PRUNE: usize = 64;
 const MOVING: u8 = 1;
 const DELETING: u8 = 2;
 
-/// What is needed to make an [`Object`].
+/// The input of an [`Object`].
 pub struct NewObject {
     pub pool: Uuid,
     pub path: String,
@@ -126,7 +127,7 @@ impl Object {
         self.placed().count() == usize::from(self.geometry.shards())
     }
 
-    /// Shards that lie where another of it lies already (Y1).
+    /// Shards on a disk that has another shard of the object already (`misplaced.two_shards_part`).
     pub fn crowded(&self) -> Vec<u8> {
         let is_second = |(index, slot): &(u8, u8)| self.placed().any(|(other, at)| at == *slot && other < *index);
         self.placed().filter(is_second).map(|(index, _)| index).collect()
@@ -163,7 +164,8 @@ impl Object {
         }
     }
 
-    /// From now on nobody finds this version; its files go when its readers are gone (I2).
+    /// From now on no read finds this version; its files are unlinked after its last reader
+    /// (`index.last_reader_unlinks`).
     pub fn bury(&self) {
         self.dead.store(true, Ordering::Release);
     }
@@ -185,7 +187,7 @@ impl Object {
         self.claim.compare_exchange(0, MOVING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whoever began has ended, and the object is still there.
+    /// The task that began has ended, and the object is still there.
     pub fn release(&self) {
         self.claim.store(0, Ordering::Release);
     }
@@ -207,8 +209,8 @@ impl Drop for Object {
     }
 }
 
-/// Where files to be unlinked are sent. Its length is bounded by those who delete: they wait
-/// while [`Graveyard::backlog`] is high.
+/// The way of files to the reaper, which unlinks them. Deletes bound its length: they wait while
+/// [`Graveyard::backlog`] is high.
 #[derive(Clone, Debug)]
 pub struct Graveyard {
     sender: mpsc::UnboundedSender<Burial>,
@@ -222,9 +224,11 @@ pub struct Grave {
     pub file: String,
     pub version: u64,
     pub index: u8,
-    /// The object, where it lives on: its shard is on another disk, but may come back to this one (I3).
+    /// The living object: its shard is on another disk, but may come back to this one
+    /// (`index.moved_shard_may_return`).
     pub of: Option<String>,
-    /// The one that the index knows has not been read: without it this one is still needed (Y3).
+    /// The indexed copy has not been read: until then this one is still needed
+    /// (`misplaced.copy_goes_after_reading`).
     pub is_copy: bool,
 }
 
@@ -249,7 +253,8 @@ impl Graveyard {
     }
 
     pub fn done(&self) {
-        self.backlog.fetch_sub(1, Ordering::Relaxed);
+        let before = self.backlog.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "the backlog counts what was sent");
     }
 
     pub fn backlog(&self) -> usize {
@@ -274,7 +279,7 @@ pub struct Index {
     pub objects: BTreeMap<String, Arc<Object>>,
     /// Object bytes in all, before redundancy.
     pub bytes: u64,
-    /// Versions that left while somebody was reading them.
+    /// Versions that left the index while they were being read.
     read: Vec<Weak<Object>>,
 }
 
@@ -287,6 +292,7 @@ impl Index {
     pub fn insert(&mut self, object: Arc<Object>) {
         self.bytes += object.geometry.size;
         if let Some(old) = self.objects.insert(object.path.clone(), object.clone()) {
+            assert!(old.version < object.version, "`write.outrun`: the version stored last has the highest number");
             self.bytes -= old.geometry.size;
             object.older.lock().extend(old.and_older());
             self.bury(&old);
@@ -295,6 +301,7 @@ impl Index {
 
     pub fn remove(&mut self, path: &str) -> Option<Arc<Object>> {
         let old = self.objects.remove(path)?;
+        assert!(self.bytes >= old.geometry.size, "the index counts the bytes of each object once");
         self.bytes -= old.geometry.size;
         self.bury(&old);
         Some(old)
@@ -310,7 +317,7 @@ impl Index {
         }
     }
 
-    /// Whether somebody still reads a version that has shards on this disk, and is not in the index any more.
+    /// Whether a version that left the index, and has shards on this disk, is still being read.
     pub fn is_read_on(&self, slot: u8) -> bool {
         let mut alive = self.read.iter().filter_map(Weak::upgrade);
         alive.any(|version| version.placed().any(|(_, at)| at == slot))

@@ -1,4 +1,5 @@
-//! Whether a shard lies on a disk as it was written: every block of it, past the kernel's cache. Counts no errors.
+//! Whether a shard lies on a disk as it was written: every block of it, past the kernel's cache.
+//! Counts no errors.
 
 use std::io;
 use std::ops::Range;
@@ -21,7 +22,8 @@ impl Core {
         object.slot(index).is_some_and(|slot| self.holds_shard(object, index, slot))
     }
 
-    /// Whether this disk holds the shard, under its name, each block intact. Counts no errors. Blocks.
+    /// Whether this disk holds the shard, under its name, each block intact. Counts no errors.
+    /// Blocks.
     pub fn holds_shard(&self, object: &Object, index: u8, slot: u8) -> bool {
         self.read_through(object, index, slot).unwrap_or(false)
     }

@@ -17,16 +17,23 @@ pub const DISKS_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
+    /// No redundancy.
     Stripe,
+    /// Two copies: survives the loss of one disk.
     #[serde(rename = "mirror")]
     Mirror2,
+    /// Three copies: survives the loss of two disks.
     Mirror3,
+    /// One parity shard: survives the loss of one disk.
     Raidz1,
+    /// Two parity shards: survives the loss of two disks.
     Raidz2,
+    /// Three parity shards: survives the loss of three disks.
     Raidz3,
 }
 
 impl Layout {
+    /// All layouts, in the order in which they are offered.
     pub const ALL: [Self; 6] = [Self::Stripe, Self::Mirror2, Self::Mirror3, Self::Raidz1, Self::Raidz2, Self::Raidz3];
 
     /// Disks that may fail without loss.
@@ -63,6 +70,7 @@ impl Layout {
         disks.min(most) as u8
     }
 
+    /// Whether objects are copied whole, without parity.
     pub fn is_mirror(self) -> bool {
         matches!(self, Self::Mirror2 | Self::Mirror3)
     }
@@ -88,7 +96,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// A layout nobody knows.
+/// The name of an unknown layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a layout: use stripe, mirror, mirror3, raidz1, raidz2 or raidz3")]
 pub struct ParseLayoutError(String);
@@ -99,7 +107,7 @@ impl FromStr for Layout {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text.trim().to_ascii_lowercase().as_str() {
             "stripe" | "raid0" | "single" | "jbod" => Self::Stripe,
-            // A mirror spreads its pairs over any number of disks, which is what others call RAID 10.
+            // A mirror spreads its pairs over any number of disks, like RAID 10 elsewhere.
             "mirror" | "mirror2" | "raid1" | "raid10" | "raid1+0" => Self::Mirror2,
             "mirror3" | "raid1c3" => Self::Mirror3,
             "raidz" | "raidz1" | "z1" | "raid-z1" | "raid5" => Self::Raidz1,

@@ -1,4 +1,5 @@
-//! Objects: how they are cut into shards, where these go, and how an object is written, read, listed and deleted.
+//! Objects: how they are cut into shards, where these go, and how an object is written, read,
+//! listed and deleted.
 
 pub mod attributes;
 pub mod geometry;

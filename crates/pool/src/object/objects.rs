@@ -1,4 +1,5 @@
-//! The objects of an open pool: what is stored, what has been deleted, and who reads and writes.
+//! The objects of an open pool: stored and deleted ones, and the locks of their readers and
+//! writers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::disk::DiskFile;
 use crate::object::index::{Grave, Graveyard, Index, Object};
 use crate::object::versions::Versions;
 
-/// Objects being written at once: bounds threads and memory, far above what a disk needs.
+/// Objects being written at once: bounds threads and memory, far above the needs of a disk.
 const WRITERS_MAX: usize = 16;
 
 /// Blocking reads at once.
@@ -34,15 +35,15 @@ pub struct Objects {
     pub versions: Versions,
     /// Files kept open for reading.
     pub files: Cache<FileKey, Arc<dyn DiskFile>>,
-    /// Deleted versions whose tombstones are not trimmed, by path (W5).
+    /// Deleted versions whose tombstones are not trimmed, by path (`write.outrun`).
     pub(super) deleted: Mutex<BTreeMap<String, u64>>,
-    /// Versions that were refused after some of their shards had a name: one may be found at the next opening, so whoever
-    /// deletes the path deletes it, too.
+    /// Versions that were refused after some of their shards had a name. One may be found at the
+    /// next opening, so a delete of the path deletes it, too.
     pub(super) refused: Mutex<BTreeMap<String, Object>>,
-    /// Files that a disk would not unlink (T1).
+    /// Files that a disk would not unlink (`tombstone.kept_until_unlinked`).
     pub(super) stubborn: Mutex<Vec<Grave>>,
-    /// A disk whose word counts has failed to sync what was unlinked. A second sync may tell of success without it, so
-    /// tombstones stay until the pool is opened again (T1).
+    /// An authority has failed to sync unlinked files. A second sync may report success without
+    /// them, so tombstones stay until the pool is opened again (`tombstone.kept_until_unlinked`).
     pub(super) unsynced: AtomicBool,
     pub(super) writers: Semaphore,
     pub(super) readers: Semaphore,
@@ -80,7 +81,7 @@ impl Objects {
         &self.commits[at]
     }
 
-    /// Waits until nobody writes an object any more; nobody begins to as long as the permit is held.
+    /// Waits until no object is being written. None is begun while the permit is held.
     pub async fn hold_writers(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
         self.writers.acquire_many(WRITERS_MAX as u32).await
     }

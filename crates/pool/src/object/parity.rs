@@ -5,7 +5,8 @@
 //! the `k + m` units can be lost (k <= 29). With `k = 1` every row equals the data: a mirror.
 //!
 //! Doubling a byte is a shift, a sign mask and an XOR, which the compiler turns into vector code
-//! without any `unsafe`; multiplying by a constant, needed for reconstruction alone, is eight such steps.
+//! without any `unsafe`; multiplying by a constant, needed for reconstruction alone, is eight such
+//! steps.
 
 /// Rows of parity supported.
 pub const ROWS_MAX: usize = 3;
@@ -13,6 +14,7 @@ pub const ROWS_MAX: usize = 3;
 /// `acc = acc * 2^row + data`, for the bytes of `data`; the caller continues with [`pad`] where
 /// a unit is shorter than the row.
 pub fn step(acc: &mut [u8], data: &[u8], row: usize) {
+    assert!(data.len() <= acc.len() && row < ROWS_MAX, "bytes beyond the parity unit would have no redundancy");
     match row {
         0 => xor(acc, data),
         1 => acc.iter_mut().zip(data).for_each(|(a, d)| *a = double(*a) ^ d),

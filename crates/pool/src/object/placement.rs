@@ -3,10 +3,11 @@
 //! The rule is greedy: the `n` disks with the most room, at most `width` of them. When fewer than
 //! `width` disks have room the object is narrowed (smaller `k`, same `m`), down to `m + 1` disks.
 //!
-//! P1. No two pieces of an object lie on one disk.
-//! P2. [`capacity`] is what the rule can really place: for a fixed `n` the most layers `t` that
-//!     fit satisfy `sum(min(free_i, t)) >= n * t`, and taking from the fullest-free disks first
-//!     reaches that bound. What is left lies on fewer than `n` disks and is used narrower.
+//! - `placement.one_shard_a_disk`: no two shards of an object lie on one disk.
+//! - `placement.capacity_is_reachable`: [`capacity`] is the room that the rule can really place.
+//!   For a fixed `n` the most layers `t` that fit satisfy `sum(min(free_i, t)) >= n * t`, and
+//!   taking from the disks with the most room first reaches that bound. The rest lies on fewer than
+//!   `n` disks and is used by narrower objects.
 
 use crate::object::layout::Layout;
 
@@ -56,6 +57,7 @@ pub fn choose(
         if sorted.iter().take(shards).all(|room| room.free_bytes >= need) {
             let mut slots: Vec<u8> = sorted.iter().take(shards).map(|room| room.slot).collect();
             slots.rotate_left((rotate % shards as u64) as usize);
+            assert!(slots.len() >= usize::from(k), "`write.acknowledged_with_k`: fewer shards than `k` are no object");
             return Some(Choice { k, m, slots });
         }
         candidates -= 1;
@@ -91,7 +93,7 @@ pub fn fill(layout: Layout, width: u8, free_bytes: &[u64], alive: usize) -> (u64
     (total, used)
 }
 
-/// The largest `t` with `sum(min(free, t)) >= n * t` (P2).
+/// The largest `t` with `sum(min(free, t)) >= n * t` (`placement.capacity_is_reachable`).
 fn layers_max(free_bytes: &[u64], n: u64) -> u64 {
     let fits = |t: u64| {
         let sum: u128 = free_bytes.iter().map(|&free| u128::from(free.min(t))).sum();
@@ -116,7 +118,7 @@ fn take_layers(left: &mut [u64], layers: u64, n: u64) {
         left[i] -= take as u64;
         due -= take;
     }
-    debug_assert_eq!(due, 0, "P2");
+    assert_eq!(due, 0, "`placement.capacity_is_reachable`: the disks have room for all layers");
 }
 
 #[cfg(test)]
@@ -154,7 +156,7 @@ mod tests {
             let Some(choice) = choose(layout, width, &rooms, disks.len(), turn, |_| 1) else { break };
             let mut seen = std::collections::BTreeSet::new();
             for slot in &choice.slots {
-                assert!(seen.insert(*slot), "P1");
+                assert!(seen.insert(*slot), "`placement.one_shard_a_disk`");
                 left[usize::from(*slot)] -= 1;
             }
             placed += u64::from(choice.k);

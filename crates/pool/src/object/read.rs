@@ -1,15 +1,17 @@
-//! Reading objects: only the units that a range needs, each block verified, and what is missing
-//! or damaged reconstructed from the other shards.
+//! Reading objects: only the units that a range needs, each block verified, and missing or damaged
+//! blocks reconstructed from the other shards.
 //!
-//! R1. No byte is returned that did not pass its checksum, or was not computed from `k` blocks
-//!     that did.
-//! R2. A shard that failed is counted on its disk and queued for repair, once per reader.
+//! - `read.only_proven_bytes`: no byte is returned that neither passed its checksum nor was
+//!   computed from `k` blocks that did.
+//! - `read.failure_queues_repair`: a shard that failed is counted on its disk and queued for
+//!   repair, once per reader.
 //!
 //! A short range costs one `preadv` per shard straight into the result: data land in place,
-//! checksums beside. What the kernel has cached is read without leaving the calling thread.
+//! checksums beside. Ranges in the kernel's cache are read without leaving the calling thread.
 //!
-//! A long range goes past the kernel's cache: one aligned read per shard brings blocks and checksums as they lie in
-//! the file, and the result is slices between the checksums. Nothing is copied.
+//! A long range goes past the kernel's cache. One aligned read per shard brings blocks and
+//! checksums as they lie in the file, and the result is slices between the checksums. Nothing is
+//! copied.
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -32,14 +34,14 @@ use crate::object::shard::{self, Header};
 
 /// The longest range read at once; longer ones are streamed in such chunks.
 pub const READ_BYTES_MAX: u64 = 8 << 20;
-/// Ranges from this size on are read past the kernel's cache. Shorter ones are perhaps wanted again (metadata), and
-/// gain by what the kernel reads ahead.
+/// Ranges from this size on are read past the kernel's cache. Shorter ones may be wanted again
+/// (metadata), and gain from the kernel's read-ahead.
 const DIRECT_BYTES_MIN: u64 = 256 << 10;
 const _: () = assert!(DIRECT_BYTES_MIN < READ_BYTES_MAX);
 
 /// A block in its file.
 const STORED_BLOCK_BYTES: usize = (BLOCK_BYTES + CHECKSUM_BYTES) as usize;
-/// What is verified with one read.
+/// Bytes verified with one read.
 const VERIFY_BYTES: u64 = 2 << 20;
 const _: () = assert!(VERIFY_BYTES.is_multiple_of(BLOCK_BYTES));
 
@@ -328,7 +330,7 @@ impl Core {
         }
     }
 
-    /// A shard failed: say so, and compute what it should have held.
+    /// A shard failed: counts that, and computes its contents.
     async fn rescue(
         self: &Arc<Self>,
         object: &Arc<Object>,
@@ -369,7 +371,7 @@ impl Core {
         Ok(group)
     }
 
-    /// Counts the failure of a shard and queues its repair (R2).
+    /// Counts the failure of a shard and queues its repair (`read.failure_queues_repair`).
     fn shard_failed(&self, object: &Object, index: u8, error: &ShardError) {
         let Some(slot) = object.slot(index) else { return };
         // A version that was deleted under a reader fails no disk.
@@ -405,9 +407,12 @@ impl Core {
         }
     }
 
-    /// Computes blocks of shard `wanted` from the others (R1). `local` starts on a block boundary.
-    /// Where several shards are damaged, each perhaps at other places, it goes block by block. Blocks.
+    /// Computes blocks of shard `wanted` from the others (`read.only_proven_bytes`). `local` starts
+    /// on a block boundary. Where several shards are damaged, perhaps at different places, it goes
+    /// block by block. Blocks.
     pub fn reconstruct(&self, object: &Object, wanted: u8, local: Range<u64>) -> Result<Vec<u8>, PoolError> {
+        assert!(local.start.is_multiple_of(BLOCK_BYTES), "checksums are those of whole blocks");
+        assert!(wanted < object.geometry.shards(), "the object has this shard");
         let whole = self.reconstruct_at_once(object, wanted, local.clone());
         let is_there = |slot: u8| self.members.member(slot).is_some_and(|member| member.is_readable());
         let readable = object.placed().filter(|(_, slot)| is_there(*slot)).count();
@@ -415,7 +420,7 @@ impl Core {
             return whole;
         }
         let lost = |local: &Range<u64>| {
-            // What a disk that is away has may come back with it.
+            // A shard on a disk that is away may come back with it.
             if readable == object.placed().count() {
                 self.note_lost(object, wanted, local);
             }
@@ -432,7 +437,8 @@ impl Core {
         Ok(bytes)
     }
 
-    /// One block of a shard in which others may be damaged: as it lies on its disk, else computed. Blocks.
+    /// One block of a shard in which others may be damaged: as it lies on its disk, else computed.
+    /// Blocks.
     pub fn recover_block(&self, object: &Object, index: u8, local: Range<u64>) -> Result<Vec<u8>, PoolError> {
         let mut own = vec![0; (local.end - local.start) as usize];
         match self.read_blocks(object, index, local.start, &mut [&mut own], false) {
@@ -458,12 +464,14 @@ impl Core {
         let units: Vec<(usize, &[u8])> = have.iter().map(|(index, bytes)| (*index, bytes.as_slice())).collect();
         let mut bytes =
             parity::reconstruct(k, usize::from(wanted), &units).ok_or_else(|| self.unavailable(object, have.len()))?;
+        assert!(have.iter().all(|(index, _)| *index != usize::from(wanted)), "computed from the other shards");
+        assert!(bytes.len() >= length, "`geometry.same_range_everywhere`: each shard gives the whole range");
         bytes.truncate(length);
         Ok(bytes)
     }
 
     /// The same local range of several shards, side by side; those that fail are left out. Beyond
-    /// the end of a shard there are zeros (G2).
+    /// the end of a shard there are zeros (`geometry.same_range_everywhere`).
     fn read_padded(&self, object: &Object, indexes: &[u8], local: &Range<u64>) -> Vec<(usize, Vec<u8>)> {
         let read = |index: u8| -> io::Result<Option<(usize, Vec<u8>)>> {
             let mut bytes = vec![0; (local.end - local.start) as usize];
@@ -497,7 +505,7 @@ impl Core {
     }
 
     pub fn unavailable(&self, object: &Object, have: usize) -> PoolError {
-        let gone: Vec<String> = (0..object.geometry.shards())
+        let unread: Vec<String> = (0..object.geometry.shards())
             .filter_map(|index| match object.slot(index) {
                 None => Some(format!("piece {index} is on no disk")),
                 Some(slot) => self
@@ -507,7 +515,7 @@ impl Core {
                     .map(|member| format!("{} is {:?}", member.path.read().display(), member.state())),
             })
             .collect();
-        let why = if gone.is_empty() { "The others are damaged".to_owned() } else { gone.join(", ") };
+        let why = if unread.is_empty() { "The others are damaged".to_owned() } else { unread.join(", ") };
         PoolError::Unavailable {
             pool: self.members.name.clone(),
             object: object.path.clone(),
@@ -585,7 +593,7 @@ impl Core {
     }
 }
 
-/// Whether blocks as they lie in a file, from block `first` on, are what was written.
+/// Whether blocks from block `first` on, as they lie in a file, pass their checksums.
 pub fn blocks_intact(shard_seed: u64, first: u64, raw: &[u8]) -> bool {
     raw.chunks(STORED_BLOCK_BYTES).zip(first..).all(|(block, at)| {
         block

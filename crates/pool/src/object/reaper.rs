@@ -1,4 +1,4 @@
-//! Unlinking what nobody needs any more, behind everybody's back: deletes are answered when the journal has them.
+//! The reaper unlinks files in the background: deletes are answered once the journal has them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +16,7 @@ use crate::object::shard_files;
 const STUBBORN_MAX: usize = 4096;
 
 impl Core {
-    /// Unlinks what is sent to the graveyard until told to stop: the body of a thread.
+    /// Unlinks the files sent to the graveyard until it is stopped: the body of a thread.
     pub fn bury_all(&self, work: &mut UnboundedReceiver<Burial>) {
         while let Some(burial) = work.blocking_recv()
             && self.bury(burial)
@@ -83,7 +83,8 @@ impl Core {
         }
     }
 
-    /// What a disk would not unlink is tried again before anything relies on it (T1).
+    /// Files that a disk would not unlink are tried again before anything relies on their absence
+    /// (`tombstone.kept_until_unlinked`).
     fn keep_stubborn(&self, grave: Grave) {
         let slot = grave.slot;
         let full = {
@@ -99,7 +100,8 @@ impl Core {
         }
     }
 
-    /// Tries once more; a disk that still holds on to a file is out of use where the others can do without it. Blocks.
+    /// Tries once more. A disk that still keeps a file is put out of use where the others can do
+    /// without it. Blocks.
     pub fn unlink_stubborn(&self) {
         let graves = std::mem::take(&mut *self.objects.stubborn.lock());
         graves.iter().for_each(|grave| self.unlink(grave));

@@ -9,9 +9,9 @@ use crate::error::PoolError;
 #[derive(Debug)]
 pub enum Refused {
     Exists,
-    /// What is there instead of the version asked for.
+    /// The version that is there instead of the one asked for.
     Changed(Option<String>),
-    /// It was outrun again and again (W5).
+    /// It was outrun again and again (`write.outrun`).
     Outrun,
     Error(PoolError),
 }
@@ -49,7 +49,7 @@ pub fn bad_range(range: impl std::fmt::Debug, size: u64) -> Error {
     Error::Generic { store: "larder-pool", source: Box::new(Reason::Range(format!("{range:?}"), size)) }
 }
 
-/// Turns what a commit refused into the store's error.
+/// The store's error for a refused commit.
 pub fn refused(path: &str, refused: Refused) -> Error {
     match refused {
         Refused::Exists => already_exists(path),

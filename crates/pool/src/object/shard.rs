@@ -4,9 +4,10 @@
 //! header repeats it and adds what a name cannot hold (long paths, attributes, the pool's id), so
 //! that a shard found anywhere explains itself.
 //!
-//! H1. A version is never used twice in a pool, so path + version name immutable bytes.
-//! H2. A block's checksum is seeded by pool, version, shard index and block number: a stale,
-//!     misdirected or swapped block fails it.
+//! - `shard.version_never_reused`: a version is never used twice in a pool, so path + version name
+//!   immutable bytes.
+//! - `shard.block_bound_to_its_place`: a block's checksum is seeded by pool, version, shard index
+//!   and block number. A stale, misdirected or swapped block fails it.
 
 use larder_base::checksum;
 use uuid::Uuid;
@@ -19,7 +20,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Fixed part of the header.
 const FIXED_BYTES: usize = 96;
 const HEADER_ALIGN_BYTES: usize = 64;
-/// Longest header: bounds what is read on the word of a file name.
+/// Longest header: bounds a read on the word of a file name.
 pub const HEADER_BYTES_MAX: usize = 256 << 10;
 /// Longest file name used; most filesystems stop at 255.
 const NAME_BYTES_MAX: usize = 250;
@@ -48,7 +49,7 @@ pub enum PathName {
     Hashed(u64),
 }
 
-/// What lies in an `objects/xx` directory.
+/// The kinds of file in an `objects/xx` directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Shard(ShardName),
@@ -91,6 +92,7 @@ pub fn file_name(header: &Header, header_bytes: usize) -> String {
         attributes = if attributes.is_empty() { String::new() } else { format!("~{attributes}") },
     );
     let escaped = escape(&header.path);
+    assert!(tail.len() + 20 <= NAME_BYTES_MAX, "a hashed path fits every name");
     if escaped.len() + tail.len() <= NAME_BYTES_MAX {
         escaped + &tail
     } else {
@@ -98,7 +100,8 @@ pub fn file_name(header: &Header, header_bytes: usize) -> String {
     }
 }
 
-/// Where a shard of an object that is stored is made anew: its version is not one that was cut short.
+/// Where a shard of an object that is stored is made anew: its version is not one that was cut
+/// short.
 pub fn rebuilt_name(path: &str, version: u64, index: u8) -> String {
     temp_name(path, version, index) + REBUILT_SUFFIX
 }
@@ -163,8 +166,8 @@ fn parse_path(text: &str) -> Option<PathName> {
     unescape(text).map(PathName::Plain)
 }
 
-/// Letters, digits, `.`, `_` and `-` stand for themselves, `/` becomes `+`, other bytes `=XX`. A leading
-/// dot is escaped too.
+/// Letters, digits, `.`, `_` and `-` stand for themselves, `/` becomes `+`, other bytes `=XX`. A
+/// leading dot is escaped too.
 fn escape(path: &str) -> String {
     let mut out = String::with_capacity(path.len() + 8);
     for (at, byte) in path.bytes().enumerate() {
@@ -195,7 +198,8 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The seed that all blocks of one shard share (H2); combine with the block number.
+/// The seed that all blocks of one shard share (`shard.block_bound_to_its_place`); combine with the
+/// block number.
 pub fn shard_seed(pool: Uuid, version: u64, index: u8) -> u64 {
     let mut id = [0u8; 25];
     id[..16].copy_from_slice(pool.as_bytes());
@@ -241,6 +245,7 @@ impl Header {
         out.extend_from_slice(&[self.geometry.k, self.geometry.m, self.index, 0]);
         out.extend_from_slice(&(self.path.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.attributes.len() as u32).to_le_bytes());
+        assert!(out.len() <= FIXED_BYTES, "the fixed fields fit their part of the header");
         out.resize(FIXED_BYTES, 0);
         out.extend_from_slice(self.path.as_bytes());
         for (key, value) in &self.attributes {
@@ -249,6 +254,7 @@ impl Header {
             out.extend_from_slice(key.as_bytes());
             out.extend_from_slice(value.as_bytes());
         }
+        assert!(out.len() <= length - 8, "the header is as long as was reckoned: its blocks follow it");
         out.resize(length - 8, 0);
         let sum = checksum::checksum(0, &out);
         out.extend_from_slice(&sum.to_le_bytes());
@@ -323,7 +329,7 @@ mod tests {
         }
     }
 
-    /// Golden: what this version writes must stay readable.
+    /// Golden: shards of this version must stay readable.
     #[test]
     fn golden_header_and_name() {
         let header = example();

@@ -10,10 +10,10 @@ use crate::object::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName, Shar
 /// The folder of a disk in which all shards lie.
 pub const OBJECTS: &str = "objects";
 
-/// How often a header is read that says what its file's name does not.
+/// How often a header is read for facts that its file's name does not hold.
 const HEADER_TRIES: usize = 3;
 
-/// What is no file is kept under its own name with this behind it, which is no shard's name.
+/// The suffix of anything but a file in a shard's place. With it the name is no shard's name.
 const ASIDE: &str = ".old";
 
 /// One shard file found on a disk.
@@ -31,7 +31,7 @@ pub struct Inventory {
     pub temps: Vec<Temp>,
 }
 
-/// A shard that was being written, or rebuilt (X1).
+/// A shard that was being written, or rebuilt (`repair.temporary_name_of_its_own`).
 pub struct Temp {
     pub version: u64,
     pub index: u8,
@@ -48,7 +48,8 @@ pub fn take_inventory(pool: Uuid, disk: &dyn DiskIo) -> io::Result<Inventory> {
             Ok(names) => names,
             // A file beside the directories is not ours.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => continue,
-            // What is not seen now is not unlinked with the rest of its object, and comes back later.
+            // A file that is not seen now is not unlinked with the rest of its object, and comes
+            // back later.
             Err(error) => return Err(error),
         };
         for name in names {
@@ -77,7 +78,8 @@ pub fn path_of(pool: Uuid, disk: &dyn DiskIo, file: &str, shard: &ShardName) -> 
         PathName::Plain(path) => path.clone(),
         PathName::Hashed(_) => {
             let bytes_max = u64::from(shard.header_bytes).min(HEADER_BYTES_MAX as u64);
-            // A disk that fails now and then must not hide a shard. One that is never readable is made anew elsewhere.
+            // A disk that fails now and then must not hide a shard. A shard that is never readable
+            // is made anew elsewhere.
             let bytes = (0..HEADER_TRIES).find_map(|_| read_file(disk, file, bytes_max).ok())?;
             let header = Header::decode(&bytes).filter(|header| header.pool == pool)?;
             header.path
@@ -87,7 +89,7 @@ pub fn path_of(pool: Uuid, disk: &dyn DiskIo, file: &str, shard: &ShardName) -> 
     file.starts_with(&shard::directory(&path)).then_some(path)
 }
 
-/// Gives a shard its name (Y4).
+/// Gives a shard its name (`misplaced.obstacle_makes_way`).
 pub fn rename_shard(io: &dyn DiskIo, from: &str, to: &str) -> io::Result<()> {
     match io.rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
@@ -98,7 +100,7 @@ pub fn rename_shard(io: &dyn DiskIo, from: &str, to: &str) -> io::Result<()> {
     }
 }
 
-/// Takes away what has the name of a shard (Y4).
+/// Removes anything that has the name of a shard (`misplaced.obstacle_makes_way`).
 pub fn remove_shard(io: &dyn DiskIo, file: &str) -> io::Result<()> {
     match io.remove(file) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => set_aside(io, file),

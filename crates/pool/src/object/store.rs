@@ -3,10 +3,11 @@
 //! Puts, completions and deletes run as tasks of their own: a caller that goes away half-way leaves
 //! either the old or the new state, never a half-written one, and no litter.
 //!
-//! Two more traits of object_store are left out on purpose. `MultipartStore` names an upload by an id that any process may
-//! go on with later: the pool would have to keep parts of uploads that nobody finishes, across restarts, while a pool has
-//! one user, who holds its [`Upload`]. `PaginatedListStore` hands out pages by token for callers without a connection;
-//! listings here come from the index in memory, in order, and `list_with_offset` continues anywhere.
+//! Two more traits of object_store are left out on purpose. `MultipartStore` names an upload by an
+//! id that any process may go on with later: the pool would have to keep parts of uploads that
+//! nobody finishes, across restarts, while a pool has one user, who holds its [`Upload`].
+//! `PaginatedListStore` hands out pages by token for callers without a connection; listings here
+//! come from the index in memory, in order, and `list_with_offset` continues anywhere.
 
 use std::fmt;
 use std::ops::Range;
@@ -70,7 +71,7 @@ fn meta_of(object: &Object) -> ObjectMeta {
 }
 
 fn path_of(path: &str) -> Path {
-    // What was put came from a `Path`, so this round-trips without escaping anything twice.
+    // The path was put as a `Path`, so this round-trips without escaping anything twice.
     Path::parse(path).unwrap_or_else(|_| Path::from(path))
 }
 
@@ -95,7 +96,7 @@ impl PoolStore {
         result.map(|object| put_result(&object)).map_err(|error| refused(&path, error))
     }
 
-    /// Each item is what was read at once, in pieces.
+    /// Each item is the result of one read, in pieces.
     fn stream(&self, object: Arc<Object>, range: Range<u64>) -> BoxStream<'static, Result<Vec<Bytes>>> {
         let core = self.core.clone();
         // Chunks are whole stripes, so that no block is read twice.

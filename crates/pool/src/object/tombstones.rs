@@ -4,15 +4,18 @@
 //! afterwards and no directory is synced for it. When the pool is opened the tombstones are
 //! applied again, so that neither a crash nor a disk that was away brings a deleted object back.
 //!
-//! T1. A tombstone is trimmed only when the files it names, those of versions before included, are
-//!     gone for good: unlinked, and all disks synced. While a disk is away they are kept as long as the journal has room.
-//!     A file that a disk would not let go of, or a disk that would not sync, keeps them all, or puts the disk out of
-//!     use: what it holds is believed again only where it is in sync.
-//! T2. One tombstone holds a whole segment of the journal. So they are swept also when segments in use are
-//!     many, whatever they are in use for, and before other users of the journal have to wait.
-//! T3. Where the journal takes nothing, a version loses its names first, as if it had never been finished (O2), and all disks
-//!     are synced before the first shard is unlinked: fewer than `k` shards would be damage. Versions before it are gone
-//!     for good by then.
+//! - `tombstone.kept_until_unlinked`: a tombstone is trimmed only when the files it names, those of
+//!   earlier versions included, are unlinked and all disks are synced. While a disk is away,
+//!   tombstones are kept as long as the journal has room. A file that a disk would not unlink, or a
+//!   disk that would not sync, keeps all tombstones, or puts the disk out of use: its files then
+//!   count only where it is in sync.
+//! - `tombstone.holds_a_segment`: one tombstone holds a whole segment of the journal. So tombstones
+//!   are swept also when many segments are in use, for whatever reason, and before other users of
+//!   the journal have to wait.
+//! - `tombstone.names_go_first`: where the journal takes nothing, a version first loses its names,
+//!   as if it had never been finished (`recover.newest_complete_lives`). All disks are synced
+//!   before its first shard is unlinked, because fewer than `k` shards would be damage. Earlier
+//!   versions are unlinked durably by then.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -36,18 +39,19 @@ use crate::object::shard::{self, Reader};
 pub const STREAM: &str = "larder-tombstones";
 /// Tombstones are swept when there are so many, or when they take an eighth of the journal.
 const ENTRIES_MAX: usize = 4096;
-/// What one lone entry takes of the journal.
+/// Bytes that a lone entry takes of the journal.
 const ENTRY_BYTES: u64 = 4096;
 /// Unlinks that may lag behind before deletes wait for them.
 const BACKLOG_MAX: usize = 4096;
 
-/// Percent of the journal in use from which tombstones are swept (T2), and while a disk is away.
+/// Percent of the journal in use from which tombstones are swept (`tombstone.holds_a_segment`), and
+/// while a disk is away.
 const USED_MAX: u64 = 40;
 const USED_MAX_DEGRADED: u64 = 70;
 /// Until a sweep that could not be finished is tried again.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
-/// How long a delete that the journal does not take waits for those who read what is deleted.
+/// How long a delete that the journal does not take waits for readers of the object.
 const READERS_WAIT_MAX: Duration = Duration::from_secs(10);
 const READERS_STEP: Duration = Duration::from_millis(5);
 
@@ -59,18 +63,18 @@ fn encode(version: u64, path: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(path.as_bytes());
 }
 
-/// By path, the newest version that these entries say is gone.
+/// By path, the newest version that these entries delete.
 pub fn decode_all(entries: &[LogEntry]) -> BTreeMap<String, u64> {
-    let mut gone = BTreeMap::new();
+    let mut deleted = BTreeMap::new();
     for entry in entries {
         let mut reader = Reader(&entry.payload);
         while let (Some(version), Some(length)) = (reader.u64(), reader.u32()) {
             let Some(path) = reader.text(length as usize) else { break };
-            let newest = gone.entry(path).or_insert(version);
+            let newest = deleted.entry(path).or_insert(version);
             *newest = version.max(*newest);
         }
     }
-    gone
+    deleted
 }
 
 pub struct Tombstones {
@@ -82,12 +86,13 @@ pub struct Tombstones {
 }
 
 impl Tombstones {
-    /// Reads what was deleted: by path, the newest version that is gone.
+    /// Reads the deletes: by path, the newest deleted version.
     pub async fn open(log: Arc<dyn LogStore>) -> Result<(Self, BTreeMap<String, u64>), LogError> {
         let entries = log.replay(STREAM, 0).await?;
         let last = entries.last().map_or(0, |entry| entry.id);
-        let gone = decode_all(&entries);
-        // Those that were found are to be swept, too: one that nobody reads stands for them.
+        let deleted = decode_all(&entries);
+        // Tombstones that were found are to be swept, too: an entry without readers stands for
+        // them.
         let recorded = if entries.is_empty() { Vec::new() } else { vec![Weak::new()] };
         let tombstones = Self {
             log,
@@ -95,10 +100,10 @@ impl Tombstones {
             recorded: Mutex::new(recorded),
             order: tokio::sync::RwLock::new(()),
         };
-        Ok((tombstones, gone))
+        Ok((tombstones, deleted))
     }
 
-    /// Records that these versions and all before them are gone, then takes them from the index.
+    /// Records that these versions and all before them are deleted, then takes them from the index.
     pub async fn delete(&self, core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Result<(), PoolError> {
         let objects = claimed(core, objects).await;
         if objects.is_empty() {
@@ -109,7 +114,7 @@ impl Tombstones {
             remember(core, &objects);
             let recorded = self.record(&objects).await;
             if !recorded {
-                // Before anybody is told that the objects are gone.
+                // Before the delete is acknowledged.
                 check_enough(core).inspect_err(|_| objects.iter().for_each(|object| object.release()))?;
             }
             let mut index = core.objects.index_mut();
@@ -123,9 +128,9 @@ impl Tombstones {
         };
         core.members.iter().for_each(|member| member.unmark_full());
         if !recorded {
-            let gone = delete_unrecorded(core, objects).await?;
+            let is_unlinked = delete_unrecorded(core, objects).await?;
             check_enough(core)?;
-            if !gone {
+            if !is_unlinked {
                 return Err(cannot(core));
             }
         } else {
@@ -149,7 +154,8 @@ impl Tombstones {
         }
         let mut result = self.append(objects, payload.clone()).await;
         if let Err(LogError::OutOfOrder { last, .. }) = result {
-            // All entries were trimmed before the pool was opened: only the log knows how far they went.
+            // All entries were trimmed before the pool was opened: only the log knows how far they
+            // went.
             self.next.fetch_max(last + 1, Ordering::Relaxed);
             result = self.append(objects, payload).await;
         }
@@ -180,7 +186,8 @@ impl Tombstones {
     async fn settle(&self, result: Result<(), LogError>) -> bool {
         match result {
             Ok(()) => true,
-            // The journal is full or failing: reading lifts the poison, the next delete tries again.
+            // The journal is full or failing: reading lifts the poison, the next delete tries
+            // again.
             Err(_) => {
                 let _ = self.log.replay(STREAM, u64::MAX).await;
                 false
@@ -199,7 +206,7 @@ impl Tombstones {
         if whole { count > ENTRIES_MAX || bytes > limit } else { bytes > 4 * limit }
     }
 
-    /// T2.
+    /// Whether tombstones hold too much of the journal (`tombstone.holds_a_segment`).
     fn is_in_the_way(&self, core: &Core) -> bool {
         if core.members.is_authority_away() || self.recorded.lock().is_empty() {
             return false;
@@ -209,37 +216,38 @@ impl Tombstones {
         used.saturating_mul(100) >= total.saturating_mul(if whole { USED_MAX } else { USED_MAX_DEGRADED })
     }
 
-    /// Trims the tombstones whose work is done (T1).
+    /// Trims the tombstones whose work is done (`tombstone.kept_until_unlinked`).
     pub async fn sweep(&self, core: &Arc<Core>) -> Result<(), PoolError> {
-        let (through, gone) = {
+        let (through, deleted) = {
             let _order = self.order.write().await;
             (self.next.load(Ordering::Relaxed) - 1, core.objects.deleted.lock().clone())
         };
         let recorded = std::mem::take(&mut *self.recorded.lock());
         core.objects.graveyard.barrier().await;
-        // Somebody still reads it: its files are still there.
+        // A version is still being read, so its files are still there.
         let pinned: Vec<Weak<Object>> = recorded.into_iter().filter(|object| object.strong_count() > 0).collect();
         if !pinned.is_empty() || !core.blocking(settle_unlinks).await? {
-            // One that nobody reads stands for the others: there is something to sweep still.
+            // An entry without readers stands for the others: there is something to sweep still.
             self.recorded.lock().extend(pinned.into_iter().chain([Weak::new()]));
             return Ok(());
         }
         let _ = self.log.trim(STREAM, through).await;
-        core.objects.deleted.lock().retain(|path, version| gone.get(path) != Some(version));
+        core.objects.deleted.lock().retain(|path, version| deleted.get(path) != Some(version));
         Ok(())
     }
 }
 
-/// From now on no put with a lower number ends well: the tombstone would name it, too (W5).
+/// From now on no put with a lower number succeeds: the tombstone would name it, too
+/// (`write.outrun`).
 fn remember(core: &Core, objects: &[Arc<Object>]) {
-    let mut gone = core.objects.deleted.lock();
+    let mut deleted = core.objects.deleted.lock();
     for object in objects {
-        let newest = gone.entry(object.path.clone()).or_insert(object.version);
+        let newest = deleted.entry(object.path.clone()).or_insert(object.version);
         *newest = object.version.max(*newest);
     }
 }
 
-/// The objects, none of which is being written anew; where one was, the version that came of it.
+/// The objects, none of which is being written anew. In place of one that was, the new version.
 async fn claimed(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
     let mut claimed = Vec::with_capacity(objects.len());
     for object in objects {
@@ -257,7 +265,8 @@ async fn claimed(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Vec<Arc<Object>
     claimed
 }
 
-/// Sweeps whenever the journal fills up (T2), for as long as the pool is open.
+/// Sweeps whenever the journal fills up (`tombstone.holds_a_segment`), for as long as the pool is
+/// open.
 pub async fn make_room(tombstones: Arc<Tombstones>, journal: Arc<Journal>, core: Arc<Core>) {
     loop {
         journal.begun().await;
@@ -272,7 +281,8 @@ pub async fn make_room(tombstones: Arc<Tombstones>, journal: Arc<Journal>, core:
     }
 }
 
-/// Without the journal a delete lasts only if all disks but those that the layout can spare take it.
+/// Without the journal a delete lasts only if all disks but those that the layout can spare take
+/// it.
 fn check_enough(core: &Core) -> Result<(), PoolError> {
     let lost = core.members.len() - core.members.writable();
     if lost <= usize::from(core.members.failures()) {
@@ -290,10 +300,11 @@ fn is_read(object: &Arc<Object>) -> bool {
     Arc::strong_count(object) > 1 || object.and_older().len() > 1
 }
 
-/// T3: deletes what has left the index, to the last sync; whether it is gone for good.
+/// Deletes a version that has left the index, up to the last sync (`tombstone.names_go_first`);
+/// whether it is unlinked durably.
 async fn delete_unrecorded(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Result<bool, PoolError> {
     let since = Instant::now();
-    // Files that somebody reads are still there (I2).
+    // Files that are being read are still there (`index.last_reader_unlinks`).
     while objects.iter().any(is_read) {
         if since.elapsed() >= READERS_WAIT_MAX {
             return Ok(false);
@@ -306,16 +317,17 @@ async fn delete_unrecorded(core: &Arc<Core>, objects: Vec<Arc<Object>>) -> Resul
     }
     let unnamed = core.blocking(move |core| unname(core, &objects)).await?;
     core.objects.graveyard.barrier().await;
-    let gone = core.blocking(settle_unlinks).await?;
-    if gone {
+    let is_unlinked = core.blocking(settle_unlinks).await?;
+    if is_unlinked {
         core.objects.graveyard.send(unnamed);
         core.objects.graveyard.barrier().await;
     }
     core.members.iter().for_each(MemberDisk::forget_space);
-    Ok(gone)
+    Ok(is_unlinked)
 }
 
-/// T3: gives the shards temporary names, under which they are to be unlinked. Blocks.
+/// Gives the shards temporary names, under which they are to be unlinked
+/// (`tombstone.names_go_first`). Blocks.
 fn unname(core: &Core, objects: &[Arc<Object>]) -> Vec<Grave> {
     let mut unnamed = Vec::new();
     for object in objects {
@@ -337,7 +349,7 @@ fn unname(core: &Core, objects: &[Arc<Object>]) -> Vec<Grave> {
     unnamed
 }
 
-/// Whether no disk that will be believed holds anything of what was unlinked, not even after a crash. Blocks.
+/// Whether no authority holds any unlinked file, not even after a crash. Blocks.
 fn settle_unlinks(core: &Arc<Core>) -> bool {
     core.unlink_stubborn();
     for (slot, member) in core.members.with_slots().filter(|(_, member)| member.is_writable()) {
@@ -348,7 +360,7 @@ fn settle_unlinks(core: &Arc<Core>) -> bool {
             }
         }
     }
-    core.members.wait_until_told();
+    core.members.wait_for_labels();
     !core.members.is_authority_away() && !core.has_stubborn()
 }
 
@@ -362,7 +374,7 @@ mod tests {
         encode(0x0102, "a/b", &mut payload);
         encode(3, "c", &mut payload);
         assert_eq!(payload, b"\x02\x01\0\0\0\0\0\0\x03\0\0\0a/b\x03\0\0\0\0\0\0\0\x01\0\0\0c");
-        let gone = decode_all(&[LogEntry { id: 1, payload: payload.into() }]);
-        assert_eq!(gone, BTreeMap::from([("a/b".to_owned(), 0x0102), ("c".to_owned(), 3)]));
+        let deleted = decode_all(&[LogEntry { id: 1, payload: payload.into() }]);
+        assert_eq!(deleted, BTreeMap::from([("a/b".to_owned(), 0x0102), ("c".to_owned(), 3)]));
     }
 }

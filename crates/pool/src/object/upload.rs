@@ -4,8 +4,8 @@
 //! futures are driven. A part's future resolves when its bytes have been handed to the disks or
 //! less than a chunk of them is waiting.
 //!
-//! An upload that is outrun (W5) becomes another one, of the bytes that it has written: with a new number all checksums are
-//! others, too.
+//! An upload that is outrun (`write.outrun`) becomes another one, of the bytes that it has written:
+//! with a new number all checksums differ.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::object::write::{Commit, Draft, Failure, Gather, Request, ShardGroup, 
 
 /// Stripes are written in runs of at least this many bytes.
 const CHUNK_BYTES: u64 = 8 << 20;
-/// How often an upload that is outrun writes again: it does not hold up those who are quicker.
+/// How often an outrun upload writes again, so that it does not hold up quicker writers.
 const ROUNDS_MAX: u8 = 3;
 
 pub struct Upload {
@@ -127,7 +127,7 @@ impl MultipartUpload for Upload {
 }
 
 impl Waiting {
-    /// The first `bytes` of what waits.
+    /// The first `bytes` of the waiting bytes.
     fn take(&mut self, bytes: u64) -> Gather {
         let mut left = bytes;
         let mut taken = Vec::new();
@@ -198,7 +198,7 @@ impl Shared {
 
     async fn begin(&self) -> Result<Writing, Refused> {
         self.core.check_condition(&self.request)?;
-        // How long it will be nobody knows yet.
+        // Its length is not known yet.
         let known_bytes = self.waiting.lock().bytes.max(self.chunk_bytes());
         let draft = Arc::new(self.core.draft(&self.request, known_bytes, &[])?);
         let groups = shard_groups(draft.object.geometry, &draft.object).into_iter().map(|group| {
@@ -309,7 +309,7 @@ impl Shared {
         }
     }
 
-    /// W5.
+    /// Writes an outrun upload again with a new number (`write.outrun`).
     async fn write_again(&self, outrun: &Arc<Draft>) -> Result<Arc<Object>, Refused> {
         let written = Arc::new(outrun.object.as_draft());
         let result = if self.round < ROUNDS_MAX {

@@ -12,14 +12,15 @@ pub struct Versions {
 impl Versions {
     /// Versions of this session start beyond all earlier ones. Called when the first label of the
     /// session is on the disks: its generation makes versions unique over restarts, its nonce over
-    /// splits (H1).
+    /// splits (`shard.version_never_reused`).
     pub fn begin_session(&self, label: &Label) {
         let first = (label.generation << 40) | ((label.nonce & 0xfff) << 28);
         self.next.store(first + 1, Ordering::Relaxed);
     }
 
-    /// A session whose label no disk took, all being full, has used its generation, and the next one has the same: its versions
-    /// start beyond all that are known, or a tombstone would name them, too (W5).
+    /// A session whose label no disk took, all being full, has used its generation, and the next
+    /// session has the same. Its versions start beyond all known ones, or a tombstone would name
+    /// them, too (`write.outrun`).
     pub fn skip(&self, known: u64) {
         const SESSION_BITS: u32 = 40;
         const GENERATION_MAX: u64 = u64::MAX >> SESSION_BITS;

@@ -1,18 +1,24 @@
 //! Writing objects.
 //!
+//! ```text
 //!   temp files written and synced on all disks -> renamed, directories synced -> in the index
 //!        (a crash leaves temps: removed)      (a crash leaves >= k or < k shards)  acknowledged
+//! ```
 //!
-//! W1. No shard gets its final name before every shard of the object is durable under a temporary
-//!     one. So a version with too few final names and no temps left is damage, not a crash.
-//! W2. The version that is replaced stays whole until the new one is in the index.
-//! W3. A put that meets a failing disk starts again on the others; bytes already handed over as
-//!     parts cannot be asked for twice, so an upload goes on with what is left, at least `k` shards.
-//! W4. An object is acknowledged with all its shards, or, when a disk fails between renaming and
-//!     syncing or too few disks are alive, with at least `k`, and is repaired later.
-//! W5. The version that is stored last has the highest number: at the next opening the highest lives, and a tombstone
-//!     names all up to one. Whoever was outrun by a later version writes again with a new number, a put while nobody else
-//!     may commit, so that it is outrun once; an upload reads back what it has written.
+//! - `write.durable_before_named`: no shard gets its final name before every shard of the object is
+//!   durable under a temporary one. So a version with too few final names and no temporary ones is
+//!   damage, not a crash.
+//! - `write.old_version_stays`: the replaced version stays whole until the new one is in the index.
+//! - `write.retry_excludes_a_disk`: a put that meets a failing disk starts again on the others.
+//!   Bytes handed over as parts cannot be asked for twice, so an upload goes on with its remaining
+//!   shards, at least `k`.
+//! - `write.acknowledged_with_k`: an object is acknowledged with all its shards. Where a disk fails
+//!   between renaming and syncing, or too few disks are alive, it is acknowledged with at least `k`
+//!   and repaired later.
+//! - `write.outrun`: the version that is stored last has the highest number, because at the next
+//!   opening the highest lives, and a tombstone names all numbers up to one. A writer that a later
+//!   version has outrun writes again with a new number. A put does so while no other may commit, so
+//!   it is outrun at most once; an upload reads back the bytes that it has written.
 
 use crate::history::now_ms;
 use std::collections::BTreeMap;
@@ -92,7 +98,7 @@ impl Draft {
     }
 }
 
-/// What the caller asked to be stored.
+/// The request of a caller that stores an object.
 #[derive(Clone)]
 pub struct Request {
     pub path: String,
@@ -103,8 +109,8 @@ pub struct Request {
 /// How a commit ended that was not refused.
 pub enum Commit {
     Stored(Arc<Object>),
-    /// A later version has come and perhaps gone while this one was being written (W5). Its shards still have their temporary
-    /// names.
+    /// A later version has come, and perhaps gone, while this one was being written
+    /// (`write.outrun`). Its shards still have their temporary names.
     Outrun(Arc<Draft>),
 }
 
@@ -132,7 +138,8 @@ impl Core {
         let mut held = None;
         loop {
             let draft = match self.draft(request, data.length, &avoid) {
-                // What was just deleted may not be unlinked yet, or not be seen yet.
+                // Files deleted just now may not be unlinked yet, or their room may not be seen
+                // yet.
                 Err(error) if error.is_no_space() => {
                     self.objects.graveyard.barrier().await;
                     self.members.iter().for_each(MemberDisk::forget_space);
@@ -156,7 +163,7 @@ impl Core {
                 };
                 match self.commit(&order, draft, request, &[]).await? {
                     Commit::Stored(object) => return Ok(object),
-                    // W5: nobody commits before this one.
+                    // No other commits before this one (`write.outrun`).
                     Commit::Outrun(draft) => {
                         self.discard(&draft).await?;
                         held = Some(order);
@@ -164,8 +171,10 @@ impl Core {
                     }
                 }
             }
-            // W3. Every round excludes at least one more disk.
+            // Every round excludes at least one more disk (`write.retry_excludes_a_disk`).
             self.discard(&draft).await?;
+            let is_new = failures.iter().any(|(slot, _)| !avoid.contains(slot));
+            assert!(is_new, "`write.retry_excludes_a_disk`: so the rounds end");
             avoid.extend(failures.iter().map(|(slot, _)| *slot));
             self.blocking(move |core| {
                 failures.iter().for_each(|(slot, error)| core.members.write_failed(*slot, error))
@@ -174,13 +183,13 @@ impl Core {
         }
     }
 
-    /// A version with a higher number is there, or has been deleted (W5).
+    /// A version with a higher number is there, or has been deleted (`write.outrun`).
     fn is_outrun(&self, object: &Object) -> bool {
-        let gone = self.objects.deleted.lock().get(&object.path).is_some_and(|gone| *gone > object.version);
-        gone || self.objects.index().get(&object.path).is_some_and(|current| current.version > object.version)
+        let is_deleted = self.objects.deleted.lock().get(&object.path).is_some_and(|deleted| *deleted > object.version);
+        is_deleted || self.objects.index().get(&object.path).is_some_and(|current| current.version > object.version)
     }
 
-    /// Fails early what would fail at the commit anyway.
+    /// Fails early where the commit would fail anyway.
     pub fn check_condition(&self, request: &Request) -> Result<(), Refused> {
         let index = self.objects.index();
         let current = index.get(&request.path);
@@ -213,6 +222,7 @@ impl Core {
             has_attributes: !attributes.is_empty(),
         };
         let object = Object::new(new, &placed.choice.slots, self.objects.graveyard.clone());
+        assert!(object.crowded().is_empty(), "`placement.one_shard_a_disk`");
         let _ = object.attributes.set(request.attributes.clone());
         Ok(Draft { object, attributes, _placed: placed })
     }
@@ -236,7 +246,7 @@ impl Core {
         Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
     }
 
-    /// What is to be known of these shards to create their files.
+    /// The facts about these shards that creating their files needs.
     pub fn new_shards(&self, object: &Object, indexes: &[u8]) -> Vec<NewShard> {
         let shard = |index: u8| {
             let seed = shard::shard_seed(self.members.id, object.version, index);
@@ -246,7 +256,7 @@ impl Core {
         indexes.iter().filter_map(|index| shard(*index)).collect()
     }
 
-    /// Removes what a failed attempt left.
+    /// Removes the files of a failed attempt.
     pub async fn discard(self: &Arc<Self>, draft: &Arc<Draft>) -> Result<(), PoolError> {
         self.discard_shards(draft, draft.object.placed().collect()).await
     }
@@ -256,7 +266,7 @@ impl Core {
         let name = |index| shard::temp_name(&object.path, object.version, index);
         let files: Vec<(u8, String)> = shards.iter().map(|(index, slot)| (*slot, name(*index))).collect();
         let slots: Vec<u8> = files.iter().map(|(slot, _)| *slot).collect();
-        // What a disk that hangs keeps is unlinked when it is back.
+        // Files on a disk that hangs are unlinked when it is back.
         self.blocking_on(slots, move |core| {
             for (slot, file) in files {
                 if let Some(io) = core.members.member(slot).and_then(|member| member.io().ok()) {
@@ -268,8 +278,8 @@ impl Core {
         .map(drop)
     }
 
-    /// Gives the shards their names but those that `failed`, syncs the directories, and publishes the object. The path's
-    /// commit lock is held.
+    /// Gives the shards their names, except those that `failed`, syncs the directories, and
+    /// publishes the object. The path's commit lock is held.
     pub async fn commit(
         self: &Arc<Self>,
         _order: &MutexGuard<'_, ()>,
@@ -278,7 +288,7 @@ impl Core {
         failed: &[u8],
     ) -> Result<Commit, Refused> {
         if !failed.is_empty() {
-            // What a full disk took of its shard is room for others.
+            // The room that a full disk gave to its shard is free for others.
             let left_out = draft.object.placed().filter(|(index, _)| failed.contains(index)).collect();
             self.discard_shards(&draft, left_out).await?;
             failed.iter().for_each(|index| draft.object.set_slot(*index, NO_SLOT));
@@ -303,10 +313,11 @@ impl Core {
             })
             .await?;
         }
-        if self.members.is_untold() {
-            self.blocking(|core| core.members.wait_until_told()).await?;
+        if self.members.are_labels_behind() {
+            self.blocking(|core| core.members.wait_for_labels()).await?;
         }
-        // A disk that took its shard may have gone meanwhile; one that is not in sync is not believed alone (O1).
+        // A disk that took its shard may have gone out of use meanwhile, and one that is not in
+        // sync is not believed alone (`recover.in_sync_decides`).
         let members: Vec<_> = draft.object.placed().filter_map(|(_, slot)| self.members.member(slot)).collect();
         let kept = members.iter().filter(|member| member.is_readable()).count();
         if kept < usize::from(draft.object.geometry.k) || !members.iter().any(|member| member.is_in_sync()) {
@@ -321,6 +332,9 @@ impl Core {
             return Err(PoolError::Cancelled(self.members.name.clone()).into());
         };
         let object = Arc::new(draft.object);
+        let placed = object.placed().count();
+        assert!(placed >= usize::from(object.geometry.k), "`write.acknowledged_with_k`: {placed} shards");
+        assert!(!object.is_dead(), "`index.acknowledged_only`: a buried version is not published");
         self.objects.index_mut().insert(object.clone());
         // Whatever was refused before is older.
         self.objects.refused.lock().remove(&object.path);
@@ -334,8 +348,9 @@ impl Core {
         Ok(Commit::Stored(object))
     }
 
-    /// A shard that could not be given its name: beside a stored version its temporary file would speak of one that was cut
-    /// short (O2). A disk that keeps it is not believed, where the others can do without. Blocks.
+    /// A shard that could not be given its name. Beside a stored version its temporary file would
+    /// look like a put that was cut short (`recover.newest_complete_lives`). A disk that keeps it
+    /// is no longer believed, where the others can do without it. Blocks.
     fn leave_no_draft(&self, object: &Object, index: u8, slot: u8) {
         let Some(member) = self.members.member(slot).filter(|member| member.is_writable()) else { return };
         let removed = member.io().and_then(|io| {
@@ -400,13 +415,13 @@ pub struct NewShard {
     pub index: u8,
     pub slot: u8,
     seed: u64,
-    /// Of its temporary file, and the directory that it lies in.
+    /// The name of its temporary file, and the directory of that.
     name: String,
     directory: String,
 }
 
-/// The failures of shards that were written together when the disk of one of them turned out to hang. What is wrong with
-/// which of the disks is known by then.
+/// The failures of shards that were written together when one of their disks turned out to hang. By
+/// then it is known which disk has which fault.
 pub fn given_up(slots: impl IntoIterator<Item = u8>) -> Vec<Failure> {
     slots.into_iter().map(|slot| (slot, io::ErrorKind::Interrupted.into())).collect()
 }
@@ -431,7 +446,8 @@ impl ShardGroup {
         group
     }
 
-    /// One that nobody waits for any more: a disk hangs (H1). All of its shards are lost to the object.
+    /// A write that no caller waits for any more: a disk hangs (`hang.call_too_long`). The object
+    /// loses all of its shards.
     pub fn given_up(slots: impl IntoIterator<Item = u8>) -> Self {
         Self { shards: Vec::new(), failures: given_up(slots) }
     }
@@ -573,7 +589,8 @@ fn create_shard(core: &Core, new: &NewShard) -> io::Result<OpenShard> {
         if error.kind() != io::ErrorKind::NotFound {
             return Err(error);
         }
-        // Somebody removed the directory. Where the whole disk was emptied this fails or the probe finds out.
+        // The directory was removed. Where the whole disk was emptied this fails, or the probe
+        // finds out.
         crate::member::label::read(&*io)?.map_err(io::Error::other)?;
         io.make_directory("objects")?;
         io.make_directory(directory)?;

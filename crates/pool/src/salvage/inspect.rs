@@ -1,4 +1,5 @@
-//! What the files of a disk say, for `larder debug`: every field with its place, and what is wrong with which byte.
+//! The files of a disk decoded for `larder debug`: every field with its place, and each fault with
+//! its byte.
 //!
 //! These readers go on behind damage where the decoders of the pool refuse; they decide nothing.
 
@@ -25,7 +26,7 @@ use crate::object::tombstones;
 
 /// A label or a segment longer than this is not read to its end.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// Damaged blocks that are told one by one.
+/// Damaged blocks that are listed one by one.
 const FAULTS_MAX: usize = 1000;
 
 /// The label in `bytes`.
@@ -94,7 +95,7 @@ pub fn history(bytes: &[u8]) -> Sheet {
     sheet
 }
 
-/// What a scrub has come to, as this copy has it.
+/// The progress of a scrub, as this copy has it.
 pub fn scrub(bytes: &[u8]) -> Sheet {
     let mut sheet = Sheet::new("scrub");
     let text = sidecar(&scrub::state::FILE, bytes, &mut sheet);
@@ -265,7 +266,7 @@ pub fn journal(name: &str, bytes: &[u8]) -> Sheet {
     sheet
 }
 
-/// What the entries of one segment hold: of the pool's own stream decoded here, of others by `decode`.
+/// The entries of one segment: those of the pool's own stream are decoded here, others by `decode`.
 pub fn journal_entries(
     disk: &dyn DiskIo,
     file: &str,
@@ -293,10 +294,10 @@ fn deleted(payload: &Bytes) -> Sheet {
     sheet
 }
 
-/// Tells what is intact: stream, id and payload of each entry.
-type Told<'a> = dyn FnMut(&str, u64, &[u8]) + 'a;
+/// Reports the intact records: stream, id and payload of each entry.
+type OnEntry<'a> = dyn FnMut(&str, u64, &[u8]) + 'a;
 
-fn walk(bytes: &[u8], sheet: &mut Sheet, told: &mut Told<'_>) {
+fn walk(bytes: &[u8], sheet: &mut Sheet, on_entry: &mut OnEntry<'_>) {
     sheet.note("bytes", bytes.len());
     let pool = bytes.get(16..32).and_then(|id| Uuid::from_slice(id).ok()).unwrap_or_default();
     let Some(header) = SegmentHeader::decode(bytes, pool) else {
@@ -319,7 +320,7 @@ fn walk(bytes: &[u8], sheet: &mut Sheet, told: &mut Told<'_>) {
         match BatchHeader::decode(here, seed, offset).filter(|batch| batch.batch > last) {
             Some(batch) => {
                 last = batch.batch;
-                let end = records(bytes, seed, offset, &batch, sheet, told);
+                let end = records(bytes, seed, offset, &batch, sheet, on_entry);
                 offset = end.next_multiple_of(ALIGN_BYTES).max(offset + ALIGN_BYTES);
             }
             None => {
@@ -335,7 +336,14 @@ fn walk(bytes: &[u8], sheet: &mut Sheet, told: &mut Told<'_>) {
 }
 
 /// The records of a batch; where it ends.
-fn records(bytes: &[u8], seed: u64, offset: u64, batch: &BatchHeader, sheet: &mut Sheet, told: &mut Told<'_>) -> u64 {
+fn records(
+    bytes: &[u8],
+    seed: u64,
+    offset: u64,
+    batch: &BatchHeader,
+    sheet: &mut Sheet,
+    on_entry: &mut OnEntry<'_>,
+) -> u64 {
     let mut at = offset + BATCH_HEADER_BYTES as u64;
     for number in 0..batch.records {
         let head = bytes.get(at as usize..).and_then(|here| RecordHeader::decode(here, seed, at));
@@ -348,7 +356,7 @@ fn records(bytes: &[u8], seed: u64, offset: u64, batch: &BatchHeader, sheet: &mu
         match payload {
             Some(payload) if checksum(seed ^ from as u64, payload) == record.payload_checksum => {
                 if record.kind == Kind::Entry {
-                    told(&record.stream, record.id, payload);
+                    on_entry(&record.stream, record.id, payload);
                 }
             }
             _ => {

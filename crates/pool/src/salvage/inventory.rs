@@ -1,7 +1,7 @@
 //! Which shards lie where, and which version of an object to believe.
 //!
-//! A file whose name says nothing (fsck gives such) is asked for its header. Of a path's versions the newest lives that has
-//! `k` shards; else the newest.
+//! A file whose name says nothing (fsck gives such) is asked for its header. Of a path's versions
+//! the newest lives that has `k` shards; else the newest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::disk::{DiskIo, read_file};
 use crate::object::geometry::Geometry;
 use crate::object::shard::{self, Found, HEADER_BYTES_MAX, Header, PathName};
 
-/// Where fsck puts what it found.
+/// The directory where fsck puts lost files.
 const LOST_AND_FOUND: &str = "lost+found";
 /// Headers that are looked at for the id of a pool that no label names.
 const HEADERS_MAX: usize = 64;
@@ -72,7 +72,8 @@ pub fn take(pool: Uuid, disk: &dyn DiskIo) -> Inventory {
 fn look(pool: Uuid, disk: &dyn DiskIo, name: &str, file: String) -> Option<(Sighting, bool)> {
     let header = || header_of(disk, &file).filter(|(header, _)| header.pool == pool);
     match shard::parse_name(name) {
-        // What was being written when the machine stopped was promised to nobody, and may be cut short.
+        // An object that was being written when the machine stopped was not acknowledged, and may
+        // be cut short.
         Found::Temp => None,
         Found::Shard(found) => {
             let path = match found.path {
@@ -151,34 +152,46 @@ impl Version {
     }
 }
 
-/// An object and where it is, for people.
+/// An object and the places of its shards, for people.
 #[derive(Clone, Debug, Serialize)]
 pub struct ObjectFound {
+    /// The object's path.
     pub path: String,
+    /// Its version: the newest of which enough shards were found.
     pub version: u64,
+    /// The object's size in bytes.
     pub size_bytes: u64,
+    /// Its data shards: as many intact shards make the object readable.
     pub data: u8,
+    /// Its parity shards, or further copies of a mirror.
     pub parity: u8,
-    /// Other versions of it that lie about.
+    /// How many other versions of it were found.
     pub versions_other: usize,
+    /// The shards that were found.
     pub shards: Vec<ShardFound>,
 }
 
+/// A shard file.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShardFound {
+    /// Its index, counted from 0; data shards first.
     pub shard: u8,
+    /// The disk: its place among those of the report.
     pub disk: usize,
+    /// The file's name on that disk.
     pub file: String,
 }
 
 /// Something wrong with a shard.
 #[derive(Clone, Debug, Serialize)]
 pub struct Damage {
+    /// The shard's index.
     pub shard: u8,
     /// `None`: on no disk.
     pub disk: Option<usize>,
     /// In the file; `None`: all of it.
     pub offset_bytes: Option<u64>,
+    /// The fault, as a sentence.
     pub why: String,
 }
 
@@ -189,14 +202,15 @@ pub struct Index {
 }
 
 impl Index {
-    /// `gone` says up to which version a path was deleted.
-    pub fn new(inventories: Vec<Inventory>, gone: &BTreeMap<String, u64>) -> Self {
-        // A name that disagrees with the others of its version is damaged: it counts as a version of its own.
+    /// `tombstoned` says up to which version a path was deleted.
+    pub fn new(inventories: Vec<Inventory>, tombstoned: &BTreeMap<String, u64>) -> Self {
+        // A name that disagrees with the others of its version is damaged: it counts as a version
+        // of its own.
         type Shape = (u64, u64, u8, u8, u32);
         let mut paths: BTreeMap<String, BTreeMap<Shape, Version>> = BTreeMap::new();
         for (disk, inventory) in inventories.into_iter().enumerate() {
             for s in inventory.shards {
-                if gone.get(&s.path).is_some_and(|deleted| s.version <= *deleted) {
+                if tombstoned.get(&s.path).is_some_and(|deleted| s.version <= *deleted) {
                     continue;
                 }
                 let shape = (s.version, s.geometry.size, s.geometry.k, s.geometry.m, s.header_bytes);

@@ -1,14 +1,18 @@
-//! A pool opened to be read from, whatever is left of it: for `larder recover` and `larder debug`.
+//! A damaged pool, opened to be read from: for `larder recover` and `larder debug`.
 //!
-//! V1. Nothing is written: no lock, no label, no healing, no unlinking. A read-only mount will do.
-//! V2. Nothing is believed that does not prove itself: every block passes its checksum, which is bound to pool, version,
-//!     shard and place, or is computed from `k` that did. So it does no harm to look at all disks, stale ones too.
-//! V3. Nothing is refused as long as one header says which pool it is. What is missing is told where it is missed.
+//! - `salvage.nothing_written`: no lock, no label, no healing, no unlinking. A read-only mount will
+//!   do.
+//! - `salvage.proven_by_checksums`: every returned block passes its checksum, which is bound to
+//!   pool, version, shard and place, or is computed from `k` blocks that did. So all disks may be
+//!   read, stale ones too.
+//! - `salvage.nothing_refused`: one header that says which pool it is suffices. Missing parts are
+//!   reported where they are missed.
 //!
-//! Blocks are looked at one by one: an object is lost only where fewer than `k` shards have a block.
+//! Blocks are read one by one: an object is lost only where fewer than `k` shards have a block.
 
 pub mod inspect;
 mod inventory;
+mod report;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -18,7 +22,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
-use serde::Serialize;
 use uuid::Uuid;
 
 use crate::disk::folder::FileDisks;
@@ -31,61 +34,31 @@ use crate::member::label::{self, Label};
 use crate::object::tombstones;
 pub use inventory::{Damage, ObjectFound, ShardFound};
 use inventory::{Index, take};
+pub use report::{SalvageReport, SalvagedDisk};
+use store::{SalvageStore, Salvaged};
 
-/// What to look at.
+/// The directories to read.
 #[derive(Clone, Debug)]
 pub struct SalvageOptions {
+    /// Directories of disks; those of other pools are passed over.
     pub disks: Vec<PathBuf>,
     /// Name or id, where the directories hold several pools.
     pub pool: Option<String>,
+    /// Opens the directories: real ones, or those of a simulator.
     pub opener: Arc<dyn DiskOpener>,
 }
 
 impl SalvageOptions {
+    /// Options for real directories that hold one pool.
     pub fn new(disks: Vec<PathBuf>) -> Self {
         Self { disks, pool: None, opener: Arc::new(FileDisks) }
     }
 }
 
-/// One of the directories given.
-#[derive(Clone, Debug, Serialize)]
-pub struct SalvagedDisk {
-    pub path: PathBuf,
-    /// `None`: its label cannot be read.
-    pub id: Option<Uuid>,
-    /// What there is to say about it, empty when all is well.
-    pub note: String,
-    pub shards: u64,
-}
-
-/// What was found before any data is read.
-#[derive(Clone, Debug, Serialize)]
-pub struct SalvageReport {
-    pub pool: Uuid,
-    /// `None`: no label can be read.
-    pub name: Option<String>,
-    pub layout: Option<String>,
-    pub disks: Vec<SalvagedDisk>,
-    /// Members that are not among the disks given, with their last place.
-    pub missing: Vec<PathBuf>,
-    pub objects: u64,
-    /// Of these, how many have fewer shards than it takes.
-    pub objects_incomplete: u64,
-    pub notes: Vec<String>,
-}
-
 /// The disks of one pool, open for reading. Cheap to clone.
 #[derive(Clone)]
 pub struct Salvage {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    pool: Uuid,
-    disks: Vec<Arc<dyn DiskIo>>,
-    index: Index,
-    journal: journals::Found,
-    report: SalvageReport,
+    inner: Arc<Salvaged>,
 }
 
 /// A directory that can be listed, and its label.
@@ -112,19 +85,20 @@ impl Salvage {
                 return Err(PoolError::Locked { pool: name, path: found.path.clone(), holder });
             }
         }
-        Ok(Self { inner: Arc::new(Inner::read(pool, ours, notes)) })
+        Ok(Self { inner: Arc::new(Salvaged::read(pool, ours, notes)) })
     }
 
+    /// The report of the names alone, before any data is read.
     pub fn report(&self) -> &SalvageReport {
         &self.inner.report
     }
 
     /// All objects that were found; puts and deletes are refused.
     pub fn store(&self) -> Arc<dyn ObjectStore> {
-        Arc::new(store::SalvageStore(self.inner.clone()))
+        Arc::new(SalvageStore(self.inner.clone()))
     }
 
-    /// What the journals have left of a stream. Blocks.
+    /// The remains of a stream in the journals. Blocks.
     pub fn log(&self, stream: &str) -> LogRead {
         self.inner.journal.read(self.inner.pool, &self.inner.disks, stream)
     }
@@ -134,6 +108,7 @@ impl Salvage {
         self.inner.journal.streams()
     }
 
+    /// The journal's segments on these disks, by sequence.
     pub fn journal_segments(&self) -> &[SegmentFound] {
         &self.inner.journal.segments
     }
@@ -150,7 +125,7 @@ impl Salvage {
         objects
     }
 
-    /// Reads every block of every shard of an object: what is wrong with which. Blocks.
+    /// Reads every block of every shard of an object, and returns the faults. Blocks.
     pub fn verify(&self, path: &str) -> Vec<Damage> {
         self.inner.verify(path)
     }
@@ -236,7 +211,7 @@ fn choose(options: &SalvageOptions, candidates: &[Candidate], notes: &[String]) 
     }
 }
 
-impl Inner {
+impl Salvaged {
     fn read(pool: Uuid, found: Vec<Candidate>, mut notes: Vec<String>) -> Self {
         let labels: Vec<Label> = found.iter().filter_map(|found| found.label.clone()).collect();
         let winner = label::winner(&labels).cloned();
@@ -270,8 +245,8 @@ impl Inner {
                     .to_owned(),
             );
         }
-        let gone = tombstones::decode_all(&log.entries);
-        let index = Index::new(inventories, &gone);
+        let deleted = tombstones::decode_all(&log.entries);
+        let index = Index::new(inventories, &deleted);
         let missing = winner.as_ref().map(|label| missing(label, &labels)).unwrap_or_default();
         if let Some(label) = &winner
             && !label.journal.iter().any(|id| labels.iter().any(|label| label.disk == *id))

@@ -1,6 +1,7 @@
 //! The objects that were found, as an `ObjectStore` that refuses to write.
 //!
-//! A range is read shard by shard, verified block by block; a block that fails is computed from `k` others (V2).
+//! A range is read shard by shard, verified block by block; a block that fails is computed from `k`
+//! others (`salvage.proven_by_checksums`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,9 +18,12 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use uuid::Uuid;
 
-use super::Inner;
-use super::inventory::{Damage, Place, Version};
+use super::inventory::{Damage, Index, Place, Version};
+use super::report::SalvageReport;
+use crate::disk::DiskIo;
+use crate::journal::salvage as journals;
 use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, block_offset};
 use crate::object::parity;
 use crate::object::shard::{self, Header};
@@ -28,8 +32,18 @@ use crate::object::shard::{self, Header};
 const CHUNK_BYTES: u64 = 4 << 20;
 const STORED_BLOCK_BYTES: usize = (BLOCK_BYTES + CHECKSUM_BYTES) as usize;
 
+/// The disks of one pool, and the findings on them.
+pub struct Salvaged {
+    pub(super) pool: Uuid,
+    pub(super) disks: Vec<Arc<dyn DiskIo>>,
+    pub(super) index: Index,
+    pub(super) journal: journals::Found,
+    pub(super) report: SalvageReport,
+}
+
+/// The objects as a store.
 #[derive(Clone)]
-pub struct SalvageStore(pub Arc<Inner>);
+pub struct SalvageStore(pub Arc<Salvaged>);
 
 impl fmt::Debug for SalvageStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,7 +80,7 @@ fn read_only(path: &Path) -> Error {
     Error::PermissionDenied { path: path.to_string(), source: Box::new(Reason::ReadOnly) }
 }
 
-impl Inner {
+impl Salvaged {
     /// Bytes of an object, or which are lost. Blocks.
     fn read_range(&self, version: &Version, range: Range<u64>) -> Result<Vec<u8>, Error> {
         let geometry = version.geometry;
@@ -94,7 +108,8 @@ impl Inner {
         Ok(out)
     }
 
-    /// The blocks of one shard that some disk has intact. Of mirrored objects every shard is a copy.
+    /// The blocks of one shard that some disk has intact. Of mirrored objects every shard is a
+    /// copy.
     fn read_blocks(&self, version: &Version, index: u8, whole: &Range<u64>) -> Vec<Option<Vec<u8>>> {
         let count = (whole.end - whole.start).div_ceil(BLOCK_BYTES) as usize;
         let mut blocks: Vec<Option<Vec<u8>>> = vec![None; count];
@@ -150,7 +165,8 @@ impl Inner {
         let geometry = version.geometry;
         let mut units: Vec<(usize, Vec<u8>)> = Vec::new();
         for index in (0..geometry.shards()).filter(|index| *index != wanted && geometry.k > 1) {
-            // Beyond the end of a shard there are zeros (G2), if the shard exists or not.
+            // Beyond the end of a shard there are zeros, whether or not the shard exists
+            // (`geometry.same_range_everywhere`).
             let start = block * BLOCK_BYTES;
             let whole = start..(start + BLOCK_BYTES).min(geometry.shard_bytes(index)).max(start);
             let mut bytes = if whole.is_empty() {
@@ -172,7 +188,7 @@ impl Inner {
         Ok(bytes)
     }
 
-    /// What is wrong with the shards of an object. Blocks.
+    /// The faults of an object's shards. Blocks.
     pub fn verify(&self, path: &str) -> Vec<Damage> {
         let Some(version) = self.index.get(path) else { return Vec::new() };
         let mut damage = Vec::new();

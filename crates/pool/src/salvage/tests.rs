@@ -108,7 +108,8 @@ async fn nothing_is_changed_and_nothing_can_be() {
 async fn more_is_missing_than_the_layout_survives() {
     let folder = tempfile::tempdir().unwrap();
     let disks = filled(folder.path(), Layout::Raidz1).await;
-    // Two of three disks lose a part each; no object loses two shards, yet no opening would take it.
+    // Two of three disks lose a part each; no object loses two shards, yet no opening would take
+    // it.
     for (n, disk) in disks.iter().take(2).enumerate() {
         for (path, bytes) in
             state(disk).into_iter().filter(|(path, _)| path.parent().unwrap().parent().unwrap().ends_with("objects"))

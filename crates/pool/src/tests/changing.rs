@@ -1,4 +1,5 @@
-//! Adding, replacing and removing disks, other layouts; each with a crash or a failure in the middle.
+//! Adding, replacing and removing disks, other layouts; each with a crash or a failure in the
+//! middle.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -335,7 +336,8 @@ async fn a_spare_takes_the_place_of_a_disk_that_failed() {
     scrubbed(&pool).await;
 }
 
-/// The successor of a disk that has left is a disk like any other, and the advice on the next failure is the usual one.
+/// The successor of a disk that has left is a disk like any other, and the advice on the next
+/// failure is the usual one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_place_that_was_taken_is_taken() {
     let bench = Bench::new(3);
@@ -464,7 +466,8 @@ async fn a_folder_that_does_not_exist_is_not_made_a_member() {
     assert!(pool.status().spares.is_empty() && pool.status().disks.len() == 3);
 }
 
-/// What the layout needs stays, unless the disk is lost anyway: then as many copies as it survives failures, and one.
+/// What the layout needs stays, unless the disk is lost anyway: then as many copies as it survives
+/// failures, and one.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_disk_is_removed_that_the_layout_needs_unless_it_is_lost() {
     let bench = Bench::new(3);
@@ -743,7 +746,8 @@ async fn a_safer_layout_writes_what_its_plan_says() {
     assert!(done.text.ends_with(&format!("; {said} written")), "{} {plan:?}", done.text);
 }
 
-/// A disk that has left while a shard was being copied to it is named by nobody (S3).
+/// A disk that has left while a shard was being copied to it is named by nobody
+/// (`moving.forgotten_when_empty`).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_is_not_given_to_a_disk_that_has_left() {
     let bench = Bench::new(3);
@@ -760,7 +764,8 @@ async fn a_shard_is_not_given_to_a_disk_that_has_left() {
     verify(&pool, 0, 1).await;
 }
 
-/// The power goes when the new disk has its label, and no other disk knows of it (C1).
+/// The power goes when the new disk has its label, and no other disk knows of it
+/// (`disks.label_before_named`).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replacement_that_was_cut_short_goes_on_or_is_asked_for_again() {
     use crate::disk::DiskOpener;

@@ -1,7 +1,8 @@
 //! object_store's own suite, on every layout, whole and degraded.
 //!
-//! Not run are the parts for two traits of remote stores, which a pool does not have (`store.rs` says why): `multipart`,
-//! `multipart_with_opts` and `multipart_put_part_out_of_order` (`MultipartStore`), `list_paginated` (`PaginatedListStore`).
+//! Not run are the parts for two traits of remote stores, which a pool does not have (`store.rs`
+//! says why): `multipart`, `multipart_with_opts` and `multipart_put_part_out_of_order`
+//! (`MultipartStore`), `list_paginated` (`PaginatedListStore`).
 
 use object_store::integration::*;
 

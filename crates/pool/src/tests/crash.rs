@@ -1,5 +1,6 @@
-//! The process dies after every third or fifth disk operation of a workload; then the pool is opened
-//! again. What was written stays written: lost page caches and reordered directories are not simulated.
+//! The process dies after every third or fifth disk operation of a workload; then the pool is
+//! opened again. What was written stays written: lost page caches and reordered directories are not
+//! simulated.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -43,7 +44,8 @@ async fn a_put_that_was_cut_short_is_as_redundant_as_any() {
     pool.close().await.unwrap();
 }
 
-/// O2, X1. Power is cut while a shard is made anew, and one disk more is late at the next opening.
+/// `recover.newest_complete_lives`, `repair.temporary_name_of_its_own`. Power is cut while a shard
+/// is made anew, and one disk more is late at the next opening.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_was_being_repaired_is_none_that_was_cut_short() {
     let mut cut_in_the_middle = 0;
@@ -76,7 +78,8 @@ async fn an_object_that_was_being_repaired_is_none_that_was_cut_short() {
     assert!(cut_in_the_middle > 0);
 }
 
-/// O2, W4. It was acknowledged without the shard that a disk gave no name, and one disk more is late at the next opening.
+/// `recover.newest_complete_lives`, `write.acknowledged_with_k`. It was acknowledged without the
+/// shard that a disk gave no name, and one disk more is late at the next opening.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_was_stored_with_fewer_shards_is_none_that_was_cut_short() {
     let bench = Bench::new(3);
@@ -116,7 +119,8 @@ async fn half_a_temporary_file_is_not_taken_for_a_shard() {
     pool.close().await.unwrap();
 }
 
-/// W5. No disk took the label of a session, all being full, and power was cut: the next session has its generation again.
+/// `write.outrun`. No disk took the label of a session, all being full, and power was cut: the next
+/// session has its generation again.
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_grow_though_no_disk_took_the_label_of_a_session() {
     let bench = Bench::new(1);
@@ -177,7 +181,8 @@ async fn deletes_are_recorded_after_openings_that_found_none() {
         let recorded = pool.log().replay("larder-tombstones", 0).await.unwrap();
         assert_eq!(recorded.last().map(|entry| entry.id), Some(round));
         drop(pool);
-        // One opening applies the entry and trims it, which is durable with the next segment; the one after finds nothing.
+        // One opening applies the entry and trims it, which is durable with the next segment; the
+        // one after finds nothing.
         pool = bench.open().await;
         pool.log().append("wal", round, vec![b"x".as_slice().into()]).await.unwrap();
         drop(pool);
@@ -187,7 +192,7 @@ async fn deletes_are_recorded_after_openings_that_found_none() {
     pool.close().await.unwrap();
 }
 
-/// T3. Power is cut anywhere in a delete that the journal does not take.
+/// `tombstone.names_go_first`. Power is cut anywhere in a delete that the journal does not take.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delete_that_the_journal_does_not_take_leaves_no_half_an_object() {
     for layout in [Layout::Stripe, Layout::Mirror2, Layout::Raidz1] {
@@ -303,7 +308,8 @@ async fn raidz1() {
     sweep(Layout::Raidz1, 5).await;
 }
 
-/// T1. Its files are still there: after a crash without the tombstone it would be back.
+/// `tombstone.kept_until_unlinked`. Its files are still there: after a crash without the tombstone
+/// it would be back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delete_is_remembered_while_a_version_before_it_is_read() {
     let bench = Bench::new(2);
@@ -321,7 +327,8 @@ async fn a_delete_is_remembered_while_a_version_before_it_is_read() {
     assert_eq!(remembered().await, 0);
 }
 
-/// W5. Whoever began first ends last: its version would not be the one that is found again.
+/// `write.outrun`. Whoever began first ends last: its version would not be the one that is found
+/// again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_that_was_outrun_is_not_committed() {
     use crate::object::write::{Commit, Request};
@@ -347,7 +354,8 @@ async fn a_put_that_was_outrun_is_not_committed() {
 async fn a_pool_whose_creation_was_cut_short_is_finished() {
     let mut lacking = [0; 4];
     let labels = |bench: &Bench| bench.disks.iter().filter(|disk| disk.join("larder.label").exists()).count();
-    // Everything before the first label is one case. Cuts behind the last one belong to the opening.
+    // Everything before the first label is one case. Cuts behind the last one belong to the
+    // opening.
     let mut fuel = 3 * 256;
     while lacking[0] == 0 {
         let bench = Bench::new(3);

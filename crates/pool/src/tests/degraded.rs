@@ -350,7 +350,8 @@ async fn a_delete_that_failed_was_no_delete() {
     assert!(pool.core.objects.index().get("a").is_some(), "nobody was told that it is gone");
 }
 
-/// A power cut in between would leave a disk that counts as one that has missed nothing (D1).
+/// A power cut in between would leave a disk that counts as one that has missed nothing
+/// (`member.out_before_answer`).
 #[tokio::test(flavor = "multi_thread")]
 #[expect(clippy::await_holding_lock, reason = "others wait for the labels on threads of their own")]
 async fn who_does_without_a_disk_is_answered_when_the_labels_say_so() {

@@ -117,7 +117,7 @@ async fn all_goes_on_without_a_disk_that_hangs() {
     }
 }
 
-/// H4: at opening nobody watches yet.
+/// `hang.each_call_timed`: at opening nobody watches yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_is_opened_without_a_disk_that_hangs() {
     for (disk, frozen) in [(0, Frozen::Writes), (1, Frozen::All), (2, Frozen::All)] {
@@ -187,7 +187,8 @@ async fn a_disk_that_hung_is_out_of_date() {
     assert_eq!(pool.log().replay("a", 0).await.unwrap().len(), 2);
 }
 
-/// With more disks than the layout can spare there is nothing to be gained: who waits is answered when they do.
+/// With more disks than the layout can spare there is nothing to be gained: who waits is answered
+/// when they do.
 #[tokio::test(flavor = "multi_thread")]
 async fn disks_that_hang_together_are_waited_for() {
     let bench = Bench::new(3);

@@ -1,4 +1,5 @@
-//! Ranges that are read past the kernel's cache, at every edge, with and without a filesystem that lets it.
+//! Ranges that are read past the kernel's cache, at every edge, with and without a filesystem that
+//! lets it.
 
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -125,7 +125,8 @@ async fn raidz_goes_on_when_one_disk_is_full() {
     pool.close().await.unwrap();
 }
 
-/// Somebody else fills the filesystems: what is small is stored all the same, so that the pool can be opened and emptied.
+/// Somebody else fills the filesystems: what is small is stored all the same, so that the pool can
+/// be opened and emptied.
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disks_take_what_is_small() {
     let bench = Bench::new(3);

@@ -1,4 +1,5 @@
-//! Shards that are not where the index has them: on another disk, exchanged, with something else in their place.
+//! Shards that are not where the index has them: on another disk, exchanged, with something else in
+//! their place.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -97,7 +98,8 @@ async fn a_shard_on_a_disk_that_holds_another_is_moved_away_by_a_scrub() {
     }
 }
 
-/// What a disk lost, made anew already when the old one turns up elsewhere: opened again, the right one of the two stays.
+/// What a disk lost, made anew already when the old one turns up elsewhere: opened again, the right
+/// one of the two stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_copies_of_a_shard_the_one_stays_that_crowds_nobody() {
     for (index, other) in [(0, 3), (3, 0)] {
@@ -117,7 +119,8 @@ async fn of_two_copies_of_a_shard_the_one_stays_that_crowds_nobody() {
     }
 }
 
-/// Of two copies the one in the index is damaged: the other is not unlinked before that is made good.
+/// Of two copies the one in the index is damaged: the other is not unlinked before that is made
+/// good.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_intact_copy_of_a_shard_is_never_unlinked() {
     for restart in [false, true] {

@@ -1,4 +1,5 @@
-//! Several who store one object at once (W5): one of them whole, before and after a crash, and nothing of the others.
+//! Several who store one object at once (`write.outrun`): one of them whole, before and after a
+//! crash, and nothing of the others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -130,7 +131,8 @@ async fn store(pool: &Pool, seed: u64) -> object_store::Result<()> {
     upload.complete().await.map(drop)
 }
 
-/// Puts, uploads and deletes of one path at once, read meanwhile; then the process dies after `fuel` operations of its disks.
+/// Puts, uploads and deletes of one path at once, read meanwhile; then the process dies after
+/// `fuel` operations of its disks.
 async fn race(layout: Layout, fuel: i64) {
     let bench = Bench::new(layout.disks_min());
     let pool = Arc::new(bench.create(layout).await);
@@ -163,7 +165,7 @@ async fn race(layout: Layout, fuel: i64) {
     let refused: BTreeSet<String> = done
         .into_iter()
         .filter_map(|result| result.unwrap().err())
-        // An upload may be outrun again and again (W5).
+        // An upload may be outrun again and again (`write.outrun`).
         .filter(|error| {
             !matches!(error, object_store::Error::NotFound { .. } | object_store::Error::Precondition { .. })
         })

@@ -75,14 +75,15 @@ fn remove_labels(bench: &Bench, disk: usize) {
 }
 
 /// Notes last until the disk is up to date, which may be soon; what happened is told for good.
-fn told(pool: &Pool) -> String {
+fn history_text(pool: &Pool) -> String {
     let history = pool.history();
     let opened = history.iter().rposition(|event| event.kind == "opened").unwrap_or(0);
     let events = history[opened..].iter().map(|event| event.text.clone());
     pool.status().notes.into_iter().chain(events).collect::<Vec<_>>().join("\n")
 }
 
-/// Each disk in turn, so that what was repaired of one is what the loss of the next is survived with.
+/// Each disk in turn, so that what was repaired of one is what the loss of the next is survived
+/// with.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_with_a_damaged_label_is_adopted_again() {
     let bench = Bench::new(3);
@@ -95,7 +96,7 @@ async fn a_disk_with_a_damaged_label_is_adopted_again() {
     for disk in 0..3 {
         scribble(&bench, disk, 77 + disk as u64);
         let pool = bench.open().await;
-        let notes = told(&pool);
+        let notes = history_text(&pool);
         assert!(notes.contains("label") && notes.contains(bench.disks[disk].to_str().unwrap()), "{notes}");
         assert!(pool.status().disks[disk].checksum_errors > 0);
         verify(&pool).await;
@@ -123,7 +124,7 @@ async fn a_disk_without_labels_is_adopted_again_in_its_place() {
     drop(pool);
     remove_labels(&bench, 1);
     let pool = bench.open().await;
-    let notes = told(&pool);
+    let notes = history_text(&pool);
     assert!(notes.contains("labels are gone") && notes.contains(bench.disks[1].to_str().unwrap()), "{notes}");
     pool.repaired().await;
     assert_eq!(pool.status().state, PoolState::Online, "{:?}", pool.status());
@@ -279,7 +280,8 @@ async fn a_label_damaged_while_the_pool_is_open_is_healed_by_clear() {
     pool.close().await.unwrap();
 }
 
-/// A cable that several disks hang on: when it is back, so is the pool, whatever was seen meanwhile.
+/// A cable that several disks hang on: when it is back, so is the pool, whatever was seen
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_whose_disks_were_all_away_for_a_while_opens_again() {
     let bench = Bench::new(3);
@@ -392,7 +394,7 @@ async fn a_disk_whose_objects_were_removed_is_resilvered() {
             pool.clear().await.unwrap();
         } else {
             pool = bench.open().await;
-            assert!(told(&pool).contains("'objects' is gone"), "{}", told(&pool));
+            assert!(history_text(&pool).contains("'objects' is gone"), "{}", history_text(&pool));
         }
         pool.repaired().await;
         let status = pool.status();

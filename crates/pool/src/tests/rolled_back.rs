@@ -1,5 +1,5 @@
-//! Journal copies that are gone or old, and disks that are older copies of themselves: what was acknowledged is never
-//! given up silently.
+//! Journal copies that are gone or old, and disks that are older copies of themselves: what was
+//! acknowledged is never given up silently.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,8 @@ fn inflict(bench: &Bench, disk: usize, loss: Loss) {
     }
 }
 
-/// A pool that was closed once, used again and killed. Its journal is on disks 0 and 1; an older copy of disk 1 lies aside.
+/// A pool that was closed once, used again and killed. Its journal is on disks 0 and 1; an older
+/// copy of disk 1 lies aside.
 async fn used_and_killed(layout: Layout, disks: usize) -> Bench {
     let bench = Bench::new(disks);
     let pool = bench.create(layout).await;
@@ -101,7 +102,7 @@ async fn used_and_killed(layout: Layout, disks: usize) -> Bench {
     bench
 }
 
-fn told(pool: &Pool) -> String {
+fn history_text(pool: &Pool) -> String {
     let history: Vec<String> = pool.history().into_iter().map(|event| event.text).collect();
     [pool.status().notes, history].concat().join("\n")
 }
@@ -114,7 +115,7 @@ async fn a_copy_that_is_lost_beside_a_good_one_is_made_anew_and_told_of() {
         let pool = bench.open().await;
         assert_eq!(entries(&pool).await.len() as u64, ALL, "{loss:?}");
         let path = bench.disks[1].display().to_string();
-        assert!(told(&pool).lines().any(|line| line.contains(&path)), "{loss:?}: {}", told(&pool));
+        assert!(history_text(&pool).lines().any(|line| line.contains(&path)), "{loss:?}: {}", history_text(&pool));
         pool.repaired().await;
         pool.close().await.unwrap();
         drop(pool);
@@ -134,7 +135,8 @@ async fn the_only_copy_lost_is_refused_and_the_returning_disk_has_all() {
     for (layout, disks) in [(Layout::Raidz1, 3), (Layout::Mirror2, 2)] {
         for loss in LOSSES {
             if (layout, loss) == (Layout::Mirror2, Loss::OlderCopy) {
-                // An older copy of the only disk that is here is a whole pool: nothing beside it says that there was more.
+                // An older copy of the only disk that is here is a whole pool: nothing beside it
+                // says that there was more.
                 continue;
             }
             let bench = used_and_killed(layout, disks).await;
@@ -177,7 +179,7 @@ async fn all_copies_lost_are_refused_until_the_loss_is_accepted() {
         let pool = Pool::open(OpenOptions { accept_loss: true, ..bench.open_options() }).await.unwrap();
         assert!(entries(&pool).await.is_empty());
         assert!(!pool.log().is_proven(), "{loss:?}");
-        assert!(told(&pool).contains("acknowledged changes"), "{loss:?}: {}", told(&pool));
+        assert!(history_text(&pool).contains("acknowledged changes"), "{loss:?}: {}", history_text(&pool));
         pool.close().await.unwrap();
         drop(pool);
         let pool = bench.open().await;
@@ -202,7 +204,7 @@ async fn an_older_copy_of_a_disk_is_believed_only_where_the_loss_is_accepted() {
     assert!(Pool::open(bench.open_options()).await.is_err());
     let pool = Pool::open(OpenOptions { accept_loss: true, ..bench.open_options() }).await.unwrap();
     assert_eq!(entries(&pool).await.len() as u64, EARLY);
-    assert!(told(&pool).contains("an older copy of itself"), "{}", told(&pool));
+    assert!(history_text(&pool).contains("an older copy of itself"), "{}", history_text(&pool));
     append(&pool, 100..=101).await;
     drop(pool);
     assert_eq!(entries(&bench.open().await).await.len() as u64, EARLY + 2);
@@ -213,8 +215,8 @@ async fn an_older_copy_beside_the_others_is_stale_and_heals() {
     let bench = used_and_killed(Layout::Raidz1, 3).await;
     inflict(&bench, 1, Loss::OlderCopy);
     let pool = bench.open().await;
-    let told = told(&pool);
-    assert!(told.contains("an older copy of itself"), "{told}");
+    let history_text = history_text(&pool);
+    assert!(history_text.contains("an older copy of itself"), "{history_text}");
     pool.repaired().await;
     assert_eq!(pool.status().disks[1].state, DiskState::Online);
 }

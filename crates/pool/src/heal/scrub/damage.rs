@@ -14,7 +14,8 @@ use crate::object::index::Object;
 const OUT_OF_REACH_MAX: usize = 1000;
 
 impl Core {
-    /// The bytes of data blocks that are damaged or absent and cannot be computed from others. Blocks.
+    /// The bytes of data blocks that are damaged or absent and cannot be computed from others.
+    /// Blocks.
     pub fn lost_ranges(&self, object: &Object, checks: &[ShardCheck]) -> Vec<Range<u64>> {
         let geometry = object.geometry;
         let mut lost: Vec<Range<u64>> = Vec::new();
@@ -38,16 +39,17 @@ impl Core {
 }
 
 impl Core {
-    /// Of the paths that were looked for, these alone are gone now.
-    pub fn note_missing(&self, gone: MissingObjects) {
+    /// Records the objects that a volume needs and the pool does not have. Of the paths that were
+    /// asked about, only these are missing now.
+    pub fn note_missing(&self, missing_objects: MissingObjects) {
         let damage: Vec<Damage> = {
             let index = self.objects.index();
-            let gone = gone.objects.into_iter().filter(|(path, _)| index.get(path).is_none());
+            let missing_objects = missing_objects.objects.into_iter().filter(|(path, _)| index.get(path).is_none());
             let whole = |len: u64| std::iter::once(0..len).collect();
-            gone.map(|(object, len)| Damage { object, version: MISSING, ranges: whole(len) }).collect()
+            missing_objects.map(|(object, len)| Damage { object, version: MISSING, ranges: whole(len) }).collect()
         };
         self.scrubs.has_lost.fetch_or(!damage.is_empty(), Ordering::AcqRel);
-        let new = self.scrubs.state.lock().set_missing(damage, &gone.asked);
+        let new = self.scrubs.state.lock().set_missing(damage, &missing_objects.asked);
         let Some(first) = new.first() else { return };
         let others = match new.len() {
             1 => String::new(),
@@ -57,16 +59,18 @@ impl Core {
         self.members.event(EventKind::Errors, format!("{first} is gone from all disks{others}"));
     }
 
-    /// A read met a block that nothing gives back, although all disks are there: known from now on, without a scrub.
+    /// A read met a block that cannot be reconstructed although all disks are there. It is recorded
+    /// now, without a scrub.
     pub fn note_lost(&self, object: &Object, index: u8, local: &Range<u64>) {
-        // Nobody has been told that a draft is stored.
+        // A draft has not been acknowledged.
         if object.is_draft || index >= object.geometry.k || local.start >= object.geometry.shard_bytes(index) {
             return;
         }
         self.note_ranges(object, vec![object_range(object.geometry, index, local)]);
     }
 
-    /// Too few shards are left of an object, although all disks are there: what the others held is lost. Blocks.
+    /// An object has too few shards although all disks are there: the bytes of its missing shards
+    /// are lost. Blocks.
     pub fn note_short(&self, object: &Object) {
         if object.is_draft || !self.is_short(object) {
             return;
@@ -77,24 +81,25 @@ impl Core {
         }
     }
 
-    /// Whether no disk that is away may have what lacks.
+    /// Whether the object has too few shards, and no absent disk may have the others.
     pub fn is_short(&self, object: &Object) -> bool {
         let all_there = self.members.iter().all(|member| member.is_readable() && member.is_in_sync());
         all_there && object.placed().count() < usize::from(object.geometry.k) && !object.is_dead()
     }
 
-    /// Too few of its shards lie on disks that can be read now. What lacks may be on one that is away, or that is not up to date.
+    /// Too few of its shards lie on disks that can be read now. The missing ones may be on a disk
+    /// that is away or not up to date.
     pub fn is_out_of_reach(&self, object: &Object) -> bool {
         let is_here = |slot: u8| self.members.member(slot).is_some_and(|member| member.is_readable());
         let here = object.placed().filter(|(_, slot)| is_here(*slot)).count();
         here < usize::from(object.geometry.k) && !object.is_dead() && !object.is_draft
     }
 
-    /// Every object that cannot be read as long as disks are away, and its bytes that nothing gives meanwhile; and how many more
-    /// there are than can be listed.
+    /// Objects that cannot be read while disks are away, with their unreadable bytes, and how many
+    /// more there are than can be listed.
     pub fn out_of_reach(&self) -> (Vec<Damage>, u64) {
         if self.members.iter().all(|member| member.is_readable() && member.is_in_sync()) {
-            // What lacks then is lost, and noted as that.
+            // With all disks there, missing bytes are lost and recorded as such.
             return (Vec::new(), 0);
         }
         let (mut listed, mut more) = (Vec::new(), 0);
@@ -127,7 +132,8 @@ impl Core {
     }
 }
 
-/// Where a block of a data shard lies in its object: it never straddles units (G1).
+/// The place of a data shard's block in its object. A block never straddles units
+/// (`geometry.block_within_a_unit`).
 fn object_range(geometry: Geometry, index: u8, local: &Range<u64>) -> Range<u64> {
     let unit = geometry.unit_range(local.start / UNIT_BYTES, index);
     let start = unit.start + local.start % UNIT_BYTES;

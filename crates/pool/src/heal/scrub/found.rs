@@ -1,25 +1,28 @@
-//! What a scrub finds: of an object, of labels and journal copies, and in the end.
+//! The findings of a scrub: about an object, about labels and journal copies, and in the end.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of what is not there at all.
+/// The version of an object that is missing altogether.
 pub const MISSING: u64 = u64::MAX;
 
-/// Ranges that are told apart; beyond that the last one grows.
+/// Ranges that are kept apart; beyond that number the last one grows.
 pub const RANGES_MAX: usize = 64;
 
 /// An object with bytes that no intact shards give back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
+    /// The object's path.
     pub object: String,
+    /// Its version when it was read.
     pub version: u64,
     /// Bytes of the object, in order.
     pub ranges: Vec<Range<u64>>,
 }
 
-/// Objects that somebody needs and that the pool has never heard of: nothing of them is left on any disk.
+/// Objects that a volume needs and that the pool does not know: no shard of them is left on any
+/// disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingObjects {
     /// Path and length of each.
@@ -28,7 +31,7 @@ pub struct MissingObjects {
     pub asked: Vec<String>,
 }
 
-/// What was found damaged and made good.
+/// Damage that was mended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Records {
     pub errors: u64,
@@ -41,9 +44,10 @@ pub struct Records {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// It was told to stop, or the pool is being closed.
+    /// It was asked to stop, or the pool is being closed.
     Interrupted,
-    /// More disks are out of use than the layout survives: nothing can be said about what is on them.
+    /// More disks are out of use than the layout survives, so nothing can be said about their
+    /// contents.
     Faulted,
 }
 
@@ -69,5 +73,7 @@ pub fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
             _ => joined.push(range),
         }
     }
+    assert!(joined.len() <= RANGES_MAX, "the memory for one object's damage is bounded");
+    assert!(joined.is_sorted_by(|a, b| a.end < b.start), "`scrub.damage_remembered`: each byte counts once");
     joined
 }

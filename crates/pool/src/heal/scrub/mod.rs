@@ -1,4 +1,4 @@
-//! Scrub: everything that the pool holds is read and verified, and what is damaged is made anew.
+//! Scrub: everything that the pool holds is read and verified, and damage is mended.
 //!
 //! ```text
 //!            start              all read
@@ -9,17 +9,19 @@
 //!                   Paused
 //! ```
 //!
-//! C1. All shards of all objects are read, past the kernel's cache: what counts is what the disk says.
-//!     Labels and journal copies first.
-//! C2. Each disk is read by one stream, one that does not seek by two, in the order of the index; a window of objects, in
-//!     the same order, keeps every disk supplied. Of a shard that has been read the last pieces may be verified still while
-//!     the next is read. Memory is bounded by that: three shards a disk, three pieces each.
-//! C3. What is counted as done is done for all objects before it: a scrub that is interrupted goes on there.
-//!     Its state is on the disks, at most [`SAVE_EVERY`] old.
-//! C4. While somebody uses the pool, or a disk is brought up to date, a scrub takes a small part of each
-//!     disk's time; never none, so that it ends on a pool that is always in use.
-//! C5. Damage that cannot be repaired is remembered, with the object's bytes that are lost, until the object is gone
-//!     or found intact.
+//! - `scrub.past_the_cache`: all shards of all objects are read past the kernel's cache, so that
+//!   the disk itself answers. Labels and journal copies come first.
+//! - `scrub.streams_of_a_disk`: one stream reads each disk in the order of the index; two streams
+//!   read a disk that does not seek. A window of objects, in the same order, keeps every disk
+//!   supplied. The last pieces of a shard may still be verified while the next shard is read. That
+//!   bounds memory: three shards a disk, three pieces each.
+//! - `scrub.done_up_to_a_path`: progress is a path, and all objects up to it are done. An
+//!   interrupted scrub goes on there. The progress on the disks is at most [`SAVE_EVERY`] old.
+//! - `scrub.yields_to_users`: while the pool is in use, or a disk is brought up to date, a scrub
+//!   takes a small part of each disk's time. The part is never zero, so a scrub ends on a busy pool
+//!   too.
+//! - `scrub.damage_remembered`: damage that cannot be repaired is remembered, with the object's
+//!   lost bytes, until the object is deleted or found intact.
 
 mod damage;
 mod found;

@@ -1,4 +1,4 @@
-//! How much of a disk's time a scrub may take (C4).
+//! How much of a disk's time a scrub may take (`scrub.yields_to_users`).
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 impl Core {
-    /// Somebody uses the pool, or a disk is being brought up to date.
+    /// The pool is in use, or a disk is being brought up to date.
     pub fn is_busy(&self) -> bool {
         self.activity.is_busy() || !self.repairs.is_idle()
     }
 
-    /// Waits after a read that took `took`, so that others have the disk for the rest of the time. Blocks.
+    /// Waits after a read that took `took`, so that others have the disk for the rest of the time.
+    /// Blocks.
     pub fn stand_back(&self, member: &MemberDisk, took: Duration) {
-        // In turns nobody waits for the disk meanwhile.
+        // In turns no other work waits for the disk meanwhile.
         if !self.is_busy() || matches!(self.members.work, Work::InTurns(_)) {
             return;
         }
@@ -33,7 +34,8 @@ impl Core {
         }
     }
 
-    /// Streams of all disks of the pool on the same device, this one included: together they may take no more than one.
+    /// Streams of all disks of the pool on the same device, this one included. Together they may
+    /// take no more than one.
     fn sharers(&self, member: &MemberDisk) -> u32 {
         let device = member.space().filesystem;
         let same = |other: &&MemberDisk| other.is_readable() && other.space().filesystem == device;

@@ -1,4 +1,4 @@
-//! What is no object: labels, their second copies, and the journal.
+//! Everything but objects: labels, their second copies, and the journal.
 
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ impl Core {
         Records { errors, repaired: errors, ..Records::default() }
     }
 
-    /// As the disk has it, past the kernel's cache. A disk that cannot be read is found out by others.
+    /// As the disk has it, past the kernel's cache. A disk that cannot be read is found out by
+    /// others.
     fn label_is_intact(&self, disk: &dyn DiskIo, name: &str) -> bool {
         let read = disk.open(name, false).and_then(|file| {
             let length = file.length()?.min(LABEL_BYTES_MAX) as usize;

@@ -1,4 +1,4 @@
-//! The task that scrubs, and what a pool's users ask of it.
+//! The task that scrubs, and the requests of a pool's users to it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,14 +21,14 @@ use crate::pool::Pool;
 
 /// Objects under way at once.
 const WINDOW: usize = 32;
-/// What a crash may make a scrub do again.
+/// The time between saves of the progress: a crash makes a scrub repeat at most this much.
 const SAVE_EVERY: Duration = Duration::from_secs(15);
-/// How long the end waits for each answer of those who use the pool.
+/// How long the end of a scrub waits for each answer of the pool's users.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How often somebody who waits for the end looks.
+/// The time between looks of a caller that waits for the end.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
-/// The task that scrubs when told to: runs until the pool is closed.
+/// The task that scrubs on request: runs until the pool is closed.
 pub async fn run(core: Arc<Core>) {
     while !core.is_closed() {
         if core.scrubs.state.lock().is_running() {
@@ -44,7 +44,7 @@ impl Core {
         self.scrubs.wish.load(Ordering::Acquire) != GO_ON || self.is_closed()
     }
 
-    /// Reads what is left, until the end or until told otherwise.
+    /// Reads the rest, until the end or another request.
     async fn scrub_session(self: &Arc<Self>) {
         let after = self.begin_session_of_scrub();
         if after.is_empty() {
@@ -77,7 +77,8 @@ impl Core {
         self.end_session(outcome).await;
     }
 
-    /// What can be done without the index, and how much there is to read; returns where to go on.
+    /// Does the work that needs no index, and measures how much there is to read. Returns the path
+    /// to go on from.
     fn begin_session_of_scrub(&self) -> String {
         let after = self.scrubs.state.lock().after.clone();
         let (objects, bytes) = {
@@ -105,7 +106,7 @@ impl Core {
             state.end(phase, now_ms(), is_current);
             let Some(mut status) = state.status() else { return };
             if phase == ScrubPhase::Finished {
-                // All has been read: what was lost before and is gone by now is lost no more.
+                // All has been read: lost objects that were deleted since are lost no more.
                 let is_lost = status.unrepaired > 0 || state.damage() != (Vec::new(), 0);
                 self.scrubs.has_lost.store(is_lost, Ordering::Release);
             }
@@ -122,11 +123,11 @@ impl Core {
         let _ = self.blocking(|core| core.save_scrub()).await;
     }
 
-    /// Takes over what is gone, and returns how many damaged objects nobody uses any more.
+    /// Records missing objects, and returns how many damaged objects no volume uses any more.
     async fn ask_users(&self) -> u64 {
         let Some(users) = self.scrubs.users.lock().clone() else { return 0 };
-        if let Ok(Some(gone)) = tokio::time::timeout(ANSWER_WAIT_MAX, users.find_missing()).await {
-            self.note_missing(gone);
+        if let Ok(Some(missing_objects)) = tokio::time::timeout(ANSWER_WAIT_MAX, users.find_missing()).await {
+            self.note_missing(missing_objects);
         }
         let damage = self.scrubs.state.lock().damage().0;
         if damage.is_empty() {
@@ -168,11 +169,11 @@ impl Core {
         check.unwrap_or_else(|_| absent())
     }
 
-    /// The pool is being closed: what was read so far is kept, and no scrub touches a disk any more.
+    /// The pool is being closed: the progress so far is kept, and no scrub touches a disk any more.
     pub async fn stop_scrubbing(self: &Arc<Self>) {
         self.scrubs.forget_users();
         for turns in &self.scrubs.turns {
-            // Whoever reads has seen by now that the pool is closed.
+            // All readers have seen by now that the pool is closed.
             drop(turns.places.acquire_many(PLACES).await);
         }
         self.scrubs.wanted.notify_one();
@@ -181,7 +182,7 @@ impl Core {
         }
     }
 
-    /// Takes over what the disks know of scrubs. Blocks.
+    /// Takes over the state of scrubs from the disks. Blocks.
     pub fn load_scrub(&self) {
         let state = State::read(&self.members.disks_readable());
         self.scrubs.has_lost.store(state.damage() != (Vec::new(), 0), Ordering::Release);
@@ -197,13 +198,13 @@ impl Core {
         }
     }
 
-    /// Forgets damage of objects that are gone.
+    /// Forgets damage of deleted objects.
     pub fn forget_old_damage(&self) {
         let is_current = |damage: &Damage| self.is_damaged_still(damage);
         self.scrubs.state.lock().retain_damage(is_current);
     }
 
-    /// From now on only what is lost still counts. Called when the counters are set to zero.
+    /// From now on only lost bytes still count. Called when the counters are set to zero.
     pub fn forget_losses(&self) {
         self.forget_old_damage();
         let is_lost = self.scrubs.state.lock().damage() != (Vec::new(), 0);
@@ -236,14 +237,14 @@ fn result_text(status: &ScrubStatus) -> String {
 }
 
 impl Pool {
-    /// Who is asked at the end of a scrub, until the pool is closed.
+    /// Users of the pool that are asked at the end of a scrub, until the pool is closed.
     pub fn used_by(&self, users: Arc<dyn Users>) {
         *self.core.scrubs.users.lock() = Some(users);
     }
 
-    /// Somebody has found out what is gone of what it needs.
-    pub fn note_missing(&self, gone: MissingObjects) {
-        self.core.note_missing(gone);
+    /// A user of the pool has found objects missing that it needs.
+    pub fn note_missing(&self, missing_objects: MissingObjects) {
+        self.core.note_missing(missing_objects);
     }
 
     /// Begins a scrub, or goes on with one that was paused. `why` is for the history.
@@ -301,18 +302,19 @@ impl Pool {
         self.core.scrubs.state.lock().status()
     }
 
-    /// What is known to be damaged beyond repair, and how many more objects there are than can be listed.
+    /// Objects with damage beyond repair, and how many more there are than can be listed.
     pub fn damage(&self) -> (Vec<Damage>, u64) {
         self.core.forget_old_damage();
         self.core.scrubs.state.lock().damage()
     }
 
-    /// Objects that cannot be read as long as disks are away or not up to date, and how many more there are than can be listed.
+    /// Objects that cannot be read while disks are away or not up to date, and how many more there
+    /// are than can be listed.
     pub fn out_of_reach(&self) -> (Vec<Damage>, u64) {
         self.core.out_of_reach()
     }
 
-    /// Somebody uses the pool just now, or a disk is being brought up to date.
+    /// The pool is in use just now, or a disk is being brought up to date.
     pub fn is_busy(&self) -> bool {
         self.core.is_busy()
     }
@@ -324,7 +326,7 @@ impl Pool {
         }
     }
 
-    /// Reads and verifies everything, repairs what is damaged, and waits for the end.
+    /// Reads and verifies everything, repairs the damage, and waits for the end.
     pub async fn scrub(&self) -> Result<ScrubStatus, PoolError> {
         // One that runs already serves as well.
         let started = self.scrub_start("asked for").await;

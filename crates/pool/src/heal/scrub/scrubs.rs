@@ -1,4 +1,4 @@
-//! The state of a pool's scrub: how far it is, what it is to do next, whose turn it is at each disk.
+//! The state of a pool's scrub: its progress, its next command, and the turns at each disk.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::state::State;
 use crate::member::member_disk::MemberDisk;
 use crate::object::index::Object;
 
-/// What the scrub that runs is to do next.
+/// Commands to the scrub that runs, kept in [`Scrubs::wish`].
 pub const GO_ON: u8 = 0;
 
 pub const PAUSE: u8 = 1;
@@ -25,9 +25,9 @@ pub struct Scrubs {
     pub(super) state: Mutex<State>,
     pub(super) wish: AtomicU8,
     pub(super) wanted: Notify,
-    /// By slot (C2).
+    /// By slot (`scrub.streams_of_a_disk`).
     pub(super) turns: Vec<Turns>,
-    /// Versions that are being repaired by the scrub, which counts for itself what it meets.
+    /// Versions that the scrub is repairing: it counts their errors itself.
     pub(super) in_repair: Mutex<BTreeSet<u64>>,
     /// Bytes were lost since the counters were zero: not all was answered.
     pub(super) has_lost: AtomicBool,
@@ -35,11 +35,12 @@ pub struct Scrubs {
     pub(super) users: Mutex<Option<Arc<dyn Users>>>,
 }
 
-/// Those who use what the pool stores: they know what it cannot. Asked at the end of a scrub.
+/// Users of the pool's objects, asked at the end of a scrub: they know which objects they need.
 pub trait Users: Send + Sync {
-    /// How many of these damaged objects nobody uses any more: that is no error for people.
+    /// How many of these damaged objects no user needs any more. Such damage is no error for
+    /// people.
     fn count_unused(&self, damage: Vec<Damage>) -> BoxFuture<'_, u64>;
-    /// What of theirs is gone, if they can tell.
+    /// Their missing objects, if they can tell.
     fn find_missing(&self) -> BoxFuture<'_, Option<MissingObjects>>;
 }
 
@@ -49,7 +50,7 @@ pub const STREAMS_MAX: u32 = 2;
 /// Shards of one disk that are read or verified at once.
 pub const PLACES: u32 = STREAMS_MAX + 1;
 
-/// Who is at a disk (C2).
+/// The streams at work on a disk (`scrub.streams_of_a_disk`).
 #[derive(Debug)]
 pub struct Turns {
     pub(super) places: Semaphore,
@@ -84,7 +85,7 @@ impl Default for Scrubs {
 }
 
 impl Scrubs {
-    /// It may hold what holds the pool.
+    /// The user may hold a reference to the pool.
     pub fn forget_users(&self) {
         *self.users.lock() = None;
     }

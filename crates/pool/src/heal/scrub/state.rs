@@ -1,4 +1,4 @@
-//! What a scrub has come to, in memory and on the disks.
+//! The progress and the findings of a scrub, in memory and on the disks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,57 +14,69 @@ pub const FILE_NAME: &str = "larder.scrub";
 pub const FILE: Sidecar = Sidecar { name: FILE_NAME, magic: *b"LARDSCRB", bytes_max: 4 << 20 };
 /// Damaged objects that are listed; more are only counted.
 const DAMAGE_MAX: usize = 1000;
-/// Nothing that is counted here comes to more: a copy that says so is wrong, and could not be added to.
+/// Nothing that is counted here comes to more: a copy that says so is wrong, and could not be added
+/// to.
 const COUNT_MAX: u64 = 1 << 62;
 
+/// The state of a scrub; the transitions are drawn in `heal/scrub/mod.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubPhase {
+    /// It reads.
     Running,
+    /// It goes on when it is started again.
     Paused,
+    /// It was given up before its end.
     Stopped,
+    /// All objects were read.
     Finished,
 }
 
 /// A scrub, under way or over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubStatus {
+    /// Whether it runs.
     pub phase: ScrubPhase,
-    /// Who wanted it.
+    /// The person or schedule that started it.
     pub why: String,
+    /// When it was started, in milliseconds since 1970.
     pub started_ms: u64,
     /// When it ended or paused.
     pub ended_ms: Option<u64>,
     /// Time at work: pauses are not counted.
     pub elapsed_ms: u64,
+    /// Objects read so far.
     pub objects_done: u64,
+    /// Objects to read in all, counted when the scrub started or went on.
     pub objects_total: u64,
-    /// Bytes on disks, redundancy included.
+    /// Bytes read so far, redundancy included.
     pub bytes_done: u64,
+    /// Bytes to read in all, redundancy included, counted when the scrub started or went on.
     pub bytes_total: u64,
     /// Damaged blocks, labels and journal copies that were found, and shards that are missing.
     pub errors: u64,
     /// Shards and journal copies made anew, labels written again.
     pub repaired: u64,
-    /// What was damaged and is good again: blocks, not the shards that were written anew because of them; all of a
-    /// shard that was missing, unreadable or in a wrong place.
+    /// Mended bytes. Of a damaged shard only its damaged blocks count, not the whole shard that was
+    /// written anew; of a shard that was missing, unreadable or misplaced all of it.
     pub repaired_bytes: u64,
     /// Objects that are not whole afterwards.
     pub unrepaired: u64,
     /// Since it was started or went on; 0 when it does not run.
     #[serde(default, skip_deserializing)]
     pub bytes_per_second: u64,
+    /// An estimate in seconds; `None` while there is none.
     #[serde(default, skip_deserializing)]
     pub seconds_left: Option<u64>,
 }
 
-/// What the file on the disks holds.
+/// The contents of the file on the disks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Stored {
     /// Counts how often it was written: the highest is the newest.
     number: u64,
     status: Option<ScrubStatus>,
-    /// All objects up to this path are done (C3).
+    /// All objects up to this path are done (`scrub.done_up_to_a_path`).
     after: String,
     damage: Vec<Damage>,
     damage_more: u64,
@@ -80,7 +92,7 @@ pub struct State {
     session: Option<Session>,
 }
 
-/// What a copy says.
+/// The contents of one copy.
 fn decode(text: &[u8]) -> Option<Stored> {
     let stored: Stored = serde_json::from_slice(text).ok()?;
     let counts = stored.status.as_ref().map_or([0; 5], |s| {
@@ -170,7 +182,7 @@ impl State {
         true
     }
 
-    /// So much is left to be read.
+    /// The amount that is left to be read.
     pub fn begin_session(&mut self, objects: u64, bytes: u64) {
         let Some(status) = &mut self.status else { return };
         status.objects_total = status.objects_done + objects;
@@ -197,7 +209,7 @@ impl State {
         self.after = done.path;
     }
 
-    /// Damage that somebody met; whether it is of an object that was thought to be well.
+    /// Records damage that a read met; whether the object was thought to be well.
     pub fn note(&mut self, new: Damage) -> bool {
         let is_full = self.damage.len() >= DAMAGE_MAX;
         match self.damage.get_mut(&new.object) {
@@ -217,13 +229,13 @@ impl State {
         }
     }
 
-    /// Replaces what is known to be gone of the paths that begin as in `asked`; returns what is new.
-    pub fn set_missing(&mut self, gone: Vec<Damage>, asked: &[String]) -> Vec<String> {
+    /// Replaces the missing objects whose paths begin with one of `asked`. Returns the new ones.
+    pub fn set_missing(&mut self, missing: Vec<Damage>, asked: &[String]) -> Vec<String> {
         let was_asked = |path: &str| asked.iter().any(|prefix| path.starts_with(prefix.as_str()));
-        let still = |path: &str| gone.iter().any(|one| one.object == path);
+        let still = |path: &str| missing.iter().any(|one| one.object == path);
         self.damage.retain(|path, damage| damage.version != MISSING || !was_asked(path) || still(path));
         let mut new = Vec::new();
-        for one in gone {
+        for one in missing {
             let known = self.damage.get(&one.object).is_some_and(|known| known.version == MISSING);
             if !known && self.damage.len() < DAMAGE_MAX {
                 new.push(one.object.clone());
@@ -247,14 +259,14 @@ impl State {
         self.session = None;
         self.status = last.map(|last| ScrubStatus { phase, ended_ms: Some(now_ms), ..last });
         if phase == ScrubPhase::Finished {
-            // What was written and deleted meanwhile changed how much there is.
+            // Writes and deletes meanwhile have changed how much there is.
             if let Some(status) = &mut self.status {
                 (status.objects_total, status.bytes_total) = (status.objects_done, status.bytes_done);
             }
             self.retain_damage(is_current);
-            let gone = self.damage.values().filter(|damage| damage.version == MISSING).count() as u64;
+            let missing = self.damage.values().filter(|damage| damage.version == MISSING).count() as u64;
             if let Some(status) = &mut self.status {
-                (status.errors, status.unrepaired) = (status.errors + gone, status.unrepaired + gone);
+                (status.errors, status.unrepaired) = (status.errors + missing, status.unrepaired + missing);
             }
         }
     }

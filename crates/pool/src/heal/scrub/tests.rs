@@ -281,7 +281,7 @@ async fn a_pool_in_use_is_scrubbed_slowly_but_to_the_end() {
     pool.close().await.unwrap();
 }
 
-/// C2. And what two streams find is mended as what one finds.
+/// `scrub.streams_of_a_disk`. And what two streams find is mended as what one finds.
 #[tokio::test(flavor = "multi_thread")]
 async fn disks_that_do_not_seek_are_read_by_two_streams_and_others_by_one() {
     use std::sync::atomic::Ordering::SeqCst;

@@ -1,4 +1,4 @@
-//! One object: reading its shards from end to end, and repairing what is damaged.
+//! One object: reading its shards from end to end, and repairing the damage.
 
 use std::io;
 use std::ops::Range;
@@ -26,7 +26,7 @@ const BLOCKS_BUSY: u64 = 16;
 /// Damaged blocks of one shard that are counted on its disk one by one.
 const COUNTED_MAX: usize = 256;
 
-/// What one shard turned out to be.
+/// The result of verifying one shard.
 #[derive(Debug)]
 pub struct ShardCheck {
     pub index: u8,
@@ -55,7 +55,8 @@ pub fn stored_bytes(object: &Object) -> u64 {
     object.placed().map(|(index, _)| object.geometry.file_bytes(index, u64::from(object.header_bytes))).sum()
 }
 
-/// What was damaged of a shard that is well again: its blocks, or all of it where none could be read.
+/// The damaged bytes of a shard that is well again: its damaged blocks, or all of it where none
+/// could be read.
 fn bytes_made_good(object: &Object, index: u8, checks: &[ShardCheck]) -> u64 {
     let header_bytes = u64::from(object.header_bytes);
     let of_blocks = |check: &ShardCheck| check.is_damaged() && check.error.is_none();
@@ -76,7 +77,8 @@ struct Piece {
 }
 
 impl Core {
-    /// Reads a shard as it lies on its disk and verifies each block (C1). `turn` is given back when all is read. Blocks.
+    /// Reads a shard as it lies on its disk and verifies each block (`scrub.past_the_cache`).
+    /// `turn` is returned when all is read. Blocks.
     pub fn check_shard(&self, object: &Object, index: u8, slot: u8, turn: OwnedSemaphorePermit) -> ShardCheck {
         let mut check = ShardCheck { is_absent: false, ..ShardCheck::absent(index, slot) };
         let Some(member) = self.members.member(slot).filter(|member| member.is_readable()) else {
@@ -137,8 +139,8 @@ impl Core {
         check.bad.extend(stored.filter(|(raw, at)| !blocks_intact(seed, *at, raw)).map(|(_, at)| at));
     }
 
-    /// Reads a shard from its beginning, at the pace that others leave. Returns how many bytes were read, and the blocks that
-    /// the file is too short for. An interrupted scrub ends it early.
+    /// Reads a shard from its beginning, at the pace that others leave. Returns how many bytes were
+    /// read, and the blocks that the file is too short for. An interrupted scrub ends it early.
     fn read_shard(
         &self,
         object: &Object,
@@ -179,7 +181,7 @@ impl Core {
         }
     }
 
-    /// Counts what was found and repairs it. Blocks.
+    /// Counts the findings and repairs them. Blocks.
     pub fn settle_object(self: &Arc<Self>, object: &Arc<Object>, checks: Vec<ShardCheck>) -> ObjectDone {
         let mut done = ObjectDone {
             path: object.path.clone(),
@@ -191,7 +193,7 @@ impl Core {
             damage: None,
         };
         let is_damaged = checks.iter().any(ShardCheck::is_damaged);
-        // What was deleted in the middle of its check fails no disk.
+        // A shard deleted in the middle of its check is no fault of the disk.
         if (!is_damaged && object.is_spread()) || object.is_dead() {
             return done;
         }
@@ -208,7 +210,7 @@ impl Core {
         if is_short {
             done.errors += (0..object.geometry.shards()).filter(|index| object.slot(*index).is_none()).count() as u64;
         }
-        // A repair leaves out what is well again.
+        // A repair leaves out shards that are well again.
         let is_well = |index: &u8| self.is_well(object, *index);
         if !all && (is_short || !damaged.iter().all(is_well)) && !object.is_dead() {
             done.is_unrepaired = true;
@@ -217,7 +219,7 @@ impl Core {
             done.damage = (!damage.ranges.is_empty()).then_some(damage);
             self.scrubs.has_lost.fetch_or(done.damage.is_some(), Ordering::AcqRel);
         }
-        // Nobody can read it now, whatever comes back later.
+        // No disk that comes back later makes it readable now.
         if !is_short && self.is_out_of_reach(object) {
             let lacking = (0..object.geometry.shards()).filter(|index| object.slot(*index).is_none()).count();
             done.errors += lacking.max(1) as u64;
@@ -233,7 +235,7 @@ impl Core {
     fn count_damage(&self, object: &Object, check: &ShardCheck) -> u64 {
         let Some(member) = self.members.member(check.slot) else { return 0 };
         if let Some(error) = &check.error {
-            // A file that is gone is damage of the disk's content, not of the disk.
+            // A missing file is damage of the disk's content, not of the disk.
             if error.kind() == io::ErrorKind::NotFound {
                 self.members.count_error(
                     member,
