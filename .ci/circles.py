@@ -21,7 +21,7 @@ CIRCLES = {
     "crypt": 1,
     "facts": 8,
     "files": 3,
-    "larder": 27,
+    "larder": 5,
     "load": 23,
     "measure": 31,
     "pool": 1,

@@ -6,10 +6,11 @@ use std::path::Path;
 use larder_base::units::ByteSize;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::MEMORY_MIN;
-
 /// One descriptor per connection, per open segment and some: what a daemon asks for.
 const DESCRIPTORS: u64 = 65536;
+
+/// Caches and dirty data below this do not work sensibly.
+pub(crate) const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
 
 /// A quarter of what this process may use: of RAM, or of the control groups' limit when that is less.
 pub(crate) fn memory_default() -> ByteSize {

@@ -17,7 +17,7 @@ mod render;
 mod times;
 mod welcome;
 
-use cli::args::{Cli, Command};
+use cli::command::{Cli, Command};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

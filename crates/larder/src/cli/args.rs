@@ -2,28 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 use larder_base::units::ByteSize;
 
 use crate::config::{self, Squash};
-
-#[derive(Debug, Parser)]
-#[command(
-    name = "larder",
-    version,
-    about = "Turns disks into a redundant NAS: NFS, SMB and a local mount from one binary"
-)]
-#[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 4 `check`, `debug` or a scrub found problems, `recover`\n\
-    could not bring all back, or `disk check` found a disk that is not fit.\n\
-    Most commands talk to the running daemon; without one they work on the disks directly."
-)]
-pub(crate) struct Cli {
-    #[command(flatten)]
-    pub(crate) global: Global,
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
@@ -34,56 +16,6 @@ pub(crate) struct Global {
     /// Answer with one line of JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Make a pool from folders or disks on the first run, and serve it
-    Up(Box<UpArgs>),
-    /// Serve what a configuration file says
-    Serve(ServeArgs),
-    /// Pools of disks
-    #[command(subcommand)]
-    Pool(PoolCommand),
-    /// Volumes: filesystems on a pool
-    #[command(subcommand)]
-    Volume(VolumeCommand),
-    /// Verify every invariant of volumes
-    Check(CheckArgs),
-    /// Read files back from whatever is left of a pool's disks, which are not changed
-    Recover(super::recover::RecoverArgs),
-    /// What the structures on disks say, decoded; damage is told with its place
-    #[command(subcommand)]
-    Debug(super::debug::DebugCommand),
-    /// Mount a volume of the running daemon on a folder of this machine
-    Mount(MountArgs),
-    /// Take a mount away
-    #[command(visible_alias = "unmount")]
-    Umount(UmountArgs),
-    /// People who may log in
-    #[command(subcommand)]
-    User(UserCommand),
-    /// What is shared
-    #[command(subcommand)]
-    Share(ShareCommand),
-    /// Disks: what they are, whether they are fit for a pool, making one ready
-    #[command(subcommand)]
-    Disk(super::disk::DiskCommand),
-    /// Measure storage from the disk up: disks, pool, wire, shares
-    #[command(subcommand)]
-    Bench(Box<super::bench::BenchCommand>),
-    /// What the box draws and costs: watts, money, comparisons, and who keeps it awake
-    #[command(subcommand)]
-    Power(super::power::PowerCommand),
-    /// What caps this machine, a bench of it or a described box, and what would help
-    Doctor(super::doctor::DoctorArgs),
-    /// Counters of the running daemon, as Prometheus reads them
-    Metrics,
-    /// The configuration file
-    #[command(subcommand)]
-    Config(ConfigCommand),
-    /// Make the running daemon read its configuration again
-    Reload,
 }
 
 #[derive(Debug, Args)]

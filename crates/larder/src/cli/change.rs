@@ -7,7 +7,7 @@ use std::time::Duration;
 use larder_api::{Client, Failure, PoolChange, PoolChangePlan, PoolChangeRequest, PoolStatus};
 
 use super::args::{ChangeHow, Global, PoolCommand};
-use super::{Target, absolute, is_path, target};
+use super::reach::{Target, absolute, is_path, target};
 use crate::config::Config;
 use crate::config::edit::Editor;
 use crate::daemon::translate;
@@ -149,7 +149,7 @@ async fn directly(
     let disks = config.pool(&name).map(|pool| pool.disks.clone()).unwrap_or_default();
     look_at(change, disks.iter().cloned(), json);
     let change = translate::change(change.clone())?;
-    super::closing(super::direct(&disks).await?, async |storage| {
+    super::reach::closing(super::reach::direct(&disks).await?, async |storage| {
         let pool = storage.pool(Some(&name))?;
         let plan = pool.change(&change, how.dry_run).await?;
         if !how.dry_run {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use larder_api::{CheckRequest, CheckResult, Failure};
 
 use super::args::{CheckArgs, Global};
-use super::{Backend, Outcome, closing, is_path};
+use super::reach::{Backend, Outcome, closing, is_path};
 use crate::render;
 
 pub(super) async fn run(global: &Global, mut args: CheckArgs) -> Result<Outcome, Failure> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use larder_api::{ConfigRead, DaemonInfo, Failure};
 
 use super::args::{ConfigCommand, Global};
-use super::{Target, absolute, maybe_target};
+use super::reach::{Target, absolute, maybe_target};
 use crate::config::Config;
 use crate::folder;
 

@@ -20,8 +20,8 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 
 use super::args::{Global, KeyArgs};
+use super::reach::{Outcome, absolute};
 use super::recover::{list_volumes, open_pool, open_volume, pool_text, wanted};
-use super::{Outcome, absolute};
 use crate::render;
 
 /// No structure that is read whole is longer.

@@ -6,7 +6,7 @@ use larder_api::{Failure, PoolDestroyed, PoolStatus, TakeAway, VolumeStatus};
 use larder_base::units::ByteSize;
 
 use super::args::Global;
-use super::{Target, absolute, direct, target};
+use super::reach::{Target, absolute, direct, target};
 use crate::config::edit::Editor;
 use crate::daemon::erase;
 use crate::folder;

@@ -7,7 +7,7 @@ use larder_pool::Pool;
 
 use super::args::Global;
 use super::pool::{as_dirs, held_by_daemon};
-use super::{Target, target};
+use super::reach::{Target, target};
 use crate::config::check_name;
 use crate::daemon::translate;
 use crate::render;

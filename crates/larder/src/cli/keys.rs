@@ -7,8 +7,9 @@ use std::path::Path;
 use larder_api::{Failure, KeysRequest, KeysStatus, VolumeSecret};
 
 use super::args::{Disks, Global, KeyArgs, KeyCommand};
+use super::password;
+use super::reach::{Backend, closing};
 use super::volume_name::split;
-use super::{Backend, closing, password};
 use crate::daemon::keys::read_key_file;
 use crate::render;
 

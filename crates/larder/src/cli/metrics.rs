@@ -3,7 +3,7 @@
 use larder_api::Failure;
 
 use super::args::Global;
-use super::daemon;
+use super::reach::daemon;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let text = daemon(global).await?.get_text("/metrics").await?;

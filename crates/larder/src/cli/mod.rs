@@ -1,18 +1,16 @@
 //! Commands: each asks the daemon, or does the same on the disks itself when none runs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use larder_api::{Client, Failure, SOCKET_NAME};
+use larder_api::Failure;
 
-use crate::config::Config;
-use crate::daemon::storage::Storage;
-use crate::out::Out;
-use crate::{folder, machine};
+use crate::machine;
 
 pub(crate) mod args;
 mod bench;
 mod change;
 mod check;
+pub(crate) mod command;
 mod config;
 mod debug;
 mod destroy;
@@ -26,6 +24,7 @@ mod password;
 mod place;
 mod pool;
 mod power;
+mod reach;
 mod recover;
 mod scrub;
 mod serve;
@@ -35,16 +34,8 @@ mod user;
 mod volume;
 mod volume_name;
 
-use args::{Cli, Command, Disks, Global};
-
-/// What a command amounts to, beyond success.
-pub(crate) enum Outcome {
-    Done,
-    /// `check` or `debug` found problems, or `recover` could not bring all back.
-    Problems,
-    /// `pool status -x` found pools that are not well.
-    Unwell,
-}
+use command::{Cli, Command};
+pub(crate) use reach::Outcome;
 
 pub(crate) async fn run(cli: Cli) -> Result<Outcome, Failure> {
     commanded(cli).await.map_err(who_may)
@@ -88,146 +79,4 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Doctor(args) => return doctor::run(&global, &args),
     }
     Ok(Outcome::Done)
-}
-
-impl Global {
-    pub(crate) fn out(&self) -> Out {
-        Out { json: self.json }
-    }
-
-    /// The data folder that was named, by option or environment.
-    pub(crate) fn data_named(&self) -> Option<PathBuf> {
-        let from_env = || std::env::var_os("LARDER_DATA").filter(|v| !v.is_empty()).map(PathBuf::from);
-        self.data.clone().or_else(from_env)
-    }
-}
-
-/// Who answers a command.
-enum Target {
-    Daemon(Client),
-    /// No daemon: the pools of this configuration.
-    Config(Box<Config>),
-}
-
-/// The daemon of the data folder named; else of ./larder-data; else the configuration there; else the only
-/// daemon running. `None`: there is none of these.
-async fn maybe_target(global: &Global) -> Result<Option<Target>, Failure> {
-    let named = global.data_named();
-    let folder = named.clone().unwrap_or_else(|| PathBuf::from(folder::DEFAULT));
-    if let Some(client) = Client::connect(&folder.join(SOCKET_NAME)).await? {
-        return Ok(Some(Target::Daemon(client)));
-    }
-    let file = folder.join(folder::CONFIG_NAME);
-    if file.exists() {
-        return Config::load(&absolute(&file)?).map(|config| Some(Target::Config(Box::new(config))));
-    }
-    if named.is_some() {
-        return Ok(None);
-    }
-    match running().await.as_slice() {
-        [(_, client)] => Ok(Some(Target::Daemon(client.clone()))),
-        [] => Ok(None),
-        many => {
-            let pids: Vec<String> = many.iter().map(|(pid, _)| pid.to_string()).collect();
-            Err(Failure::invalid(format!("several larders are running (pids {})", pids.join(", ")))
-                .action("say which with --data DIR"))
-        }
-    }
-}
-
-async fn target(global: &Global) -> Result<Target, Failure> {
-    let found = maybe_target(global).await?;
-    found.ok_or_else(|| match global.data_named() {
-        Some(folder) => {
-            let message =
-                format!("{} is not a data folder of larder: it has no {}", folder.display(), folder::CONFIG_NAME);
-            Failure::not_found(message).action("start a larder there with: larder up --data DIR")
-        }
-        None => Failure::not_found("no larder is running here, and there is no ./larder-data")
-            .action("start one with: larder up; or name its data folder with --data DIR, or the disks"),
-    })
-}
-
-/// The daemons of this user that answer.
-async fn running() -> Vec<(u32, Client)> {
-    let mut found = Vec::new();
-    for (pid, socket) in folder::announced() {
-        if let Ok(Some(client)) = Client::connect(&socket).await {
-            found.push((pid, client));
-        }
-    }
-    found
-}
-
-/// A daemon, for what only a daemon can do.
-async fn daemon(global: &Global) -> Result<Client, Failure> {
-    match target(global).await? {
-        Target::Daemon(client) => Ok(client),
-        Target::Config(config) => {
-            let data = &config.data;
-            Err(Failure::not_found(format!("no larder is running on the data folder {}", data.display()))
-                .action(format!("start it with: larder up --data {}", larder_base::shell::word(data))))
-        }
-    }
-}
-
-/// The daemon, or the pools opened by ourselves.
-enum Backend {
-    Daemon(Client),
-    Direct(Storage),
-}
-
-impl Backend {
-    async fn of(global: &Global, disks: &Disks) -> Result<Backend, Failure> {
-        if !disks.disks.is_empty() {
-            return Ok(Backend::Direct(direct(&disks.disks).await?));
-        }
-        match target(global).await? {
-            Target::Daemon(client) => Ok(Backend::Daemon(client)),
-            Target::Config(config) => {
-                let storage = Storage::default();
-                for pool in &config.pools {
-                    let opened = crate::daemon::open_pool(&pool.disks, false, memory(), Some(&pool.name)).await;
-                    match opened {
-                        Ok(open) => drop(storage.add(open)),
-                        Err(failure) => {
-                            storage.close().await?;
-                            return Err(failure);
-                        }
-                    }
-                }
-                Ok(Backend::Direct(storage))
-            }
-        }
-    }
-}
-
-/// The pool on these disks, opened by ourselves.
-async fn direct(disks: &[PathBuf]) -> Result<Storage, Failure> {
-    let disks = disks.iter().map(|d| absolute(d)).collect::<Result<Vec<_>, _>>()?;
-    let storage = Storage::default();
-    storage.add(crate::daemon::open_pool(&disks, false, memory(), None).await?);
-    Ok(storage)
-}
-
-/// A command needs less than a daemon.
-fn memory() -> larder_base::units::ByteSize {
-    larder_base::units::ByteSize(machine::memory_default().0.min(256 << 20))
-}
-
-/// Does `work` on pools opened by ourselves, and closes them whatever came of it.
-async fn closing<T>(storage: Storage, work: impl AsyncFnOnce(&Storage) -> Result<T, Failure>) -> Result<T, Failure> {
-    let result = work(&storage).await;
-    let closed = storage.close().await;
-    let value = result?;
-    closed.map(|()| value)
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|e| Failure::io(path.display(), &e))
-}
-
-/// A word that names a folder rather than a pool.
-fn is_path(word: &str) -> bool {
-    word.contains('/') || word == "." || word == ".."
 }

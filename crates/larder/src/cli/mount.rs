@@ -4,7 +4,7 @@ use larder_api::{Done, Failure, MountRequest, MountStatus, UnmountRequest};
 use larder_serve::fuse::clear_remains;
 
 use super::args::{Global, MountArgs, UmountArgs};
-use super::{absolute, daemon};
+use super::reach::{absolute, daemon};
 
 pub(super) async fn mount(global: &Global, args: MountArgs) -> Result<(), Failure> {
     let client = daemon(global).await?;

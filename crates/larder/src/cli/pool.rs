@@ -8,7 +8,8 @@ use larder_base::units::ByteSize;
 use larder_pool::{CreateOptions, Layout, Plan, Pool};
 
 use super::args::{Disks, Global, PoolCommand};
-use super::{Backend, Outcome, Target, absolute, change, closing, direct, is_path, maybe_target, target};
+use super::change;
+use super::reach::{Backend, Outcome, Target, absolute, closing, direct, is_path, maybe_target, target};
 use crate::config::edit::{Editor, fresh, replace_file};
 use crate::config::{Config, PoolConfig, Schedule, check_name};
 use crate::daemon::{open_pool, open_pool_with_loss, take_in, translate};
@@ -139,7 +140,7 @@ async fn statuses(global: &Global, words: &[String]) -> Result<Vec<PoolStatus>, 
         Target::Config(config) => {
             let mut all = Vec::new();
             for pool in &config.pools {
-                all.push(match open_pool(&pool.disks, false, super::memory(), Some(&pool.name)).await {
+                all.push(match open_pool(&pool.disks, false, super::reach::memory(), Some(&pool.name)).await {
                     Ok(open) => {
                         let status = open.status_with_damage().await;
                         open.close().await?;
@@ -186,7 +187,7 @@ pub(super) fn as_dirs(words: &[String]) -> Result<Option<Vec<PathBuf>>, Failure>
 pub(super) async fn held_by_daemon(dirs: &[PathBuf]) -> Option<(larder_api::Client, String)> {
     let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     let wanted: Vec<PathBuf> = dirs.iter().map(real).collect();
-    for (_, client) in super::running().await {
+    for (_, client) in super::reach::running().await {
         // One that hangs must not hold up a question about other disks; its own disks are locked, which says so.
         let asked = tokio::time::timeout(PROBE_TIMEOUT, client.get::<DaemonInfo>("/v1/info")).await;
         let Ok(Ok(info)) = asked else { continue };
@@ -230,10 +231,10 @@ async fn import(global: &Global, dirs: &[PathBuf], force: bool, accept_loss: Opt
                 _ => new_config(global)?,
             };
             let pool = match &accept_loss {
-                None => open_pool(&disks, force, super::memory(), None).await?,
+                None => open_pool(&disks, force, super::reach::memory(), None).await?,
                 Some(name) => {
                     let disks = config.disks_of(name, disks)?;
-                    open_pool_with_loss(&disks, force, super::memory(), name).await?
+                    open_pool_with_loss(&disks, force, super::reach::memory(), name).await?
                 }
             };
             let status = pool.status();

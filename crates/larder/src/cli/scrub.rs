@@ -8,7 +8,7 @@ use larder_api::{Client, DaemonInfo, Failure, PoolScrub, ScrubRequest};
 
 use super::args::{Disks, Global, ScrubCommand};
 use super::pool::{as_dirs, held_by_daemon};
-use super::{Backend, Outcome, closing};
+use super::reach::{Backend, Outcome, closing};
 use crate::config::check_name;
 use crate::daemon::storage::Storage;
 use crate::render;
@@ -61,7 +61,7 @@ async fn backend(global: &Global, words: &[String]) -> Result<(Backend, Vec<Stri
 }
 
 async fn on_disks(dirs: Vec<PathBuf>) -> Result<(Backend, Vec<String>), Failure> {
-    let storage = super::direct(&dirs).await?;
+    let storage = super::reach::direct(&dirs).await?;
     let names = names_of(&storage);
     Ok((Backend::Direct(storage), names))
 }

@@ -8,8 +8,8 @@ use larder_api::{Failure, Ready};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::absolute;
 use super::args::{Global, ServeArgs};
+use super::reach::absolute;
 use crate::config::Config;
 use crate::daemon::{Daemon, api, listen_metrics, run_memory, run_schedule};
 use crate::folder::{self, DataFolder};

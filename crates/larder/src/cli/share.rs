@@ -3,7 +3,7 @@
 use larder_api::{Done, Failure, ShareAdd, ShareChange, ShareChanged, ShareStatus, segment};
 
 use super::args::{Global, ShareCommand};
-use super::{Target, absolute, daemon, target};
+use super::reach::{Target, absolute, daemon, target};
 use crate::config::edit::Editor;
 use crate::config::{Config, ShareConfig};
 use crate::daemon::sharing::{remove_in_file, set_in_file};

@@ -15,8 +15,9 @@ use larder_base::shell;
 use larder_pool::{CreateOptions, FoundPool, Layout, Pool};
 
 use super::args::{Global, UpArgs};
+use super::reach::absolute;
 use super::serve::{announce_json, ready, until_stopped};
-use super::{absolute, password, place};
+use super::{password, place};
 use crate::config::edit::{self, Editor};
 use crate::config::user::{Accounts, NewUser, first_user, new_user};
 use crate::config::{

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use larder_api::{Client, Done, Failure, UserAdd, UserAdded, UserPassword, UserRemoved, UserStatus};
 
 use super::args::{Global, UserCommand};
-use super::{Target, absolute, password, target};
+use super::password;
+use super::reach::{Target, absolute, target};
 use crate::config::{Config, edit::Editor};
 use crate::daemon::people::user_status;
 use crate::daemon::{Secrets, people};

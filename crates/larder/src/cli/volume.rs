@@ -5,8 +5,9 @@ use std::io::{IsTerminal, Write};
 use larder_api::{Done, Encrypt, Failure, TakeAway, VolumeCreate, VolumeStatus};
 
 use super::args::{Disks, Global, VolumeCommand};
+use super::keys;
+use super::reach::{Backend, closing};
 use super::volume_name::split;
-use super::{Backend, closing, keys};
 use crate::daemon::create_volume;
 use crate::render;
 

@@ -22,6 +22,7 @@ use crate::machine;
 
 pub(crate) mod edit;
 mod mount;
+mod names;
 pub(crate) mod power;
 mod raw;
 mod schedule;
@@ -31,6 +32,7 @@ mod tests;
 pub(crate) mod user;
 
 pub(crate) use mount::{MountConfig, mount_options};
+pub(crate) use names::{VolumeName, check_name};
 use raw::{RawConfig, RawUser, RawVolume};
 pub(crate) use schedule::Schedule;
 pub(crate) use share::{ShareConfig, Squash, Writers, check_folder};
@@ -41,8 +43,6 @@ pub(crate) const SMB_PORT: u16 = 14445;
 pub(crate) const METRICS_PORT: u16 = 9633;
 /// More simultaneous connections than this (of all protocols) are refused.
 pub(crate) const CONNECTIONS: u32 = 4096;
-/// Caches and dirty data below this do not work sensibly.
-pub(crate) const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
 /// Where NFS is answered unless a share says otherwise: its clients are trusted to name their users, so
 /// only loopback and private networks.
 pub(crate) const PRIVATE_NETWORKS: [&str; 9] = [
@@ -91,30 +91,6 @@ pub(crate) struct PoolConfig {
     pub(crate) name: String,
     pub(crate) disks: Vec<PathBuf>,
     pub(crate) scrub: Schedule,
-}
-
-/// A volume of a pool, by names.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct VolumeName {
-    pub(crate) pool: String,
-    pub(crate) volume: String,
-}
-
-impl fmt::Display for VolumeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.pool, self.volume)
-    }
-}
-
-impl VolumeName {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let Some((pool, volume)) = text.split_once('/') else {
-            return Err(format!("'{text}' is not POOL/VOLUME, such as tank/files"));
-        };
-        check_name(pool)?;
-        check_name(volume)?;
-        Ok(Self { pool: pool.to_owned(), volume: volume.to_owned() })
-    }
 }
 
 /// Created when it is missing; properties named here are applied at every start.
@@ -199,18 +175,6 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// A name that is safe as a path component, as a share and in every protocol.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    let ok = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let inner = |c: char| ok(c) || matches!(c, '_' | '.' | '-');
-    if name.is_empty() || name.len() > 64 || !name.starts_with(ok) || !name.chars().all(inner) {
-        return Err(format!(
-            "'{name}' is not a name: write 1 to 64 of a-z, 0-9, '_', '.' and '-', beginning with a letter or digit"
-        ));
-    }
-    Ok(())
-}
-
 /// Share names appear in Windows' windows: capitals and blanks are welcome there.
 pub(crate) fn check_share_name(name: &str) -> Result<(), String> {
     let bad = |c: char| c.is_control() || "\"/\\[]:;|<>+=,?*%".contains(c);
@@ -289,8 +253,8 @@ pub(crate) fn parse_sync(text: &str) -> Result<String, String> {
 
 pub(crate) fn parse_memory(text: &str) -> Result<ByteSize, String> {
     let size = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
-    if size < MEMORY_MIN {
-        return Err(format!("{size} of memory is too little: give at least {MEMORY_MIN}"));
+    if size < machine::MEMORY_MIN {
+        return Err(format!("{size} of memory is too little: give at least {}", machine::MEMORY_MIN));
     }
     Ok(size)
 }

@@ -14,8 +14,8 @@ use larder_measure::bench::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::absolute;
 use super::args::Global;
+use super::reach::absolute;
 
 mod args;
 mod progress;

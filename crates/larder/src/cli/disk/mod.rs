@@ -11,7 +11,7 @@ use larder_pool::Pool;
 use serde::Serialize;
 
 use super::args::Global;
-use super::{Outcome, absolute};
+use super::reach::{Outcome, absolute};
 use crate::out;
 
 mod text;

@@ -7,8 +7,8 @@ use larder_facts::reading::Reading;
 use larder_measure::doctor::{Change, Done, FixError, Fixer, Notice, Undone, notices};
 use serde::Serialize;
 
-use super::super::Outcome;
 use super::super::args::Global;
+use super::super::reach::Outcome;
 
 /// One fix, and what became of it.
 #[derive(Serialize)]

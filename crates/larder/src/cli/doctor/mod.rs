@@ -14,7 +14,7 @@ use larder_measure::doctor::{
 
 use super::args::Global;
 use super::disk::Recorded;
-use super::{Outcome, absolute};
+use super::reach::{Outcome, absolute};
 use crate::out;
 
 mod fix;

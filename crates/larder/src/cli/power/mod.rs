@@ -202,11 +202,11 @@ impl<T> Answer<T> {
 async fn config(global: &Global) -> Result<PowerConfig, Failure> {
     let named = global.data_named();
     let folder = named.clone().unwrap_or_else(|| PathBuf::from(folder::DEFAULT));
-    let file = super::absolute(&folder.join(folder::CONFIG_NAME))?;
+    let file = super::reach::absolute(&folder.join(folder::CONFIG_NAME))?;
     if named.is_some() || file.exists() {
         return Config::load(&file).map(|config| config.power);
     }
-    if let [(_, client)] = super::running().await.as_slice() {
+    if let [(_, client)] = super::reach::running().await.as_slice() {
         let info: DaemonInfo = client.get("/v1/info").await?;
         return Config::load(&info.data.join(folder::CONFIG_NAME)).map(|config| config.power);
     }
@@ -399,7 +399,7 @@ async fn report(
 
 /// What the pools of the daemon can hold, if one runs.
 async fn pools_bytes(global: &Global) -> Option<u64> {
-    let super::Target::Daemon(client) = super::maybe_target(global).await.ok()?? else { return None };
+    let super::reach::Target::Daemon(client) = super::reach::maybe_target(global).await.ok()?? else { return None };
     let pools: Vec<larder_api::PoolListed> = client.get("/v1/pools/list").await.ok()?;
     Some(pools.iter().map(|pool| pool.total_bytes).sum::<u64>()).filter(|&bytes| bytes > 0)
 }

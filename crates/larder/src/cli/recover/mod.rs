@@ -18,7 +18,7 @@ use larder_volume::salvage::{self as volumes, SalvageParts, VolumeFound};
 
 use super::args::{Global, KeyArgs};
 use super::keys::secret;
-use super::{Outcome, absolute};
+use super::reach::{Outcome, absolute};
 use crate::daemon::{keys, translate};
 use crate::render;
 use report::{Report, Summary};
