@@ -8,6 +8,9 @@
 //!   rename. The index names it only while its version is current; otherwise it is unlinked again.
 //!   Until then it has a temporary name of its own kind. With that of a put, the object would look
 //!   like one that was never acknowledged (`recover.newest_complete_lives`).
+//! - `repair.dead_files_first`: a disk that comes back is in sync only once the dead files on it are
+//!   unlinked durably. The word of an in-sync disk counts: what it still had would live again
+//!   (`recover.in_sync_decides`).
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
@@ -90,6 +93,7 @@ impl Core {
             }
         }
         if !due.is_empty() {
+            self.objects.graveyard.barrier().await;
             let _ = self.blocking(move |core| core.finish_resilver(&due)).await;
         }
     }
@@ -145,9 +149,12 @@ impl Core {
     }
 
     /// Every living object that can have a shard has it, or is known to lack it. So a disk that is
-    /// still in use has everything that it missed.
+    /// still in use has everything that it missed. The files that it should not have were sent to the
+    /// reaper, which has come to the last of them (`repair.dead_files_first`).
     fn finish_resilver(self: &Arc<Self>, due: &[u8]) {
-        let back = due.iter().filter_map(|slot| self.members.member(*slot));
+        let keepers = self.unlink_stubborn();
+        let due = due.iter().filter(|slot| !keepers.contains(slot));
+        let back = due.filter_map(|slot| self.members.member(*slot));
         let back: Vec<&MemberDisk> = back
             .filter(|member| member.state() == DiskState::Resilvering)
             .filter(|member| member.io().and_then(|io| io.sync_all()).is_ok())

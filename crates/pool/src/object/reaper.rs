@@ -101,16 +101,17 @@ impl Core {
     }
 
     /// Tries once more. A disk that still keeps a file is put out of use where the others can do
-    /// without it. Blocks.
-    pub fn unlink_stubborn(&self) {
+    /// without it. Returns those disks. Blocks.
+    pub fn unlink_stubborn(&self) -> BTreeSet<u8> {
         let graves = std::mem::take(&mut *self.objects.stubborn.lock());
         graves.iter().for_each(|grave| self.unlink(grave));
         let slots: BTreeSet<u8> = self.objects.stubborn.lock().iter().map(|grave| grave.slot).collect();
-        slots.into_iter().for_each(|slot| _ = self.members.give_up(slot));
+        slots.iter().for_each(|slot| _ = self.members.give_up(*slot));
         self.objects
             .stubborn
             .lock()
             .retain(|grave| self.members.member(grave.slot).is_some_and(|member| member.is_in_sync()));
+        slots
     }
 
     /// Whether something deleted is still on a disk whose word counts, as far as is known.

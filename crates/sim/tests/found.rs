@@ -1,0 +1,20 @@
+//! Schedules that once found a bug, each with the bug. A later change of the simulator or of the pool may make another schedule
+//! of a seed; what it found then is a test of its own beside the code.
+
+use larder_sim::schedule::{Options, run};
+
+#[test]
+fn schedules_that_found_bugs_are_good_now() {
+    let found = [
+        (1504445048, "older labels of disks that agree outvoted what was settled on one of them"),
+        (
+            3533640620,
+            "a disk that came back was in sync before a dead file on it was unlinked durably: the object lived again",
+        ),
+    ];
+    for (seed, bug) in found {
+        let report = run(seed, Options::default());
+        assert_eq!(report.failure, None, "seed {seed} ({bug})");
+        assert!(report.counts.operations > 0, "seed {seed} did nothing");
+    }
+}
