@@ -24,7 +24,6 @@ LETTERS = {
     "api": 1,
     "base": 15,
     "facts": 25,
-    "files": 30,
     "larder": 51,
     "load": 12,
     "measure": 40,
