@@ -27,7 +27,6 @@ LETTERS = {
     "larder": 51,
     "load": 12,
     "measure": 40,
-    "serve": 98,
     "sim": 35,
     "smb": 1,
 }
