@@ -27,7 +27,6 @@ LETTERS = {
     "larder": 51,
     "load": 12,
     "measure": 40,
-    "sim": 35,
     "smb": 1,
 }
 DEFINITION = re.compile(r"^\s*//[/!] - `([a-z]+\.[a-z]+(?:_[a-z0-9]+)*)`: ")
