@@ -22,7 +22,6 @@ ROOT = Path(__file__).resolve().parents[1]
 # How many citations by letter each crate may have. A number may be lowered and never raised.
 LETTERS = {
     "api": 1,
-    "base": 15,
     "facts": 25,
     "larder": 51,
     "load": 12,

@@ -94,7 +94,7 @@ impl Contended {
         Ok(())
     }
 
-    /// A read found this content (`contended.read_settles`). A write without an answer may still
+    /// The object has this content (`contended.read_settles`). A write without an answer may still
     /// show at an opening. A read that began earlier may have found the earlier content.
     fn is(&mut self, content: Option<Content>) {
         self.now += 1;
