@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parents[1]
 LETTERS = {
     "api": 1,
     "facts": 25,
-    "larder": 51,
     "load": 12,
     "measure": 40,
     "smb": 1,
