@@ -4,7 +4,7 @@
 //! these are SMB oplocks and leases.
 //!
 //! - `leases.asked_first`: a holder is asked before the access. The access waits until the holder
-//!   has given back the cache, [`PATIENCE`] at most.
+//!   has given back the caches that the access needs ([`Recall`]), [`PATIENCE`] at most.
 //! - `leases.own_door_unasked`: a door is not asked about its own accesses. It orders these itself.
 //! - `leases.no_holder_no_lock`: without holders an access takes no lock. Otherwise each holder is
 //!   looked at, and memory is allocated only if one of them has something to give back.

@@ -8,8 +8,8 @@
 //!   may have made of it.
 //! - `filemodel.commit_covers_answered`: a commit makes all changes durable that were answered
 //!   before it began. Changes answered while it was under way stay uncertain.
-//! - `filemodel.reservations_stay`: durably reserved room stays reserved, except for bytes of which
-//!   a later write, or a later release, has begun.
+//! - `filemodel.reservations_stay`: durably reserved room stays reserved until a write to its
+//!   bytes, or their release, has begun.
 
 use std::ops::Range;
 use std::sync::Arc;

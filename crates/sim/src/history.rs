@@ -3,9 +3,9 @@
 //! - `clienthistory.one_prefix`: changes of names and attributes are numbered in the order of the
 //!   requests, which come one at a time. After a power cut the tree is as it was after one of the
 //!   changes: all changes before it happened, none after it.
-//! - `clienthistory.not_before_the_floor`: that change is `floor` or a later one. Durable are all
-//!   changes answered in a volume with `sync=standard`, all that a commit of an inode or of the
-//!   volume covers, and the state found at an opening.
+//! - `clienthistory.not_before_the_floor`: that change is `floor` or a later one. All changes
+//!   answered in a volume with `sync=standard`, all that a commit of an inode or of the volume
+//!   covers, and the state found at an opening are durable.
 //! - `clienthistory.commit_covers_answered`: a commit covers all changes answered before it began
 //!   ([`Promise`]).
 
