@@ -1,13 +1,17 @@
-//! The record log: what a write-ahead log needs from the storage below it.
+//! The record log: the storage that a write-ahead log needs below it.
 //!
 //! A pool offers one (its journal on m+1 disks); a volume uses it as the WAL of its metadata
 //! engine. Neither knows the other: this trait is all they share.
 //!
-//! L1. Entries of a stream have ids that only increase; replay yields them in that order. An entry has its place once
-//!     `begin` has returned, durable or not: several may be on their way.
-//! L2. A receipt resolves only when the entry, and so all before it, survives power loss and the loss of m disks.
-//! L3. An entry is replayed whole or not at all, and no entry after a missing one is replayed.
-//! L4. `trim` is advice: trimmed entries may or may not be replayed after a crash.
+//! - `log.ids_increase`: the ids of a stream's entries only increase, and replay yields the entries
+//!   in that order. An entry has its place once `begin` has returned, durable or not: several
+//!   entries may be on their way.
+//! - `log.receipt_is_durable`: a receipt resolves only when the entry, and so all before it,
+//!   survives power loss and the loss of m disks.
+//! - `log.whole_without_gaps`: an entry is replayed whole or not at all, and no entry after a
+//!   missing one is replayed.
+//! - `log.trim_is_advice`: `trim` is advice. Trimmed entries may or may not be replayed after a
+//!   crash.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,7 +26,7 @@ use parking_lot::Mutex;
 /// later one fails until the log is reopened.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
-    /// Entry ids must increase (L1).
+    /// The entry's id is not above the last id (`log.ids_increase`).
     #[error("log entry {id} of stream {stream} does not follow entry {last}")]
     OutOfOrder { stream: String, id: u64, last: u64 },
     /// No room: nothing was written.

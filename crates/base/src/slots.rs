@@ -1,16 +1,20 @@
 //! Large pieces of memory in huge pages, used again and again.
 //!
-//! What is read from disks and kept costs more in faults than in anything else when it lies in pages of 4 KiB: 40 % of
-//! the processor time of a cold read. And a disk takes pages that lie scattered in many small requests.
+//! In pages of 4 KiB, page faults are the largest cost of data that is read from disks and kept: 40 % of the
+//! processor time of a cold read. Scattered pages also split a disk's transfer into many small requests.
 //!
-//! S1. A slot may hold bytes of an earlier use: nobody may see more of it than was written since it was taken.
-//! S2. Where the first touch of a huge page is dear, what is kept lies in small ones for a while: on a virtual machine whose host
-//!     takes free memory back it is the huge pages that are gone first, and one costs ten times its clearing. What disks are read into is
-//!     little and used again at once: it lies in huge pages whatever they cost.
-//! S3. Slots lie in regions that are never unmapped. Of the free ones some stay as they are for the next use; the
-//!     memory of the others goes back to the system, so what is resident is what is in use and a fixed amount; no more
-//!     than was ever in use, where the kernel makes huge pages of regions that are partly free.
-//! S4. Who takes slot after slot finds them touched: a thread does so ahead, as far as what stays for the next use.
+//! - `hugepage.old_bytes_hidden`: a slot may hold bytes of an earlier use. No reader may see more
+//!   of it than was written since it was taken.
+//! - `hugepage.small_while_costly`: while the first touch of a huge page is costly, slots of caches
+//!   lie in small pages. A virtual machine is an example if its host takes free memory back: the
+//!   host takes huge pages first, and touching one costs ten times its clearing. Slots that disks
+//!   are read into are few and soon used again, so they always lie in huge pages.
+//! - `hugepage.regions_stay_mapped`: slots lie in regions that are never unmapped. Some free slots
+//!   keep their memory for the next use; the memory of the others returns to the system. So the
+//!   resident memory is the slots in use and a fixed amount. Where the kernel makes huge pages of
+//!   regions that are partly free, it is at most the highest amount ever in use.
+//! - `hugepage.touched_ahead`: a thread touches slots ahead, up to the number of slots that keep
+//!   their memory. A user that takes slot after slot finds them touched.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
@@ -25,7 +29,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// The huge page of x86-64, and of AArch64 with pages of 4 KiB. Where it is another, slots are ordinary memory.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 const REGION_BYTES: usize = 4 * HUGE_PAGE_BYTES;
-/// What touching a huge page may take (S2). Clearing one takes 0.1 to 0.5 ms.
+/// A first touch of a huge page that takes longer is costly (`hugepage.small_while_costly`).
+/// Clearing one takes 0.1 to 0.5 ms.
 const HUGE_PAGE_COST_MAX: Duration = Duration::from_millis(2);
 /// As many regions have small pages before huge ones are tried again: half a gigabyte.
 const SMALL_REGIONS: u32 = 64;
@@ -33,7 +38,7 @@ const SMALL_REGIONS: u32 = 64;
 /// Regions yet to be made of small pages.
 static SMALL_REGIONS_LEFT: AtomicU32 = AtomicU32::new(0);
 
-/// What the slots are for, which decides about their pages (S2).
+/// The use of the slots, which decides about their pages (`hugepage.small_while_costly`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Disks are read into them, and they go back soon.
@@ -49,7 +54,8 @@ pub struct Slots {
     warm_max: usize,
     purpose: Use,
     free: Mutex<Free>,
-    /// Touches slots ahead (S4); since the first that had to be touched when it was taken.
+    /// Touches slots ahead (`hugepage.touched_ahead`). It starts when the first slot had to be
+    /// touched as it was taken.
     ahead: OnceLock<Option<Thread>>,
 }
 
@@ -77,7 +83,8 @@ impl Slots {
         Slots { slot_bytes, warm_max: warm_bytes / slot_bytes, purpose, free, ahead: OnceLock::new() }
     }
 
-    /// `length` bytes with whatever is in them (S1). `None` if that is more than a slot, or the system has no memory.
+    /// `length` bytes with their old contents (`hugepage.old_bytes_hidden`). `None` if that is more
+    /// than a slot, or the system has no memory.
     pub fn take(&'static self, length: usize) -> Option<Slot> {
         if length > self.slot_bytes {
             return None;
@@ -108,7 +115,7 @@ impl Slots {
         Some(memory)
     }
 
-    /// Wakes the thread that does (S4).
+    /// Wakes the thread that touches slots ahead (`hugepage.touched_ahead`).
     fn touch_ahead(&'static self) {
         let thread = self.ahead.get_or_init(|| {
             let work = move || {
@@ -208,7 +215,7 @@ fn region(purpose: Use) -> Option<&'static mut [u8]> {
     Some(region)
 }
 
-/// Huge pages, if they are cheap to get (S2).
+/// Huge pages, if they are cheap to get (`hugepage.small_while_costly`).
 fn choose_pages(region: &mut [u8]) {
     if SMALL_REGIONS_LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
         return advise(region, Advice::LinuxNoHugepage);
@@ -227,7 +234,8 @@ fn choose_pages(region: &mut [u8]) {
 
 /// Huge pages for memory that is about to be filled, as far as whole ones lie in it. Its bytes stay or become zeros.
 ///
-/// For what is made once and used for long: how dear a first touch is does not count there (S2).
+/// For memory that is made once and used for long: the cost of its first touch does not count
+/// (`hugepage.small_while_costly`).
 pub fn use_huge_pages(memory: &mut [u8]) {
     let skip = memory.as_ptr().align_offset(HUGE_PAGE_BYTES).min(memory.len());
     let whole = (memory.len() - skip) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;

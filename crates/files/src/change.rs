@@ -1,5 +1,6 @@
-//! Changes, in one shape: recall, then the volume, then wait for the caches of others (S1, S2). A change that failed may have been
-//! made by somebody else a moment before ("it exists"), so it waits as well.
+//! Changes, in one shape: recall (`files.recall_first`), then the volume, then wait for the caches
+//! of others (`files.caches_before_answer`). A change may fail because another door made the same
+//! change a moment before ("it exists"), so a failed change waits as well.
 
 use bytes::Bytes;
 use larder_volume::acl::Acl;
@@ -22,7 +23,7 @@ impl Files {
     ) -> FsResult<Written> {
         self.recall(ino, Recall::Data).await;
         let done = self.volume.write(cred, ino, offset, data, stability).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
@@ -36,7 +37,7 @@ impl Files {
     ) -> FsResult<(u64, Written)> {
         self.recall(ino, Recall::Data).await;
         let done = self.volume.append(cred, ino, data, stability).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
@@ -60,7 +61,7 @@ impl Files {
     ) -> FsResult<Changed> {
         self.recall(ino, Recall::Data).await;
         let done = self.volume.allocate(cred, ino, offset, len, mode).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
@@ -70,14 +71,14 @@ impl Files {
             self.recall(ino, Recall::Data).await;
         }
         let done = self.volume.setattr(cred, ino, set).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
     /// Changes attributes (not the size) and the access control list, or takes it away, in one step.
     pub async fn set_acl(&self, cred: &Cred, ino: Ino, set: SetAttr, acl: Option<Acl>) -> FsResult<Changed> {
         let done = self.volume.set_acl(cred, ino, set, acl).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
@@ -94,7 +95,7 @@ impl Files {
             self.recall_named(cred, dir, name, Recall::Data).await;
         }
         let done = self.volume.create(cred, dir, name, mode, set).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
@@ -107,7 +108,7 @@ impl Files {
 
     pub async fn mkdir(&self, cred: &Cred, dir: Ino, name: &[u8], set: SetAttr) -> FsResult<(Attr, Changed)> {
         let done = self.volume.mkdir(cred, dir, name, set).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
@@ -122,7 +123,7 @@ impl Files {
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
         let done = self.volume.mknod(cred, dir, name, kind, rdev, set).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
@@ -135,13 +136,13 @@ impl Files {
         set: SetAttr,
     ) -> FsResult<(Attr, Changed)> {
         let done = self.volume.symlink(cred, dir, name, target, set).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         let done = self.volume.link(cred, ino, dir, name).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
@@ -149,21 +150,21 @@ impl Files {
     pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         self.before_removal(cred, dir, name).await?;
         let done = self.volume.relink(cred, ino, dir, name).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
     pub async fn unlink(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         self.before_removal(cred, dir, name).await?;
         let done = self.volume.unlink(cred, dir, name).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
     pub async fn rmdir(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<Changed> {
         self.before_removal(cred, dir, name).await?;
         let done = self.volume.rmdir(cred, dir, name).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
@@ -180,19 +181,19 @@ impl Files {
         self.before_removal(cred, from, from_name).await?;
         self.before_removal(cred, to, to_name).await?;
         let done = self.volume.rename(cred, from, from_name, to, to_name, mode).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
     pub async fn setxattr(&self, cred: &Cred, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         let done = self.volume.setxattr(cred, ino, name, value, mode).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
         let done = self.volume.removexattr(cred, ino, name).await;
-        self.told().await;
+        self.await_witnesses().await;
         done
     }
 
@@ -208,7 +209,7 @@ impl Files {
     }
 
     /// Before a name is taken from what has it now: clients that keep it open for later close it, and none may have it open in
-    /// a way that denies this (S3).
+    /// a way that denies this (`files.opens_seen_by_all`).
     async fn before_removal(&self, cred: &Cred, dir: Ino, name: &[u8]) -> FsResult<()> {
         if self.shared.leases.has_holders()
             && let Ok(attr) = self.volume.lookup(cred, dir, name, NameMatch::Exact).await

@@ -1,10 +1,13 @@
-//! What clients may keep to themselves, and how it is asked back.
+//! Data that clients may cache, and its recall.
 //!
-//! A holder is a door, or one share of it, whose clients were promised that they hear before others act: SMB oplocks and leases now.
+//! A holder is a door, or one share of it, whose clients were promised a recall before others act. Today
+//! these are SMB oplocks and leases.
 //!
-//! L1. A holder is asked before the access, and the access waits until it has what it asked for, or [`PATIENCE`] is over.
-//! L2. A door is not asked about its own accesses: it orders them itself.
-//! L3. Where there is no holder, an access takes no lock; otherwise each holder looks, and nothing is allocated unless one has something.
+//! - `leases.asked_first`: a holder is asked before the access. The access waits until the holder
+//!   has given back the caches that the access needs ([`Recall`]), [`PATIENCE`] at most.
+//! - `leases.own_door_unasked`: a door is not asked about its own accesses. It orders these itself.
+//! - `leases.no_holder_no_lock`: without holders an access takes no lock. Otherwise each holder is
+//!   looked at, and memory is allocated only if one of them has something to give back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

@@ -1,17 +1,20 @@
 //! One file service under all doors (NFS, SMB, local mounts) of a volume.
 //!
-//! A door holds a [`Files`], never a volume. What it reads and changes goes through here, so that no door can forget
-//! what the others are owed:
+//! A door holds a [`Files`], never a volume. Its reads and changes go through here, so that no door can
+//! forget its duties to the others:
 //!
-//! S1. **Recall first.** What a client of another door caches and may have changed is asked back, and has arrived, before an access
-//!     that would miss it or be lost under it ([`leases`]).
-//! S2. **Told before answered.** A change is answered when the kernels that have the volume mounted no longer believe what it made
-//!     stale. A door's own caches are its own affair.
-//! S3. **An open is known to all doors** ([`opens`]): no client may cache writes of a file that another door has open, and what it
-//!     denies to others no door does.
-//! S4. **Locks stand in one table** ([`locks`]): those of one door and those of another refuse each other.
+//! - `files.recall_first`: another door's client may cache data that it has changed. The cache is
+//!   recalled, and the data has arrived, before an access that would miss the data or be
+//!   overwritten by it ([`leases`]).
+//! - `files.caches_before_answer`: a change is answered after every kernel that mounts the volume
+//!   has dropped the entries that the change made stale. A door looks after its own caches.
+//! - `files.opens_seen_by_all`: every door sees every open ([`opens`]). A client may not cache
+//!   writes to a file that another door has open. A use that one open denies is denied at every
+//!   door.
+//! - `files.one_lock_table`: all locks are in one table ([`locks`]), so the locks of two doors
+//!   exclude each other.
 //!
-//! What each door's open, lock, share mode or lease means to each other door is in `docs/sharing.md`.
+//! `docs/sharing.md` says how an open, lock, share mode or lease of one door affects the other doors.
 
 mod change;
 pub mod leases;
@@ -32,21 +35,23 @@ use locks::Locks;
 use opens::Opens;
 pub use opens::{Open, Uses};
 
-/// A mount that is alive needs microseconds, and on a busy machine as long as its thread waits for a core. One that has not
-/// answered after this time hangs.
-const TOLD_PATIENCE: Duration = Duration::from_secs(5);
-/// The kernel holds a directory's lock while a mount waits here, and the other mount may need its own to go on: two that change one
-/// directory at a time would wait for each other. Whoever is waited for in vain is not waited for again until it has caught up.
-const TOLD_PATIENCE_OF_MOUNTS: Duration = Duration::from_millis(50);
+/// How long a change waits for the caches of mounts. A live mount needs microseconds, on a busy machine
+/// the time until its thread gets a core. A mount that takes longer than this hangs.
+const WITNESS_WAIT_MAX: Duration = Duration::from_secs(5);
+/// The same for a change by a mount. Its kernel holds the directory's lock meanwhile, and the other mount
+/// may need its own lock to go on: two mounts that change one directory would wait for each other. A
+/// mount that missed its deadline is skipped until it has caught up.
+const WITNESS_WAIT_MAX_OF_MOUNTS: Duration = Duration::from_millis(50);
 
 /// A volume as one door sees it. Cheap to clone; all of one volume share their opens and leases.
 #[derive(Clone)]
 pub struct Files {
     volume: Volume,
     shared: Arc<Shared>,
-    /// Who is not asked about its own accesses: the shares of one SMB server are one door, though each has its origin.
+    /// The door that is not asked about its own accesses. The shares of one SMB server are one door, though
+    /// each has its own origin.
     door: u32,
-    patience: Duration,
+    witness_wait_max: Duration,
 }
 
 /// What all doors of one volume have in common.
@@ -68,7 +73,7 @@ impl Services {
         let shared = all.get(&volume.id()).and_then(Weak::upgrade).unwrap_or_default();
         all.retain(|_, known| known.strong_count() > 0);
         all.insert(volume.id(), Arc::downgrade(&shared));
-        Files { door: volume.origin(), volume, shared, patience: TOLD_PATIENCE }
+        Files { door: volume.origin(), volume, shared, witness_wait_max: WITNESS_WAIT_MAX }
     }
 }
 
@@ -91,7 +96,7 @@ impl Files {
     /// For a local mount: with its kernel waiting, and the answers and access times that were asked for.
     pub fn for_mount(&self, origin: u32, answers: Answers, access_times: bool) -> Files {
         let volume = self.volume.with_origin(origin).with_answers(answers).with_access_times(access_times);
-        Files { volume, shared: self.shared.clone(), door: origin, patience: TOLD_PATIENCE_OF_MOUNTS }
+        Files { volume, shared: self.shared.clone(), door: origin, witness_wait_max: WITNESS_WAIT_MAX_OF_MOUNTS }
     }
 
     /// For what is no door's business: properties, checks, statistics.
@@ -120,17 +125,19 @@ impl Files {
         self.volume.events()
     }
 
-    /// As [`Files::events`], for a cache that others wait for (S2).
+    /// As [`Files::events`], for a cache that others wait for (`files.caches_before_answer`).
     pub fn witness(&self) -> (broadcast::Receiver<Event>, Witness) {
         self.volume.witness()
     }
 
-    /// Asks `holder` before other doors' accesses (S1), as long as somebody keeps it.
+    /// Asks `holder` before other doors' accesses (`files.recall_first`), as long as somebody keeps
+    /// it.
     pub fn add_holder(&self, holder: Weak<dyn Holder>) {
         self.shared.leases.add(self.door, holder);
     }
 
-    /// Whether another door has it open: what is cached of it then is not safe from others (S3).
+    /// Whether another door has it open: what is cached of it then is not safe from others
+    /// (`files.opens_seen_by_all`).
     pub fn is_open_elsewhere(&self, ino: Ino) -> bool {
         self.shared.opens.by_others(ino, self.door)
     }
@@ -139,7 +146,7 @@ impl Files {
         self.shared.leases.recall(self.door, ino, what).await;
     }
 
-    async fn told(&self) {
-        self.volume.await_witnesses(self.patience).await;
+    async fn await_witnesses(&self) {
+        self.volume.await_witnesses(self.witness_wait_max).await;
     }
 }

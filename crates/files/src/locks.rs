@@ -1,12 +1,15 @@
 //! Byte-range locks of all doors, by inode.
 //!
-//! B1. POSIX locks belong to an owner: a process of a mount, later a client of NLM or NFSv4. An owner's locks never conflict with each other:
-//!     a new one takes the place of what it covers.
-//! B2. Ranges of SMB clients stand here too, so that POSIX locks and they refuse each other. Among SMB clients the SMB server decides
-//!     by rules of its own (MS-FSA 2.1.5.8), so two ranges of SMB never conflict here.
-//! B3. A lock that waits is tried again at each change of the file's locks. Owners that would wait for each other in a ring are
-//!     refused (POSIX: EDEADLK).
-//! B4. A door ends its owners: nothing here notices that a client is gone.
+//! - `locks.posix_by_owner`: a POSIX lock belongs to an owner: a process of a mount, later a client
+//!   of NLM or NFSv4. Locks of one owner never conflict: a new lock replaces the old ones in its
+//!   range.
+//! - `locks.smb_decides_smb`: ranges of SMB clients are in this table as well, so that they and
+//!   POSIX locks exclude each other. Among SMB clients the SMB server decides by its own rules
+//!   (MS-FSA 2.1.5.8), so two SMB ranges never conflict here.
+//! - `locks.retried_on_change`: a waiting lock is tried again after each change of the file's
+//!   locks. A wait that would close a ring of waiting owners is refused (POSIX: EDEADLK).
+//! - `locks.doors_end_owners`: a door ends its owners. This module cannot notice that a client has
+//!   left.
 
 use std::collections::HashMap;
 
@@ -67,7 +70,7 @@ pub struct Held {
 pub enum LockError {
     /// Another owner has it.
     Conflict(Held),
-    /// Waiting would never end (B3).
+    /// Waiting would never end (`locks.retried_on_change`).
     Deadlock,
     /// The file has as many locks as there may be.
     TooMany,
@@ -114,7 +117,7 @@ impl Locks {
         self.shard(ino).lock().get(&ino).and_then(|file| conflict(&file.locks, &wanted))
     }
 
-    /// As POSIX has it: takes the place of the owner's locks in the range (B1).
+    /// As POSIX has it: replaces the owner's locks in the range (`locks.posix_by_owner`).
     pub(crate) fn lock_posix(&self, ino: Ino, wanted: Held) -> Result<(), LockError> {
         let mut shard = self.shard(ino).lock();
         let file = shard.entry(ino).or_default();
@@ -154,7 +157,7 @@ impl Locks {
         self.shard(ino).lock().entry(ino).or_default().changes.subscribe()
     }
 
-    /// A range of an SMB client (B2): `false` if a POSIX lock is in the way.
+    /// A range of an SMB client (`locks.smb_decides_smb`): `false` if a POSIX lock is in the way.
     pub(crate) fn lock_smb(&self, ino: Ino, owner: Owner, range: Range, exclusive: bool) -> bool {
         let wanted = Held { owner, range, exclusive, pid: 0, family: Family::Smb };
         let mut shard = self.shard(ino).lock();
@@ -180,7 +183,7 @@ impl Locks {
         });
     }
 
-    /// The owner is gone (B4).
+    /// Removes the locks of an owner that has ended (`locks.doors_end_owners`).
     pub(crate) fn end(&self, ino: Ino, owner: Owner) {
         self.release(ino, |locks| {
             let before = locks.len();
@@ -189,7 +192,7 @@ impl Locks {
         });
     }
 
-    /// The door is gone, and its clients with it (B4).
+    /// Removes the locks of a door that has closed (`locks.doors_end_owners`).
     pub(crate) fn end_door(&self, door: u32) {
         for shard in &self.shards {
             shard.lock().retain(|_, file| {
@@ -208,7 +211,8 @@ impl Locks {
         self.release(ino, |_| false);
     }
 
-    /// `owner` waits for `holder` until the guard is dropped; refused if `holder` waits for `owner` in turn (B3).
+    /// `owner` waits for `holder` until the guard is dropped; refused if `holder` waits for `owner`
+    /// in turn (`locks.retried_on_change`).
     pub(crate) fn wait_for(&self, owner: Owner, holder: Owner) -> Option<Waiting<'_>> {
         let mut waiting = self.waiting.lock();
         let mut at = holder;
@@ -269,12 +273,12 @@ impl Files {
         self.shared.locks.unlock_posix(ino, self.owner(id), range)
     }
 
-    /// The door closes: whatever its clients had locked is free (B4).
+    /// The door closes: all locks of its clients are released (`locks.doors_end_owners`).
     pub fn end_all_locks(&self) {
         self.shared.locks.end_door(self.door);
     }
 
-    /// The owner has closed the file or is gone (B4).
+    /// The owner has closed the file or has ended (`locks.doors_end_owners`).
     pub fn end_locks(&self, ino: Ino, id: u64) {
         self.shared.locks.end(ino, self.owner(id));
     }

@@ -1,7 +1,9 @@
-//! Opens, of all doors that have such a thing. NFS v3 has not.
+//! Opens of all doors. NFS v3 has no opens.
 //!
-//! O1. An open says what it does and what it denies to others. Of two opens of different doors neither may do what the other denies.
-//! O2. Within a door its own rules decide: SMB has more of them, a mount denies nothing.
+//! - `opens.denials_between_doors`: an open names its own uses and the uses that it denies to
+//!   others. No open may have a use that an open of another door denies.
+//! - `opens.own_rules_within`: within a door the door's own rules decide: SMB has more of them, a
+//!   mount denies nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -77,7 +79,7 @@ impl Opens {
         shard.get(&ino).is_some_and(|opens| opens.iter().any(|open| open.door != door && open.denies.meets(does)))
     }
 
-    /// `None` if another door's open denies it (O1).
+    /// `None` if another door's open denies it (`opens.denials_between_doors`).
     fn add(&self, ino: Ino, door: u32, does: Uses) -> Option<u64> {
         let mut shard = self.shard(ino).lock();
         let opens = shard.entry(ino).or_default();
@@ -89,7 +91,8 @@ impl Opens {
         Some(id)
     }
 
-    /// Whether the open may do and deny this, which it then does (O1).
+    /// Gives the open these uses and denials. `false` if another door's open forbids it
+    /// (`opens.denials_between_doors`).
     fn claim(&self, ino: Ino, id: u64, does: Uses, denies: Uses) -> bool {
         let mut shard = self.shard(ino).lock();
         let Some(opens) = shard.get_mut(&ino) else { return false };
@@ -122,7 +125,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// Gives the file back if another door's open denies it (O1).
+    /// Gives the file back if another door's open denies it (`opens.denials_between_doors`).
     pub(crate) fn new(file: OpenFile, shared: &Arc<Shared>, door: u32, does: Uses) -> Result<Self, OpenFile> {
         match shared.opens.add(file.id().ino, door, does) {
             Some(id) => Ok(Self { file, shared: shared.clone(), door, id }),
@@ -134,7 +137,8 @@ impl Open {
         self.file.id().ino
     }
 
-    /// From now on the open does and denies this, unless another door has it open in a way that forbids it (O1).
+    /// Gives the open these uses and denials. `false` if another door's open forbids it
+    /// (`opens.denials_between_doors`).
     pub fn claim(&self, does: Uses, denies: Uses) -> bool {
         self.shared.opens.claim(self.ino(), self.id, does, denies)
     }

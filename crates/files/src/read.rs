@@ -10,14 +10,16 @@ use crate::leases::Recall;
 use crate::{Files, Open, Uses};
 
 impl Files {
-    /// At most [`larder_volume::IO_BYTES_MAX`] bytes, with what others have written and not yet sent (S1). The caller's rights were checked.
+    /// At most [`larder_volume::IO_BYTES_MAX`] bytes, including writes that other clients still
+    /// cache (`files.recall_first`). The caller has checked the rights.
     pub async fn read(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
         self.recall(ino, Recall::Writes).await;
         self.volume.read(ino, offset, len).await
     }
 
-    /// As [`Files::read`], for a mount: its open has asked already, and from then on nobody caches writes (S3). A wait here
-    /// would be one of a kernel that holds the page, which the writer's answer may need.
+    /// As [`Files::read`], for a mount: its open has asked already, and from then on nobody caches
+    /// writes (`files.opens_seen_by_all`). A wait here would be one of a kernel that holds the
+    /// page, which the writer's answer may need.
     pub async fn read_opened(&self, ino: Ino, offset: u64, len: usize) -> FsResult<ReadData> {
         self.volume.read(ino, offset, len).await
     }
@@ -48,7 +50,8 @@ impl Files {
         self.volume.getattr(ino).await
     }
 
-    /// For a client that decides by the answer what it reads: with what others have written and not yet sent (S1).
+    /// For a client that plans its reads by the answer: includes writes that other clients still
+    /// cache (`files.recall_first`).
     pub async fn getattr_settled(&self, id: FileId) -> FsResult<Attr> {
         self.recall(id.ino, Recall::Writes).await;
         self.volume.resolve(id).await

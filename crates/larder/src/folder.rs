@@ -1,12 +1,13 @@
-//! The data folder of a daemon, and how others find it.
+//! The data folder of a daemon, and its announcement to commands.
 //!
 //! `larder.toml` (the configuration), `secrets` (sealed password hashes), `larder.sock` (the API),
 //! `larder.pid` (a lock that holds the pid). The folder is private: mode 0700.
 //!
-//! F1. One daemon per data folder: the lock on `larder.pid` is held from before the first look at a pool
-//!     until the process ends, however it ends.
-//! F2. A daemon announces its socket in the runtime folder under its pid, so that commands find
-//!     it from any directory. An announcement is a hint: whether somebody listens is asked of the socket.
+//! - `folder.one_daemon`: a data folder has one daemon. The lock on `larder.pid` is held from
+//!   before the first look at a pool until the process ends in any way.
+//! - `folder.announcement_is_a_hint`: a daemon announces its socket in the runtime folder under its
+//!   pid, so that commands find it from any directory. The announcement is a hint; only the socket
+//!   shows whether a daemon listens.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -23,7 +24,7 @@ pub(crate) const DEFAULT: &str = "larder-data";
 /// Announcements beyond these are not looked at.
 const ANNOUNCED_MAX: usize = 256;
 
-/// A data folder that is ours as long as this lives (F1).
+/// A data folder that is ours while this value lives (`folder.one_daemon`).
 pub(crate) struct DataFolder {
     path: PathBuf,
     _lock: File,
@@ -72,7 +73,8 @@ impl DataFolder {
         self.path.join(SOCKET_NAME)
     }
 
-    /// Says in the runtime folder where the socket is (F2). Not being able to is no fault: `--data` still works.
+    /// Announces the socket in the runtime folder (`folder.announcement_is_a_hint`). A failure is
+    /// no fault, since `--data` still works.
     pub(crate) fn announce(&mut self) {
         let folder = machine::runtime_folder();
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
@@ -96,7 +98,8 @@ impl Drop for DataFolder {
     }
 }
 
-/// The sockets that daemons of this user announced, newest knowledge not guaranteed (F2), with their pids.
+/// The sockets that daemons of this user announced, with their pids. Some may be stale
+/// (`folder.announcement_is_a_hint`).
 pub(crate) fn announced() -> Vec<(u32, PathBuf)> {
     let folder = machine::runtime_folder();
     if !owned_by_us(&folder) {

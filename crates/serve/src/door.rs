@@ -1,10 +1,13 @@
-//! Who comes in, and who is refused: counted per address, and in the log.
+//! Logins and refusals: counted per address, and written to the log.
 //!
-//! L1. The log names every login and every refusal with its address, but no address fills it: each may write
-//!     [`LINES_AT_ONCE`] lines and then one every [`LINE_EVERY`]; the next line says how many were left out.
-//! L2. Who has shown nothing yet (a login, a call that an export admits) has [`STRANGER_TIME`] for it, and no
-//!     more than [`STRANGERS_MAX`] connections from one address.
-//! L3. All tables are bounded: the entry that was used longest ago goes first.
+//! - `door.bounded_log`: the log names every login and every refusal with its address. An address
+//!   may write [`LINES_AT_ONCE`] lines and then one every [`LINE_EVERY`]; the next line says how
+//!   many were left out. So no address can fill the log.
+//! - `door.strangers_are_timed`: a stranger is a connection without a login and without a call that
+//!   an export admits. It ends after [`STRANGER_TIME`]. One address has at most [`STRANGERS_MAX`]
+//!   of them.
+//! - `door.tables_bounded`: all tables are bounded. The entry that was used longest ago is dropped
+//!   first.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -66,7 +69,7 @@ impl Bucket {
     }
 }
 
-struct Known {
+struct AddressRecord {
     /// Of logins, which are many, and of refusals apart: neither leaves the other out.
     logins: Bucket,
     lines: Bucket,
@@ -76,31 +79,32 @@ struct Known {
 
 #[derive(Default)]
 struct State {
-    known: HashMap<IpAddr, Known>,
+    addresses: HashMap<IpAddr, AddressRecord>,
     all: Option<Bucket>,
     all_logins: Option<Bucket>,
 }
 
 impl State {
-    fn known(&mut self, address: IpAddr, now: Instant) -> &mut Known {
-        if !self.known.contains_key(&address) && self.known.len() >= ADDRESSES_MAX {
-            let oldest = self.known.iter().min_by_key(|(_, known)| known.seen).map(|(address, _)| *address);
-            oldest.map(|oldest| self.known.remove(&oldest));
+    fn record(&mut self, address: IpAddr, now: Instant) -> &mut AddressRecord {
+        if !self.addresses.contains_key(&address) && self.addresses.len() >= ADDRESSES_MAX {
+            let oldest = self.addresses.iter().min_by_key(|(_, record)| record.seen).map(|(address, _)| *address);
+            oldest.map(|oldest| self.addresses.remove(&oldest));
         }
         let bucket = || Bucket::new(now, LINES_AT_ONCE);
-        let new = || Known { logins: bucket(), lines: bucket(), refusals: 0, seen: now };
-        let known = self.known.entry(address).or_insert_with(new);
-        if now.duration_since(known.seen) >= FORGET_AFTER {
-            known.refusals = 0;
+        let new = || AddressRecord { logins: bucket(), lines: bucket(), refusals: 0, seen: now };
+        let record = self.addresses.entry(address).or_insert_with(new);
+        if now.duration_since(record.seen) >= FORGET_AFTER {
+            record.refusals = 0;
         }
-        known.seen = now;
-        known
+        record.seen = now;
+        record
     }
 
-    /// Whether a line about `address` is written: with how many left out before it (L1).
+    /// The number of lines left out before this line about `address`; `None` if this line is left
+    /// out as well (`door.bounded_log`).
     fn line(&mut self, address: IpAddr, is_login: bool, now: Instant) -> Option<u64> {
-        let known = self.known(address, now);
-        let bucket = if is_login { &mut known.logins } else { &mut known.lines };
+        let record = self.record(address, now);
+        let bucket = if is_login { &mut record.logins } else { &mut record.lines };
         let left_out = bucket.take(now, LINES_AT_ONCE, LINE_EVERY)?;
         let size = LINES_AT_ONCE * ALL_FACTOR;
         let all = if is_login { &mut self.all_logins } else { &mut self.all };
@@ -127,9 +131,9 @@ impl Door {
         let (address, now) = (address.to_canonical(), Instant::now());
         let (line, refusals) = {
             let mut state = self.state.lock();
-            let known = state.known(address, now);
-            known.refusals = known.refusals.saturating_add(1);
-            let refusals = known.refusals;
+            let record = state.record(address, now);
+            record.refusals = record.refusals.saturating_add(1);
+            let refusals = record.refusals;
             (state.line(address, false, now), refusals)
         };
         if let Some(left_out) = line {
@@ -155,7 +159,7 @@ pub fn shown(name: &str) -> String {
     name.chars().take(NAME_CHARS_MAX).flat_map(char::escape_debug).collect()
 }
 
-/// The connections of each address that have shown nothing yet (L2).
+/// The number of strangers of each address (`door.strangers_are_timed`).
 #[derive(Default)]
 pub struct Strangers(Mutex<HashMap<IpAddr, usize>>);
 
@@ -214,7 +218,7 @@ mod tests {
         let addresses = (0..100_000u32).map(|n| IpAddr::V4(n.into()));
         let lines = addresses.filter(|address| state.line(*address, false, begin).is_some()).count();
         assert_eq!(lines, (LINES_AT_ONCE * ALL_FACTOR) as usize);
-        assert_eq!(state.known.len(), ADDRESSES_MAX);
+        assert_eq!(state.addresses.len(), ADDRESSES_MAX);
     }
 
     #[test]

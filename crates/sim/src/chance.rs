@@ -1,11 +1,12 @@
 //! Randomness and time of a simulated process: every source of either in the process answers from the seed.
 //!
-//! Larder and its libraries draw random numbers in many places: ids, nonces, the seeds of hash maps, which branch of
-//! `tokio::select!` goes first. All of them come down to getrandom(2), and all clocks to clock_gettime(2). The two symbols of the C library
+//! Larder and its libraries draw random numbers in many places: ids, nonces, the seeds of hash maps, the first branch of
+//! `tokio::select!`. All of them come down to getrandom(2), and all clocks to clock_gettime(2). The two symbols of the C library
 //! are replaced here. A thread with a seed gets numbers from it, and the time that its simulation has reached; all other
-//! threads get what the kernel says. So nothing has to be threaded through code that we do not own.
+//! threads get what the kernel says. So no source has to be passed through code of others.
 //!
-//! C1. A schedule runs on a fresh thread: what libraries keep per thread (generators, hash keys) starts anew with it.
+//! - `chance.fresh_thread`: a schedule runs on a fresh thread, so that the state of libraries per
+//!   thread (generators, hash keys) starts anew.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;

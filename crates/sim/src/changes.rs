@@ -1,7 +1,9 @@
-//! What an administrator does to the disks while clients work: add, replace, remove, offline and online, other layouts.
+//! An administrator's changes to the disks while clients work: add, replace, remove, offline and online, other layouts.
 //!
-//! V1. The pool never promises less than the layout that the schedule began with: only layouts that survive as much are asked for.
-//! V2. Whatever was asked goes on in later lives; at the end nothing is left to move.
+//! - `admin.promise_never_less`: the pool never promises less than the layout that the schedule
+//!   began with. The administrator asks only for layouts that survive as many lost disks.
+//! - `admin.finished_in_later_lives`: a requested change goes on in later lives. At the end nothing
+//!   is left to move.
 
 use std::sync::Arc;
 

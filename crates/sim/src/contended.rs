@@ -1,9 +1,12 @@
 //! The model of an object that several clients store and delete at once.
 //!
-//! N1. A write happens at one moment between its begin and its answer. So it is gone from view for good once a write that began
-//!     after its end was answered; until then it may be what is there.
-//! N2. A write that was not answered may show at any later opening, until one that began after it was answered.
-//! N3. What was read while nobody wrote is what is there from then on.
+//! - `contended.one_moment`: a write happens at one moment between its begin and its answer. Its
+//!   content may be visible until the answer to a write that began after its end. From then on it
+//!   is hidden for good.
+//! - `contended.unanswered_may_show`: the content of a write without an answer may show at any
+//!   later opening, until the answer to a write that began after it.
+//! - `contended.read_settles`: the content that a read finds while nobody writes is the content
+//!   from then on.
 
 use crate::objects::{Content, Known};
 
@@ -19,7 +22,8 @@ struct Write {
 #[derive(Clone, Debug)]
 pub struct Contended {
     now: u64,
-    /// Those that may be what is there (N1, N2).
+    /// Writes whose content may be the object's content (`contended.one_moment`,
+    /// `contended.unanswered_may_show`).
     writes: Vec<Write>,
     /// When each began, those too that are over: whoever began before may have met what was there for a while.
     all: Vec<(u64, Option<Content>)>,
@@ -90,7 +94,8 @@ impl Contended {
         Ok(())
     }
 
-    /// N3. What was not answered may still show at an opening. A read that began before may have found what was there then.
+    /// The object has this content (`contended.read_settles`). A write without an answer may still
+    /// show at an opening. A read that began earlier may have found the earlier content.
     fn is(&mut self, content: Option<Content>) {
         self.now += 1;
         let begun = self.writes.iter().find(|write| write.content == content).map_or(0, |write| write.begun);

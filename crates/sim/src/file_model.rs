@@ -1,10 +1,15 @@
-//! The model of a file's bytes: what must be there after a power cut, and what may be.
+//! The model of a file's bytes: the bytes that must be there after a power cut, and those that may be.
 //!
-//! B1. Every byte is the durable one or one that a later write that was not made durable put there: old or new, never anything else.
-//! B2. What was made durable over a range hides all that was written to it before.
-//! B3. The length is the durable one or one that later writes may have made of it.
-//! B4. A commit makes durable what was answered before it began. What was answered while it was under way stays uncertain.
-//! B5. Room that was reserved durably for bytes that nobody has begun to write since, or to give back, is still reserved.
+//! - `filemodel.old_or_new`: every byte is the durable byte or the byte of a later write that was
+//!   not made durable: old or new, never anything else.
+//! - `filemodel.durable_hides_earlier`: bytes made durable over a range hide all earlier writes to
+//!   the range.
+//! - `filemodel.length_old_or_new`: the length is the durable length or a length that later writes
+//!   may have made of it.
+//! - `filemodel.commit_covers_answered`: a commit makes all changes durable that were answered
+//!   before it began. Changes answered while it was under way stay uncertain.
+//! - `filemodel.reservations_stay`: durably reserved room stays reserved until a write to its
+//!   bytes, or their release, has begun.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -67,7 +72,7 @@ pub struct FileModel {
     first: u64,
     /// What follows from both.
     image: Image,
-    /// See B5.
+    /// Room that must still be reserved (`filemodel.reservations_stay`).
     reserved: Spans,
     /// All that was ever written to.
     written: Spans,
@@ -148,7 +153,7 @@ impl FileModel {
         Mark(self.first + self.steps.iter().rposition(is_old).map_or(0, |at| at + 1) as u64)
     }
 
-    /// B4. What was answered before `mark` is durable.
+    /// All changes answered before `mark` are durable (`filemodel.commit_covers_answered`).
     pub fn committed(&mut self, mark: Mark) {
         let count = mark.0.saturating_sub(self.first).min(self.steps.len() as u64);
         if count == 0 {
@@ -171,7 +176,7 @@ impl FileModel {
         self.image.judge(found)
     }
 
-    /// B5.
+    /// The file must have room for its reservations (`filemodel.reservations_stay`).
     pub fn judge_allocated(&self, allocated: u64) -> Result<(), String> {
         let reserved = self.reserved.bytes() as u64;
         if allocated >= reserved {
@@ -259,7 +264,7 @@ impl Image {
         }
     }
 
-    /// B2.
+    /// Hides all earlier writes to the range (`filemodel.durable_hides_earlier`).
     fn hide(&mut self, range: Range<usize>) {
         for layer in &mut self.layers {
             let cut = std::mem::take(&mut layer.valid)

@@ -1,10 +1,13 @@
-//! What a client's directory was, is, and may be after a power cut.
+//! The states of a client's directory: earlier ones, the present one, and those possible after a power cut.
 //!
-//! Y1. Changes of names and attributes are numbered in the order in which they were asked for, one at a time. After a power cut
-//!     the tree is as it was after one of them: all before it happened, none after it.
-//! Y2. It is one from `floor` on: what was answered in a volume with `sync=standard`, what a commit of an inode or of the volume
-//!     covers, and what was found at an opening is durable.
-//! Y3. A commit covers what was answered before it began ([`Promise`]).
+//! - `clienthistory.one_prefix`: changes of names and attributes are numbered in the order of the
+//!   requests, which come one at a time. After a power cut the tree is as it was after one of the
+//!   changes: all changes before it happened, none after it.
+//! - `clienthistory.not_before_the_floor`: that change is `floor` or a later one. All changes
+//!   answered in a volume with `sync=standard`, all that a commit of an inode or of the volume
+//!   covers, and the state found at an opening are durable.
+//! - `clienthistory.commit_covers_answered`: a commit covers all changes answered before it began
+//!   ([`Promise`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

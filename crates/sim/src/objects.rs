@@ -1,7 +1,8 @@
-//! The model of a pool: which objects and log entries must be there, and which may be.
+//! The model of a pool: the objects and log entries that must be there, and those that may be.
 //!
-//! M1. What an operation answered is the truth from then on. Of one that failed, or was under way when power was cut, either the
-//!     state before it or the one after is, and which it is shows at the next opening for good.
+//! - `poolmodel.answers_are_true`: the answer of an operation is the truth from then on. An
+//!   operation that failed, or was under way when power was cut, leaves either the state before it
+//!   or the state after it. The next opening shows one of the two, for good.
 
 use std::collections::BTreeMap;
 

@@ -39,7 +39,7 @@ pub struct Report {
     pub trace: Vec<String>,
 }
 
-/// Runs on a thread of its own (C1).
+/// Runs on its own thread (`chance.fresh_thread`).
 pub fn run(seed: u64, options: Options) -> Report {
     let thread = std::thread::Builder::new().name(format!("seed-{seed}")).stack_size(8 << 20);
     let started = thread.spawn(move || {

@@ -1,6 +1,7 @@
-//! What the lives of a process have in common, whatever is stored: opening, clients, troubles, the end.
+//! The common part of a process's lives, for any kind of store: opening, clients, troubles, the end.
 //!
-//! S1. What is answered after power was cut was never answered: whoever waits for an answer looks at the power first.
+//! - `lives.no_answer_after_the_cut`: an answer after the power cut does not count. A client that
+//!   waits for an answer looks at the power first.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

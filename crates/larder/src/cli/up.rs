@@ -1,11 +1,13 @@
 //! `larder up`: from folders to a NAS in one command, again and again.
 //!
 //! The first run makes the pool, a volume, a share and a user, and writes larder.toml into the data
-//! folder; later runs read it. Every step asks first what is there already, so that a run which was
-//! interrupted is finished by the next. Options of later runs hold for that run.
+//! folder; later runs read it. Every step looks first for the result of an earlier run, so the next run
+//! finishes one that was interrupted. Options of later runs hold for that run.
 //!
-//! U1. Nothing is made before the ports are ours and every folder has been looked at.
-//! U2. larder.toml is written last: while it is missing, the run before was not finished.
+//! - `up.looks_first`: nothing is made before this process has the ports and has looked at every
+//!   folder.
+//! - `up.file_last`: larder.toml is written last. While it is missing, the run before was not
+//!   finished.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -86,7 +88,7 @@ async fn serve(
         Some(file) => Failure { message: format!("{}: {}", file.display(), failure.message), ..failure },
         None => failure,
     };
-    // Before anything is made (U1).
+    // Before anything is made (`up.looks_first`).
     if let (true, Some(password)) = (first, &given) {
         fit_password(password, false).map_err(|failure| of_file(Failure { action: None, ..failure }))?;
     }
@@ -103,7 +105,8 @@ async fn serve(
         if let Some(squash) = args.squash {
             config.shares.iter_mut().for_each(|share| share.squash = squash);
         }
-        // The password before the file (U2): a user in the file can log in.
+        // The password comes before the file (`up.file_last`), so that a user in the file can log
+        // in.
         let told = daemon.ensure_password(&name, given.as_deref()).await.map_err(of_file)?;
         let text = edit::fresh(&config, daemon.folder().path());
         edit::replace_file(&daemon.folder().path().join(folder::CONFIG_NAME), text.as_bytes(), 0o600)?;
@@ -227,7 +230,8 @@ fn create_options(args: &UpArgs, pool: &PoolConfig) -> CreateOptions {
     CreateOptions::new(&pool.name, layout(args, pool.disks.len()), pool.disks.clone())
 }
 
-/// Before anything is made: are these the disks of a pool, or fit to become one (U1)?
+/// Checks, before anything is made, that the disks belong to one pool or can become one
+/// (`up.looks_first`).
 fn look_at_disks(args: &UpArgs, config: &Config, json: bool) -> Result<(), Failure> {
     let pool = &config.pools[0];
     no_disk_twice(&pool.disks)?;

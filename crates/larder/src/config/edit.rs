@@ -1,7 +1,8 @@
-//! Changing the file as a person would: an entry is added, changed or taken out, and every comment and
-//! blank line elsewhere stays.
+//! Edits of the file as a person would make them: an entry is added, changed or taken out, and every
+//! comment and blank line elsewhere stays.
 //!
-//! E1. What is saved has been validated as a whole before, and replaces the old file in one step.
+//! - `edit.validated_whole`: a file is validated as a whole before it is saved, and replaces the
+//!   old file in one step.
 
 use std::fs::File;
 use std::io::Write;
@@ -27,7 +28,8 @@ impl Editor {
         Ok(Editor { file: file.to_owned(), document })
     }
 
-    /// Validates the whole, saves it atomically and durably (E1), and returns what it means.
+    /// Validates the whole, saves it atomically and durably (`edit.validated_whole`), and returns
+    /// what it means.
     pub(crate) fn save(self) -> Result<Config, Failure> {
         let text = self.document.to_string();
         let config = Config::parse(&text, &self.file)?;
@@ -117,7 +119,8 @@ impl Editor {
         self.tables("user").push(table);
     }
 
-    /// Takes out a user, also from the lists of shares: a list that is empty then admits nobody (H1).
+    /// Takes out a user, also from the lists of shares. A list that becomes empty admits nobody
+    /// (`share.listed_people_only`).
     pub(crate) fn remove_user(&mut self, name: &str) {
         let uid = self.tables("user").iter().find(|t| text(t, "name") == Some(name)).and_then(|t| integer(t, "uid"));
         self.tables("user").retain(|t| text(t, "name") != Some(name));
@@ -131,7 +134,8 @@ impl Editor {
         }
     }
 
-    /// The files of a user who is gone still have this number (N2).
+    /// Keeps a number from new users, since files of the removed user still have it
+    /// (`user.numbers_never_reused`).
     fn keep_free(&mut self, uid: i64) {
         /// Above these, numbers are chosen by people and may be anything.
         const CHOSEN_MAX: i64 = 1 << 20;

@@ -1,12 +1,14 @@
-//! One TOML file says what is served: pools, volumes, shares, users, addresses, limits.
+//! One TOML file lists everything that is served: pools, volumes, shares, users, addresses, limits.
 //!
 //! It is parsed raw and validated once into [`Config`]; nothing behind this module meets an unchecked
-//! string. Every complaint names the file, the line and the column. What is fixed when a pool is
-//! created (layout, width) is not in here but in the pool's labels; passwords are not in here either.
+//! string. Every complaint names the file, the line and the column. Properties that are fixed when a pool
+//! is created (layout, width) are in the pool's labels, not in here; passwords are not in here either.
 //!
-//! C1. Names of pools, volumes, shares and users are unique among their kind; shares also when case is ignored.
-//! C2. A share's volume lies in a pool of this file, and its users are users of this file.
-//! C3. Relative paths are relative to the folder of the file.
+//! - `config.unique_names`: names of pools, volumes, shares and users are unique among their kind;
+//!   names of shares even when case is ignored.
+//! - `config.references_within`: a share's volume lies in a pool of the same file, and its users
+//!   are users of the same file.
+//! - `config.paths_from_the_file`: relative paths are relative to the folder of the file.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1,10 +1,11 @@
-//! What is shared, to whom, and through which door.
+//! Shares: their folders, their users and their doors.
 //!
-//! H1. A share that lists people is for those alone: for nobody once its lists are empty. "Everybody" is
-//!     written as such (`users = "all"`), or not at all (neither list is there).
-//! H2. NFS believes its clients who they are. A share that lists people is exported over NFS only to
-//!     networks that are named for it.
-//! H3. In a common share everybody who comes in is its owner, so that each may change and delete what another made.
+//! - `share.listed_people_only`: a share that lists people admits only these, and nobody once its
+//!   lists are empty. Everybody is admitted by `users = "all"`, or if neither list is there.
+//! - `share.nfs_needs_networks`: NFS believes its clients' user numbers. A share that lists people
+//!   is exported over NFS only to networks that its configuration names.
+//! - `share.common_has_one_owner`: in a common share every user acts as the owner, so that each may
+//!   change and delete the files of the others.
 
 use toml::Spanned;
 
@@ -61,12 +62,12 @@ pub(crate) struct ShareConfig {
     pub(crate) read_only_users: Vec<String>,
     pub(crate) encrypt: bool,
     pub(crate) guest: bool,
-    /// Everybody is `anon_uid` here (H3).
+    /// Every user acts as `anon_uid` (`share.common_has_one_owner`).
     pub(crate) common: bool,
 }
 
 impl ShareConfig {
-    /// Some people may do less than others (H1).
+    /// Whether some people have fewer rights than others (`share.listed_people_only`).
     pub(crate) fn is_restricted(&self) -> bool {
         !self.guest && (self.users != Writers::All || !self.read_only_users.is_empty())
     }
@@ -76,7 +77,8 @@ impl ShareConfig {
         self.users == Writers::Listed(Vec::new()) && self.read_only_users.is_empty() && !self.guest
     }
 
-    /// Where it is exported over NFS, if it is (H2).
+    /// The networks that it is exported to over NFS, if it is exported
+    /// (`share.nfs_needs_networks`).
     pub(crate) fn nfs_networks(&self) -> Option<Vec<Network>> {
         match &self.networks {
             _ if !self.nfs => None,

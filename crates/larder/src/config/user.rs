@@ -1,8 +1,10 @@
-//! People who may log in, and the numbers by which files know them.
+//! People who may log in, and the numbers that files store for them.
 //!
-//! N1. Every user has a uid and a group of their own unless whoever adds them asks for another: files of two
-//!     users with one uid are each other's to read, change and delete.
-//! N2. The number of a user who was removed is not given away again (`next_uid`): their files still have it.
+//! - `user.own_numbers`: every user gets a uid and a group that no other user has, unless the
+//!   command asks for others. Two users with one uid may read, change and delete each other's
+//!   files.
+//! - `user.numbers_never_reused`: the number of a removed user is not given to another user
+//!   (`next_uid`), since files still have it.
 
 use std::collections::HashSet;
 
@@ -38,7 +40,7 @@ pub(crate) fn first_user(name: &str) -> UserConfig {
     UserConfig { name: name.to_owned(), uid, gid, groups: Vec::new() }
 }
 
-/// A user beside those there are (N1, N2).
+/// A new user beside the present ones (`user.own_numbers`, `user.numbers_never_reused`).
 pub(crate) fn new_user(name: &str, asked: NewUser, config: &Config, host: &Accounts) -> UserConfig {
     let uid = asked.uid.unwrap_or_else(|| free_id(name, config, host));
     UserConfig { name: name.to_owned(), uid, gid: asked.gid.unwrap_or(uid), groups: asked.groups }

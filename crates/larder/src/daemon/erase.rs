@@ -1,7 +1,8 @@
 //! Destroying a pool: it is closed, then its disks become empty folders.
 //!
-//! Z1. Only what a pool makes is removed, by its names, and only from folders whose label says that they are of
-//!     this pool. Labels go first, on all disks: a pool that is half erased is no pool any more.
+//! - `erase.own_files_only`: only files that a pool makes are removed, by their names, and only
+//!   from folders whose label says that they belong to this pool. Labels are removed first, on all
+//!   disks: a half-erased pool is no pool any more.
 
 use std::io;
 use std::path::{Path, PathBuf};

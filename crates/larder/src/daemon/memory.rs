@@ -1,8 +1,10 @@
-//! Memory is given back: what nobody has used for minutes, and everything that can be read again as soon as the
+//! Gives memory back: data that was not used for minutes, and all data that can be read again as soon as the
 //! kernel says that memory is short (PSI), on the machine or in our control group.
 //!
-//! Y1. Nothing is asked of the kernel while it has nothing to say: a trigger wakes us, once a window at most.
-//! Y2. A group's limit is looked at every few seconds, where there is one: who reaches it is killed, not slowed.
+//! - `pressure.kernel_wakes_us`: a trigger of the kernel wakes the task, at most once per window.
+//!   Without pressure the task asks the kernel nothing.
+//! - `pressure.limit_is_polled`: the limit of a control group, where there is one, is looked at
+//!   every few seconds: the kernel kills a group that reaches it, without slowing it first.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,14 +20,14 @@ use tokio::io::unix::AsyncFd;
 use super::Daemon;
 use crate::machine;
 
-/// A round of the cache (`volume/src/data/memory.rs`, B4).
+/// A round of the cache (`memory.unused_is_given_back`).
 const ROUND: Duration = Duration::from_secs(60);
 /// Some task waited for memory for 150 ms within 2 s. Windows of 2 s are allowed to users who are not root, too.
 const TRIGGER: &[u8] = b"some 150000 2000000\0";
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 /// Nothing more is given back so soon.
 const SHED_EVERY: Duration = Duration::from_secs(1);
-/// How often a group's limit is looked at (Y2).
+/// The time between two looks at the group's limit (`pressure.limit_is_polled`).
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// So much of the group's limit in use counts as short.
 const LIMIT_PERCENT: u64 = 95;

@@ -1,9 +1,12 @@
 //! The daemon: pools open, shares served, the API answered, until a signal says stop.
 //!
-//! D1. Everything that a change needs (the file, secrets, servers) changes under one lock, in this
-//!     order: file saved, then applied. A crash between the two applies the file at the next start.
-//! D2. A pool, volume or share that cannot be served is a fault with a name; the others are served.
-//! D3. Stopping: servers, mounts, volumes, pools. Nothing is closed under somebody who still uses it.
+//! - `daemon.one_lock`: the parts of a change (the file, secrets, servers) change under one lock:
+//!   the file is saved first, then applied. After a crash between the two the next start applies
+//!   the file.
+//! - `daemon.faults_are_named`: a pool, volume or share that cannot be served is a fault with a
+//!   name; the others are served.
+//! - `daemon.stop_in_order`: the daemon stops servers, mounts, volumes and pools in this order.
+//!   Nothing is closed while it is in use.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -67,11 +70,11 @@ pub(crate) struct Daemon {
     state: Mutex<State>,
 }
 
-/// What changes together (D1).
+/// The state that changes together (`daemon.one_lock`).
 struct State {
     config: Config,
     secrets: Secrets,
-    /// Pools that could not be opened, and why (D2).
+    /// Pools that could not be opened, with the reason (`daemon.faults_are_named`).
     pool_faults: BTreeMap<String, Failure>,
     shares: Vec<ShareStatus>,
     /// What the log has said of this configuration.
@@ -117,7 +120,8 @@ impl Daemon {
         ByteSize(self.memory.0 / pools.max(1) as u64)
     }
 
-    /// Opens the pools of the configuration. Those that fail are remembered (D2); it is an error if all do.
+    /// Opens the pools of the configuration. Those that fail are remembered
+    /// (`daemon.faults_are_named`); it is an error if all do.
     pub(crate) async fn open_pools(&self, force: bool) -> Result<(), Failure> {
         let mut state = self.state.lock().await;
         let pools = state.config.pools.clone();
@@ -202,7 +206,7 @@ impl Daemon {
         }
     }
 
-    /// Edits the file, validates and saves it, and applies what it says now (D1).
+    /// Edits the file, validates and saves it, and applies what it says now (`daemon.one_lock`).
     async fn edit<T>(
         &self,
         state: &mut State,
@@ -571,7 +575,7 @@ impl Daemon {
         self.edit(&mut state, set).await
     }
 
-    /// Everything durable and closed, in order (D3).
+    /// Makes everything durable and closes it, in order (`daemon.stop_in_order`).
     pub(crate) async fn stop(&self, serving: Serving) -> Result<(), Failure> {
         serving.stop().await;
         self.servers.set_exports(Vec::new());

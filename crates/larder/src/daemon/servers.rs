@@ -1,7 +1,9 @@
 //! The NFS and SMB servers of this process: bound first, fed with shares, watched, stopped.
 //!
-//! V1. Ports are bound before anything is made or opened, so that a port in use costs nothing.
-//! V2. A server's task that ends before it was told to is a fault of the daemon, never silence.
+//! - `servers.ports_first`: ports are bound before anything is made or opened, so that a port in
+//!   use costs nothing.
+//! - `servers.end_is_a_fault`: a server's task that ends before the daemon stops it is a fault of
+//!   the daemon, and is reported.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,7 +41,7 @@ pub(crate) struct Serving {
 }
 
 impl Servers {
-    /// Takes the ports (V1).
+    /// Takes the ports (`servers.ports_first`).
     pub(crate) async fn bind(listen: &Listen, connections: u32) -> Result<Servers, Failure> {
         let nfs = match listen.nfs {
             Some(addr) => Some(bind_nfs(addr, listen.portmapper, connections).await?),
@@ -125,7 +127,7 @@ async fn bind_smb(addr: SocketAddr) -> Result<SmbServer, Failure> {
 }
 
 impl Serving {
-    /// Returns when a server ended by itself (V2): which one, and why.
+    /// Returns when a server ended by itself (`servers.end_is_a_fault`): its name and the reason.
     pub(crate) async fn broken(&mut self) -> String {
         if self.tasks.is_empty() {
             return std::future::pending().await;

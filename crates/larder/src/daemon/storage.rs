@@ -1,9 +1,10 @@
-//! The pools that this process has open, and what can be asked of them and their volumes.
+//! The pools that this process has open, and the questions that they and their volumes answer.
 //!
 //! The daemon holds one [`Storage`] for its life; a command without a daemon opens one, asks, and closes
 //! it. Both run the code below, so they answer alike.
 //!
-//! S1. Closing order: volumes (they flush into the pool), then the pool (it releases its disks).
+//! - `storage.closing_order`: volumes are closed first (they flush into the pool), then the pool
+//!   (it releases its disks).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -234,7 +235,8 @@ impl OpenPool {
         }
     }
 
-    /// Flushes and closes everything (S1). A volume that cannot flush is reported; the pool closes all the same.
+    /// Flushes and closes everything (`storage.closing_order`). A volume that cannot flush is
+    /// reported; the pool closes all the same.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
         let volumes = self.registry.close().await;
         let pool = self.pool.close().await;

@@ -48,11 +48,11 @@ pub(super) async fn list_plus(
         // The kernel takes no reference by `.` and `..`. It must be counted before the reply is out, so it is
         // counted here and taken back when the entry did not fit.
         if !is_dot {
-            session.known.learn(entry.ino);
+            session.kernel_inodes.learn(entry.ino);
         }
         let full = add_plus(&mut reply, entry, &file_attr(attr), attr, &ttl);
         if full && !is_dot {
-            session.known.forget(entry.ino.0, 1);
+            session.kernel_inodes.forget(entry.ino.0, 1);
         }
         full
     });

@@ -1,18 +1,22 @@
-//! Telling the kernel what other protocols changed.
+//! Tells the kernel about changes by other protocols.
 //!
 //! The kernel caches names, attributes and pages for long (the mount has [`super::ENTRY_TTL`] and
-//! [`super::ATTR_TTL`]), because it is told of every change that did not come through itself.
+//! [`super::ATTR_TTL`]), because it hears of every change that did not come through itself.
 //!
-//! V1. What another origin changed is invalidated as soon as its event arrives, and its answer waits for that: who has it
-//!     and looks by the mount sees the change.
-//! V2. A reply computed before a change may be taken in by the kernel after the invalidation: the kernel
-//!     discards it where it already knew the inode or holds the directory's lock, and not where the inode was new
-//!     to it. Each invalidation is therefore repeated once, [`REPEAT_AFTER`] later, which outlasts that moment.
-//! V3. Notifications are written by one thread that answers no requests: the kernel may block them on a page
-//!     or directory whose request is being answered.
-//! V4. Whoever lost events forgets everything. The queue of repetitions is bounded; what does not fit counts as lost.
-//! V5. What the mount itself finds stale is told once: the kernel knows the inode, and a page whose read is under way
-//!     is locked until the kernel has its content. What a program must see at once is answered after the kernel was told.
+//! - `invalidate.before_answer`: a change by another origin is invalidated as soon as its event
+//!   arrives. The change is answered after that, so a client that has the answer sees the change
+//!   through the mount.
+//! - `invalidate.repeated_once`: each invalidation is repeated once, [`REPEAT_AFTER`] later. The
+//!   kernel may take in a reply that was computed before the change after the invalidation. It
+//!   discards such a reply where it already knew the inode or holds the directory's lock, but not
+//!   where the inode was new to it. The repetition comes after that moment.
+//! - `invalidate.own_thread`: one thread writes notifications and answers no requests. The kernel
+//!   may block a notification on a page or directory whose request is being answered.
+//! - `invalidate.lost_means_all`: a mount that lost events forgets everything. The queue of
+//!   repetitions is bounded; a repetition that does not fit counts as a lost event.
+//! - `invalidate.own_stale_once`: an entry that the mount itself finds stale is invalidated once.
+//!   The kernel knows the inode, and locks a page until its read is answered. A change that a
+//!   program must see at once is answered after the kernel has been notified.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -29,7 +33,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::own::OwnStale;
-use super::state::Known;
+use super::state::KernelInodes;
 
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
 const REPEATS_MAX: usize = 65_536;
@@ -49,16 +53,16 @@ pub(super) struct Invalidator {
     pub(super) notifier: Notifier,
     /// The kernel's device, for the one notification that the crate does not offer; `None` where the kernel has it not.
     pub(super) epoch_device: Option<OwnedFd>,
-    pub(super) known: Arc<Known>,
+    pub(super) kernel_inodes: Arc<KernelInodes>,
     pub(super) events: broadcast::Receiver<Event>,
-    /// Others' answers wait for it (V1).
+    /// The answers to other origins' changes wait for it (`invalidate.before_answer`).
     pub(super) witness: Witness,
     pub(super) own: Arc<OwnStale>,
     pub(super) stop: CancellationToken,
 }
 
 impl Invalidator {
-    /// Runs until the mount ends; on a thread of its own (V3).
+    /// Runs until the mount ends, on its own thread (`invalidate.own_thread`).
     pub(super) fn run(mut self, runtime: &tokio::runtime::Handle) {
         let mut repeats: VecDeque<(Instant, Stale)> = VecDeque::new();
         while let Some((batch, events)) = runtime.block_on(self.next(repeats.front().map(|(at, _)| *at))) {
@@ -157,7 +161,7 @@ impl Invalidator {
         }
         // The root is known without a look-up.
         self.tell(&Stale::Data { ino: Ino::ROOT, offset: 0, len: 0 });
-        self.known.for_each(|ino| self.tell(&Stale::Data { ino, offset: 0, len: 0 }));
+        self.kernel_inodes.for_each(|ino| self.tell(&Stale::Data { ino, offset: 0, len: 0 }));
     }
 }
 

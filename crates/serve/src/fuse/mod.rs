@@ -10,10 +10,13 @@
 //! after fsync of the file or directory, after the mount has ended, and within 5 s anyway. The kernel sends
 //! `syncfs` (FUSE_SYNCFS) to fuseblk and virtiofs servers only, so syncfs(2) and sync(2) do not reach this one.
 //!
-//! F1. When the process dies, however it dies, the kernel answers ENOTCONN: the only descriptors of
-//!     the connection are this process's and are not inherited. The next mount there clears the remains away.
-//! F2. Dropping a [`FuseMount`] unmounts, by force if files are open, and returns with no request under way.
-//! F3. A setuid bit or device node on the volume is honoured only if asked for: other protocols can make them.
+//! - `fuse.dies_with_the_process`: when the process dies in any way, the kernel answers ENOTCONN:
+//!   only this process has descriptors of the connection, and no child inherits them. The next
+//!   mount on the directory clears the remains away.
+//! - `fuse.drop_unmounts`: dropping a [`FuseMount`] unmounts it, by force if files are open. The
+//!   drop returns when no request is under way.
+//! - `fuse.setuid_on_request`: a setuid bit or device node on the volume is honoured only if the
+//!   mount options ask for it, since other protocols can make them.
 
 mod convert;
 mod dir;
@@ -48,10 +51,12 @@ use unmount::Place;
 
 pub use unmount::clear_remains;
 
-/// How long the kernel believes attributes and names. Long, since it is told of changes (V1).
+/// How long the kernel believes attributes and names. The time is long, since the kernel hears of changes
+/// (`invalidate.before_answer`).
 const ATTR_TTL: Duration = Duration::from_secs(60);
 const ENTRY_TTL: Duration = Duration::from_secs(60);
-/// Names, where the kernel cannot be told to doubt all of them at once (V4).
+/// How long it believes names if no notification can invalidate all of them at once
+/// (`invalidate.lost_means_all`).
 const ENTRY_TTL_UNTRACKED: Duration = Duration::from_secs(5);
 /// The largest write, and with it the largest read, of one request.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -165,7 +170,7 @@ impl FuseMount {
             origin,
             notifier: kernel.notifier(),
             epoch_device,
-            known: session.known.clone(),
+            kernel_inodes: session.kernel_inodes.clone(),
             events,
             witness,
             own: session.own_stale.clone(),
@@ -214,7 +219,7 @@ impl FuseMount {
         self.ended.notified().await;
     }
 
-    /// The mount point is gone from the tree; sees to it that no request is under way either (F2).
+    /// Ends all requests under way, after the mount point has left the tree (`fuse.drop_unmounts`).
     fn finish(&self) {
         if self.finished.swap(true, Ordering::AcqRel) {
             return;

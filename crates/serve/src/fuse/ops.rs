@@ -131,7 +131,7 @@ impl Filesystem for Operations {
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, lookups: u64) {
-        self.session.known.forget(ino.0, lookups);
+        self.session.kernel_inodes.forget(ino.0, lookups);
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
@@ -192,7 +192,7 @@ impl Filesystem for Operations {
         self.session.serve(Op::Lookup, async move {
             match session.files.readlink(Ino(ino.0)).await {
                 Ok(target) => reply.data(&target),
-                Err(error) => match session.known.remains(Ino(ino.0), |_| ()) {
+                Err(error) => match session.kernel_inodes.remains(Ino(ino.0), |_| ()) {
                     Some(remains) if matches!(error, FsError::Stale) => reply.data(&remains.target),
                     _ => reply.error(errno(&error)),
                 },
@@ -342,7 +342,7 @@ impl Filesystem for Operations {
             match session.files.open(attr.id.ino, uses(flags)).await {
                 Ok(file) => {
                     let handle = FileHandle(session.handles.insert(file));
-                    session.known.learn(attr.id.ino);
+                    session.kernel_inodes.learn(attr.id.ino);
                     session.opened(attr.id.ino, flags);
                     let ttl = session.attr_ttl(&attr).min(session.entry_ttl());
                     let generation = fuser::Generation(attr.id.generation);
@@ -359,7 +359,7 @@ impl Filesystem for Operations {
             match session.files.create_unnamed(&cred, Ino(parent.0), with_mode(mode)).await {
                 Ok((attr, file)) => {
                     let handle = FileHandle(session.handles.insert(file));
-                    session.known.learn(attr.id.ino);
+                    session.kernel_inodes.learn(attr.id.ino);
                     session.opened(attr.id.ino, flags);
                     let (ttl, generation) = (session.attr_ttl(&attr), fuser::Generation(attr.id.generation));
                     reply.created(&ttl, &file_attr(&attr), generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
@@ -422,7 +422,7 @@ impl Filesystem for Operations {
                 false => session.files.write(&cred, ino, offset, data, stability).await.map(drop),
             };
             // Whether it failed or not. The kernel drops its pages before a write with O_DIRECT, not those read meanwhile.
-            let beside_pages = is_direct && session.known.is_cached(ino);
+            let beside_pages = is_direct && session.kernel_inodes.is_cached(ino);
             let stale =
                 (beside_pages || clears_bits).then(|| session.own_stale.add(ino, beside_pages.then_some(offset)));
             session.answer_when_told(stale, move || match result {
@@ -527,7 +527,7 @@ impl Filesystem for Operations {
             match session.files.open(Ino(ino.0), Uses::NOTHING).await {
                 Ok(file) => reply.opened(FileHandle(session.handles.insert(file)), FopenFlags::empty()),
                 // The kernel lists nothing of a directory that it has removed.
-                Err(FsError::Stale) if session.known.remains(Ino(ino.0), |_| ()).is_some() => {
+                Err(FsError::Stale) if session.kernel_inodes.remains(Ino(ino.0), |_| ()).is_some() => {
                     reply.opened(FileHandle(NO_HANDLE), FopenFlags::empty());
                 }
                 Err(error) => reply.error(errno(&error)),
@@ -728,7 +728,7 @@ impl Session {
         let victim = self.files.lookup(cred, dir, name, NameMatch::Exact).await.ok();
         let victim = victim.filter(|attr| attr.nlink == 1 || attr.kind == FileKind::Directory);
         let mut remains = None;
-        if let Some(mut attr) = victim.filter(|attr| self.known.knows(attr.id.ino)) {
+        if let Some(mut attr) = victim.filter(|attr| self.kernel_inodes.knows(attr.id.ino)) {
             let target = match attr.kind {
                 FileKind::Symlink => self.files.readlink(attr.id.ino).await.unwrap_or_default(),
                 _ => Bytes::new(),
@@ -738,7 +738,7 @@ impl Session {
         }
         let done = operation.await?;
         if let Some(remains) = remains {
-            self.known.leave(remains);
+            self.kernel_inodes.leave(remains);
         }
         Ok(done)
     }
@@ -746,7 +746,9 @@ impl Session {
     /// The attributes of what the kernel holds although it is removed.
     fn or_remains(&self, ino: Ino, found: FsResult<Attr>, change: impl FnOnce(&mut Attr)) -> FsResult<Attr> {
         match found {
-            Err(FsError::Stale) => self.known.remains(ino, change).map(|remains| remains.attr).ok_or(FsError::Stale),
+            Err(FsError::Stale) => {
+                self.kernel_inodes.remains(ino, change).map(|remains| remains.attr).ok_or(FsError::Stale)
+            }
             found => found,
         }
     }
@@ -777,7 +779,7 @@ impl Session {
 
     fn opened(&self, ino: Ino, flags: i32) {
         if !has(flags, OFlags::DIRECT) {
-            self.known.cache(ino);
+            self.kernel_inodes.cache(ino);
         }
     }
 

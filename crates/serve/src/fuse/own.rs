@@ -1,5 +1,6 @@
-//! What the mount itself finds stale in the kernel's caches (V5): the end of a file that another protocol had moved,
-//! pages read beside a write with O_DIRECT, setuid bits that a write cleared.
+//! Entries of the kernel's caches that the mount itself finds stale (`invalidate.own_stale_once`):
+//! the end of a file that another protocol had moved, pages read beside a write with O_DIRECT,
+//! setuid bits that a write cleared.
 //!
 //! Request handlers add to it and never wait for a notification themselves: the kernel may block one on a page whose
 //! read is still to be answered, by the very threads that would wait. One thread tells the kernel all that has come together.

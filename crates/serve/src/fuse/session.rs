@@ -1,11 +1,12 @@
-//! One mounted session: what its request handlers share, and how a request is carried out.
+//! One mounted session: the state that its request handlers share, and the execution of a request.
 //!
-//! S1. A handler thread never waits for a request: it polls the operation once in place (an operation that finds
-//!     all it needs in caches completes without suspending), and hands what suspends to the runtime, so a slow
-//!     request holds up no other.
-//! S2. Data of writes under way is bounded: past [`IN_FLIGHT_BYTES_MAX`] the handler thread does wait,
-//!     and the kernel then queues.
-//! S3. Every request is answered once: a reply that is dropped, by a panic or when the mount ends, answers EIO.
+//! - `requests.handlers_never_wait`: a handler thread never waits for a request. It polls the
+//!   operation once in place; an operation that finds all it needs in caches completes there. An
+//!   operation that suspends moves to the runtime, so a slow request holds up no other.
+//! - `requests.writes_bounded`: data of writes under way is bounded. Past [`IN_FLIGHT_BYTES_MAX`]
+//!   the handler thread does wait, and the kernel queues.
+//! - `requests.answered_once`: every request is answered once. A reply that is dropped, by a panic
+//!   or at the end of the mount, answers EIO.
 
 use std::future::Future;
 use std::io::IoSlice;
@@ -28,7 +29,7 @@ use crate::counted::{Counted, Names};
 use super::convert::{age, errno, file_attr, negative_attr};
 use super::locks::LockWaits;
 use super::own::{Asked, OwnStale};
-use super::state::{Handles, Known};
+use super::state::{Handles, KernelInodes};
 use super::{ATTR_TTL, ENTRY_TTL, ENTRY_TTL_UNTRACKED};
 
 /// Bytes of writes that wait in the runtime.
@@ -87,7 +88,7 @@ pub(super) struct Session {
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) tasks: TaskTracker,
     pub(super) handles: Handles,
-    pub(super) known: Arc<Known>,
+    pub(super) kernel_inodes: Arc<KernelInodes>,
     pub(super) own_stale: Arc<OwnStale>,
     /// Reading moves no access time: a mount that is read-only or `noatime`.
     pub(super) leaves_times: bool,
@@ -107,7 +108,7 @@ impl Session {
             runtime,
             tasks: TaskTracker::new(),
             handles: Handles::default(),
-            known: Arc::new(Known::new()),
+            kernel_inodes: Arc::new(KernelInodes::new()),
             own_stale: Arc::new(OwnStale::new()),
             leaves_times,
             closing: CancellationToken::new(),
@@ -156,7 +157,7 @@ impl Session {
         (cred, clears)
     }
 
-    /// Carries a request out (S1).
+    /// Carries a request out (`requests.handlers_never_wait`).
     pub(super) fn serve(&self, kind: Op, operation: impl Future<Output = ()> + Send + 'static) {
         if self.closing.is_cancelled() {
             return;
@@ -175,7 +176,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::serve`], for a write that holds `bytes` of data (S2).
+    /// As [`Session::serve`], for a write that holds `bytes` of data (`requests.writes_bounded`).
     pub(super) fn serve_holding(self: &Arc<Self>, bytes: usize, operation: impl Future<Output = ()> + Send + 'static) {
         let held = Held { session: self.clone(), bytes };
         let before = self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -221,7 +222,7 @@ impl Session {
     pub(super) fn send_entry(&self, reply: ReplyEntry, result: FsResult<Attr>) {
         match result {
             Ok(attr) => {
-                self.known.learn(attr.id.ino);
+                self.kernel_inodes.learn(attr.id.ino);
                 let generation = Generation(attr.id.generation);
                 reply.entry_with_ttls(&self.attr_ttl(&attr), &self.entry_ttl(), &file_attr(&attr), generation);
             }

@@ -16,8 +16,8 @@ const SHARDS: usize = 32;
 /// A handle that stands for no open file.
 pub(super) const NO_HANDLE: u64 = 0;
 
-/// Inodes that the kernel may have cached.
-pub(super) struct Known {
+/// The inodes that the kernel may have cached.
+pub(super) struct KernelInodes {
     shards: [Mutex<HashMap<u64, Inode>>; SHARDS],
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Remains {
     pub target: Bytes,
 }
 
-impl Known {
+impl KernelInodes {
     pub(super) fn new() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()) }
     }
@@ -198,17 +198,17 @@ mod tests {
 
     #[test]
     fn forgets_balance_lookups() {
-        let known = Known::new();
-        known.learn(Ino(5));
-        known.learn(Ino(5));
-        known.learn(Ino(37));
-        known.forget(5, 1);
-        assert_eq!(known.len(), 2);
-        known.forget(5, 1);
-        known.forget(5, 9);
-        known.forget(1234, 1);
+        let inodes = KernelInodes::new();
+        inodes.learn(Ino(5));
+        inodes.learn(Ino(5));
+        inodes.learn(Ino(37));
+        inodes.forget(5, 1);
+        assert_eq!(inodes.len(), 2);
+        inodes.forget(5, 1);
+        inodes.forget(5, 9);
+        inodes.forget(1234, 1);
         let mut seen = Vec::new();
-        known.for_each(|ino| seen.push(ino));
+        inodes.for_each(|ino| seen.push(ino));
         assert_eq!(seen, [Ino(37)]);
     }
 }

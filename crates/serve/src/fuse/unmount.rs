@@ -1,9 +1,10 @@
 //! The mount table's side: is a directory fit to mount on, taking a mount away, and the knobs in /sys.
 //!
-//! U1. A mount is taken away only while it is the newest on its directory: by its device number, which no other filesystem
-//!     has while it lives. Another larder's mount on the same directory stays.
-//! U2. The mount table says whether a mount is there. Its connection may live on: in another mount namespace, or where
-//!     files are open in a mount that was detached.
+//! - `unmount.newest_only`: a mount is taken away only while it is the newest on its directory. It
+//!   is known by its device number, which no other filesystem has while it lives. Another larder's
+//!   mount on the same directory stays.
+//! - `unmount.mount_table_decides`: the mount table says whether a mount exists. Its connection may
+//!   live longer: in another mount namespace, or through open files of a mount that was detached.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -62,7 +63,8 @@ impl Place {
         })
     }
 
-    /// Takes it out of the tree, if it is there (U1). By force means: at once, and those who hold files open get errors from then on.
+    /// Takes it out of the tree, if it is there (`unmount.newest_only`). By force means at once:
+    /// programs that hold files open get errors from then on.
     pub(super) fn unmount(&self, by_force: bool) -> io::Result<()> {
         if !self.is_mounted() {
             return Ok(());

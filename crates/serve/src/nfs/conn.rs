@@ -9,13 +9,16 @@
 //! A call that finds all it needs in caches is answered in place: no task, no allocation, and a batch of
 //! such calls is one read and one write. Replies leave in the order in which they are ready.
 //!
-//! C1. Bounded: nothing more is read while `requests_max` calls or `connection_bytes_max` bytes are under way
-//!     or unread by the client, or while the server's total is used up and a call of ours is under way
-//!     (so every stop ends with an event of our own, and nobody starves).
-//! C2. Part of a message, or a reply that is not read, is waited for [`STALL_MAX`], then the connection ends.
-//! C3. A connection that ends lets calls under way finish: a change is never cut short.
-//! C4. An idle connection holds no buffers.
-//! C5. A connection that no export admits ends after [`STRANGER_TIME`].
+//! - `conn.bounded_reading`: reading stops while `requests_max` calls or `connection_bytes_max`
+//!   bytes are under way or unread by the client. It also stops while the server's total is used up
+//!   and a call of this connection is under way. So an event of the same connection ends every
+//!   stop, and no connection starves.
+//! - `conn.stall_ends_it`: a connection ends if the rest of a message, or the reading of a reply,
+//!   takes longer than [`STALL_MAX`].
+//! - `conn.calls_finish`: calls under way finish after their connection has ended. A change is
+//!   never cut short.
+//! - `conn.idle_holds_nothing`: an idle connection holds no buffers.
+//! - `conn.strangers_end`: a connection that no export admits ends after [`STRANGER_TIME`].
 
 use std::future::Future;
 use std::io;
@@ -41,7 +44,8 @@ use super::session::{Next, Service, Session, Work};
 use super::shared::{Charge, Shared};
 use crate::door::{STRANGER_TIME, Stranger};
 
-/// See C2. A client on a slow line sends its 1 MiB WRITE in this time at 17 KB/s.
+/// A connection that stalls for longer ends (`conn.stall_ends_it`). A client on a slow line needs
+/// this time for a WRITE of 1 MiB at 17 KB/s.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
 /// The largest WRITE that is kept whole and the largest RPC header there may be.
 pub const MESSAGE_BYTES_MAX: usize = IO_BYTES_MAX as usize + 4096;
@@ -221,7 +225,7 @@ impl Connection {
         self.tasks + self.waiting.len()
     }
 
-    /// C1
+    /// Whether another call may start (`conn.bounded_reading`).
     fn may_start(&self) -> bool {
         let config = &self.shared.config;
         let own = self.under_way() < config.requests_max
@@ -262,7 +266,7 @@ impl Connection {
         }
     }
 
-    /// Starts the calls that have come in completely, as far as C1 allows.
+    /// Starts the calls that have arrived completely, within the limits (`conn.bounded_reading`).
     fn start_calls(&mut self) -> Result<bool, End> {
         let mut moved = false;
         for _ in 0..STARTS_MAX {
@@ -347,7 +351,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// C4: gives back what an idle connection does not need.
+    /// Gives back the buffers of an idle connection (`conn.idle_holds_nothing`).
     fn rest(&mut self) {
         if let Some(buf) = self.receiver.take_buffer() {
             self.shared.buffers.give(buf);
@@ -365,7 +369,8 @@ impl Connection {
         }
     }
 
-    /// C2, C5
+    /// Ends a connection that stalls (`conn.stall_ends_it`) or that no export has admitted
+    /// (`conn.strangers_end`).
     fn check_stall(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         let receiving = !self.receiver.is_idle() && !self.may_have_message && !self.input_ended && self.may_start();
         if !receiving {
@@ -402,7 +407,8 @@ impl Connection {
         Ok(())
     }
 
-    /// C3: what waits for its group commit goes on without the connection.
+    /// Lets the calls that wait for their group commit go on without the connection
+    /// (`conn.calls_finish`).
     fn finish_waiting(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         if !waiting.is_empty() {

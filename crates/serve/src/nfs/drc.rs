@@ -1,14 +1,18 @@
 //! The duplicate request cache: a call that must not be carried out twice is answered from memory when
 //! a client that lost our reply (or its connection) sends it again.
 //!
-//! D1. A call is known by the client's address and port, its xid, procedure, caller and arguments. A client that wants its
-//!     retries recognised after a reconnect keeps its port, as kernels do. From another port comes another client:
-//!     many programs number their calls alike at each start, and an answer given to one of them says nothing to the
-//!     next. Its call is carried out; at worst it hears EXIST or NOENT of what it did itself.
-//! D2. While the first is still under way, a duplicate waits for its reply instead of running.
-//! D3. Bounded: at most [`ENTRIES_MAX`] answers of at most [`REPLY_BYTES_MAX`] each, forgotten after [`AGE_MAX`].
-//!     Calls under way are bounded by the connections' limits and are never forgotten.
-//! D4. A call that ends without a reply (its future was dropped) leaves no trace; whoever waited runs it.
+//! - `drc.call_identity`: the client's address and port, the xid, the procedure, the caller and the
+//!   arguments identify a call. A client that wants its retries recognised after a reconnect keeps
+//!   its port, as kernels do. Another port means another client: many programs number their calls
+//!   alike at each start, and the answer to one of them is wrong for the next. That call is carried
+//!   out; at worst it gets EXIST or NOENT for its own earlier change.
+//! - `drc.duplicate_waits`: a duplicate of a call under way waits for the call's reply and does not
+//!   run.
+//! - `drc.bounded_answers`: the cache holds at most [`ENTRIES_MAX`] answers of at most
+//!   [`REPLY_BYTES_MAX`] each, and forgets them after [`AGE_MAX`]. The connections' limits bound
+//!   the calls under way, which are never forgotten.
+//! - `drc.no_reply_no_trace`: a call that ends without a reply (its future was dropped) leaves no
+//!   trace. A duplicate that waited for it runs.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;

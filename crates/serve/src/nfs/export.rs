@@ -1,8 +1,11 @@
-//! Who may use which volume, and as whom: exports, their rules, and what squashing does to a caller.
+//! Access to volumes: exports, their rules, and the effect of squashing on a caller.
 //!
-//! E1. The first rule whose networks contain the client's address decides; without one there is no access.
-//! E2. Rules are applied to every call, not only to MNT: a handle alone opens nothing.
-//! E3. Of an export that is a folder nothing outside is reached: ".." ends at it, and handles are sealed.
+//! - `export.first_match_decides`: the first rule whose networks contain the client's address
+//!   decides. Without one there is no access.
+//! - `export.every_call`: rules are applied to every call, not to MNT alone: a handle by itself
+//!   opens nothing.
+//! - `export.nothing_outside`: an export of a folder gives access to nothing outside the folder:
+//!   ".." ends at it, and handles are sealed.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -120,7 +123,7 @@ pub struct ExportState {
 }
 
 impl ExportState {
-    /// The rule for a client, by E1.
+    /// The rule for a client (`export.first_match_decides`).
     pub fn rule(&self, client: IpAddr) -> Option<&Rule> {
         self.export.rules.iter().find(|rule| rule.networks.iter().any(|network| network.contains(client)))
     }

@@ -4,10 +4,13 @@
 //! directions of a byte stream, `conn` one connection, `session` decides who may call what, `ops` carries out
 //! the procedures on a [`larder_files::Files`], `drc` remembers answers that must not be given twice.
 //!
-//! N1. No reply leaves before the volume has answered; so a reply's durability is the volume's contract.
-//! N2. Everything from the network is untrusted: nothing panics, no length is believed, all memory is bounded.
-//! N3. The server keeps no state about clients that matters: handles, cookies and exclusive creates
-//!     survive a restart, and only the write verifier tells that unstable writes may be lost.
+//! - `nfs.volume_answers_first`: no reply leaves before the volume has answered, so the volume's
+//!   contract decides a reply's durability.
+//! - `nfs.untrusted_input`: everything from the network is untrusted: nothing panics, no length is
+//!   believed, all memory is bounded.
+//! - `nfs.no_client_state`: the server keeps no state about clients that matters. Handles, cookies
+//!   and exclusive creates survive a restart. Only the write verifier changes, to say that unstable
+//!   writes may be lost.
 
 mod conn;
 mod drc;

@@ -4,12 +4,14 @@
 //! arrives and received straight into a buffer of exactly its size, which becomes the `Bytes` that
 //! the volume keeps: no copy, no growth, nothing filled with zeros first.
 //!
-//! T1. Memory follows what was received, not what was announced; but for the payload buffer of a
-//!     WRITE, which is reserved once its whole header was read and is bounded by the limits.
-//! T2. No message is larger than the limit, in however many fragments it comes; but for a WRITE in one fragment, of
-//!     which the payload beyond wtmax is dropped as it arrives: its reply then counts what was kept (RFC 1813 3.3.7).
-//! T3. A message kept by the volume never pins the shared buffer for less than a quarter of it
-//!     ([`payload`] copies small ones).
+//! - `record.memory_follows_receipt`: memory grows with the bytes received, not with the bytes
+//!   announced. The exception is the payload buffer of a WRITE: it is reserved after the whole
+//!   header has arrived, and the limits bound it.
+//! - `record.bounded_message`: no message exceeds the limit, in any number of fragments. The
+//!   exception is a WRITE in one fragment: its payload beyond wtmax is dropped as it arrives, and
+//!   its reply counts the bytes kept (RFC 1813 3.3.7).
+//! - `record.no_pinning`: a message that the volume keeps never pins the shared buffer for less
+//!   than a quarter of it ([`payload`] copies small ones).
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 use std::io;
@@ -47,7 +49,7 @@ pub struct Message {
 }
 
 /// A payload that the volume may keep: a slice of the message where it is most of the buffer that
-/// it would pin, a copy where it is not (T3).
+/// it would pin, a copy where it is not (`record.no_pinning`).
 pub fn payload(message: &Bytes, data: &[u8]) -> Bytes {
     if data.len() < BUFFER_BYTES / 4 { Bytes::copy_from_slice(data) } else { message.slice_ref(data) }
 }
@@ -205,7 +207,7 @@ impl Receiver {
         self.partial = Partial::Payload { head, data: Vec::with_capacity(size), size, dropped_left };
     }
 
-    /// T2: a WRITE is begun, of anything else the length is an error.
+    /// Begins a WRITE; the length is an error for anything else (`record.bounded_message`).
     fn start_oversized(&mut self, mark: u32, too_long: RecordError) -> Result<Option<Message>, RecordError> {
         let len = usize::try_from(mark & !LAST_FRAGMENT).unwrap_or(usize::MAX);
         if mark & LAST_FRAGMENT == 0 || len > WRITE_BYTES_MAX {

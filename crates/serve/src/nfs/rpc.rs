@@ -1,8 +1,10 @@
 //! ONC RPC version 2 (RFC 5531): call headers in, reply headers out. Pure, like [`super::xdr`].
 //!
-//! R1. A message whose header does not even decode gets no answer: the stream cannot be trusted any
-//!     more, the connection ends. Everything else is answered as RFC 5531 section 9 says.
-//! R2. A reply begins with room for its record mark (section 11), set when its length is known.
+//! - `rpc.undecodable_ends`: a message whose header does not decode gets no answer. The stream can
+//!   no longer be trusted, so the connection ends. Everything else is answered as RFC 5531 section
+//!   9 says.
+//! - `rpc.room_for_mark`: a reply begins with room for its record mark (section 11), which is set
+//!   when the length is known.
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 use super::xdr::{Garbage, Reader, Writer};
@@ -82,7 +84,7 @@ pub struct CallHeader<'a> {
 /// A message that is no call to be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadCall {
-    /// Not RPC at all (R1).
+    /// Not RPC at all (`rpc.undecodable_ends`).
     Malformed,
     /// A reply, to nothing we asked. Ignored.
     NotACall,

@@ -89,7 +89,8 @@ pub enum Next {
     Close,
 }
 
-struct Known {
+/// The access of one credential to one export.
+struct CachedAccess {
     raw: Vec<u8>,
     key: ExportKey,
     /// Not held: an idle connection keeps no volume open.
@@ -103,10 +104,10 @@ pub struct Session {
     client: IpAddr,
     port: u16,
     service: Service,
-    /// Of the exports that `known` is from.
+    /// The version of the exports that `cached_access` is from.
     exports_version: u64,
-    known: Vec<Known>,
-    /// Which of `known` is replaced next.
+    cached_access: Vec<CachedAccess>,
+    /// The place in `cached_access` that is replaced next.
     replace: usize,
     /// An export has admitted this client.
     admitted: bool,
@@ -121,7 +122,7 @@ impl Session {
             port: peer.port(),
             service,
             exports_version,
-            known: Vec::new(),
+            cached_access: Vec::new(),
             replace: 0,
             admitted: false,
         }
@@ -185,7 +186,7 @@ impl Session {
         let now = self.shared.exports_version();
         if self.exports_version != now {
             self.exports_version = now;
-            self.known.clear();
+            self.cached_access.clear();
         }
     }
 
@@ -262,9 +263,9 @@ impl Session {
             Auth::None => &[],
             Auth::Sys { raw, .. } => *raw,
         };
-        let known = self.known.iter().find(|known| known.key == *key && known.raw == raw);
-        if let Some((known, export)) = known.and_then(|known| Some((known, known.export.upgrade()?))) {
-            return Ok((export, known.cred.clone(), known.read_only));
+        let cached = self.cached_access.iter().find(|cached| cached.key == *key && cached.raw == raw);
+        if let Some((cached, export)) = cached.and_then(|cached| Some((cached, cached.export.upgrade()?))) {
+            return Ok((export, cached.cred.clone(), cached.read_only));
         }
         let exports = self.shared.exports();
         let export = exports.by_key(key).ok_or(Status::Stale)?;
@@ -278,11 +279,11 @@ impl Session {
         self.admitted = true;
         let (cred, read_only) = (squash(rule, auth), rule.read_only);
         let weak = Arc::downgrade(export);
-        let known = Known { raw: raw.to_vec(), key: *key, export: weak, cred: cred.clone(), read_only };
+        let cached = CachedAccess { raw: raw.to_vec(), key: *key, export: weak, cred: cred.clone(), read_only };
         let export = Arc::clone(export);
-        match self.known.get_mut(self.replace) {
-            Some(place) => *place = known,
-            None => self.known.push(known),
+        match self.cached_access.get_mut(self.replace) {
+            Some(place) => *place = cached,
+            None => self.cached_access.push(cached),
         }
         self.replace = (self.replace + 1) % CREDS_MAX;
         Ok((export, cred, read_only))

@@ -1,8 +1,9 @@
 //! XDR (RFC 4506), as much of it as RPC, MOUNT and NFS v3 use.
 //!
-//! X1. Pure: bytes in, values out. Nothing is copied or allocated while decoding; what is variable in
-//!     length is returned as a slice of the input.
-//! X2. No input panics, and no length field is believed before the bytes behind it are there.
+//! - `xdr.pure_slices`: the codec is pure: bytes in, values out. Decoding copies and allocates
+//!   nothing; a value of variable length is a slice of the input.
+//! - `xdr.no_panic`: no input panics, and no length field is believed before the bytes behind it
+//!   have arrived.
 #![deny(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::panic)]
 
 /// The input does not decode: too short, or a value out of its range.

@@ -1,19 +1,20 @@
-//! What other protocols change, told to SMB clients.
+//! Reports changes by other protocols to SMB clients.
 //!
 //! The library reports what its own clients do. What NFS, the mount or another SMB share over the same
 //! volume does arrives here as events of the volume, and becomes two things: entries of change
 //! notifications, and broken leases, so that clients drop what they cache of a file.
 //!
-//! F1: events with the share's own origin are left out; the library has reported them already. Those of another share of
-//! the volume break no leases of files: the shares have one table of them. Leases of directories they do break, since the
-//! other share knows directories by other paths.
-//! F2: the feed listens only while the share has opens or watches. A lease lives no longer than an open
-//! and an open takes its [`FeedHold`] before it is answered, so no change is missed; and a share that
-//! nobody uses costs the other protocols nothing.
-//! F3: every queue is bounded; what does not fit is answered with "list again".
-//! F4: of renames the newest are remembered, so that a delete finds what was renamed since it was opened, or is
-//! below a folder that was. Only the name that it was opened by is followed: another link to the same file is not
-//! what was to be deleted.
+//! - `feed.own_events_skipped`: events with the share's own origin are left out, since the library
+//!   has reported them already. Events of another share of the volume break no leases of files: the
+//!   shares have one table of them. They do break leases of directories, since the other share
+//!   knows directories by other paths.
+//! - `feed.only_while_in_use`: the feed listens only while the share has opens or watches. No
+//!   change is missed: a lease lives no longer than an open, and an open takes its [`FeedHold`]
+//!   before it is answered. An unused share costs the other protocols nothing.
+//! - `feed.bounded_queues`: every queue is bounded. An overflow is answered with "list again".
+//! - `feed.newest_renames`: the newest renames are remembered. So a delete finds a file that was
+//!   renamed since its open, or that is below a renamed folder. Only the name of the open is
+//!   followed: the delete was not meant for another link to the same file.
 //!
 //! Writes and attribute changes are not reported to watchers: an event of that kind names the inode, not
 //! the directories that it is in. They do break leases.
@@ -146,7 +147,8 @@ impl Feed {
         idle
     }
 
-    /// Where others have renamed `name` of `dir` to, which led to `ino` (F4).
+    /// The new name that others have given to `name` of `dir`, which led to `ino`
+    /// (`feed.newest_renames`).
     pub fn moved(&self, ino: Ino, dir: Ino, name: &[u8]) -> Option<(Ino, Bytes)> {
         let mut at = None;
         for one in self.state.lock().moves.iter().filter(|one| one.ino == ino) {
@@ -161,7 +163,7 @@ impl Feed {
         at
     }
 
-    /// What others have renamed last that was `name` of `dir` (F4).
+    /// The inode that others renamed last from `name` of `dir` (`feed.newest_renames`).
     pub fn moved_away(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
         self.state.lock().moves.iter().rev().find(|one| one.was(dir, name)).map(|one| one.ino)
     }

@@ -45,7 +45,7 @@ pub fn smb_rpc(data: &[u8]) {
     library::srvsvc_request(data);
 }
 
-/// Names and times. N1: what is shown of a name leads back to it.
+/// Names and times. The shown form of a name leads back to the name (`names.listed_is_found`).
 pub fn smb_name(data: &[u8]) {
     if !data.iter().any(|byte| matches!(byte, 0 | b'/')) {
         let shown = names::shown(data);

@@ -1,9 +1,12 @@
 //! One open file or directory.
 //!
-//! H1: rights were checked when it was opened; from then on, as in POSIX, they are the open's: later
-//! operations run with a checked [`Cred`], and a chmod does not cut an open off.
-//! H2: the inode is held open, so it can be read and written after its last name is gone.
-//! H3: data moves as `Bytes`: a read hands out the volume's own chunks, a write hands over the frame.
+//! - `handle.checked_at_open`: rights are checked at the open, and belong to the open from then on,
+//!   as in POSIX. Later operations run with a checked [`Cred`], and a chmod does not cut an open
+//!   off.
+//! - `handle.holds_the_inode`: the inode is held open, so it can be read and written after its last
+//!   name has been removed.
+//! - `handle.moves_bytes`: data moves as `Bytes`: a read returns the volume's own chunks, a write
+//!   passes on the frame.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -39,7 +42,7 @@ pub struct FileHandle {
     pub who: Cred,
     /// Where the data is.
     pub ino: Ino,
-    /// Of a stream: what it belongs to (N2).
+    /// The file that a stream belongs to (`streams.attributes_of_the_file`).
     pub base: Option<(Ino, Open)>,
     pub name: String,
     pub rights: u32,
@@ -284,7 +287,7 @@ impl FileHandle {
         Ok(data)
     }
 
-    /// What the handle is one of: the file, or of a stream the file it belongs to (N2).
+    /// The file itself, or the file that a stream belongs to (`streams.attributes_of_the_file`).
     pub(super) fn owner(&self) -> Ino {
         self.base.as_ref().map_or(self.ino, |(base, _)| *base)
     }

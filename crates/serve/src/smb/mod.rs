@@ -1,7 +1,7 @@
 //! SMB 2 and 3.
 //!
-//! The protocol is in `larder-smb`; what is here is its storage, a
-//! volume, and its users. The library keeps what MS-SMB2 wants kept per open and per file: share modes,
+//! The protocol is in `larder-smb`; this module has its storage (a volume) and its users.
+//! The library keeps the state of MS-SMB2 per open and per file: share modes,
 //! byte-range locks, leases, durable handles, delete-on-close, change notification. The volume keeps
 //! everything else.
 //!
@@ -11,11 +11,14 @@
 //!                    `---- Feed <- events of the volume, from other protocols
 //! ```
 //!
-//! S1: nothing is answered before the volume's contract holds: creates, deletes, renames and attributes
-//! when the volume says so, FLUSH and write-through when committed. A plain WRITE is unstable, and CLOSE
-//! flushes nothing, as with every SMB server.
-//! S2: an open is checked twice: what the share lets the user do, then what POSIX does. See [`rights`].
-//! S3: a password is known by its NT hash alone, and that lies on disk sealed. See [`secret`].
+//! - `smb.contract_before_answer`: no answer leaves before the volume's contract holds. Creates,
+//!   deletes, renames and attributes are answered when the volume says so, FLUSH and write-through
+//!   when committed. A plain WRITE is unstable, and CLOSE flushes nothing, as with every SMB
+//!   server.
+//! - `smb.checked_twice`: an open is checked twice: against the user's rights on the share, then
+//!   against POSIX permissions. See [`rights`].
+//! - `smb.nt_hash_only`: a password is known by its NT hash alone, and the hash is sealed on disk.
+//!   See [`secret`].
 
 mod feed;
 #[cfg(any(test, fuzzing))]

@@ -2,7 +2,7 @@
 //!
 //! A volume stores names as bytes; anything but `/` and NUL may stand in them. SMB names are UTF-16 and
 //! may not hold control characters, `" * : < > ? \ |`, nor end in a space or a dot (MS-FSCC 2.1.5.2).
-//! What does not fit is shown in the private use area of Unicode, at the places that Services for
+//! Characters that do not fit are shown in the private use area of Unicode, at the places that Services for
 //! Macintosh chose and that the Linux client, macOS and Samba (`fruit:encoding = native`) use too:
 //!
 //! | stored | shown |
@@ -12,10 +12,11 @@
 //! | a space, a dot at the end | U+F028, U+F029 |
 //! | a byte 0x80 to 0xff that is no UTF-8 | U+F080 to U+F0FF |
 //!
-//! N1: what a listing shows, a lookup finds. [`stored`] undoes [`shown`] for every name that holds none
-//! of these private characters itself. One that does (written by a server that stores them as they are)
-//! is shown as it is and found by its second spelling, [`verbatim`]; where it holds something else that
-//! does not fit too, that spelling would not be the name, and its private characters are shown byte by byte.
+//! - `names.listed_is_found`: a lookup finds every name that a listing shows. [`stored`] undoes
+//!   [`shown`] for every name without private characters of its own. A name with such characters
+//!   (written by a server that stores them as they are) is shown as it is and found by its second
+//!   spelling, [`verbatim`]. If it also holds other characters that do not fit, that spelling would
+//!   not be the name, and its private characters are shown byte by byte.
 
 use std::borrow::Cow;
 

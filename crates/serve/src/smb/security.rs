@@ -1,11 +1,15 @@
 //! Security descriptors: owner, group, and the access control list of a file, or its mode bits in the form of one.
 //!
-//! S1: users are S-1-22-1-uid and groups S-1-22-2-gid, as Samba shows those it knows no domain for. Other SIDs are kept and shown as they came.
-//! S2: the DACL of a file without a list says what the mode does, in the rights that [`rights`] makes of it: a rule for the owner, one for the
-//! group, one for everyone. A class that may less than a wider one is denied the difference before the wider one's rule.
-//! S3: a DACL that says no more than mode bits do, in the form of S2, becomes them. Any other is kept as a list.
-//! S4: the execute bits of files stay as they are: reading implies running, to a client that reads what it runs.
-//! On directories they are the right to pass.
+//! - `security.unix_sids`: users are S-1-22-1-uid and groups S-1-22-2-gid, as in Samba for accounts
+//!   without a domain. Other SIDs are kept and shown as they came.
+//! - `security.dacl_of_the_mode`: the DACL of a file without a list expresses the mode, in the
+//!   rights that [`rights`] derives from it: a rule for the owner, one for the group, one for
+//!   everyone. A class with fewer rights than a wider class is denied the difference before the
+//!   wider class's rule.
+//! - `security.mode_if_no_more`: a DACL that says no more than mode bits do, in the form of
+//!   `security.dacl_of_the_mode`, becomes mode bits. Any other DACL is kept as a list.
+//! - `security.execute_bits_stay`: the execute bits of files stay as they are: a client that reads
+//!   a program may run it. On directories they are the right to pass.
 
 use larder_files::Files;
 use larder_smb::{Ace, Dacl, SecurityDescriptor, Sid, SmbError, SmbResult};
@@ -81,7 +85,7 @@ fn kept(ace: &Ace) -> Option<Rule> {
     Some(Rule { allows: ace.allow, flags: ace.flags, rights, who })
 }
 
-/// S2.
+/// The rules that express a mode (`security.dacl_of_the_mode`).
 fn rules(attr: &Attr) -> Vec<Ace> {
     let directory = attr.kind == FileKind::Directory;
     let mask = |shift: u32| rights::of_bits(attr.mode >> shift & 7, directory);
@@ -129,7 +133,7 @@ pub async fn set(files: &Files, who: &Cred, ino: Ino, descriptor: &SecurityDescr
     Ok(())
 }
 
-/// S3. `acl` is what the file has.
+/// The change that a descriptor asks for (`security.mode_if_no_more`). `acl` is the file's present list.
 pub fn changes(descriptor: &SecurityDescriptor, attr: &Attr, acl: Option<&Acl>) -> SmbResult<Change> {
     let id = |sid: &Option<Sid>, kind, status| match sid {
         None => Ok(None),
@@ -173,7 +177,7 @@ fn list(aces: &[Ace], descriptor: &SecurityDescriptor) -> SmbResult<Acl> {
     if acl.fits() { Ok(acl) } else { Err(SmbError::Status(STATUS_INVALID_ACL)) }
 }
 
-/// The mode with other permissions; S4.
+/// The mode with other permissions (`security.execute_bits_stay`).
 fn with_permissions(attr: &Attr, permissions: u32) -> u32 {
     let kept = match attr.kind {
         FileKind::Directory => !PERMISSIONS,
@@ -182,7 +186,7 @@ fn with_permissions(attr: &Attr, permissions: u32) -> u32 {
     attr.mode & kept | permissions & !kept
 }
 
-/// The permission bits that rules in the form of S2 come to.
+/// The permission bits that the rules of a DACL express (`security.dacl_of_the_mode`).
 fn permissions(aces: &[Ace], attr: &Attr) -> u32 {
     let everyone = Sid::everyone();
     let class = |sid: &Sid| {

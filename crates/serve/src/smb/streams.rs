@@ -1,10 +1,13 @@
 //! Named streams of files and directories: their named attributes in the volume.
 //!
-//! N1: who may do what to a stream is who may do it to the file; the directory that they lie in is nobody's but the server's.
-//! N2: times, attributes, owner and permissions are the file's. Data, size and identity are the stream's.
-//! N3: names are kept as they are spelled: those of other protocols' files are translated where Windows has no such letters, and
-//! no other protocol sees these.
-//! N4: a stream that is made makes its file too, if need be (MS-FSA 2.1.5.1.1).
+//! - `streams.rights_of_the_file`: access to a stream requires the same rights as access to its
+//!   file. Only the server uses the directory that holds the streams.
+//! - `streams.attributes_of_the_file`: times, attributes, owner and permissions are the file's.
+//!   Data, size and identity are the stream's.
+//! - `streams.names_as_spelled`: names of streams are kept as they are spelled. Names of files are
+//!   translated where Windows lacks a character, since other protocols make them; no other protocol
+//!   sees streams.
+//! - `streams.makes_its_file`: creating a stream creates its file if need be (MS-FSA 2.1.5.1.1).
 
 use bytes::Bytes;
 use larder_smb::{OpenAction, OpenIntent, OpenOptions, SmbError, SmbPath, SmbResult, StreamInfo};

@@ -3,12 +3,14 @@
 //! One [`Core`] per share; one [`Tree`] per user on it, which carries the user's [`Cred`]. The library asks
 //! for the user's tree at TREE_CONNECT, so an open costs no look-up of users.
 //!
-//! T1: every component is looked up by its folded name, in O(log n), with the user's permissions.
-//! T2: symbolic links are followed on the server, as Samba does, within the share: `..` stops at its root
-//! and absolute targets, which mean something on the client that made them, lead nowhere.
-//! T3: what is created carries FILE_ATTRIBUTE_ARCHIVE and belongs to the user.
-//! T4: deletes run as root: they were allowed when the open was granted DELETE (the share's own tree is
-//! used for nothing else).
+//! - `tree.folded_lookup`: every component is looked up by its folded name, in O(log n), with the
+//!   user's permissions.
+//! - `tree.links_on_the_server`: the server follows symbolic links within the share, as Samba does.
+//!   `..` stops at the share's root. Absolute targets lead nowhere, since they have a meaning only
+//!   on the client that made them.
+//! - `tree.archive_and_user`: a new file carries FILE_ATTRIBUTE_ARCHIVE and belongs to the user.
+//! - `tree.deletes_as_root`: deletes run as root, since the grant of DELETE at the open allowed
+//!   them. The share's own tree is used for nothing else.
 
 use std::sync::Arc;
 
@@ -90,7 +92,7 @@ impl Core {
         Ok((attr, stored))
     }
 
-    /// What the symbolic link `link` in `dir` leads to (T2).
+    /// The target of the symbolic link `link` in `dir` (`tree.links_on_the_server`).
     pub async fn follow(&self, who: &Cred, dir: Ino, link: Attr) -> FsResult<Attr> {
         let mut at = dir;
         let mut pending: Vec<Bytes> = Vec::new();

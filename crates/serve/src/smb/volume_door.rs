@@ -1,8 +1,8 @@
-//! What the shares of one volume have in common: to other protocols they are one door.
+//! The common state of a volume's shares: to other protocols they are one door.
 //!
-//! D1: opens, share modes, locks and leases of all of them stand in one table, by inode, so that what a client was promised on one share
-//! holds on the others.
-//! D2: before another door acts, the table is asked for what clients cache.
+//! - `shares.one_table`: opens, share modes, locks and leases of all shares are in one table, by
+//!   inode. A promise to a client of one share holds on the others.
+//! - `shares.table_recalls`: before another door acts, the table recalls the caches of clients.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};

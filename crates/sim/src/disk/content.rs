@@ -1,7 +1,9 @@
-//! One file of a simulated disk: what a reader sees, what would survive a power cut, and what lies in between.
+//! One file of a simulated disk: the bytes that a reader sees, those that would survive a power cut, and those in between.
 //!
-//! F1. Until a sync each write and each change of length may survive or not, on its own, in pieces of whole sectors.
-//! F2. What survives of a file is made of its durable bytes and of what was written since: nothing else ever shows up.
+//! - `simfile.unsynced_may_survive`: until a sync, each write and each change of length may survive
+//!   or not. Each is decided by itself, in pieces of whole sectors.
+//! - `simfile.no_other_bytes`: the bytes that survive in a file are its durable bytes and bytes
+//!   written since. No other bytes ever show up.
 
 use rand::Rng;
 use rand::rngs::StdRng;

@@ -1,10 +1,13 @@
 //! Simulated disks: all disks of one machine, in memory, with power that can be cut and faults that come from the seed.
 //!
-//! W1. What is durable and what is not is kept apart: `content.rs` for files, `names.rs` for directories.
-//! W2. A power cut strikes all disks at once, after a number of changes that the schedule chose. From then on every call fails, until
-//!     power is back; handles from before never work again. One cut in four kills the process alone: what it had written is
-//!     still there, and no more durable than it was.
-//! W3. A fault strikes only the disks that the schedule named as its victims (`faults.rs`).
+//! - `simdisk.durable_kept_apart`: the durable state and the rest are kept apart: in `content.rs`
+//!   for files, in `names.rs` for directories.
+//! - `simdisk.power_cut_strikes_all`: a power cut strikes all disks at once, after a number of
+//!   changes that the schedule chose. From then on every call fails until power is back, and
+//!   handles from before never work again. One cut in four kills only the process: all that it
+//!   wrote is still there, and no more durable than before.
+//! - `simdisk.faults_have_victims`: a fault strikes only the disks that the schedule named as its
+//!   victims (`faults.rs`).
 
 mod content;
 mod faults;

@@ -1,10 +1,12 @@
 //! The directories of a simulated disk.
 //!
-//! N1. Each creation, rename and removal that no sync of its directory has covered survives a power cut or not, on its own. A
-//!     rename is atomic.
-//! N2. A file's name is durable once the file was synced under it: no POSIX rule, but what ext4, XFS and btrfs do, and what the pool relies
-//!     on (docs/simulator.md).
-//! N3. A directory that did not survive takes what lay in it along.
+//! - `simnames.unsynced_may_survive`: each creation, rename and removal without a later sync of its
+//!   directory survives a power cut or not, each decided by itself. A rename is atomic.
+//! - `simnames.file_sync_keeps_the_name`: a file's name is durable after a sync of the file under
+//!   that name. POSIX does not demand it, but ext4, XFS and btrfs do it and the pool relies on it
+//!   (docs/simulator.md).
+//! - `simnames.lost_with_the_directory`: a directory that does not survive takes its contents
+//!   along.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -103,7 +105,8 @@ impl Names {
         self.pending = later;
     }
 
-    /// N2: what made the name that `file` has now, with all that touched that name before.
+    /// Makes the change durable that gave `file` its present name, with all earlier changes of that
+    /// name (`simnames.file_sync_keeps_the_name`).
     pub fn sync_file(&mut self, file: u64, name: &str) {
         if self.pending.is_empty() || self.file(name).ok() != Some(file) {
             return;
@@ -153,7 +156,7 @@ impl Names {
         self.now.clone_from(&self.durable);
     }
 
-    /// N3.
+    /// Drops the contents of directories that did not survive (`simnames.lost_with_the_directory`).
     fn drop_unreachable(&mut self) {
         loop {
             let is_there = |tree: &Tree, directory: &str| {

@@ -1,7 +1,9 @@
-//! Files, links and attributes in the folder for what is recovered.
+//! Files, links and attributes in the folder for recovered data.
 //!
-//! O1. Every name is made anew (`mkdir`, `O_EXCL`): nothing is followed, nothing written over, whatever the names say.
-//! O2. What this machine cannot keep (an owner, an attribute) is told in a note and loses no content.
+//! - `output.made_anew`: every name is made anew (`mkdir`, `O_EXCL`). No name can make the command
+//!   follow a link or write over a file.
+//! - `output.loss_is_noted`: a note names each property that this machine cannot keep (an owner, an
+//!   attribute). No content is lost for it.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};

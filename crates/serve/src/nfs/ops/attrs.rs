@@ -77,7 +77,8 @@ impl Call {
         Ok(())
     }
 
-    /// The parent of a directory, which is not the export's root. One that was moved out of the export is gone (E3).
+    /// The parent of a directory that is not the export's root. A directory that was moved out of the export
+    /// is stale (`export.nothing_outside`).
     pub(super) async fn parent_within(&self, dir: Ino) -> Result<Ino, Fail> {
         let root = self.export.export.root;
         let parent = self.files().parent(dir).await?;

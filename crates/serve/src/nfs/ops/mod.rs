@@ -1,8 +1,11 @@
 //! The procedures of NFS v3 (RFC 1813 3.3): a decoded call goes to the volume, its outcome is encoded.
 //!
-//! O1. A reply is begun only when the volume has answered: what it promises (stability, existence) holds.
-//! O2. Every call resolves its handle first, so that no generation aliases another.
-//! O3. Dropping [`run`]'s future never leaves half a change; the duplicate request cache knows (D4).
+//! - `ops.reply_after_volume`: a reply is begun only after the volume has answered, so its promises
+//!   (stability, existence) hold.
+//! - `ops.handle_first`: every call resolves its handle first, so that no generation aliases
+//!   another.
+//! - `ops.drop_is_clean`: dropping [`run`]'s future never leaves half a change, and the duplicate
+//!   request cache forgets the call (`drc.no_reply_no_trace`).
 
 mod attrs;
 mod data;
@@ -97,7 +100,8 @@ pub async fn run(mut call: Call) -> Reply {
     }
 }
 
-/// Carries out a call unless it was before, or waits for whoever is at it (D2).
+/// Carries out a call once: a duplicate gets the stored reply, or waits for the first
+/// (`drc.duplicate_waits`).
 async fn run_once(call: &mut Call, key: drc::Key) -> Reply {
     let shared = Arc::clone(&call.shared);
     loop {
