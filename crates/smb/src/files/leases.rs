@@ -19,7 +19,7 @@ use crate::ntstatus;
 use crate::path::{SmbPath, same_path};
 use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SERVER_TO_REDIR, Smb2Header};
 use crate::proto::messages::{LeaseBreakNotification, OplockBreakNotification};
-use crate::server::ShareBindings;
+use crate::share::ShareBindings;
 
 use super::lease::{FileLease, Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Notification};
 use super::table::{DurableMark, FileNode, FileRef};
@@ -356,7 +356,7 @@ mod tests {
     use crate::files::lease::Trigger;
     use crate::files::table::{OpenRequest, Refused, Sharing};
     use crate::proto::messages::FileId;
-    use crate::server::ShareMode;
+    use crate::share::ShareMode;
     use crate::tests::memfs::MemFsBackend;
 
     const ALL: u32 = 7;

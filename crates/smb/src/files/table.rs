@@ -22,10 +22,9 @@ use crate::proto::messages::change_notify::{
     FILE_ACTION_REMOVED, FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME,
 };
 use crate::proto::messages::{FileId, OplockLevel};
-use crate::server::ShareBindings;
+use crate::share::ShareBindings;
 
 use super::directories::LeasedDirectories;
-use super::durable::DurableTable;
 use super::lease::{
     Breaking, Current, FileLease, FileView, Granted, LeaseId, LeaseRequest, LeaseState, Notification, OpenView,
     Trigger, break_to, grant, needs_ack, open_trigger, stat_only,
@@ -247,12 +246,21 @@ struct OpenEntry {
     durable: Option<DurableMark>,
 }
 
+/// A table of opens that are kept without a connection.
+pub(crate) trait KeptOpens: Send + Sync {
+    /// Closes the kept open `id`, which no client can take back any more:
+    /// a break of its lease needed what the lease caches, or the lease lost
+    /// handle caching (MS-SMB2 3.3.4.7). The close runs on a task of the
+    /// current runtime.
+    fn purge(&self, id: u64);
+}
+
 /// The durable side of an open's entry: where the open is registered,
 /// whether it is kept without a connection, and whether a lease break
 /// already decided to close it.
 #[derive(Debug, Clone)]
 pub(crate) struct DurableMark {
-    pub table: Weak<DurableTable>,
+    pub table: Weak<dyn KeptOpens>,
     pub id: u64,
     pub detached: bool,
     pub doomed: bool,
@@ -1135,10 +1143,11 @@ impl FileRef {
     }
 
     /// Marks the open durable, registered as `id` in `table`.
-    pub(crate) fn mark_durable(&self, table: &Arc<DurableTable>, id: u64) {
+    pub(crate) fn mark_durable(&self, table: &Arc<impl KeptOpens + 'static>, id: u64) {
+        let table = Arc::downgrade(table);
         let mut state = self.node.state();
         if let Some(entry) = state.opens.iter_mut().find(|e| e.id == self.id) {
-            entry.durable = Some(DurableMark { table: Arc::downgrade(table), id, detached: false, doomed: false });
+            entry.durable = Some(DurableMark { table, id, detached: false, doomed: false });
         }
     }
 
@@ -1589,7 +1598,7 @@ impl Drop for PendingDelete {
 mod tests {
     use super::*;
     use crate::backend::OpenOptions;
-    use crate::server::{ShareBindings, ShareMode};
+    use crate::share::{ShareBindings, ShareMode};
     use crate::tests::memfs::MemFsBackend;
 
     const RW: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE;

@@ -21,7 +21,6 @@ use crate::proto::messages::change_notify::{
     FILE_ACTION_RENAMED_OLD_NAME, FILE_NOTIFY_CHANGE_ATTRIBUTES, FILE_NOTIFY_CHANGE_DIR_NAME,
     FILE_NOTIFY_CHANGE_FILE_NAME, FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SIZE, entries_len, push_entry,
 };
-use crate::server::ShareBindings;
 
 /// Most bytes one watch buffers, whatever OutputBufferLength asked for.
 pub(crate) const MAX_NOTIFY_BUFFER: u32 = 64 * 1024;
@@ -233,12 +232,20 @@ impl Echo {
     }
 }
 
+/// The share whose directories a table watches.
+pub(crate) trait WatchedShare: Send + Sync {
+    fn watches(&self) -> &WatchTable;
+
+    /// For each of `paths`, whether an open that may write the file's data or attributes currently has it as its name.
+    fn open_to_change(&self, paths: &[SmbPath]) -> Vec<bool>;
+}
+
 /// The backend's reports of changes to one watched directory's entries,
 /// shared by every watch of the directory.
 struct Host {
     /// The directory, moved by renames as its watches are.
     dir: Mutex<SmbPath>,
-    share: Weak<ShareBindings>,
+    share: Weak<dyn WatchedShare>,
     /// What the server itself did to the directory's entries lately, to
     /// tell the backend's reports of it from other changes.
     echo: Mutex<Echo>,
@@ -254,10 +261,11 @@ struct Host {
 }
 
 impl Host {
-    fn new(dir: SmbPath, share: &Arc<ShareBindings>) -> Self {
+    fn new(dir: SmbPath, share: &Arc<impl WatchedShare + 'static>) -> Self {
+        let share = Arc::downgrade(share);
         Self {
             dir: Mutex::new(dir),
-            share: Arc::downgrade(share),
+            share,
             echo: Mutex::default(),
             waiting: Mutex::default(),
             task: Mutex::new(None),
@@ -300,7 +308,7 @@ impl Host {
                 }
             }
             if let Some(share) = host.share.upgrade() {
-                share.watches.host_ended(&host);
+                share.watches().host_ended(&host);
             }
         });
         *lock(&self.task) = Some(task.abort_handle());
@@ -323,7 +331,7 @@ impl Host {
             let Some((_, changes)) = waiting.pop_front() else {
                 break;
             };
-            share.watches.take_host_changes(&share, self, changes);
+            share.watches().take_host_changes(&*share, self, changes);
         }
         true
     }
@@ -386,8 +394,8 @@ impl Drop for Expected {
                 let _order = lock(&mark.host.waiting);
                 let heard = [(mark.action.unwrap_or_default(), mark.name.as_str(), mark.filter)];
                 match mark.change {
-                    Some(_) => share.watches.hear(&mark.host, &heard, false),
-                    None => share.watches.hear(&mark.host, &[], true),
+                    Some(_) => share.watches().hear(&mark.host, &heard, false),
+                    None => share.watches().hear(&mark.host, &[], true),
                 }
             }
         }
@@ -964,7 +972,12 @@ impl WatchTable {
     /// backend's reports of changes to the directory's entries, unless the
     /// directory has them already or the backend gave none. They go to
     /// every watch of the directory until its last watch ends or they stop.
-    pub(crate) async fn listen(&self, share: &Arc<ShareBindings>, watch: &Arc<Watch>, handle: &dyn Handle) {
+    pub(crate) async fn listen(
+        &self,
+        share: &Arc<impl WatchedShare + 'static>,
+        watch: &Arc<Watch>,
+        handle: &dyn Handle,
+    ) {
         // The server's own changes are recorded before the backend can see
         // any.
         let host = {
@@ -1043,7 +1056,7 @@ impl WatchTable {
     /// Buffers the backend's `changes` to the directory `host` reports for
     /// in each of its watches whose filter asks for them, but those the
     /// server made.
-    fn take_host_changes(&self, share: &ShareBindings, host: &Arc<Host>, changes: Vec<DirChange>) {
+    fn take_host_changes(&self, share: &dyn WatchedShare, host: &Arc<Host>, changes: Vec<DirChange>) {
         let dir = lock(&host.dir).clone();
         let names = |directory: bool| {
             if directory { FILE_NOTIFY_CHANGE_DIR_NAME } else { FILE_NOTIFY_CHANGE_FILE_NAME }
@@ -1143,7 +1156,7 @@ impl WatchTable {
             }
         }
         let paths: Vec<SmbPath> = unless_open.iter().map(|(_, path)| path.clone()).collect();
-        let open = share.files.open_to_change(share, &paths);
+        let open = share.open_to_change(&paths);
         let mut dropped = vec![false; heard.len()];
         for ((at, _), open) in unless_open.iter().zip(open) {
             dropped[*at] = open;
@@ -1196,7 +1209,7 @@ impl WatchTable {
 /// An open's watch, in its share's table. Dropping it removes the watch
 /// and ends the requests waiting on it with STATUS_NOTIFY_CLEANUP.
 pub(crate) struct WatchReg {
-    share: Arc<ShareBindings>,
+    share: Arc<dyn WatchedShare>,
     watch: Arc<Watch>,
 }
 
@@ -1206,7 +1219,7 @@ impl WatchReg {
     /// `None` when the connection behind `budget` holds
     /// [`MAX_WATCHES_PER_CONNECTION`] watches.
     pub(crate) fn arm(
-        share: &Arc<ShareBindings>,
+        share: &Arc<impl WatchedShare + 'static>,
         dir: SmbPath,
         filter: u32,
         tree: bool,
@@ -1214,8 +1227,9 @@ impl WatchReg {
         budget: &Arc<NotifyBudget>,
     ) -> Option<Self> {
         let watch = Watch::new(dir, filter, tree, len, budget)?;
-        share.watches.insert(&watch);
-        Some(Self { share: Arc::clone(share), watch })
+        share.watches().insert(&watch);
+        let share: Arc<dyn WatchedShare> = share.clone();
+        Some(Self { share, watch })
     }
 
     pub(crate) fn watch(&self) -> &Arc<Watch> {
@@ -1236,13 +1250,13 @@ impl WatchReg {
     /// Takes the watch out of the table, so no change reaches it; dropping
     /// the registration ends it.
     pub(crate) fn leave_table(&self) {
-        self.share.watches.remove(&self.watch);
+        self.share.watches().remove(&self.watch);
     }
 }
 
 impl Drop for WatchReg {
     fn drop(&mut self) {
-        self.share.watches.remove(&self.watch);
+        self.share.watches().remove(&self.watch);
         self.watch.end(ntstatus::STATUS_NOTIFY_CLEANUP);
     }
 }
@@ -1254,7 +1268,7 @@ mod tests {
         FILE_ACTION_ADDED, FILE_ACTION_REMOVED, FILE_ACTION_RENAMED_NEW_NAME, FILE_ACTION_RENAMED_OLD_NAME,
         FILE_NOTIFY_CHANGE_DIR_NAME, FILE_NOTIFY_CHANGE_FILE_NAME,
     };
-    use crate::server::ShareMode;
+    use crate::share::{ShareBindings, ShareMode};
     use crate::tests::memfs::MemFsBackend;
 
     const NAMES: u32 = FILE_NOTIFY_CHANGE_FILE_NAME | FILE_NOTIFY_CHANGE_DIR_NAME;
@@ -1645,7 +1659,7 @@ mod tests {
         let names_only = Arc::clone(names_reg.watch());
         let host = Arc::new(Host::new(p("d"), &share));
         lock(&share.watches.dirs).get_mut(&dir_key(p("d").components(), false)).unwrap().host = Some(Arc::clone(&host));
-        let take = |changes| share.watches.take_host_changes(&share, &host, changes);
+        let take = |changes| share.watches.take_host_changes(&*share, &host, changes);
         let server = |action, path: &str, seen| {
             share.watches.report(&[Change { path: &p(path), action, filter: FILE_NOTIFY_CHANGE_FILE_NAME, seen }]);
         };
