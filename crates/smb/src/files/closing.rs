@@ -13,8 +13,9 @@ use crate::ntstatus;
 use crate::proto::messages::change_notify::FILE_ACTION_MODIFIED;
 
 use super::durable::DurableTable;
-use super::table::FileRef;
-use super::watch::{CONTENT_CHANGED, Change};
+use super::file_ref::FileRef;
+use super::watch::CONTENT_CHANGED;
+use super::watch_table::Change;
 
 /// What a closing open did to its file: whether its close reports new
 /// contents, and which of the backend's reports of the close it hides.

@@ -3,16 +3,22 @@
 mod closing;
 mod directories;
 mod durable;
+mod file_ref;
+mod host_reports;
 mod lease;
 mod leases;
+mod pending_delete;
 mod replays;
 mod sequences;
 mod slots;
 mod table;
 mod watch;
+mod watch_table;
 
 pub(crate) use closing::{close_open, close_opens, end_opens};
 pub(crate) use durable::{Claim, Durability, DurableReg, DurableTable, Replayable, Unclaimed, v2_timeout};
+pub(crate) use file_ref::{FileRef, OpenRequest, Refused};
+pub(crate) use host_reports::WatchedShare;
 pub(crate) use lease::{Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Trigger};
 #[cfg(test)]
 pub(crate) use leases::LEASE_BREAK_TIMEOUT;
@@ -21,8 +27,9 @@ pub(crate) use replays::{Begun, Place, Replays};
 pub(crate) use sequences::{ChannelSequence, LockSequences, UnderWay};
 pub(crate) use slots::OpenSlot;
 pub(crate) use table::bytes_of;
-pub(crate) use table::{FileRef, FileTable, OpenRequest, Refused, Sharing};
+pub(crate) use table::{FileTable, Sharing};
 pub use table::{OpenFiles, OutsideAccess};
 #[cfg(test)]
 pub(crate) use watch::MAX_WATCHES_PER_CONNECTION;
-pub(crate) use watch::{Answer, CONTENT_CHANGED, Change, NotifyBudget, WatchReg, WatchTable, WatchedShare};
+pub(crate) use watch::{Answer, CONTENT_CHANGED, NotifyBudget};
+pub(crate) use watch_table::{Change, WatchReg, WatchTable};
