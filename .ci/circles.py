@@ -27,7 +27,7 @@ CIRCLES = {
     "pool": 1,
     "serve": 5,
     "sim": 3,
-    "smb": 42,
+    "smb": 4,
     "volume": 1,
 }
 

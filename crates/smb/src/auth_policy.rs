@@ -204,13 +204,6 @@ impl Default for AuthPolicy {
     }
 }
 
-impl crate::server::ServerState {
-    /// The same state with the builder's logon settings.
-    pub(crate) fn with_auth(self, settings: AuthSettings) -> Self {
-        Self { auth: AuthPolicy::new(settings), ..self }
-    }
-}
-
 fn user_key(user: &str) -> ThrottleKey {
     ThrottleKey::User(user.to_uppercase())
 }

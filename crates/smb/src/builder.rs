@@ -1,4 +1,4 @@
-//! Public builder API for `SmbServer` and `Share`.
+//! Public builder API for `SmbServer`.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,181 +9,11 @@ use std::time::Duration;
 use thiserror::Error;
 use uuid::Uuid;
 
-use crate::access_mask::Access;
-use crate::backend::ShareBackend;
 use crate::conn::limits::Limits;
-use crate::files::OpenFiles;
 use crate::proto::auth::ntlm::UserCreds;
-use crate::server::{ServerConfig, ServerState, ServerUsers, ShareBindings, ShareMode, SmbServer};
-
-// ---------------------------------------------------------------------------
-// Share
-// ---------------------------------------------------------------------------
-
-/// One share definition, attached to a single backend.
-pub struct Share {
-    pub(crate) name: String,
-    pub(crate) backend: Arc<dyn ShareBackend>,
-    pub(crate) mode: ShareMode,
-    pub(crate) users: HashMap<String, Access>,
-    pub(crate) encrypt_data: bool,
-    pub(crate) leases: bool,
-    pub(crate) durable_handles: bool,
-    pub(crate) change_notify: bool,
-    pub(crate) listed: bool,
-    pub(crate) remark: String,
-    pub(crate) open_files: OpenFiles,
-}
-
-impl Share {
-    /// Build a new share with the given name and backend.
-    pub fn new(name: impl Into<String>, backend: impl ShareBackend) -> Self {
-        Self {
-            name: name.into(),
-            backend: Arc::new(backend),
-            mode: ShareMode::AuthenticatedOnly,
-            users: HashMap::new(),
-            encrypt_data: false,
-            leases: true,
-            durable_handles: true,
-            change_notify: true,
-            listed: true,
-            remark: String::new(),
-            open_files: OpenFiles::default(),
-        }
-    }
-
-    /// The open files of the store behind the share, for a store that has
-    /// several shares.
-    pub fn open_files(mut self, files: OpenFiles) -> Self {
-        self.open_files = files;
-        self
-    }
-
-    /// Anonymous + authenticated read+write. A logon as `guest` with an
-    /// empty password, which the Finder sends for Connect As Guest, gets the
-    /// same access as an anonymous session unless a user of that name is
-    /// configured; the name matches in any case. Guest and anonymous traffic
-    /// is neither signed nor encrypted, so a client that requires signing
-    /// gets no guest session.
-    pub fn public(mut self) -> Self {
-        self.mode = ShareMode::Public;
-        self
-    }
-
-    /// Anonymous + authenticated read-only. Guest logons get the same
-    /// access as anonymous sessions, as with [`Share::public`].
-    pub fn public_read_only(mut self) -> Self {
-        self.mode = ShareMode::PublicReadOnly;
-        self
-    }
-
-    /// Grant `access` to the given (already-registered) user. Multiple calls
-    /// accumulate.
-    pub fn user(mut self, name: impl Into<String>, access: Access) -> Self {
-        self.users.insert(name.into(), access);
-        self
-    }
-
-    /// Encrypt all traffic to this share. SMB 3.x clients that cannot
-    /// encrypt, SMB 2.x clients, and anonymous and guest sessions are
-    /// refused at TREE_CONNECT unless
-    /// `SmbServerBuilder::reject_unencrypted_access` is turned off.
-    pub fn encrypt_data(mut self) -> Self {
-        self.encrypt_data = true;
-        self
-    }
-
-    /// Grant oplocks, and read, handle and write caching leases, on this
-    /// share's files. A client holding one caches what it reads, keeps files open after its
-    /// applications close them, and caches what it writes while every other
-    /// open of the file holds the same lease or is attribute-only.
-    ///
-    /// Opens on the share that do not hold the lease, from another client
-    /// or from the same client under another lease key or none, break it:
-    /// the client writes back and stops caching writes before such an
-    /// open, drops cached data before a write, a size change, a byte-range
-    /// lock or an overwrite through it, and closes the handles it keeps
-    /// before an open they block, a rename or delete of the file, a rename
-    /// over it, or a rename of a directory above it. Attribute-only opens
-    /// and opens holding the same lease break nothing. An open or rename
-    /// that needs the client to write back or close first waits until the
-    /// client acknowledges the break or closes, or until the break times
-    /// out 35 seconds after the server sent it; a byte-range lock is refused
-    /// instead until the client has written back. On by default.
-    ///
-    /// Changes made outside the server, or through another share over the
-    /// same directory, break no lease: clients keep serving the old data.
-    /// Turn leases off for such a share.
-    pub fn leases(mut self, enabled: bool) -> Self {
-        self.leases = enabled;
-        self
-    }
-
-    /// Keep a client's open files for a while after its connection drops or
-    /// it logs off, with their share modes, byte-range locks and leases, so
-    /// the client can take them back when it reconnects. Only files opened
-    /// with a durable handle request and a lease that caches handles are
-    /// kept, so this does nothing when leases are off. The backend handle
-    /// stays open for [`SmbServerBuilder::durable_handle_timeout`], or the
-    /// time a version 2 request was granted, or until an open, write, size change, byte-range lock, rename or
-    /// delete through an open that does not hold the lease needs what the
-    /// lease caches, which closes the file at once. The same user, from the
-    /// same client, on this share, takes a kept file back with a durable
-    /// handle reconnect that names the file and its lease, and for a version
-    /// 2 open its CreateGuid. Another user gets STATUS_ACCESS_DENIED;
-    /// another client, share, lease or CreateGuid gets
-    /// STATUS_OBJECT_NAME_NOT_FOUND. A kept file whose rights exceed what
-    /// the user's tree on the share grants at the reconnect is closed
-    /// instead. Version 1 and version 2 requests are both served; the
-    /// PERSISTENT flag is ignored. On by default.
-    pub fn durable_handles(mut self, enabled: bool) -> Self {
-        self.durable_handles = enabled;
-        self
-    }
-
-    /// Answer change notification requests: a client watching a folder, as
-    /// Explorer and Finder do for an open window, hears when a file or
-    /// folder in it is created, deleted, renamed, written, truncated or
-    /// overwritten, or has its attributes or times set, through any
-    /// connection to this share. A write is reported when the open that
-    /// wrote it closes. Changes made outside the server, or through another
-    /// share over the same directory, are reported only by a backend that
-    /// watches for them: `LocalFsBackend` does on Linux, for the entries
-    /// directly in a watched folder. When off, such requests fail with
-    /// STATUS_NOT_SUPPORTED. On by default.
-    pub fn change_notify(mut self, enabled: bool) -> Self {
-        self.change_notify = enabled;
-        self
-    }
-
-    /// Whether the share appears when clients list the server's shares.
-    /// An unlisted share is still reachable by name, and a client that may
-    /// connect to it can still look it up by name, so this is not access
-    /// control. Clients hide shares whose name ends in `$` from ordinary
-    /// lists; `net view /all` and `smbclient -L` show them. On by default.
-    pub fn listed(mut self, listed: bool) -> Self {
-        self.listed = listed;
-        self
-    }
-
-    /// Text shown next to the share in share lists: the Comment column of
-    /// Explorer and `smbclient -L`, the Remark column of `net view`. At most
-    /// 1024 UTF-16 code units, without NUL. Empty by default.
-    pub fn remark(mut self, remark: impl Into<String>) -> Self {
-        self.remark = remark.into();
-        self
-    }
-}
-
-/// Longest share remark, in UTF-16 code units.
-const MAX_REMARK_UNITS: usize = 1024;
-
-/// Whether `remark` can be sent as a share's remark: no NUL, and at most
-/// [`MAX_REMARK_UNITS`] UTF-16 code units.
-pub(crate) fn valid_remark(remark: &str) -> bool {
-    !remark.contains('\0') && remark.encode_utf16().count() <= MAX_REMARK_UNITS
-}
+use crate::server::SmbServer;
+use crate::share::{Share, ShareBindings, ShareMode, ShareNameError, check_share_name, valid_remark};
+use crate::state::{ServerConfig, ServerState, ServerUsers};
 
 // ---------------------------------------------------------------------------
 // BuildError
@@ -233,26 +63,6 @@ pub enum BuildError {
     WsDiscoveryNetbiosName(String),
 }
 
-/// Why a share name cannot be configured.
-pub(crate) enum ShareNameError {
-    /// IPC$, which the server provides itself.
-    Reserved,
-    /// Empty, or contains `\`, `/` or NUL, so no UNC path reaches it.
-    Invalid,
-}
-
-/// Checks a share name for [`SmbServerBuilder::build`] and
-/// `ConfigHandle`.
-pub(crate) fn check_share_name(name: &str) -> Result<(), ShareNameError> {
-    if name.eq_ignore_ascii_case("IPC$") {
-        return Err(ShareNameError::Reserved);
-    }
-    if name.is_empty() || name.contains(['\\', '/', '\0']) {
-        return Err(ShareNameError::Invalid);
-    }
-    Ok(())
-}
-
 // ---------------------------------------------------------------------------
 // SmbServerBuilder
 // ---------------------------------------------------------------------------
@@ -274,6 +84,12 @@ pub struct SmbServerBuilder {
     max_opens_per_connection: usize,
     max_locks_per_open: usize,
     share_listing: bool,
+}
+
+impl SmbServer {
+    pub fn builder() -> SmbServerBuilder {
+        SmbServerBuilder::default()
+    }
 }
 
 impl Default for SmbServerBuilder {

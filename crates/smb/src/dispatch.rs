@@ -1,185 +1,33 @@
-//! Per-frame dispatch: parse header, route to handler, sign response, encode.
+//! Per-frame dispatch: the requests of a frame run one after the other, and their responses go out together.
+
+mod multi_protocol;
+mod reply;
+mod verify;
 
 use std::sync::Arc;
 
-use crate::proto::auth::ntlm::Identity;
-use crate::proto::crypto::encrypt::{is_transform, transform_session_id};
-use crate::proto::crypto::{PreauthIntegrity, SessionCipher, TRANSFORM_HEADER_LEN, sign_pieces};
-use crate::proto::framing::{MAX_FRAME_PAYLOAD, Message};
-use crate::proto::header::{
-    Command, HeaderTail, SMB2_FLAGS_ASYNC_COMMAND, SMB2_FLAGS_RELATED_OPERATIONS, SMB2_FLAGS_SERVER_TO_REDIR,
-    SMB2_FLAGS_SIGNED, SMB2_HEADER_LEN, Smb2Header,
-};
-use crate::proto::messages::{Dialect, ErrorResponse, FileId};
+use crate::proto::crypto::encrypt::is_transform;
+use crate::proto::crypto::{PreauthIntegrity, SessionCipher, sign_pieces};
+use crate::proto::framing::Message;
+use crate::proto::header::{Command, SMB2_FLAGS_RELATED_OPERATIONS, Smb2Header};
+use crate::proto::messages::Dialect;
 use bytes::Bytes;
 use tracing::{Instrument, debug, debug_span, error, warn};
 
 use crate::conn::chain;
-use crate::conn::credits::{CreditWindow, charge_covers};
+use crate::conn::credits::charge_covers;
 use crate::conn::limits::supports_multi_credit;
-use crate::conn::related::{RelatedContext, needs_session, needs_tree};
-use crate::conn::state::{Connection, Session, SigningKey};
+use crate::conn::related::RelatedContext;
+use crate::conn::state::Connection;
 use crate::files::AfterSend;
-use crate::handlers::negotiate::ClientNegotiate;
-use crate::handlers::{self, Outcome, Pending};
+use crate::handlers;
+use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::ntstatus;
-use crate::server::ServerState;
-use crate::utils::{read_u16, read_u32, read_u64};
-
-/// Result of a handler: a complete (unsigned) response payload + the NTSTATUS
-/// to set in the header. The dispatcher patches the header, applies signing
-/// (if required), and ships the bytes.
-pub struct HandlerResponse {
-    /// Bytes after the SMB2 header - the body. The handler owns body
-    /// construction.
-    pub body: Vec<u8>,
-    /// Bulk data after the body, in order: sent from where it lies.
-    pub payload: Vec<Bytes>,
-    /// NTSTATUS for the response header.
-    pub status: u32,
-    /// Optional override for `tree_id` on the response header (e.g.
-    /// TREE_CONNECT returns the freshly minted tree id).
-    pub override_tree_id: Option<u32>,
-    /// Optional override for `session_id` on the response header (e.g.
-    /// SESSION_SETUP returns the freshly minted session id).
-    pub override_session_id: Option<u64>,
-    /// If true, the dispatcher will not sign the response. Used for
-    /// pre-session-setup messages where no key exists yet.
-    pub skip_signing: bool,
-    /// If set, take the per-session 3.1.1 preauth snapshot after hashing the
-    /// SESSION_SETUP request but before hashing the response. Set by
-    /// SESSION_SETUP on the round that produces STATUS_SUCCESS, so the
-    /// session's KDF context can use the snapshot.
-    pub take_preauth_snapshot_for_session: Option<u64>,
-    /// The key of the logon that binds the connection to the session: of it
-    /// and the snapshot the channel's signing key is made.
-    pub channel_base_key: Option<[u8; 16]>,
-    /// Signs the response in place of the key of the request's session.
-    pub signing_key: Option<SigningKey>,
-    /// Lease breaks held back until this response is queued.
-    pub(crate) after_send: Vec<AfterSend>,
-}
-
-/// Why a request is refused before it is handled, and what signs the refusal
-/// when the connection no longer has, or never had, the request's session.
-pub(crate) struct Refusal {
-    pub status: u32,
-    pub key: Option<SigningKey>,
-}
-
-impl Refusal {
-    pub(crate) fn unsigned(status: u32) -> Self {
-        Self { status, key: None }
-    }
-}
-
-impl HandlerResponse {
-    pub fn ok(body: Vec<u8>) -> Self {
-        Self {
-            body,
-            payload: Vec::new(),
-            status: ntstatus::STATUS_SUCCESS,
-            override_tree_id: None,
-            override_session_id: None,
-            skip_signing: false,
-            take_preauth_snapshot_for_session: None,
-            channel_base_key: None,
-            signing_key: None,
-            after_send: Vec::new(),
-        }
-    }
-
-    pub fn err(status: u32) -> Self {
-        let er = ErrorResponse::status(status);
-        let mut buf = Vec::new();
-        er.write_to(&mut buf).expect("error response encodes");
-        Self {
-            body: buf,
-            payload: Vec::new(),
-            status,
-            override_tree_id: None,
-            override_session_id: None,
-            skip_signing: false,
-            take_preauth_snapshot_for_session: None,
-            channel_base_key: None,
-            signing_key: None,
-            after_send: Vec::new(),
-        }
-    }
-}
-
-/// One response of a frame, before the responses are joined.
-struct Reply {
-    /// The response up to its bulk data.
-    bytes: Vec<u8>,
-    payload: Vec<Bytes>,
-    /// The key the response is signed with.
-    signing_key: Option<SigningKey>,
-    /// The session the response is encrypted for and its keys, when it
-    /// must be encrypted.
-    cipher: Option<(u64, Arc<SessionCipher>)>,
-    after_send: Vec<AfterSend>,
-    form: ReplyForm,
-}
-
-impl Reply {
-    fn len(&self) -> usize {
-        self.bytes.len() + self.payload.iter().map(Bytes::len).sum::<usize>()
-    }
-}
-
-/// How a response header is formed: a response sent at once, the interim
-/// response of a request that completes later (MS-SMB2 3.3.4.2), or that
-/// request's final response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReplyForm {
-    Sync,
-    Interim(u64),
-    Final(u64),
-}
-
-/// What answering a request needs from it, kept so a request completed
-/// later is answered as it would have been at once: signed with the key of
-/// the session it came on even after a LOGOFF, and encrypted the same way.
-#[derive(Clone)]
-pub(crate) struct ReplyCtx {
-    hdr: Smb2Header,
-    session: Option<Arc<tokio::sync::RwLock<Session>>>,
-    cipher: Option<Arc<SessionCipher>>,
-    encrypted: bool,
-}
-
-impl ReplyCtx {
-    async fn new(conn: &Connection, hdr: &Smb2Header, encrypted: bool) -> Self {
-        let session = conn.sessions.read().await.get(&hdr.session_id).cloned();
-        let cipher = response_cipher(hdr, encrypted, session.as_ref()).await;
-        Self { hdr: *hdr, session, cipher, encrypted }
-    }
-
-    /// The response `resp` in `form`. Credits go with the interim response
-    /// of an asynchronous request, so its final response grants none
-    /// (MS-SMB2 3.3.4.1.2, 3.3.4.4); an interim response is never signed
-    /// (MS-SMB2 3.3.4.2).
-    async fn build(&self, conn: &Arc<Connection>, mut resp: HandlerResponse, form: ReplyForm) -> Reply {
-        resp.skip_signing |= self.cipher.is_some() || self.encrypted || matches!(form, ReplyForm::Interim(_));
-        let after_send = std::mem::take(&mut resp.after_send);
-        let payload = std::mem::take(&mut resp.payload);
-        let granted = match form {
-            ReplyForm::Final(_) => 0,
-            ReplyForm::Sync | ReplyForm::Interim(_) => grant_credits(conn, &self.hdr),
-        };
-        let (bytes, signing_key) =
-            build_response_bytes(conn, &self.hdr, resp, self.session.as_ref(), granted, form).await;
-        Reply {
-            bytes,
-            payload,
-            signing_key,
-            cipher: self.cipher.clone().map(|c| (self.hdr.session_id, c)),
-            after_send,
-            form,
-        }
-    }
-}
+use crate::state::ServerState;
+use crate::utils::{read_u32, read_u64};
+use multi_protocol::{handle_smb1_multi_protocol, is_smb1_negotiate};
+use reply::{ERROR_RESPONSE_ROOM, Reply, ReplyCtx, ReplyForm, finish_frame, fits, lock_credits, push_reply};
+use verify::{check_encryption, decrypt_frame, verify_request_signature};
 
 /// The frame answering a request frame.
 pub(crate) struct Outgoing {
@@ -569,119 +417,11 @@ async fn take_cancels(server: &Arc<ServerState>, conn: &Arc<Connection>, chain: 
     }
 }
 
-/// Whether a response of `len` bytes fits in the frame after `replies`,
-/// with room kept for an error response to each of the `remaining`
-/// requests after it.
-fn fits(replies: &[Reply], len: usize, remaining: usize) -> bool {
-    let response_len = replies.iter().fold(0, |sum, r| align_8(sum) + r.len());
-    align_8(response_len) + len + remaining * ERROR_RESPONSE_ROOM + TRANSFORM_HEADER_LEN <= MAX_FRAME_PAYLOAD as usize
-}
-
-/// Adds `reply` to the replies of a frame. A response that does not fit is
-/// replaced by an error response. A CREATE replaced that way closes the
-/// open it made first, so the client is left with no open or lease it was
-/// not told about.
-async fn push_reply(
-    conn: &Arc<Connection>,
-    replies: &mut Vec<Reply>,
-    mut reply: Reply,
-    req_hdr: &Smb2Header,
-    remaining: usize,
-    encrypted: bool,
-) {
-    if !fits(replies, reply.len(), remaining) {
-        warn!(len = reply.len(), "response does not fit in one frame");
-        if req_hdr.command == Command::Create
-            && read_u32(&reply.bytes, 0x08) == ntstatus::STATUS_SUCCESS
-            && let Some(file_id) = created_file_id(&reply.bytes)
-        {
-            discard_open(conn, req_hdr, file_id).await;
-        }
-        drop(std::mem::take(&mut reply.after_send));
-        let mut error = HandlerResponse::err(ntstatus::STATUS_INVALID_PARAMETER);
-        error.skip_signing = encrypted || reply.cipher.is_some();
-        let granted = read_u16(&reply.bytes, 0x0E);
-        let (bytes, signing_key) = build_response_bytes(conn, req_hdr, error, None, granted, reply.form).await;
-        reply.bytes = bytes;
-        reply.payload = Vec::new();
-        reply.signing_key = signing_key;
-    }
-    replies.push(reply);
-}
-
-/// FileId of a CREATE response.
-fn created_file_id(response: &[u8]) -> Option<FileId> {
-    let at = SMB2_HEADER_LEN + 64;
-    let bytes = response.get(at..at + 16)?;
-    Some(FileId::new(read_u64(bytes, 0), read_u64(bytes, 8)))
-}
-
-/// Closes the open or pipe `file_id` that the CREATE `req_hdr` made.
-async fn discard_open(conn: &Arc<Connection>, req_hdr: &Smb2Header, file_id: FileId) {
-    let Ok(tree) = handlers::shared::lookup_session_tree(conn, req_hdr).await else {
-        return;
-    };
-    let tree = tree.read().await;
-    let removed = tree.opens.write().await.remove(&file_id);
-    if let Some(open) = removed {
-        drop(tree);
-        crate::files::close_open(&open, false).await;
-    } else {
-        handlers::pipes(&tree).remove(&file_id);
-    }
-}
-
-/// Joins the replies of a frame and encrypts the frame when it must be.
-/// Returns the frame and the guards to drop once it is queued, or `None`
-/// for no replies or a frame that cannot be encrypted, which also closes
-/// the connection.
-async fn finish_frame(
-    conn: &Connection,
-    mut replies: Vec<Reply>,
-    transform: Option<(u64, Arc<SessionCipher>)>,
-) -> Option<(Message, Vec<AfterSend>)> {
-    if replies.is_empty() {
-        return None;
-    }
-    // A reply to an encrypted message is encrypted with the keys it came
-    // with; otherwise the frame is encrypted when one of its responses must
-    // be (MS-SMB2 3.3.4.1.4).
-    let cipher = transform.or_else(|| replies.iter().find_map(|r| r.cipher.clone()));
-    let after_send = replies.iter_mut().flat_map(|r| std::mem::take(&mut r.after_send)).collect();
-    let message = stitch_responses(replies);
-    let Some((session_id, cipher)) = cipher else {
-        return Some((message, after_send));
-    };
-    match cipher.encrypt(session_id, &message.pieces().collect::<Vec<_>>()) {
-        Ok(encrypted) => Some((encrypted.into(), after_send)),
-        Err(e) => {
-            error!(error = %e, "cannot encrypt response; closing connection");
-            conn.request_disconnect();
-            None
-        }
-    }
-}
-
 /// What handling one request produced.
 enum Dispatched {
     Done(Reply),
     /// The request completes later; the context builds its responses.
     Pending(Pending, ReplyCtx),
-}
-
-/// Decrypts an encrypted message (MS-SMB2 3.3.5.2.1.1) and returns the SMB2
-/// message inside, its TRANSFORM_HEADER SessionId and that session's keys.
-/// Every failure closes the connection.
-async fn decrypt_frame(conn: &Connection, frame: Bytes) -> Result<(Bytes, u64, Arc<SessionCipher>), String> {
-    if conn.cipher.read().await.is_none() {
-        return Err("encryption is not negotiated".into());
-    }
-    let session_id = transform_session_id(&frame).ok_or("message shorter than its header")?;
-    let session =
-        conn.sessions.read().await.get(&session_id).cloned().ok_or(format!("unknown session {session_id:#x}"))?;
-    let cipher = session.read().await.cipher.clone().ok_or("session has no encryption keys")?;
-    let message = cipher.decrypt(frame).map_err(|e| e.to_string())?;
-    Ok((message, session_id, cipher))
 }
 
 /// Takes each request's MessageIds out of the connection's window: one id,
@@ -701,63 +441,6 @@ fn consume_message_ids(conn: &Connection, requests: &[chain::Request], dialect: 
         }
     }
     Ok(())
-}
-
-fn lock_credits(conn: &Connection) -> std::sync::MutexGuard<'_, CreditWindow> {
-    conn.credits.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// Credits to grant in the response to `req_hdr`.
-fn grant_credits(conn: &Connection, req_hdr: &Smb2Header) -> u16 {
-    lock_credits(conn).grant(req_hdr.credit_request_response, req_hdr.command == Command::Negotiate)
-}
-
-/// Joins and signs the responses of a frame. One response alone is signed
-/// in pieces, its bulk data where it lies. Of compound responses, each but
-/// the last is padded to 8 bytes and signed over its padding (MS-SMB2
-/// 3.1.4.1).
-fn stitch_responses(mut responses: Vec<Reply>) -> Message {
-    let last = responses.len().saturating_sub(1);
-    if last == 0
-        && let Some(reply) = responses.pop()
-    {
-        let mut message = Message { head: reply.bytes, tail: reply.payload };
-        if let Some(key) = reply.signing_key {
-            let rest = message.tail.iter().map(|piece| &piece[..]);
-            if let Err(e) = sign_pieces(&mut message.head, rest, &key.key, key.algo) {
-                error!(error = %e, "failed to sign response");
-            }
-        }
-        return message;
-    }
-
-    let mut out = Vec::with_capacity(responses.iter().map(|r| align_8(r.len())).sum());
-    for (index, reply) in responses.into_iter().enumerate() {
-        let start = out.len();
-        out.extend_from_slice(&reply.bytes);
-        for piece in &reply.payload {
-            out.extend_from_slice(piece);
-        }
-        if index < last {
-            out.resize(align_8(out.len()), 0);
-            let next = (out.len() - start) as u32;
-            out[start + 0x14..start + 0x18].copy_from_slice(&next.to_le_bytes());
-        }
-        if let Some(key) = reply.signing_key
-            && let Err(e) = sign_pieces(&mut out[start..], std::iter::empty(), &key.key, key.algo)
-        {
-            error!(error = %e, "failed to sign compound response");
-        }
-    }
-    out.into()
-}
-
-/// Bytes an error response takes in a compound response: the header, the
-/// 9-byte ERROR body and padding to 8 bytes.
-const ERROR_RESPONSE_ROOM: usize = align_8(SMB2_HEADER_LEN + 9);
-
-const fn align_8(n: usize) -> usize {
-    (n + 7) & !7
 }
 
 /// Handles one request. `frame` is the request with related-operation ids
@@ -917,73 +600,6 @@ async fn dispatch_one(
     .await
 }
 
-/// The session keys a response is encrypted with (MS-SMB2 3.3.4.1.4): any
-/// reply to an encrypted request; on an encrypted session, every reply but
-/// NEGOTIATE and SESSION_SETUP; on a tree of an encrypted share, every
-/// reply but those and TREE_CONNECT.
-async fn response_cipher(
-    hdr: &Smb2Header,
-    encrypted: bool,
-    session: Option<&Arc<tokio::sync::RwLock<Session>>>,
-) -> Option<Arc<SessionCipher>> {
-    let sess = session?.read().await;
-    let cipher = sess.cipher.clone()?;
-    if encrypted {
-        return Some(cipher);
-    }
-    if matches!(hdr.command, Command::Negotiate | Command::SessionSetup) {
-        return None;
-    }
-    if sess.encrypt_data {
-        return Some(cipher);
-    }
-    if hdr.command == Command::TreeConnect {
-        return None;
-    }
-    let tree = sess.trees.read().await.get(&hdr.tree_id()?).cloned()?;
-    let encrypted_share = tree.read().await.share.encrypt_data;
-    encrypted_share.then_some(cipher)
-}
-
-/// Refuses an unencrypted request on a session or on a tree whose traffic
-/// is encrypted (MS-SMB2 3.3.5.2.9, 3.3.5.2.11). On SMB 3.0 and 3.0.2 that
-/// holds only while RejectUnencryptedAccess is set. A session that cannot
-/// encrypt is refused on an encrypted share while it is set.
-async fn check_encryption(
-    server: &ServerState,
-    conn: &Connection,
-    hdr: &Smb2Header,
-    encrypted: bool,
-    session: Option<&Arc<tokio::sync::RwLock<Session>>>,
-) -> Result<(), u32> {
-    let Some(session) = session else {
-        return Ok(());
-    };
-    if encrypted || !needs_session(hdr.command) {
-        return Ok(());
-    }
-    let reject = server.auth.settings.reject_unencrypted_access;
-    let required = reject || *conn.dialect.read().await == Some(Dialect::Smb311);
-    let sess = session.read().await;
-    if sess.encrypt_data && required {
-        warn!(command = ?hdr.command, "unencrypted request on an encrypted session");
-        return Err(ntstatus::STATUS_ACCESS_DENIED);
-    }
-    if !needs_tree(hdr.command) {
-        return Ok(());
-    }
-    let Some(tree) = sess.trees.read().await.get(&hdr.tree_id().unwrap_or(0)).cloned() else {
-        return Ok(());
-    };
-    let encrypted_share = tree.read().await.share.encrypt_data;
-    let refused = if sess.cipher.is_some() { required } else { reject };
-    if encrypted_share && refused {
-        warn!(command = ?hdr.command, "unencrypted request on an encrypted share");
-        return Err(ntstatus::STATUS_ACCESS_DENIED);
-    }
-    Ok(())
-}
-
 /// Drops SESSION_SETUP exchanges that started more than `timeout` ago, so
 /// abandoned ones do not use up the connection's pending slots.
 async fn drop_stale_auths(conn: &Connection, timeout: std::time::Duration) {
@@ -1028,237 +644,14 @@ async fn take_session_preauth(conn: &Arc<Connection>, session_id: u64) -> Preaut
     conn.preauth.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
 }
 
-async fn verify_request_signature(
-    server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    frame: &[u8],
-) -> Result<(), Refusal> {
-    if hdr.command == Command::Negotiate {
-        if hdr.flags & SMB2_FLAGS_SIGNED != 0 {
-            return Err(Refusal::unsigned(ntstatus::STATUS_INVALID_PARAMETER));
-        }
-        return Ok(());
-    }
-    if hdr.session_id == 0 {
-        return Ok(());
-    }
-    let session = conn.sessions.read().await.get(&hdr.session_id).cloned();
-    let Some(sess_arc) = session else {
-        return verify_without_session(server, conn, hdr, frame).await;
-    };
-
-    if hdr.flags & SMB2_FLAGS_SIGNED != 0 {
-        let sess = sess_arc.read().await;
-        if matches!(sess.identity, Identity::Anonymous) {
-            return Ok(());
-        }
-        let key = conn.channel_keys.get(hdr.session_id).unwrap_or(sess.signing_key);
-        drop(sess);
-        let algo = *conn.signing_algo.read().await;
-        if let Err(e) = crate::proto::crypto::verify(frame, &key, algo) {
-            warn!(error = %e, "request signature verification failed");
-            return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
-        }
-    } else if hdr.command != Command::SessionSetup || conn.channel_keys.get(hdr.session_id).is_some() {
-        let sess = sess_arc.read().await;
-        let need = sess.signing_required && !matches!(sess.identity, Identity::Anonymous);
-        drop(sess);
-        if need {
-            warn!(?hdr.command, "missing required signature on request");
-            return Err(Refusal::unsigned(ntstatus::STATUS_ACCESS_DENIED));
-        }
-    }
-    Ok(())
-}
-
-/// A request on a session that the connection does not have: SESSION_SETUP
-/// may be for another connection's, and what is signed is refused here, with
-/// the session's key if it ended lately and made the signature.
-async fn verify_without_session(
-    server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    hdr: &Smb2Header,
-    frame: &[u8],
-) -> Result<(), Refusal> {
-    let ended = conn.ended_session_key(hdr.session_id);
-    if hdr.command == Command::SessionSetup && ended.is_none() {
-        return handlers::session_setup::admit_unknown(server, conn, hdr, frame).await;
-    }
-    if hdr.flags & SMB2_FLAGS_SIGNED == 0 {
-        return Ok(());
-    }
-    let key = ended.filter(|k| crate::proto::crypto::verify(frame, &k.key, k.algo).is_ok());
-    Err(Refusal { status: ntstatus::STATUS_USER_SESSION_DELETED, key })
-}
-
-/// Build the on-the-wire bytes up to the bulk data: header + body, granting
-/// `granted` credits. `request_session` is used when LOGOFF has already
-/// removed the session from the table. Returns the bytes and the key to
-/// sign with when the session has one.
-async fn build_response_bytes(
-    conn: &Connection,
-    req_hdr: &Smb2Header,
-    handler_resp: HandlerResponse,
-    request_session: Option<&Arc<tokio::sync::RwLock<crate::conn::state::Session>>>,
-    granted: u16,
-    form: ReplyForm,
-) -> (Vec<u8>, Option<SigningKey>) {
-    let mut hdr = *req_hdr;
-    hdr.credit_request_response = granted;
-    hdr.flags |= SMB2_FLAGS_SERVER_TO_REDIR;
-    hdr.next_command = 0;
-    hdr.channel_sequence_status = handler_resp.status;
-    match form {
-        ReplyForm::Sync => {
-            hdr.flags &= !SMB2_FLAGS_ASYNC_COMMAND;
-            hdr.tail =
-                HeaderTail::sync(handler_resp.override_tree_id.unwrap_or_else(|| req_hdr.tree_id().unwrap_or(0)));
-        }
-        ReplyForm::Interim(async_id) | ReplyForm::Final(async_id) => {
-            hdr.flags |= SMB2_FLAGS_ASYNC_COMMAND;
-            hdr.tail = HeaderTail::async_(async_id);
-        }
-    }
-    if let Some(sid) = handler_resp.override_session_id {
-        hdr.session_id = sid;
-    }
-    hdr.signature = [0u8; 16];
-
-    let request_was_signed = req_hdr.flags & SMB2_FLAGS_SIGNED != 0;
-    // MS-SMB2 §3.3.5.5.3 step 12: SessionSetup SUCCESS must be signed for
-    // non-anon/non-guest sessions even though the request cannot be signed yet.
-    let is_session_setup_success =
-        req_hdr.command == Command::SessionSetup && handler_resp.status == ntstatus::STATUS_SUCCESS;
-    let mut key = None;
-    if handler_resp.signing_key.is_some() {
-        key = handler_resp.signing_key;
-    } else if !handler_resp.skip_signing && hdr.session_id != 0 && (request_was_signed || is_session_setup_success) {
-        let current = conn.sessions.read().await.get(&hdr.session_id).cloned();
-        let session = current.or_else(|| request_session.filter(|_| hdr.session_id == req_hdr.session_id).cloned());
-        if let Some(sess_arc) = session {
-            key = conn.signing_key(hdr.session_id, &*sess_arc.read().await).await;
-        }
-    }
-    // An error where there is no session, and so no key, gives the signature
-    // of the request back, as on Windows: clients look for the flag at least.
-    let echoed = request_was_signed && !handler_resp.skip_signing && handler_resp.status >> 30 == 3;
-    if key.is_some() {
-        hdr.flags |= SMB2_FLAGS_SIGNED;
-    } else if echoed {
-        hdr.signature = req_hdr.signature;
-    } else {
-        hdr.flags &= !SMB2_FLAGS_SIGNED;
-    }
-    let mut out = Vec::with_capacity(SMB2_HEADER_LEN + handler_resp.body.len());
-    if let Err(e) = hdr.write(&mut out) {
-        error!(error = %e, "failed to encode response header");
-        return (Vec::new(), None);
-    }
-    out.extend_from_slice(&handler_resp.body);
-    // Signed when the frame is joined, once its padding is known.
-    (out, key)
-}
-
-/// Detect and answer an SMB1 multi-protocol NEGOTIATE_REQUEST.
-///
-/// SMB1 frame layout for the request we accept:
-/// * `[0..4]`  - magic `0xFF 'S' 'M' 'B'`
-/// * `[4]`     - command (0x72 = SMB_COM_NEGOTIATE)
-/// * `[5..32]` - rest of SMB1 header (status, flags, pid, tid, mid ...)
-/// * `[32]`    - `WordCount` (0 for NEGOTIATE)
-/// * `[33..35]` - `ByteCount` (u16 LE)
-/// * `[35..]`  - dialect strings, each `0x02 <ASCII> 0x00`.
-///
-/// Returns `Some(reply_bytes)` only for a SMB1 NEGOTIATE that lists at least
-/// one SMB2 dialect we recognise, and sets Connection.NegotiateDialect to
-/// 0x02FF ("SMB 2.???") or 0x0202 ("SMB 2.002" alone).
-async fn handle_smb1_multi_protocol(
-    server: &Arc<ServerState>,
-    conn: &Arc<Connection>,
-    frame: &[u8],
-) -> Option<Vec<u8>> {
-    if frame.len() < 35 {
-        return None;
-    }
-    let body_start = 33; // 32-byte header + 1-byte WordCount(=0)
-    let byte_count = u16::from_le_bytes([frame[body_start], frame[body_start + 1]]) as usize;
-    let blob_start = body_start + 2;
-    let blob_end = (blob_start + byte_count).min(frame.len());
-    let blob = &frame[blob_start..blob_end];
-
-    let mut wants_wildcard = false;
-    let mut wants_smb202 = false;
-    let mut i = 0;
-    while i < blob.len() {
-        if blob[i] != 0x02 {
-            break;
-        }
-        i += 1;
-        let nul = match blob[i..].iter().position(|&b| b == 0) {
-            Some(p) => p,
-            None => break,
-        };
-        let s = std::str::from_utf8(&blob[i..i + nul]).unwrap_or("");
-        match s {
-            "SMB 2.???" => wants_wildcard = true,
-            "SMB 2.002" => wants_smb202 = true,
-            _ => {}
-        }
-        i += nul + 1;
-    }
-
-    let dialect = if wants_wildcard {
-        Dialect::Smb2Wildcard
-    } else if wants_smb202 {
-        Dialect::Smb202
-    } else {
-        return None;
-    };
-    let chosen = dialect.as_u16();
-
-    debug!(
-        chosen = %format_args!("0x{chosen:04X}"),
-        "SMB1 multi-protocol negotiate"
-    );
-
-    // Synthesize a request header so build_response_bytes can mint the
-    // SERVER_TO_REDIR response. Per MS-SMB2 §3.3.5.3.1 the response uses
-    // message_id=0, tree_id=0xFFFF, session_id=0.
-    let req_hdr = Smb2Header {
-        command: Command::Negotiate,
-        message_id: 0,
-        session_id: 0,
-        tail: HeaderTail::Sync { reserved: 0, tree_id: 0xFFFF },
-        ..Default::default()
-    };
-    let resp = handlers::negotiate::multi_protocol_response(server, conn, chosen).await;
-    if resp.status == ntstatus::STATUS_SUCCESS {
-        *conn.dialect.write().await = Some(dialect);
-    }
-    // No SMB2 NEGOTIATE follows; what it would have told is nothing (MS-SMB2
-    // 3.3.5.3.2), and FSCTL_VALIDATE_NEGOTIATE_INFO is held against that.
-    if dialect == Dialect::Smb202 {
-        *conn.client_negotiate.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ClientNegotiate {
-            capabilities: 0,
-            security_mode: 0,
-            guid: [0; 16],
-            dialects: vec![Dialect::Smb202.as_u16()],
-        });
-    }
-    let granted = grant_credits(conn, &req_hdr);
-    Some(build_response_bytes(conn, &req_hdr, resp, None, granted, ReplyForm::Sync).await.0)
-}
-
-fn is_smb1_negotiate(frame: &[u8]) -> bool {
-    frame.len() >= 5 && frame[0..4] == [0xFF, b'S', b'M', b'B'] && frame[4] == 0x72
-}
-
 #[cfg(test)]
 mod tests {
+    use super::reply::align_8;
     use super::*;
     use crate::conn::state::{Session, TreeConnect};
+    use crate::proto::auth::ntlm::Identity;
     use crate::proto::crypto::{SigningAlgo, sign, verify};
+    use crate::proto::header::{HeaderTail, SMB2_FLAGS_SIGNED};
     use crate::proto::messages::{CloseRequest, CreateRequest, Dialect, FileId, LogoffRequest, QueryInfoRequest};
     use crate::tests::memfs::MemFsBackend;
     use crate::{Access, Share, SmbServer};

@@ -287,6 +287,7 @@ mod admission;
 mod auth_policy;
 mod backend;
 mod builder;
+mod config;
 pub(crate) mod conn;
 mod dispatch;
 mod error;
@@ -299,6 +300,8 @@ mod proto;
 mod rpc;
 mod security;
 mod server;
+mod share;
+mod state;
 #[cfg(test)]
 mod tests {
     mod async_requests;
@@ -318,8 +321,9 @@ pub use backend::{
     BackendCapabilities, DirChange, DirChangeKind, DirEntry, DirPage, DirWatch, ExtendedAttribute, FileInfo, FileTimes,
     Handle, OpenAction, OpenIntent, OpenOptions, ShareBackend, StreamInfo, VolumeInfo,
 };
-pub use builder::{BuildError, Share, SmbServerBuilder};
+pub use builder::{BuildError, SmbServerBuilder};
 pub use bytes::Bytes;
+pub use config::{ConfigError, ConfigHandle};
 pub use conn::limits::{
     DEFAULT_DURABLE_HANDLE_TIMEOUT, DEFAULT_MAX_DISCONNECTED_OPENS, DEFAULT_MAX_LOCKS_PER_OPEN,
     DEFAULT_MAX_OPENS_PER_CONNECTION,
@@ -330,7 +334,8 @@ pub use handlers::interfaces::{Interfaces, NetworkInterface};
 pub use path::SmbPath;
 pub use proto::auth::ntlm::Identity;
 pub use security::{Ace, Dacl, SecurityDescriptor, Sid};
-pub use server::{ConfigError, ConfigHandle, ShareMode, ShutdownHandle, SmbServer};
+pub use server::{ShutdownHandle, SmbServer};
+pub use share::{Share, ShareMode};
 
 pub use wildcard::Pattern;
 

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::conn::outbound::{Outbound, SessionOutbounds};
 use crate::conn::state::{Connection, SigningKey};
 use crate::ntstatus;
 
@@ -61,6 +62,12 @@ impl Channels {
     }
 }
 
+impl SessionOutbounds for Channels {
+    fn live_outbounds(&self) -> Vec<Arc<Outbound>> {
+        self.live().iter().map(|conn| Arc::clone(&conn.outbound)).collect()
+    }
+}
+
 /// What the sessions bound to a connection sign with on it (MS-SMB2 3.3.1.14,
 /// Channel.SigningKey). The session a connection began has its own key.
 #[derive(Default)]
@@ -101,7 +108,7 @@ mod tests {
     use crate::Identity;
     use crate::access_mask::Access;
     use crate::conn::state::{Session, TreeConnect};
-    use crate::server::ShareBindings;
+    use crate::share::ShareBindings;
 
     fn conn() -> Arc<Connection> {
         Arc::new(Connection::new(uuid::Uuid::nil(), 1 << 16, 1 << 16))

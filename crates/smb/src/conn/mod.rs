@@ -2,7 +2,9 @@
 
 pub mod chain;
 pub(crate) mod channels;
+pub(crate) mod client_negotiate;
 pub mod credits;
+mod ending;
 pub mod limits;
 pub mod listener;
 pub mod outbound;
@@ -21,7 +23,7 @@ use tokio::net::TcpStream;
 use tracing::{debug, info};
 
 use crate::admission::Stranger;
-use crate::server::ServerState;
+use crate::state::ServerState;
 use state::Connection;
 
 /// Runs the reader and writer tasks for a single connection accepted from

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::conn::channels::Channels;
 use crate::conn::writer::{NoticeError, ResponseQueue};
 use crate::proto::crypto::SessionCipher;
 use crate::proto::framing::Message;
@@ -71,25 +70,37 @@ impl Outbound {
     }
 }
 
+/// The connections of a session, as ways out for its notifications.
+pub(crate) trait SessionOutbounds: Send + Sync {
+    /// Of the connections that are there and not about to close.
+    fn live_outbounds(&self) -> Vec<Arc<Outbound>>;
+}
+
 /// Where the break notifications of an open go: to its connection, encrypted
 /// when its session or share is (MS-SMB2 3.3.4.1.4).
 #[derive(Clone, Default)]
 pub(crate) struct Notified {
     outbound: Weak<Outbound>,
     /// The session's connections: another takes what the first no longer does.
-    channels: Weak<Channels>,
+    channels: Option<Weak<dyn SessionOutbounds>>,
     /// The session and its keys.
     cipher: Option<(u64, Arc<SessionCipher>)>,
 }
 
 impl Notified {
     pub(crate) fn new(outbound: &Arc<Outbound>, cipher: Option<(u64, Arc<SessionCipher>)>) -> Self {
-        Self { outbound: Arc::downgrade(outbound), channels: Weak::new(), cipher }
+        Self { outbound: Arc::downgrade(outbound), channels: None, cipher }
     }
 
     /// As `self`, and through another of `channels` where that fails.
-    pub(crate) fn or_through(self, channels: &Arc<Channels>) -> Self {
-        Self { channels: Arc::downgrade(channels), ..self }
+    pub(crate) fn or_through(self, channels: &Arc<impl SessionOutbounds + 'static>) -> Self {
+        let channels = Arc::downgrade(channels);
+        Self { channels: Some(channels), ..self }
+    }
+
+    fn others(&self) -> Vec<Arc<Outbound>> {
+        let channels = self.channels.as_ref().and_then(Weak::upgrade);
+        channels.map(|channels| channels.live_outbounds()).unwrap_or_default()
     }
 
     /// Whether both are the same connection and, if encrypted, session.
@@ -100,7 +111,7 @@ impl Notified {
 
     /// Whether the connection is still there.
     pub(crate) fn is_alive(&self) -> bool {
-        self.outbound.strong_count() > 0 || self.channels.upgrade().is_some_and(|channels| !channels.live().is_empty())
+        self.outbound.strong_count() > 0 || !self.others().is_empty()
     }
 
     /// Queues the notification `bytes`; false when the connection takes none.
@@ -109,8 +120,7 @@ impl Notified {
         if self.outbound.upgrade().is_some_and(|outbound| self.send_through(&outbound, bytes)) {
             return true;
         }
-        let others = self.channels.upgrade().map(|channels| channels.live()).unwrap_or_default();
-        others.iter().any(|conn| self.send_through(&conn.outbound, bytes))
+        self.others().iter().any(|outbound| self.send_through(outbound, bytes))
     }
 
     fn send_through(&self, outbound: &Outbound, bytes: &[u8]) -> bool {

@@ -21,7 +21,7 @@ use crate::conn::limits::max_request_frame;
 use crate::conn::state::Connection;
 use crate::dispatch::{Continuation, Outgoing, Received, Requests, receive_frame};
 use crate::files::AfterSend;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 /// Bytes read ahead of the frame they belong to: several small requests
 /// come with one system call, and no more than this of a large one is

@@ -9,20 +9,19 @@ use crate::proto::auth::ntlm::{Identity, NtlmServer};
 use crate::proto::crypto::{Cipher, PreauthIntegrity, SessionCipher, SigningAlgo};
 use crate::proto::messages::{Dialect, FileId};
 use tokio::sync::RwLock;
+use tracing::warn;
 use uuid::Uuid;
 
 use crate::access_mask::Access;
 use crate::backend::{FileTimes, Handle, ShareBackend};
 use crate::conn::channels::{ChannelKeys, Channels};
+use crate::conn::client_negotiate::ClientNegotiate;
 use crate::conn::outbound::{Notified, Outbound};
-use crate::conn::pending::{AsyncOp, PendingOps, Stop};
-use crate::files::{
-    Begun, ChannelSequence, Closing, DurableReg, DurableTable, FileRef, LockSequences, NotifyBudget, OpenSlot,
-    WatchReg, close_opens, end_opens, finish_close,
-};
+use crate::conn::pending::PendingOps;
+use crate::files::{Begun, ChannelSequence, DurableReg, FileRef, LockSequences, NotifyBudget, OpenSlot, WatchReg};
 use crate::path::SmbPath;
 use crate::rpc::pipe::{Pipe, PipeBudget};
-use crate::server::ShareBindings;
+use crate::share::{Caller, ShareBindings};
 
 /// In-flight NTLM acceptor + a `is_raw_ntlmssp` flag (true = raw, false =
 /// SPNEGO-wrapped). The handler hands the second-round response back in the
@@ -32,9 +31,6 @@ pub type PendingAuth = Arc<Mutex<(NtlmServer, bool)>>;
 /// Most NTLM exchanges one connection may have waiting for their final
 /// SESSION_SETUP round.
 pub const MAX_PENDING_AUTHS: usize = 16;
-
-/// Most sessions of a connection whose keys are kept once they have ended.
-const MAX_ENDED_SESSIONS: usize = 16;
 
 /// A session's signing key, with the algorithm of its connection.
 #[derive(Clone, Copy)]
@@ -99,7 +95,7 @@ pub struct Connection {
 
     /// The client's NEGOTIATE request, kept for FSCTL_VALIDATE_NEGOTIATE_INFO
     /// and the session signing rules.
-    pub client_negotiate: Mutex<Option<crate::handlers::negotiate::ClientNegotiate>>,
+    pub client_negotiate: Mutex<Option<ClientNegotiate>>,
     /// Failed logons on this connection.
     pub logon_failures: AtomicU32,
 
@@ -175,44 +171,7 @@ impl Connection {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Removes the session `session_id`, from all its connections, and ends
-    /// its opens; with `keep`, the durable opens that qualify stay in that
-    /// table. Returns false when the connection has no such session.
-    pub async fn close_session(&self, session_id: u64, keep: Option<&Arc<DurableTable>>) -> bool {
-        let keep = keep.map(|table| (table, table.sweeps()));
-        let Some(sess_arc) = self.forget_session(session_id).await else {
-            return false;
-        };
-        let others = sess_arc.read().await.channels.end();
-        for other in others {
-            other.forget_session(session_id).await;
-        }
-        end_opens(detach_session(&sess_arc).await, keep).await;
-        true
-    }
-
-    /// Takes no more requests of the session `session_id` here.
-    async fn forget_session(&self, session_id: u64) -> Option<Arc<RwLock<Session>>> {
-        let session = self.sessions.write().await.remove(&session_id)?;
-        self.remember_ended(session_id, &session).await;
-        self.channel_keys.forget(session_id);
-        self.pending.stop_where(Stop::Retry, |op| op.session_id == session_id);
-        Some(session)
-    }
-
-    /// Keeps the key of a session that has ended.
-    async fn remember_ended(&self, session_id: u64, session: &RwLock<Session>) {
-        let Some(key) = self.signing_key(session_id, &*session.read().await).await else {
-            return;
-        };
-        let mut ended = self.lock_ended();
-        if ended.len() == MAX_ENDED_SESSIONS {
-            ended.pop_front();
-        }
-        ended.push_back((session_id, key));
-    }
-
-    fn lock_ended(&self) -> std::sync::MutexGuard<'_, VecDeque<(u64, SigningKey)>> {
+    pub(super) fn lock_ended(&self) -> std::sync::MutexGuard<'_, VecDeque<(u64, SigningKey)>> {
         self.ended_sessions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -245,144 +204,6 @@ impl Connection {
         let cipher = session.cipher.clone().filter(|_| encrypted);
         Notified::new(&self.outbound, cipher.map(|keys| (session_id, keys))).or_through(&session.channels)
     }
-
-    pub async fn close_tree(&self, session_id: u64, tree_id: u32) -> bool {
-        let sess_arc = {
-            let sessions = self.sessions.read().await;
-            sessions.get(&session_id).cloned()
-        };
-        let Some(sess_arc) = sess_arc else {
-            return false;
-        };
-        let removed = {
-            let sess = sess_arc.read().await;
-            let mut trees = sess.trees.write().await;
-            trees.remove(&tree_id)
-        };
-        let Some(tree_arc) = removed else {
-            return false;
-        };
-        let is_of_tree = |op: &AsyncOp| op.session_id == session_id && op.tree_id == tree_id;
-        self.pending.stop_where(Stop::Retry, is_of_tree);
-        let others = sess_arc.read().await.channels.live();
-        others.iter().for_each(|other| other.pending.stop_where(Stop::Retry, is_of_tree));
-        close_opens(detach_tree(&tree_arc).await).await;
-        true
-    }
-
-    /// Removes every session of `user` and returns their opens, which the
-    /// caller closes with [`close_opens`].
-    pub async fn detach_sessions_for_user(&self, user: &str) -> Vec<Arc<RwLock<Open>>> {
-        let removed = {
-            let mut sessions = self.sessions.write().await;
-            let mut ids = Vec::new();
-            for (session_id, sess_arc) in sessions.iter() {
-                let sess = sess_arc.read().await;
-                if matches!(&sess.identity, Identity::User { user: session_user, .. } if session_user == user) {
-                    ids.push(*session_id);
-                }
-            }
-            self.pending.stop_where(Stop::Retry, |op| ids.contains(&op.session_id));
-            ids.into_iter().filter_map(|id| Some((id, sessions.remove(&id)?))).collect::<Vec<_>>()
-        };
-        let mut opens = Vec::new();
-        for (id, sess_arc) in removed {
-            sess_arc.read().await.channels.end();
-            self.remember_ended(id, &sess_arc).await;
-            self.channel_keys.forget(id);
-            opens.extend(detach_session(&sess_arc).await);
-        }
-        opens
-    }
-
-    /// Removes every tree connected to `share` and returns their opens,
-    /// which the caller closes with [`close_opens`].
-    pub async fn detach_trees_for_share(&self, share: &Arc<ShareBindings>) -> Vec<Arc<RwLock<Open>>> {
-        self.detach_matching_trees(|_, tree| Arc::ptr_eq(&tree.share, share)).await
-    }
-
-    /// Removes every tree `user` has connected to `share` and returns their
-    /// opens, which the caller closes with [`close_opens`].
-    pub async fn detach_trees_for_user_share(&self, user: &str, share: &Arc<ShareBindings>) -> Vec<Arc<RwLock<Open>>> {
-        self.detach_matching_trees(|sess, tree| {
-            matches!(&sess.identity, Identity::User { user: session_user, .. } if session_user == user)
-                && Arc::ptr_eq(&tree.share, share)
-        })
-        .await
-    }
-
-    async fn detach_matching_trees(
-        &self,
-        matches_tree: impl Fn(&Session, &TreeConnect) -> bool,
-    ) -> Vec<Arc<RwLock<Open>>> {
-        let sessions: Vec<_> = {
-            let sessions = self.sessions.read().await;
-            sessions.iter().map(|(id, s)| (*id, Arc::clone(s))).collect()
-        };
-
-        let mut opens = Vec::new();
-        for (session_id, sess_arc) in sessions {
-            let removed = {
-                let sess = sess_arc.read().await;
-                let mut trees = sess.trees.write().await;
-                let mut ids = Vec::new();
-                for (tree_id, tree_arc) in trees.iter() {
-                    let tree = tree_arc.read().await;
-                    if matches_tree(&sess, &tree) {
-                        ids.push(*tree_id);
-                    }
-                }
-                let is_of_them = |op: &AsyncOp| op.session_id == session_id && ids.contains(&op.tree_id);
-                self.pending.stop_where(Stop::Retry, is_of_them);
-                sess.channels.live().iter().for_each(|other| other.pending.stop_where(Stop::Retry, is_of_them));
-                ids.into_iter().filter_map(|id| trees.remove(&id)).collect::<Vec<_>>()
-            };
-            for tree_arc in removed {
-                opens.extend(detach_tree(&tree_arc).await);
-            }
-        }
-        opens
-    }
-
-    /// Closes every session that no other connection has, with its trees,
-    /// and ends their opens; with `keep`, the durable opens that qualify stay
-    /// in that table. Runs when the connection ends.
-    pub async fn close_all(&self, keep: Option<&Arc<DurableTable>>) {
-        let keep = keep.map(|table| (table, table.sweeps()));
-        let sessions: Vec<_> = self.sessions.write().await.drain().collect();
-        let mut opens = Vec::new();
-        for (_, sess_arc) in sessions {
-            if sess_arc.read().await.channels.remove(self) {
-                opens.extend(detach_session(&sess_arc).await);
-            }
-        }
-        end_opens(opens, keep).await;
-    }
-}
-
-/// Removes every tree of a session that is no longer reachable and returns
-/// their opens.
-async fn detach_session(sess_arc: &Arc<RwLock<Session>>) -> Vec<Arc<RwLock<Open>>> {
-    let trees: Vec<_> = {
-        let sess = sess_arc.read().await;
-        let mut trees = sess.trees.write().await;
-        trees.drain().collect()
-    };
-    let mut opens = Vec::new();
-    for (_, tree_arc) in trees {
-        opens.extend(detach_tree(&tree_arc).await);
-    }
-    opens
-}
-
-/// Marks a tree that is no longer reachable as closed, so no CREATE adds to
-/// it, drops its pipes and takes its opens. Waits for no request.
-async fn detach_tree(tree_arc: &Arc<RwLock<TreeConnect>>) -> Vec<Arc<RwLock<Open>>> {
-    let mut tree = tree_arc.write().await;
-    tree.closed = true;
-    tree.pipes.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
-    let opens: Vec<_> = tree.opens.write().await.drain().map(|(_, o)| o).collect();
-    opens
 }
 
 // ---------------------------------------------------------------------------
@@ -436,6 +257,11 @@ impl Session {
 
     pub fn alloc_tree_id(&self) -> u32 {
         self.next_tree_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The session as share admission sees it.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller { identity: self.identity.clone(), can_encrypt: self.cipher.is_some() }
     }
 
     pub fn is_anonymous(&self) -> bool {
@@ -546,27 +372,23 @@ impl Open {
         self.file.as_ref().map(FileRef::path)
     }
 
+    /// Puts back the times the open keeps fixed, after a change made through it.
+    pub(crate) async fn restore_fixed_times(&self) {
+        let fixed = self.fixed_times;
+        if fixed.last_access_time.is_none() && fixed.last_write_time.is_none() {
+            return;
+        }
+        if let Some(handle) = self.handle.as_ref()
+            && let Err(e) = handle.set_times(fixed).await
+        {
+            warn!(error = %e, path = %self.path().unwrap_or_default(), "restoring fixed times failed");
+        }
+    }
+
     /// Whether the file is delete-pending (MS-FSA Link.IsDeleted), as
     /// FileStandardInformation reports it.
     pub fn delete_pending(&self) -> bool {
         self.file.as_ref().is_some_and(FileRef::delete_pending)
-    }
-}
-
-impl Drop for Open {
-    /// An open dropped without a CLOSE closes on the current runtime as a
-    /// CLOSE would, delete-on-close included. Without a runtime the handle
-    /// and the table entry are dropped and the file stays.
-    fn drop(&mut self) {
-        let Some(handle) = self.handle.take() else {
-            return;
-        };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        let closing = Closing::announce(self, false);
-        let file = self.file.take();
-        runtime.spawn(finish_close(handle, file, self.delete_on_close, self.is_directory, closing));
     }
 }
 

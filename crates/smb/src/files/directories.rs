@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::path::SmbPath;
-use crate::server::ShareBindings;
+use crate::share::ShareBindings;
 
 use super::lease::{LeaseId, Trigger};
 use super::table::{FileNode, lock};

@@ -21,12 +21,13 @@ use uuid::Uuid;
 use crate::conn::state::{Connection, Open};
 use crate::ntstatus;
 use crate::path::{SmbPath, same_path};
-use crate::server::ShareBindings;
+use crate::share::ShareBindings;
 use crate::utils::fill_random;
 
-use super::close_open;
+use super::closing::close_open;
+use super::file_ref::FileRef;
 use super::lease::{LeaseId, LeaseVersion};
-use super::table::FileRef;
+use super::table::KeptOpens;
 
 /// The time a version 2 request may ask for at most, unless the server's
 /// default is longer (MS-SMB2 3.3.5.9.10).
@@ -442,22 +443,6 @@ impl DurableTable {
         Some((open, in_flight))
     }
 
-    /// Closes the kept open `id`, which no client can take back any more:
-    /// a break of its lease needed what the lease caches, or the lease lost
-    /// handle caching (MS-SMB2 3.3.4.7). The close runs on a task of the
-    /// current runtime.
-    pub(crate) fn purge(&self, id: u64) {
-        let mut inner = self.inner();
-        let Some((open, timer)) = inner.take_detached(id, |_| true, |_| State::Closing) else {
-            return;
-        };
-        let in_flight = InFlight::new(&self.closing);
-        drop(inner);
-        drop(timer);
-        debug!(id, "durable open closed: lease broken");
-        spawn_close(open, in_flight);
-    }
-
     /// Takes out the kept opens on `share` and of `user`, every share or
     /// user when `None`, for the caller to close. A sweep that ends sessions
     /// or trees calls this after it has cut them off; opens of sessions
@@ -664,6 +649,20 @@ impl DurableTable {
     }
 }
 
+impl KeptOpens for DurableTable {
+    fn purge(&self, id: u64) {
+        let mut inner = self.inner();
+        let Some((open, timer)) = inner.take_detached(id, |_| true, |_| State::Closing) else {
+            return;
+        };
+        let in_flight = InFlight::new(&self.closing);
+        drop(inner);
+        drop(timer);
+        debug!(id, "durable open closed: lease broken");
+        spawn_close(open, in_flight);
+    }
+}
+
 /// Whether the connection of an open takes requests.
 fn is_served(conn: &Weak<Connection>) -> bool {
     conn.upgrade().is_some_and(|conn| !conn.is_closing())
@@ -688,12 +687,13 @@ mod tests {
     use crate::access_mask::{FILE_READ_DATA, FILE_WRITE_DATA};
     use crate::backend::{FileInfo, FileTimes, OpenOptions};
     use crate::conn::outbound::{Notified, Outbound};
+    use crate::files::file_ref::{FileRef, OpenRequest};
     use crate::files::lease::{LeaseRequest, LeaseState, LeaseVersion};
     use crate::files::leases::LeaseTable;
-    use crate::files::table::{FileRef, OpenRequest, Sharing};
+    use crate::files::table::Sharing;
     use crate::path::SmbPath;
     use crate::proto::messages::FileId;
-    use crate::server::ShareMode;
+    use crate::share::ShareMode;
     use crate::tests::memfs::MemFsBackend;
 
     struct Fixture {

@@ -19,10 +19,10 @@ use crate::ntstatus;
 use crate::path::{SmbPath, same_path};
 use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SERVER_TO_REDIR, Smb2Header};
 use crate::proto::messages::{LeaseBreakNotification, OplockBreakNotification};
-use crate::server::ShareBindings;
+use crate::share::ShareBindings;
 
-use super::lease::{FileLease, Granted, LeaseId, LeaseRequest, LeaseState, LeaseVersion, Notification};
-use super::table::{DurableMark, FileNode, FileRef};
+use super::lease::{FileLease, LeaseId, LeaseState, LeaseVersion, Notification};
+use super::table::{DurableMark, FileNode};
 
 /// How long a client has to acknowledge a lease break before the lease
 /// drops to NONE (MS-SMB2 3.3.2.5; Windows servers wait 35 seconds).
@@ -40,17 +40,17 @@ pub(crate) const MAX_BREAK_WAIT: Duration =
 /// Every lease on the server, by client and key.
 #[derive(Default)]
 pub(crate) struct LeaseTable {
-    bindings: Mutex<HashMap<LeaseId, Binding>>,
+    bindings: Mutex<HashMap<LeaseId, LeaseBinding>>,
 }
 
-struct Binding {
+pub(super) struct LeaseBinding {
     /// The share of the file the lease was last bound to.
-    share: Weak<ShareBindings>,
+    pub(super) share: Weak<ShareBindings>,
     /// The file the lease was last bound to. The lease is held there only
     /// while that file has it; otherwise the binding is free to move.
-    node: Option<Arc<FileNode>>,
+    pub(super) node: Option<Arc<FileNode>>,
     /// Opens holding the lease and CREATEs in progress with its key.
-    refs: usize,
+    pub(super) refs: usize,
 }
 
 /// One open's or one CREATE's use of a lease binding. Dropping the last
@@ -61,7 +61,7 @@ pub(crate) struct LeaseRef {
 }
 
 impl LeaseTable {
-    fn bindings(&self) -> MutexGuard<'_, HashMap<LeaseId, Binding>> {
+    pub(super) fn bindings(&self) -> MutexGuard<'_, HashMap<LeaseId, LeaseBinding>> {
         self.bindings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,7 +75,7 @@ impl LeaseTable {
         path: &SmbPath,
     ) -> Result<LeaseRef, u32> {
         let mut bindings = self.bindings();
-        let binding = bindings.entry(id).or_insert_with(|| Binding { share: Weak::new(), node: None, refs: 0 });
+        let binding = bindings.entry(id).or_insert_with(|| LeaseBinding { share: Weak::new(), node: None, refs: 0 });
         if let Some(paths) = binding.node.as_ref().and_then(|n| n.lease_paths(id)) {
             let case_sensitive = share.backend.capabilities().case_sensitive;
             let same_share = binding.share.upgrade().is_some_and(|s| Arc::ptr_eq(&s, share));
@@ -85,41 +85,6 @@ impl LeaseTable {
         }
         binding.refs += 1;
         Ok(LeaseRef { table: Arc::clone(self), id })
-    }
-
-    /// Binds `lease` to the file `file` opened and grants the state `req`
-    /// asks for, within what `grantable` says while nothing can change on the
-    /// file. The open keeps `lease`. Fails with
-    /// STATUS_INVALID_PARAMETER when the lease is held on another file.
-    pub(crate) fn grant(
-        &self,
-        lease: LeaseRef,
-        file: &mut FileRef,
-        req: &LeaseRequest,
-        grantable: impl FnOnce() -> LeaseState,
-    ) -> Result<(Granted, GrantGuard), u32> {
-        let granted = {
-            let mut bindings = self.bindings();
-            let binding = bindings.get_mut(&req.id).expect("a LeaseRef keeps its binding");
-            match &binding.node {
-                Some(node) if !file.is_on(node) && node.has_lease(req.id) => Err(ntstatus::STATUS_INVALID_PARAMETER),
-                _ => {
-                    binding.node = Some(Arc::clone(file.node()));
-                    binding.share = Arc::downgrade(file.share());
-                    Ok(file.grant_lease(req, grantable))
-                }
-            }
-        };
-        match granted {
-            Ok(granted) => {
-                file.keep_lease(lease);
-                Ok(granted)
-            }
-            Err(status) => {
-                drop(lease);
-                Err(status)
-            }
-        }
     }
 
     /// MS-SMB2 3.3.5.22.2: completes a break of the lease `id` with the
@@ -353,10 +318,11 @@ mod tests {
     use crate::conn::outbound::Outbound;
     use crate::conn::writer::{ResponseReceiver, response_queue};
     use crate::files::durable::DurableTable;
-    use crate::files::lease::Trigger;
-    use crate::files::table::{OpenRequest, Refused, Sharing};
+    use crate::files::file_ref::{FileRef, OpenRequest, Refused};
+    use crate::files::lease::{Granted, LeaseRequest, Trigger};
+    use crate::files::table::Sharing;
     use crate::proto::messages::FileId;
-    use crate::server::ShareMode;
+    use crate::share::ShareMode;
     use crate::tests::memfs::MemFsBackend;
 
     const ALL: u32 = 7;

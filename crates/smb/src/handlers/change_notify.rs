@@ -16,12 +16,11 @@ use crate::proto::messages::change_notify::FILE_NOTIFY_VALID_MASK;
 use crate::access_mask::FILE_LIST_DIRECTORY;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
 use crate::files::{Answer, WatchReg};
+use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
-use crate::handlers::{Outcome, Pending};
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 pub async fn handle(
     _server: &Arc<ServerState>,

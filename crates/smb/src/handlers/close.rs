@@ -7,11 +7,11 @@ use crate::proto::messages::{CloseRequest, CloseResponse, FileId};
 
 use crate::conn::pending::Stop;
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
 use crate::files::{WatchReg, close_open};
+use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session_tree;
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 const FLAG_POSTQUERY_ATTRIB: u16 = 0x0001;
 

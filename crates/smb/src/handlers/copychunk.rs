@@ -17,10 +17,10 @@ use tokio::sync::RwLock;
 use crate::access_mask::{FILE_APPEND_DATA, FILE_EXECUTE, FILE_READ_DATA, FILE_WRITE_DATA};
 use crate::backend::Handle;
 use crate::conn::state::{Connection, Open};
-use crate::dispatch::HandlerResponse;
 use crate::files::Trigger;
 use crate::handlers::ioctl::response;
-use crate::handlers::shared::{lookup_session, restore_fixed_times};
+use crate::handlers::response::HandlerResponse;
+use crate::handlers::shared::lookup_session;
 use crate::ntstatus;
 use crate::proto::messages::{FileId, Fsctl, IoctlRequest};
 
@@ -161,7 +161,7 @@ pub(super) async fn copy(
     let result = copy_chunks(from, &to, &copy.chunks, &mut done).await;
     if done.bytes > 0 {
         to.wrote.store(true, Ordering::Release);
-        restore_fixed_times(&to).await;
+        to.restore_fixed_times().await;
     }
     answer(req, done, result.err().unwrap_or(ntstatus::STATUS_SUCCESS))
 }

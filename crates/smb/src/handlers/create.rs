@@ -26,7 +26,6 @@ use crate::backend::{
 };
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open};
-use crate::dispatch::HandlerResponse;
 use crate::error::{SmbError, SmbResult};
 use crate::files::{
     Begun, BreakWait, CONTENT_CHANGED, Change, Durability, FileRef, Granted, LeaseId, LeaseRef, LeaseRequest,
@@ -36,14 +35,15 @@ use crate::handlers::apple;
 use crate::handlers::extended;
 use crate::handlers::reconnect::{self, Reconnect};
 use crate::handlers::replay::{self, Replay};
+use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{lookup_session, lookup_session_tree};
-use crate::handlers::{Outcome, Pending};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::proto::auth::ntlm::Identity;
 use crate::security::SecurityDescriptor;
-use crate::server::{ServerState, ShareBindings};
+use crate::share::ShareBindings;
+use crate::state::ServerState;
 use crate::utils::utf16le_to_units;
 
 // CreateOptions

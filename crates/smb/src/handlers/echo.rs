@@ -6,9 +6,9 @@ use crate::proto::header::{SMB2_FLAGS_SIGNED, Smb2Header};
 use crate::proto::messages::EchoResponse;
 
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
+use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 pub async fn handle(
     _server: &Arc<ServerState>,

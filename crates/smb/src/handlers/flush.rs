@@ -7,10 +7,10 @@ use crate::proto::messages::{FileId, FlushRequest, FlushResponse};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
+use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 pub async fn handle(
     _server: &Arc<ServerState>,

@@ -11,13 +11,13 @@ use crate::proto::messages::{Dialect, FileId, Fsctl, IoctlRequest, IoctlResponse
 use tracing::warn;
 
 use crate::conn::state::{Connection, Open};
-use crate::dispatch::HandlerResponse;
 use crate::handlers::interfaces;
 use crate::handlers::negotiate::{select_dialect, server_capabilities, server_security_mode};
+use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::{begin_change, lookup_open, lookup_session_tree};
 use crate::handlers::{copychunk, sparse};
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 /// The device type in a file system's control codes (MS-FSCC 2.3).
 const FILE_DEVICE_FILE_SYSTEM: u32 = 0x9;
@@ -299,11 +299,11 @@ pub(crate) fn fuzz(data: &[u8]) {
 mod tests {
     use super::*;
     use crate::access_mask::Access;
+    use crate::conn::client_negotiate::ClientNegotiate;
     use crate::conn::state::{Session, TreeConnect};
-    use crate::handlers::negotiate::ClientNegotiate;
     use crate::proto::auth::ntlm::Identity;
     use crate::proto::header::{Command, HeaderTail};
-    use crate::server::ShareBindings;
+    use crate::share::ShareBindings;
     use tokio::sync::RwLock;
 
     const GUID: [u8; 16] = [0xCD; 16];

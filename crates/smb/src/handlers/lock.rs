@@ -14,14 +14,13 @@ use tracing::warn;
 use crate::backend::Handle;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
 use crate::files::{FileRef, LockSequences, bytes_of};
+use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
-use crate::handlers::{Outcome, Pending};
 use crate::ntstatus;
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{LockElement, LockRequest, LockResponse};
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 const SHARED: u32 = LockElement::FLAG_SHARED_LOCK;
 const EXCLUSIVE: u32 = LockElement::FLAG_EXCLUSIVE_LOCK;

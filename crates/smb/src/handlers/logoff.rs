@@ -6,9 +6,9 @@ use crate::proto::header::Smb2Header;
 use crate::proto::messages::LogoffResponse;
 
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
+use crate::handlers::response::HandlerResponse;
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 pub async fn handle(
     server: &Arc<ServerState>,

@@ -4,19 +4,16 @@
 //! Handlers receive the parsed request header and a slice of the body bytes;
 //! they return either a successful body or `HandlerResponse::err(ntstatus)`.
 
-use bytes::Bytes;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use crate::proto::header::{Command, Smb2Header};
 
-use crate::conn::pending::AsyncOp;
-
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
+use crate::handlers::response::{HandlerResponse, Outcome};
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 mod apple;
 mod change_notify;
@@ -38,6 +35,7 @@ mod query_info;
 mod read;
 mod reconnect;
 mod replay;
+pub(crate) mod response;
 pub(crate) mod session_setup;
 pub(crate) mod set_info;
 pub(crate) mod shared;
@@ -47,20 +45,6 @@ mod tree_disconnect;
 mod write;
 
 pub(crate) use pipe::pipes;
-
-/// What a handler produced: a response, or a request that completes later.
-pub(crate) enum Outcome {
-    Done(HandlerResponse),
-    Pending(Pending),
-}
-
-/// A request answered asynchronously (MS-SMB2 3.3.4.2): its registration
-/// and the work that produces its final response. The work owns what it
-/// needs, so it runs after the frame that carried the request is done.
-pub(crate) struct Pending {
-    pub op: Arc<AsyncOp>,
-    pub work: Pin<Box<dyn Future<Output = HandlerResponse> + Send>>,
-}
 
 /// Top-level command router. `encrypted` tells whether the request arrived
 /// encrypted; `retained` is the size of the request and the requests

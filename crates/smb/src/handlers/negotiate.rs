@@ -13,15 +13,15 @@ use binrw::BinRead;
 use tracing::info;
 use uuid::Uuid;
 
+use crate::conn::client_negotiate::{ClientNegotiate, SIGNING_REQUIRED};
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
+use crate::handlers::response::HandlerResponse;
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 use crate::utils::{fill_random, now_filetime};
 
-// MS-SMB2 2.2.4 SecurityMode bits.
+/// SecurityMode bit (MS-SMB2 2.2.4).
 const SIGNING_ENABLED: u16 = 0x0001;
-const SIGNING_REQUIRED: u16 = 0x0002;
 
 const CAP_LEASING: u32 = 0x0000_0002;
 const CAP_DIRECTORY_LEASING: u32 = 0x0000_0020;
@@ -31,22 +31,6 @@ const CAP_ENCRYPTION: u32 = 0x0000_0040;
 
 /// Size of the fixed part of a NEGOTIATE request, before Dialects.
 const NEGOTIATE_FIXED_LEN: usize = 36;
-
-/// Values from the client's NEGOTIATE request (MS-SMB2 3.3.5.4).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientNegotiate {
-    pub capabilities: u32,
-    pub security_mode: u16,
-    pub guid: [u8; 16],
-    pub dialects: Vec<u16>,
-}
-
-impl ClientNegotiate {
-    /// Connection.ShouldSign: the client set SMB2_NEGOTIATE_SIGNING_REQUIRED.
-    pub fn should_sign(&self) -> bool {
-        self.security_mode & SIGNING_REQUIRED != 0
-    }
-}
 
 /// SecurityMode the server sends (Connection.ServerSecurityMode).
 pub(crate) fn server_security_mode(server: &ServerState) -> u16 {

@@ -8,11 +8,11 @@ use crate::proto::messages::oplock_break::OplockBreakAck;
 use crate::proto::messages::{Dialect, LeaseBreakAck, LeaseBreakResponse};
 
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
 use crate::files::{LeaseId, Notices};
+use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 /// StructureSize of an oplock break acknowledgment.
 const OPLOCK_ACK_SIZE: u16 = 24;

@@ -13,11 +13,11 @@ use tracing::{debug, warn};
 use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA, granted_access};
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, TreeConnect};
-use crate::dispatch::HandlerResponse;
 use crate::files::OpenSlot;
 use crate::handlers::create::FILE_OPENED;
+use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{channel_is_valid, lookup_session, lookup_session_tree};
-use crate::handlers::{Outcome, Pending, ioctl, query_info};
+use crate::handlers::{ioctl, query_info};
 use crate::info_class::FILE_STANDARD_INFORMATION;
 use crate::ntstatus;
 use crate::proto::header::{Command, Smb2Header};
@@ -28,7 +28,7 @@ use crate::proto::messages::{
 };
 use crate::rpc::SRVSVC_PIPE;
 use crate::rpc::pipe::{MAX_PIPES_PER_CONNECTION, Pipe, Read};
-use crate::server::{Caller, ServerState};
+use crate::state::ServerState;
 use crate::utils::utf16le_to_units;
 
 /// The access a pipe open may hold: FILE_GENERIC_READ | FILE_GENERIC_WRITE.
@@ -195,7 +195,7 @@ async fn create(
     };
     let limit = server.max_opens_per_connection.load(Ordering::Relaxed);
     let caller = match lookup_session(conn, hdr.session_id).await {
-        Ok(session) => Caller::of(&*session.read().await),
+        Ok(session) => session.read().await.caller(),
         Err(status) => return HandlerResponse::err(status),
     };
     let Some(slot) = OpenSlot::acquire(&conn.open_count, limit) else {

@@ -8,12 +8,12 @@ use crate::proto::messages::{QueryDirectoryRequest, QueryDirectoryResponse};
 use crate::access_mask::FILE_LIST_DIRECTORY;
 use crate::backend::{DirEntry, DirPage, FileInfo, Handle, OpenOptions, ShareBackend};
 use crate::conn::state::{Connection, DirCursor, Open};
-use crate::dispatch::HandlerResponse;
+use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::info_class::{align8, dir_entry_name_offset, encode_dir_entry};
 use crate::ntstatus;
 use crate::path::is_valid_pattern;
-use crate::server::ServerState;
+use crate::state::ServerState;
 use crate::utils::utf16le_to_units;
 use crate::wildcard::Pattern;
 

@@ -9,14 +9,15 @@ use crate::proto::messages::{Dialect, InfoType, QueryInfoRequest, QueryInfoRespo
 use crate::access_mask::READ_CONTROL;
 use crate::backend::StreamInfo;
 use crate::conn::state::{Connection, Open};
-use crate::dispatch::HandlerResponse;
 use crate::error::SmbError;
 use crate::handlers::extended;
+use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::{lookup_open, lookup_session_tree};
 use crate::info_class as ic;
 use crate::ntstatus;
 use crate::security::Parts;
-use crate::server::{ServerState, ShareBindings};
+use crate::share::ShareBindings;
+use crate::state::ServerState;
 
 const FILE_DEVICE_DISK: u32 = 0x0000_0007;
 const FILE_REMOTE_DEVICE: u32 = 0x0000_0010;

@@ -8,10 +8,10 @@ use crate::proto::messages::{ReadRequest, ReadResponse};
 
 use crate::access_mask::{FILE_EXECUTE, FILE_READ_DATA};
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
+use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::{channel_is_valid, lookup_open, lookup_session_tree};
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 pub async fn handle(
     _server: &Arc<ServerState>,

@@ -16,17 +16,17 @@ use crate::access_mask::Access;
 use crate::access_mask::maximal_access;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open, TreeConnect};
-use crate::dispatch::HandlerResponse;
 use crate::files::{Claim, LeaseRequest, OpenSlot, Unclaimed, close_open};
 use crate::handlers::create::{ContextQueries, FILE_OPENED, caching_response, encode_response};
+use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::lookup_session_tree;
-use crate::handlers::{Outcome, Pending};
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::proto::header::Smb2Header;
 use crate::proto::messages::{CreateContext, FileId};
-use crate::server::{ServerState, ShareBindings};
+use crate::share::ShareBindings;
+use crate::state::ServerState;
 
 /// How long a reconnect waits for the connection that still holds the
 /// open to finish closing.

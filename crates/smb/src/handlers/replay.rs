@@ -9,18 +9,17 @@ use tokio::sync::RwLock;
 use tracing::debug;
 
 use crate::conn::state::{Connection, Open};
-use crate::dispatch::HandlerResponse;
 use crate::files::{FileRef, LeaseRequest, Place, Replayable};
-use crate::handlers::Outcome;
 use crate::handlers::create::{ContextQueries, CreateArgs, caching_response, durable_v2_response, encode_response};
 use crate::handlers::reconnect::{self, Reconnect};
+use crate::handlers::response::{HandlerResponse, Outcome};
 use crate::handlers::shared::lookup_session_tree;
 use crate::info_class::VOLUME_SERIAL_NUMBER;
 use crate::ntstatus;
 use crate::path::SmbPath;
 use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 use crate::proto::messages::{CreateContext, FileId};
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 /// A CREATE that names an open by its CreateGuid.
 pub(super) struct Replay<'a> {

@@ -21,9 +21,9 @@ use crate::admission::Admission;
 
 use crate::conn::channels::Binding;
 use crate::conn::state::{Connection, MAX_PENDING_AUTHS, PendingAuth, Session, SigningKey};
-use crate::dispatch::{HandlerResponse, Refusal};
+use crate::handlers::response::{HandlerResponse, Refusal};
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 use crate::utils::{fill_random, now_filetime};
 
 /// A SESSION_SETUP security token, by form.

@@ -13,11 +13,10 @@ use crate::backend::{
 };
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open};
-use crate::dispatch::HandlerResponse;
 use crate::files::{BreakWait, CONTENT_CHANGED, Change, MAX_BREAK_WAIT, Trigger};
 use crate::handlers::extended;
-use crate::handlers::shared::{begin_change, lookup_open, lookup_session_tree, restore_fixed_times};
-use crate::handlers::{Outcome, Pending};
+use crate::handlers::response::{HandlerResponse, Outcome, Pending};
+use crate::handlers::shared::{begin_change, lookup_open, lookup_session_tree};
 use crate::info_class as ic;
 use crate::ntstatus;
 use crate::path::{SmbPath, same_path};
@@ -29,7 +28,8 @@ use crate::proto::messages::change_notify::{
     FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SECURITY,
 };
 use crate::security::{Parts, SecurityDescriptor};
-use crate::server::{ServerState, ShareBindings};
+use crate::share::ShareBindings;
+use crate::state::ServerState;
 use crate::utils::utf16le_to_units;
 use tokio::sync::RwLock;
 use tracing::warn;
@@ -752,7 +752,7 @@ async fn truncate(open: &Open, size: u64, allocation: bool, measure: bool) -> Re
     let result = handle.truncate(size).await;
     break_leases();
     result.map_err(|e| e.to_nt_status())?;
-    restore_fixed_times(open).await;
+    open.restore_fixed_times().await;
     if !measure {
         return Ok(false);
     }

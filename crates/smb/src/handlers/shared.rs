@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::proto::header::{SMB2_FLAGS_REPLAY_OPERATION, Smb2Header};
 use crate::proto::messages::{Dialect, FileId};
 use tokio::sync::RwLock;
-use tracing::warn;
 
 use crate::conn::state::{Connection, Open, Session, TreeConnect};
 use crate::files::UnderWay;
@@ -52,17 +51,4 @@ pub(super) async fn begin_change(conn: &Connection, hdr: &Smb2Header, open: &Ope
 /// earlier dialects the field is reserved and ignored.
 pub fn channel_is_valid(dialect: Option<Dialect>, channel: u32) -> bool {
     channel == 0 || !matches!(dialect, Some(Dialect::Smb300 | Dialect::Smb302 | Dialect::Smb311))
-}
-
-/// Puts back the times `open` keeps fixed, after a change made through it.
-pub async fn restore_fixed_times(open: &Open) {
-    let fixed = open.fixed_times;
-    if fixed.last_access_time.is_none() && fixed.last_write_time.is_none() {
-        return;
-    }
-    if let Some(handle) = open.handle.as_ref()
-        && let Err(e) = handle.set_times(fixed).await
-    {
-        warn!(error = %e, path = %open.path().unwrap_or_default(), "restoring fixed times failed");
-    }
 }

@@ -8,11 +8,10 @@ use std::sync::atomic::Ordering;
 use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_ATTRIBUTES, FILE_WRITE_DATA};
 use crate::backend::FILE_ATTRIBUTE_SPARSE_FILE;
 use crate::conn::state::Open;
-use crate::dispatch::HandlerResponse;
 use crate::error::SmbError;
 use crate::files::Trigger;
 use crate::handlers::ioctl::response;
-use crate::handlers::shared::restore_fixed_times;
+use crate::handlers::response::HandlerResponse;
 use crate::ntstatus;
 use crate::proto::messages::IoctlRequest;
 
@@ -91,7 +90,7 @@ async fn zero(input: &[u8], open: &Open) -> Result<(), u32> {
     file.break_leases(Trigger::Write);
     result?;
     open.wrote.store(true, Ordering::Release);
-    restore_fixed_times(open).await;
+    open.restore_fixed_times().await;
     Ok(())
 }
 

@@ -10,10 +10,10 @@ use tracing::{info, warn};
 use crate::access_mask::Access;
 use crate::access_mask::maximal_access;
 use crate::conn::state::{Connection, TreeConnect};
-use crate::dispatch::HandlerResponse;
+use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session;
 use crate::ntstatus;
-use crate::server::{Caller, ServerState};
+use crate::state::ServerState;
 use crate::utils::utf16le_to_units;
 
 const SHARE_TYPE_DISK: u8 = 0x01;
@@ -32,7 +32,7 @@ pub async fn handle(
         Err(s) => return HandlerResponse::err(s),
     };
     let sess = sess_arc.read().await;
-    let caller = Caller::of(&sess);
+    let caller = sess.caller();
     let anonymous = sess.is_anonymous();
     drop(sess);
 
@@ -64,7 +64,7 @@ pub async fn handle(
     // IPC$: synthetic share, whose opens are named pipes.
     let is_ipc = share_name.eq_ignore_ascii_case("IPC$");
     let share = if is_ipc {
-        crate::server::ShareBindings::ipc()
+        crate::share::ShareBindings::ipc()
     } else {
         match server.find_share(share_name).await {
             Some(s) => s,

@@ -6,10 +6,10 @@ use crate::proto::header::Smb2Header;
 use crate::proto::messages::TreeDisconnectResponse;
 
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
+use crate::handlers::response::HandlerResponse;
 use crate::handlers::shared::lookup_session;
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 pub async fn handle(
     _server: &Arc<ServerState>,

@@ -10,12 +10,12 @@ use crate::proto::messages::{Dialect, WriteRequest, WriteResponse};
 
 use crate::access_mask::{FILE_APPEND_DATA, FILE_WRITE_DATA};
 use crate::conn::state::Connection;
-use crate::dispatch::HandlerResponse;
 use crate::files::Trigger;
 use crate::handlers::create::{FILE_NO_INTERMEDIATE_BUFFERING, WRITE_THROUGH_OPTIONS};
-use crate::handlers::shared::{begin_change, channel_is_valid, lookup_open, lookup_session_tree, restore_fixed_times};
+use crate::handlers::response::HandlerResponse;
+use crate::handlers::shared::{begin_change, channel_is_valid, lookup_open, lookup_session_tree};
 use crate::ntstatus;
-use crate::server::ServerState;
+use crate::state::ServerState;
 
 /// Largest DataOffset of a WRITE that carries its data inline (MS-SMB2
 /// 3.3.5.13).
@@ -119,7 +119,7 @@ pub async fn handle(
         result = handle.flush().await.and(result);
     }
     if result.is_ok() {
-        restore_fixed_times(&open).await;
+        open.restore_fixed_times().await;
     }
     drop(open);
     let count = match result {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) mod association;
+mod calls;
 pub(crate) mod ndr;
 pub(crate) mod pdu;
 pub(crate) mod pipe;

@@ -8,16 +8,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{Mutex, Notify};
-use tracing::{debug, warn};
-
-use super::association::{Association, Step};
-use super::pdu::Header;
-use super::srvsvc;
+use super::association::Association;
 use crate::files::OpenSlot;
-use crate::ntstatus;
 use crate::proto::messages::FileId;
-use crate::server::{Caller, ServerState};
+use crate::share::Caller;
+use tokio::sync::{Mutex, Notify};
 
 /// Pipes one connection may hold open at once.
 pub(crate) const MAX_PIPES_PER_CONNECTION: usize = 16;
@@ -59,12 +54,12 @@ pub(crate) struct Pipe {
     /// Open.GrantedAccess.
     pub(crate) granted_access: u32,
     /// The session that opened the pipe.
-    caller: Caller,
-    state: Mutex<State>,
+    pub(super) caller: Caller,
+    pub(super) state: Mutex<State>,
     /// Held by the reader whose turn it is; the others queue for it.
-    readers: Mutex<()>,
+    pub(super) readers: Mutex<()>,
     /// Woken when a reply arrives in an empty outbox.
-    readable: Notify,
+    pub(super) readable: Notify,
     _open: OpenSlot,
     _pipe: OpenSlot,
     /// Held by a test to stop a waiting reader between finding the pipe
@@ -73,12 +68,12 @@ pub(crate) struct Pipe {
     gap: Mutex<()>,
 }
 
-struct State {
-    assoc: Association,
+pub(super) struct State {
+    pub(super) assoc: Association,
     /// Reply messages not read yet, oldest first.
-    outbox: VecDeque<Vec<u8>>,
+    pub(super) outbox: VecDeque<Vec<u8>>,
     /// Bytes in `outbox`.
-    queued: usize,
+    pub(super) queued: usize,
     budget: Arc<PipeBudget>,
     /// Bytes counted against `budget`.
     charged: usize,
@@ -128,19 +123,6 @@ impl Pipe {
         })
     }
 
-    /// Writes `data` to the server end. Every reply it causes is queued
-    /// before this returns. Fails with STATUS_PIPE_DISCONNECTED once the
-    /// association has ended, and with STATUS_INSUFFICIENT_RESOURCES while
-    /// the pipe has [`MAX_OUTBOX`] reply bytes unread or the connection's
-    /// pipes hold [`MAX_CONNECTION_BYTES`]; nothing is written then. A
-    /// write that reaches either limit ends the association: the request
-    /// that found no room is answered with a fault, and the bytes after it
-    /// are dropped. Calls see the shares of `server`.
-    pub(crate) async fn write(&self, server: &ServerState, data: &[u8]) -> Result<(), u32> {
-        let mut state = self.state.lock().await;
-        self.feed(server, &mut state, data).await
-    }
-
     /// Reads up to `len` bytes of the oldest reply, unless another reader
     /// waits before this one.
     pub(crate) async fn read(&self, len: usize) -> Read {
@@ -170,74 +152,17 @@ impl Pipe {
             notified.await;
         }
     }
-
-    /// Writes `data` and reads up to `len` bytes, as one operation
-    /// (FSCTL_PIPE_TRANSCEIVE). Fails with STATUS_PIPE_BUSY while a reply is
-    /// unread (MS-FSCC 2.3.48), and as [`Pipe::write`] does. The read part
-    /// finds nothing while another reader waits before it.
-    pub(crate) async fn transceive(&self, server: &ServerState, data: &[u8], len: usize) -> Result<Read, u32> {
-        let turn = self.readers.try_lock();
-        let mut state = self.state.lock().await;
-        if !state.outbox.is_empty() {
-            return Err(ntstatus::STATUS_PIPE_BUSY);
-        }
-        self.feed(server, &mut state, data).await?;
-        Ok(match turn {
-            Ok(_) => state.take(len),
-            Err(_) => Read::Empty,
-        })
-    }
-
-    /// Runs the PDUs in `data`. The share list a call answers from is
-    /// read with the pipe locked, so calls on one pipe run in order.
-    async fn feed(&self, server: &ServerState, state: &mut State, data: &[u8]) -> Result<(), u32> {
-        if state.assoc.is_closed() {
-            return Err(ntstatus::STATUS_PIPE_DISCONNECTED);
-        }
-        if state.full() {
-            return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
-        }
-        let was_empty = state.outbox.is_empty();
-        let mut rest = data;
-        while let Some(step) = state.assoc.next_step(&mut rest) {
-            if state.full() && !state.assoc.is_closed() {
-                let call_id = match &step {
-                    Step::Call(call) => call.call_id,
-                    Step::Send(pdu) => Header::read(pdu).map_or(0, |h| h.call_id),
-                };
-                warn!(queued = state.queued, "pipe replies past their limit");
-                let fault = state.assoc.abort(call_id);
-                state.push(fault);
-                break;
-            }
-            match step {
-                Step::Send(pdu) => state.push(pdu),
-                Step::Call(call) => {
-                    let result = srvsvc::serve(server, &self.caller, call.opnum, &call.stub).await;
-                    debug!(opnum = call.opnum, ok = result.is_ok(), "rpc call");
-                    for reply in state.assoc.reply(&call, result) {
-                        state.push(reply);
-                    }
-                }
-            }
-        }
-        state.recharge();
-        if was_empty && !state.outbox.is_empty() {
-            self.readable.notify_waiters();
-        }
-        Ok(())
-    }
 }
 
 impl State {
-    fn push(&mut self, reply: Vec<u8>) {
+    pub(super) fn push(&mut self, reply: Vec<u8>) {
         self.queued += reply.len();
         self.outbox.push_back(reply);
         self.recharge();
     }
 
     /// Counts what the pipe holds now against the connection's budget.
-    fn recharge(&mut self) {
+    pub(super) fn recharge(&mut self) {
         let held = self.queued + self.assoc.held();
         if held > self.charged {
             self.budget.bytes.fetch_add(held - self.charged, Ordering::AcqRel);
@@ -248,12 +173,12 @@ impl State {
     }
 
     /// Whether the pipe, or the connection's pipes, hold all they may.
-    fn full(&mut self) -> bool {
+    pub(super) fn full(&mut self) -> bool {
         self.recharge();
         self.queued > MAX_OUTBOX || self.budget.exhausted()
     }
 
-    fn take(&mut self, len: usize) -> Read {
+    pub(super) fn take(&mut self, len: usize) -> Read {
         let Some(head) = self.outbox.front_mut() else {
             return if self.assoc.is_closed() { Read::Disconnected } else { Read::Empty };
         };
@@ -281,8 +206,10 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
+    use crate::ntstatus;
     use crate::rpc::pdu::tests::{BIND_3CTX, unhex};
     use crate::rpc::pdu::{NCA_SERVER_TOO_BUSY, PTYPE_BIND_ACK, PTYPE_FAULT};
+    use crate::state::ServerState;
 
     /// A server the calls in these tests run against.
     static SERVER: LazyLock<Arc<ServerState>> = LazyLock::new(|| {

@@ -5,7 +5,8 @@
 use super::association::Fault;
 use super::ndr::{NdrReader, NdrWriter, string_len};
 use super::pdu::NCA_OP_RNG_ERROR;
-use crate::server::{Caller, ServerState};
+use crate::share::Caller;
+use crate::state::ServerState;
 
 pub(crate) const OPNUM_SHARE_ENUM: u16 = 15;
 pub(crate) const OPNUM_SHARE_GET_INFO: u16 = 16;

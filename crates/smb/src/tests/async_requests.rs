@@ -15,7 +15,7 @@ use crate::proto::messages::{
     CloseRequest, CreateContext, CreateRequest, CreateResponse, FileId, LeaseBreakAck, LeaseBreakNotification,
     LeaseContext, WriteRequest,
 };
-use crate::server::ServerState;
+use crate::state::ServerState;
 use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{KEY, Peer, header, status};
 use crate::{Share, SmbServer};

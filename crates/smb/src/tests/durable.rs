@@ -24,7 +24,7 @@ use crate::proto::messages::{
     CreateContext, CreateRequest, CreateResponse, FileId, LeaseBreakAck, LeaseBreakNotification, LeaseContext,
     LockElement, LockRequest, ReadRequest, ReadResponse, WriteRequest,
 };
-use crate::server::ServerState;
+use crate::state::ServerState;
 use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{KEY, Peer, header, status};
 use crate::{

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::memfs::MemFsBackend;
+use crate::config::ConfigError;
 use crate::conn::state::{Connection, Session, TreeConnect};
-use crate::server::ConfigError;
 use crate::{Access, Identity, Share, ShareMode, SmbServer};
 
 fn test_server() -> SmbServer {

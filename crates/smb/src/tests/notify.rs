@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::ConfigHandle;
 use crate::files::MAX_WATCHES_PER_CONNECTION;
 use crate::ntstatus;
 use crate::proto::crypto::{SigningAlgo, verify};
@@ -16,7 +17,7 @@ use crate::proto::messages::{
     ChangeNotifyRequest, ChangeNotifyResponse, CloseRequest, CreateContext, CreateRequest, CreateResponse, FileId,
     LeaseBreakAck, LeaseContext, QueryInfoRequest, SetInfoRequest, WriteRequest,
 };
-use crate::server::{ConfigHandle, ServerState};
+use crate::state::ServerState;
 use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{KEY, Peer, header, status};
 use crate::{Share, SmbServer};
@@ -123,7 +124,7 @@ fn server() -> (Arc<ServerState>, ConfigHandle) {
     (server.state(), server.config_handle())
 }
 
-async fn home(state: &Arc<ServerState>) -> Arc<crate::server::ShareBindings> {
+async fn home(state: &Arc<ServerState>) -> Arc<crate::share::ShareBindings> {
     state.find_share("home").await.expect("share")
 }
 

@@ -14,7 +14,8 @@ use crate::proto::auth::ntlm::Identity;
 use crate::proto::crypto::{SigningAlgo, sign};
 use crate::proto::header::{Command, HeaderTail, SMB2_FLAGS_SIGNED, Smb2Header};
 use crate::proto::messages::Dialect;
-use crate::server::{ServerState, ShareBindings};
+use crate::share::ShareBindings;
+use crate::state::ServerState;
 use crate::utils::read_u32;
 
 /// Signing key of the signed sessions.

@@ -11,7 +11,7 @@ use crate::proto::messages::{
 };
 use crate::rpc::pdu::PTYPE_FAULT;
 use crate::rpc::pdu::tests::{BIND_3CTX, unhex};
-use crate::server::ServerState;
+use crate::state::ServerState;
 use crate::tests::memfs::MemFsBackend;
 use crate::tests::peer::{Peer, header, status};
 use crate::{Access, Share, SmbServer};

@@ -1,0 +1,224 @@
+//! Changes to a server's users, shares and limits while it runs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thiserror::Error;
+
+use crate::access_mask::Access;
+use crate::files::close_opens;
+use crate::proto::auth::ntlm::UserCreds;
+use crate::share::{Share, ShareBindings, ShareMode, ShareNameError, check_share_name, valid_remark};
+use crate::state::ServerState;
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ConfigError {
+    #[error("user `{0}` does not exist")]
+    UnknownUser(String),
+    #[error("share `{0}` does not exist")]
+    UnknownShare(String),
+    #[error("duplicate share `{0}`")]
+    DuplicateShare(String),
+    #[error("share `{0}` mixes public mode with explicit users")]
+    PublicMixedWithUsers(String),
+    #[error("user name `{0}` is reserved")]
+    ReservedUserName(String),
+    #[error("user name must be non-empty")]
+    EmptyUserName,
+    #[error("share name `{0}` is reserved")]
+    ReservedShareName(String),
+    #[error("share name `{0}` must be non-empty and contain no `\\`, `/` or NUL")]
+    InvalidShareName(String),
+    #[error("remark of share `{0}` must hold no NUL and at most 1024 UTF-16 code units")]
+    InvalidShareRemark(String),
+}
+
+#[derive(Clone)]
+pub struct ConfigHandle {
+    state: Arc<ServerState>,
+}
+
+impl ConfigHandle {
+    pub(crate) fn new(state: Arc<ServerState>) -> Self {
+        Self { state }
+    }
+
+    /// Add a user, or replace the password of an existing one. Replacing a
+    /// password ends the user's sessions and closes the user's durable
+    /// opens kept after their session ended.
+    pub async fn add_user(&self, name: impl Into<String>, password: impl AsRef<str>) -> Result<(), ConfigError> {
+        self.set_creds(name.into(), UserCreds::from_password(password.as_ref())).await
+    }
+
+    /// Like [`add_user`](Self::add_user), for a caller that keeps only the
+    /// NT hash of the password.
+    pub async fn add_user_nt_hash(&self, name: impl Into<String>, nt_hash: [u8; 16]) -> Result<(), ConfigError> {
+        self.set_creds(name.into(), UserCreds { nt_hash }).await
+    }
+
+    async fn set_creds(&self, name: String, creds: UserCreds) -> Result<(), ConfigError> {
+        validate_user_name(&name)?;
+        let replaced = self.state.users.table.write().await.insert(name.clone(), creds.clone());
+        if replaced.is_some_and(|old| old.nt_hash != creds.nt_hash) {
+            self.close_user_sessions(&name).await;
+        }
+        Ok(())
+    }
+
+    pub async fn remove_user(&self, name: &str) -> Result<(), ConfigError> {
+        validate_user_name(name)?;
+        let removed = self.state.users.table.write().await.remove(name);
+        if removed.is_none() {
+            return Err(ConfigError::UnknownUser(name.to_string()));
+        }
+
+        for share in self.state.shares.all().await {
+            share.acl.write().await.users.remove(name);
+        }
+
+        self.close_user_sessions(name).await;
+        Ok(())
+    }
+
+    pub async fn add_share(&self, share: Share) -> Result<(), ConfigError> {
+        validate_share_name(&share.name)?;
+        let is_public = matches!(share.mode, ShareMode::Public | ShareMode::PublicReadOnly);
+        if is_public && !share.users.is_empty() {
+            return Err(ConfigError::PublicMixedWithUsers(share.name));
+        }
+        if !valid_remark(&share.remark) {
+            return Err(ConfigError::InvalidShareRemark(share.name));
+        }
+        let users = self.state.users.table.read().await;
+        for user in share.users.keys() {
+            if !users.contains_key(user) {
+                return Err(ConfigError::UnknownUser(user.clone()));
+            }
+        }
+
+        let binding = ShareBindings::from_share(share);
+        if !self.state.shares.insert(Arc::clone(&binding)).await {
+            return Err(ConfigError::DuplicateShare(binding.name.clone()));
+        }
+        Ok(())
+    }
+
+    pub async fn remove_share(&self, name: &str) -> Result<(), ConfigError> {
+        validate_share_name(name)?;
+        let removed =
+            self.state.shares.remove(name).await.ok_or_else(|| ConfigError::UnknownShare(name.to_string()))?;
+
+        self.close_share_trees(&removed, None).await;
+        Ok(())
+    }
+
+    /// Grant `user` `access` to a share. Lowering a user's access ends the
+    /// user's trees on the share, so it applies to open connections too, and
+    /// closes the user's durable opens on the share kept after their session
+    /// ended.
+    pub async fn grant_share_user(&self, share_name: &str, user: &str, access: Access) -> Result<(), ConfigError> {
+        validate_user_name(user)?;
+        validate_share_name(share_name)?;
+        let users = self.state.users.table.read().await;
+        if !users.contains_key(user) {
+            return Err(ConfigError::UnknownUser(user.to_string()));
+        }
+        drop(users);
+        let share =
+            self.state.find_share(share_name).await.ok_or_else(|| ConfigError::UnknownShare(share_name.to_string()))?;
+        let mut acl = share.acl.write().await;
+        if matches!(acl.mode, ShareMode::Public | ShareMode::PublicReadOnly) {
+            return Err(ConfigError::PublicMixedWithUsers(share.name.clone()));
+        }
+        let previous = acl.users.insert(user.to_string(), access);
+        drop(acl);
+
+        if previous.is_some_and(|old| old.allows_write() && !access.allows_write()) {
+            self.close_share_trees(&share, Some(user)).await;
+        }
+        Ok(())
+    }
+
+    pub async fn revoke_share_user(&self, share_name: &str, user: &str) -> Result<(), ConfigError> {
+        validate_user_name(user)?;
+        validate_share_name(share_name)?;
+        let share =
+            self.state.find_share(share_name).await.ok_or_else(|| ConfigError::UnknownShare(share_name.to_string()))?;
+        share.acl.write().await.users.remove(user);
+
+        self.close_share_trees(&share, Some(user)).await;
+        Ok(())
+    }
+
+    pub async fn set_share_mode(&self, share_name: &str, mode: ShareMode) -> Result<(), ConfigError> {
+        validate_share_name(share_name)?;
+        let share =
+            self.state.find_share(share_name).await.ok_or_else(|| ConfigError::UnknownShare(share_name.to_string()))?;
+        let mut acl = share.acl.write().await;
+        if matches!(mode, ShareMode::Public | ShareMode::PublicReadOnly) && !acl.users.is_empty() {
+            return Err(ConfigError::PublicMixedWithUsers(share.name.clone()));
+        }
+        if acl.mode == mode {
+            return Ok(());
+        }
+        acl.mode = mode;
+        drop(acl);
+
+        self.close_share_trees(&share, None).await;
+        Ok(())
+    }
+
+    /// Set how many files and named pipes one connection may hold open at
+    /// once. A CREATE past the limit fails with STATUS_INSUFFICIENT_RESOURCES;
+    /// opens already held stay open. The default is
+    /// [`DEFAULT_MAX_OPENS_PER_CONNECTION`](crate::DEFAULT_MAX_OPENS_PER_CONNECTION).
+    pub fn set_max_opens_per_connection(&self, limit: usize) {
+        self.state.max_opens_per_connection.store(limit, Ordering::Relaxed);
+    }
+
+    /// Ends every session of `user` on every connection, and closes the
+    /// user's durable opens kept after their session ended. All of them are
+    /// cut off before any open is closed, and closing waits for requests
+    /// still using an open.
+    async fn close_user_sessions(&self, user: &str) {
+        let mut opens = Vec::new();
+        for conn in self.state.active_connections.live().await {
+            opens.extend(conn.detach_sessions_for_user(user).await);
+        }
+        opens.extend(self.state.durable.take_for(None, Some(user)));
+        close_opens(opens).await;
+    }
+
+    /// Ends the trees on `share`, only those of `user` when given, on every
+    /// connection, and closes the matching durable opens kept after their
+    /// session ended, cutting all of them off before closing any open.
+    async fn close_share_trees(&self, share: &Arc<ShareBindings>, user: Option<&str>) {
+        let mut opens = Vec::new();
+        for conn in self.state.active_connections.live().await {
+            opens.extend(match user {
+                Some(user) => conn.detach_trees_for_user_share(user, share).await,
+                None => conn.detach_trees_for_share(share).await,
+            });
+        }
+        opens.extend(self.state.durable.take_for(Some(share), user));
+        close_opens(opens).await;
+    }
+}
+
+fn validate_user_name(name: &str) -> Result<(), ConfigError> {
+    if name.is_empty() {
+        return Err(ConfigError::EmptyUserName);
+    }
+    if name.eq_ignore_ascii_case("anonymous") {
+        return Err(ConfigError::ReservedUserName(name.to_string()));
+    }
+    Ok(())
+}
+
+fn validate_share_name(name: &str) -> Result<(), ConfigError> {
+    match check_share_name(name) {
+        Ok(()) => Ok(()),
+        Err(ShareNameError::Reserved) => Err(ConfigError::ReservedShareName(name.to_string())),
+        Err(ShareNameError::Invalid) => Err(ConfigError::InvalidShareName(name.to_string())),
+    }
+}

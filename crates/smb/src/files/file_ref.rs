@@ -1,0 +1,914 @@
+//! One open's entry in its share's table: it enters, is granted a lease, locks ranges, and leaves.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tracing::debug;
+
+use crate::backend::FileInfo;
+use crate::conn::outbound::Notified;
+use crate::ntstatus;
+use crate::path::SmbPath;
+use crate::proto::messages::{FileId, OplockLevel};
+use crate::share::ShareBindings;
+
+use super::lease::{
+    Current, FileLease, FileView, Granted, LeaseId, LeaseRequest, LeaseState, OpenView, Trigger, grant, open_trigger,
+    stat_only,
+};
+use super::leases::{BreakWait, GrantGuard, LeaseRef, LeaseTable, Notices};
+use super::pending_delete::PendingDelete;
+use super::table::{
+    DurableMark, FileKey, FileNode, FileState, KeptOpens, Named, OpenEntry, RangeLock, Sharing, case_sensitive,
+};
+
+/// Source of [`FileLease::serial`].
+static NEXT_LEASE_SERIAL: AtomicU64 = AtomicU64::new(1);
+
+/// A new open, as [`FileRef::register`] enters it.
+#[derive(Default)]
+pub(crate) struct OpenRequest {
+    pub sharing: Sharing,
+    /// The connection the open belongs to.
+    pub owner: Notified,
+    /// The lease the CREATE asks for. Its own lease is not broken by the
+    /// open (MS-FSA 2.1.4.12.2).
+    pub lease: Option<LeaseId>,
+    /// The lease of the directory that the CREATE names as its parent's.
+    pub parent_lease: Option<LeaseId>,
+    /// The CREATE supersedes or overwrites the file.
+    pub overwrite: bool,
+    /// On a sharing violation, break the handle caching of the leases on
+    /// the file so their clients can close the handles they keep open
+    /// (MS-FSA 2.1.5.1.2). Without it, a violation still waits while such a
+    /// break is in progress.
+    pub break_handles: bool,
+}
+
+/// Why [`FileRef::register`] refused an open.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub status: u32,
+    /// Set when the refusal was a sharing violation that broke handle
+    /// caching: once it completes, the open may succeed.
+    pub wait: Option<BreakWait>,
+}
+
+impl From<u32> for Refused {
+    fn from(status: u32) -> Self {
+        Self { status, wait: None }
+    }
+}
+
+#[cfg(test)]
+impl From<Sharing> for OpenRequest {
+    fn from(sharing: Sharing) -> Self {
+        Self { sharing, ..Self::default() }
+    }
+}
+
+/// One open's entry in its share's [`FileTable`]. Dropping it removes the
+/// entry and its locks; [`FileRef::release`] does the same and hands back a
+/// delete still to be done.
+pub(crate) struct FileRef {
+    share: Arc<ShareBindings>,
+    node: Arc<FileNode>,
+    id: u64,
+    /// The binding of this open's lease, released after the entry leaves
+    /// the table.
+    lease: Option<LeaseRef>,
+    /// The lease of its directory, as its CREATE named it (`dirlease.own_parent_key`).
+    parent_lease: Option<LeaseId>,
+    released: bool,
+}
+
+impl FileRef {
+    /// Adds the open `req` describes of the file `info` describes, reached
+    /// through `path`, holding the lease it asks for. Fails with
+    /// STATUS_DELETE_PENDING or STATUS_SHARING_VIOLATION when the opens
+    /// already on the file do not allow it. An open that is not
+    /// attribute-only breaks the leases it conflicts with, and returns a
+    /// wait when other clients have to write back what they cache first
+    /// (MS-FSA 2.1.4.12, OPEN).
+    pub(crate) fn register(
+        share: &Arc<ShareBindings>,
+        info: &FileInfo,
+        path: &SmbPath,
+        req: OpenRequest,
+    ) -> Result<(Self, Option<BreakWait>), Refused> {
+        let key = FileKey::new(info, path, case_sensitive(share));
+        let table = &share.files;
+        let mut files = table.files();
+        table.admit_beside(&files, info, req.sharing)?;
+        let base = if info.stream_index != 0 { info.file_index } else { 0 };
+        let node = files
+            .entry(key.clone())
+            .or_insert_with(|| {
+                if base != 0 {
+                    table.streams.fetch_add(1, Ordering::AcqRel);
+                }
+                Arc::new_cyclic(|me| FileNode {
+                    base,
+                    state: Mutex::new(FileState {
+                        me: me.clone(),
+                        key,
+                        is_directory: info.is_directory,
+                        opens: Vec::new(),
+                        delete_pending: None,
+                        locks: Vec::new(),
+                        leases: Vec::new(),
+                        changed: tokio::sync::watch::Sender::new(0),
+                    }),
+                })
+            })
+            .clone();
+        table.counted(&files);
+        let mut state = node.state();
+        if let Err(status) = state.admit(req.sharing, None) {
+            let mut wait = None;
+            let mut notices = Notices::default();
+            if status == ntstatus::STATUS_SHARING_VIOLATION {
+                if req.break_handles {
+                    let (sent, waits) = state.break_for(Trigger::SharingViolation, req.lease);
+                    notices = sent;
+                    wait = waits.then(|| state.wait());
+                } else if state.handle_break_pending(req.lease) {
+                    wait = Some(state.wait());
+                }
+            }
+            drop(state);
+            drop(files);
+            drop(notices);
+            return Err(Refused { status, wait });
+        }
+        let id = table.next_open.fetch_add(1, Ordering::Relaxed);
+        state.opens.push(OpenEntry {
+            id,
+            sharing: req.sharing,
+            name: Named { share: Arc::clone(share), path: path.clone() },
+            lease: req.lease,
+            owner: req.owner,
+            waiting: false,
+            durable: None,
+        });
+        let (notices, waits) = match open_trigger(req.sharing.access, req.overwrite) {
+            Some(trigger) => state.break_for(trigger, req.lease),
+            None => Default::default(),
+        };
+        if waits && let Some(entry) = state.opens.last_mut() {
+            entry.waiting = true;
+        }
+        let wait = waits.then(|| state.wait());
+        drop(state);
+        drop(files);
+        drop(notices);
+        let file =
+            Self { share: Arc::clone(share), node, id, lease: None, parent_lease: req.parent_lease, released: false };
+        Ok((file, wait))
+    }
+
+    /// Ends the wait of a CREATE that waited for other clients to give up
+    /// write caching: `Ok(None)` once it may go ahead, after it passes the
+    /// delete-pending and sharing checks the opens on the file now ask
+    /// for; a wait while a write break is still in progress; or the
+    /// status the CREATE fails with.
+    pub(crate) fn end_wait(&self) -> Result<Option<BreakWait>, u32> {
+        let mut state = self.node.state();
+        let Some(entry) = state.entry(self.id) else {
+            return Err(ntstatus::STATUS_FILE_CLOSED);
+        };
+        let (lease, sharing) = (entry.lease, entry.sharing);
+        if state.write_break_pending(lease) {
+            return Ok(Some(state.wait()));
+        }
+        state.admit(sharing, Some(self.id))?;
+        if let Some(entry) = state.opens.iter_mut().find(|e| e.id == self.id) {
+            entry.waiting = false;
+        }
+        Ok(None)
+    }
+
+    /// Whether this open's file is `node`.
+    pub(super) fn is_on(&self, node: &Arc<FileNode>) -> bool {
+        Arc::ptr_eq(&self.node, node)
+    }
+
+    pub(super) fn node(&self) -> &Arc<FileNode> {
+        &self.node
+    }
+
+    pub(super) fn share(&self) -> &Arc<ShareBindings> {
+        &self.share
+    }
+
+    /// The lease that a change through this open spares on its directory.
+    pub(crate) fn parent_lease(&self) -> Option<LeaseId> {
+        self.parent_lease
+    }
+
+    /// Breaks the directory leases that show its entry `path`, after a change through this open.
+    pub(crate) fn entry_changed(&self, path: &SmbPath) {
+        self.share.files.entry_changed(&self.share, path, self.parent_lease);
+    }
+
+    /// Makes this open a holder of the lease `req` asks for and grants it
+    /// the best state within `grantable` that the file allows (MS-SMB2
+    /// 3.3.5.9.8, 3.3.5.9.11). Lease breaks held back until the CREATE
+    /// response is queued wait for the returned guard.
+    pub(super) fn grant_lease(
+        &self,
+        req: &LeaseRequest,
+        grantable: impl FnOnce() -> LeaseState,
+    ) -> (Granted, GrantGuard) {
+        let mut state = self.node.state();
+        let mut grantable = grantable();
+        if state.is_directory {
+            grantable = grantable.without(LeaseState::W);
+            self.share.files.leased_directories.add(&self.node);
+        }
+        let mut sender = Notified::default();
+        if let Some(entry) = state.opens.iter_mut().find(|e| e.id == self.id) {
+            entry.lease = Some(req.id);
+            sender = entry.owner.clone();
+        }
+        let opens: Vec<OpenView> =
+            state.opens.iter().map(|e| OpenView { lease: e.lease, stat_only: stat_only(e.sharing.access) }).collect();
+        let leases: Vec<(LeaseId, LeaseState)> = state.leases.iter().map(|l| (l.id, l.state)).collect();
+        let file = FileView {
+            opens: &opens,
+            leases: &leases,
+            has_locks: !state.locks.is_empty(),
+            delete_pending: state.delete_pending.is_some(),
+        };
+        let existing = state.leases.iter().position(|l| l.id == req.id);
+        let current =
+            existing.map(|at| Current { state: state.leases[at].state, breaking: state.leases[at].breaking.is_some() });
+        let (granted, breaking) = grant(req.id, req.state, current, &file, grantable);
+        let lease = match existing {
+            Some(at) => {
+                let lease = &mut state.leases[at];
+                lease.set_state(granted);
+                lease
+            }
+            None => {
+                let serial = NEXT_LEASE_SERIAL.fetch_add(1, Ordering::Relaxed);
+                state.leases.push(FileLease::new(req, granted, serial));
+                state.leases.last_mut().expect("just pushed")
+            }
+        };
+        lease.grants_in_flight += 1;
+        debug!(key = ?req.id.key, state = ?lease.state, "lease granted");
+        let serial = lease.serial;
+        let snapshot = Granted {
+            id: lease.id,
+            state: lease.state,
+            breaking,
+            epoch: lease.epoch,
+            version: lease.version,
+            parent: lease.parent,
+        };
+        drop(state);
+        let guard = GrantGuard::new(Arc::clone(&self.node), req.id, serial, sender);
+        (snapshot, guard)
+    }
+
+    /// Keeps the lease binding for as long as this open lasts.
+    pub(super) fn keep_lease(&mut self, lease: LeaseRef) {
+        self.lease = Some(lease);
+    }
+
+    /// The lease or oplock this open holds, as a CREATE response reports it.
+    pub(crate) fn granted(&self) -> Option<Granted> {
+        let state = self.node.state();
+        let id = state.entry(self.id).and_then(|e| e.lease)?;
+        let lease = state.leases.iter().find(|l| l.id == id)?;
+        Some(Granted {
+            id,
+            state: lease.state,
+            breaking: lease.breaking.is_some(),
+            epoch: lease.epoch,
+            version: lease.version,
+            parent: lease.parent,
+        })
+    }
+
+    /// Records the open's FileId, which breaks of its oplock name. Called
+    /// before the response that tells the client the id is queued.
+    pub(crate) fn set_file_id(&self, file_id: FileId) {
+        let mut state = self.node.state();
+        let id = state.entry(self.id).and_then(|e| e.lease);
+        if let Some(lease) = state.leases.iter_mut().find(|l| l.id.is_oplock() && Some(l.id) == id) {
+            lease.file_id = file_id;
+        }
+    }
+
+    /// MS-SMB2 3.3.5.22.1: completes the break of this open's oplock with
+    /// `level`, as the client acknowledged it. A further break it starts is
+    /// returned to send after the response. Fails with
+    /// STATUS_INVALID_OPLOCK_PROTOCOL when no break is in progress, as Windows
+    /// does in place of STATUS_INVALID_DEVICE_STATE, and for a level that is
+    /// neither the one notified nor none; the latter ends the oplock.
+    pub(crate) fn acknowledge_oplock(&self, level: u8) -> Result<Notices, u32> {
+        let held = {
+            let state = self.node.state();
+            let id = state.entry(self.id).and_then(|e| e.lease);
+            state
+                .leases
+                .iter()
+                .find(|l| l.id.is_oplock() && Some(l.id) == id)
+                .map(|l| (l.id, l.breaking.as_ref().map(|b| b.seq)))
+        };
+        let valid = matches!(OplockLevel::from_u8(level), Some(OplockLevel::None | OplockLevel::Ii));
+        let Some((id, Some(seq))) = held else {
+            return Err(ntstatus::STATUS_INVALID_OPLOCK_PROTOCOL);
+        };
+        let acked = match valid {
+            true => self.node.acknowledge(id, LeaseState::of_oplock(level).bits()),
+            false => Err(ntstatus::STATUS_REQUEST_NOT_ACCEPTED),
+        };
+        match acked {
+            Ok((_, notices)) => Ok(notices),
+            Err(_) => {
+                drop(self.node.drop_break(id, seq));
+                Err(ntstatus::STATUS_INVALID_OPLOCK_PROTOCOL)
+            }
+        }
+    }
+
+    /// Marks the open durable, registered as `id` in `table`.
+    pub(crate) fn mark_durable(&self, table: &Arc<impl KeptOpens + 'static>, id: u64) {
+        let table = Arc::downgrade(table);
+        let mut state = self.node.state();
+        if let Some(entry) = state.opens.iter_mut().find(|e| e.id == self.id) {
+            entry.durable = Some(DurableMark { table, id, detached: false, doomed: false });
+        }
+    }
+
+    /// Takes a durable open off its connection to keep it for reconnect
+    /// (MS-SMB2 3.3.7.1): only while its lease caches handles with no break
+    /// in progress (Open.OplockState Held), and while its byte-range locks,
+    /// if it holds any, are covered by write caching. From then on breaks of
+    /// the lease close it instead of going to a client. Returns whether the
+    /// open is kept.
+    pub(crate) fn try_detach(&self) -> bool {
+        let mut state = self.node.state();
+        let Some(at) = state.opens.iter().position(|e| e.id == self.id) else {
+            return false;
+        };
+        let entry = &state.opens[at];
+        let Some(lease) = entry.lease.and_then(|id| state.leases.iter().find(|l| l.id == id)) else {
+            return false;
+        };
+        let has_locks = state.locks.iter().any(|l| l.owner == self.id);
+        let keeps = entry.durable.as_ref().is_some_and(|d| !d.detached && !d.doomed)
+            && lease.state.contains(LeaseState::H)
+            && lease.breaking.is_none()
+            && (!has_locks || lease.state.contains(LeaseState::W));
+        if !keeps {
+            return false;
+        }
+        let entry = &mut state.opens[at];
+        entry.owner = Notified::default();
+        if let Some(mark) = entry.durable.as_mut() {
+            mark.detached = true;
+        }
+        true
+    }
+
+    /// Whether a lease break decided to close this open while it was kept
+    /// for reconnect.
+    pub(crate) fn is_doomed(&self) -> bool {
+        self.node.state().entry(self.id).and_then(|e| e.durable.as_ref()).is_some_and(|d| d.doomed)
+    }
+
+    /// Puts an open kept for reconnect back on the connection `owner`
+    /// (MS-SMB2 3.3.5.9.7): only while it is still kept, no break decided to
+    /// close it, and its lease caches handles. Returns the lease as the
+    /// CREATE response reports it, and a guard that holds back break
+    /// notifications for the lease until that response is queued.
+    pub(crate) fn reattach(&self, owner: Notified) -> Option<(Granted, GrantGuard)> {
+        let mut state = self.node.state();
+        let at = state.opens.iter().position(|e| e.id == self.id)?;
+        let entry = &state.opens[at];
+        let id = entry.lease?;
+        if !entry.durable.as_ref().is_some_and(|d| d.detached && !d.doomed) {
+            return None;
+        }
+        let lease = state.leases.iter_mut().find(|l| l.id == id)?;
+        if !lease.state.contains(LeaseState::H) {
+            return None;
+        }
+        lease.grants_in_flight += 1;
+        let serial = lease.serial;
+        let granted = Granted {
+            id,
+            state: lease.state,
+            breaking: lease.breaking.is_some(),
+            epoch: lease.epoch,
+            version: lease.version,
+            parent: lease.parent,
+        };
+        let entry = &mut state.opens[at];
+        entry.owner = owner.clone();
+        if let Some(mark) = entry.durable.as_mut() {
+            mark.detached = false;
+        }
+        drop(state);
+        let guard = GrantGuard::new(Arc::clone(&self.node), id, serial, owner);
+        Some((granted, guard))
+    }
+
+    /// Breaks the leases on the file that `trigger` through this open
+    /// conflicts with: every lease but the one this open holds, whichever
+    /// client holds it.
+    pub(crate) fn break_leases(&self, trigger: Trigger) {
+        let notices = {
+            let mut state = self.node.state();
+            let exempt = state.entry(self.id).and_then(|e| e.lease);
+            state.break_for(trigger, exempt).0
+        };
+        drop(notices);
+    }
+
+    /// The lease this open holds.
+    pub(crate) fn lease_id(&self) -> Option<LeaseId> {
+        self.node.state().entry(self.id).and_then(|e| e.lease)
+    }
+
+    /// The open's current name.
+    pub(crate) fn path(&self) -> SmbPath {
+        self.node.state().entry(self.id).map(|e| e.name.path.clone()).unwrap_or_default()
+    }
+
+    /// The names the opens of this file have on its share, each once: every
+    /// path a watch of it can be armed under.
+    pub(crate) fn open_paths(&self) -> Vec<SmbPath> {
+        let state = self.node.state();
+        let mut paths: Vec<SmbPath> = Vec::new();
+        for path in state.opens.iter().filter_map(|e| e.name.on(&self.share)) {
+            if !paths.contains(path) {
+                paths.push(path.clone());
+            }
+        }
+        paths
+    }
+
+    /// True if this is an entry for the file `info` describes, reached
+    /// through `path`.
+    pub(crate) fn is_for(&self, info: &FileInfo, path: &SmbPath) -> bool {
+        FileKey::new(info, path, case_sensitive(&self.share)) == self.node.state().key
+    }
+
+    /// The backend's file id, `0` if it has none.
+    pub(crate) fn index(&self) -> u64 {
+        self.node.state().key.index()
+    }
+
+    /// True if the backend's file id `file_index` is this file's.
+    pub(crate) fn has_index(&self, file_index: u64) -> bool {
+        file_index != 0 && self.node.state().key == FileKey::Index(file_index)
+    }
+
+    /// Whether the file is delete-pending (MS-FSA Link.IsDeleted).
+    pub(crate) fn delete_pending(&self) -> bool {
+        self.node.state().delete_pending.is_some()
+    }
+
+    /// Sets or clears the delete-pending flag of the file (MS-FSA
+    /// 2.1.5.15.3). The file is removed under this open's name when its last
+    /// open closes.
+    ///
+    /// Marking the file breaks the handle caching of its leases, all but
+    /// this open's, under the same lock, so no lease caches handles to a
+    /// delete-pending file (MS-FSA 2.1.4.12, 2.1.5.18).
+    pub(crate) fn set_delete_pending(&self, delete: bool) {
+        let notices = {
+            let mut state = self.node.state();
+            if delete {
+                let entry = state.entry(self.id).map(|e| (e.lease, e.name.clone()));
+                let exempt = entry.as_ref().and_then(|e| e.0);
+                state.delete_pending = entry.map(|e| e.1);
+                state.break_for(Trigger::Handle, exempt).0
+            } else {
+                state.delete_pending = None;
+                Notices::default()
+            }
+        };
+        drop(notices);
+    }
+
+    /// Takes a byte-range lock for this open (MS-FSA 2.1.5.8). Fails with
+    /// STATUS_INVALID_LOCK_RANGE when the range passes the largest offset,
+    /// STATUS_INSUFFICIENT_RESOURCES when the open already holds `limit`
+    /// locks, and STATUS_LOCK_NOT_GRANTED when it conflicts with a lock
+    /// already held.
+    pub(crate) fn lock_range(&self, offset: u64, length: u64, exclusive: bool, limit: usize) -> Result<(), u32> {
+        if length != 0 && offset.checked_add(length - 1).is_none() {
+            return Err(ntstatus::STATUS_INVALID_LOCK_RANGE);
+        }
+        let mut state = self.node.state();
+        if state.locks.iter().filter(|l| l.owner == self.id).count() >= limit {
+            return Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES);
+        }
+        if state.range_conflicts(self.id, offset, length, exclusive, true) {
+            return Err(ntstatus::STATUS_LOCK_NOT_GRANTED);
+        }
+        // MS-FSA 2.1.5.8: a lock breaks the leases on the file, all but the
+        // one this open holds, wherever the range lies. Under the same lock
+        // no lease can be granted between the two. While another lease
+        // still caches writes, which only an attribute-only open allows,
+        // the lock is refused: a lock taken now would keep that client from
+        // writing back. A request that may wait tries again after that.
+        let exempt = state.entry(self.id).and_then(|e| e.lease);
+        let caching_writes = state.leases.iter().any(|l| Some(l.id) != exempt && l.state.contains(LeaseState::W));
+        let notices = state.break_for(Trigger::Write, exempt).0;
+        if !caching_writes {
+            state.locks.push(RangeLock { owner: self.id, offset, length, exclusive });
+        }
+        drop(state);
+        drop(notices);
+        if caching_writes {
+            return Err(ntstatus::STATUS_LOCK_NOT_GRANTED);
+        }
+        Ok(())
+    }
+
+    /// Releases a lock this open holds on exactly this range, an exclusive
+    /// one first (MS-FSA 2.1.5.9), and returns whether it was. Fails with
+    /// STATUS_RANGE_NOT_LOCKED when it holds none.
+    pub(crate) fn unlock_range(&self, offset: u64, length: u64) -> Result<bool, u32> {
+        let mut state = self.node.state();
+        let matches = |l: &RangeLock, exclusive: bool| {
+            l.owner == self.id && l.offset == offset && l.length == length && l.exclusive == exclusive
+        };
+        let at = state
+            .locks
+            .iter()
+            .position(|l| matches(l, true))
+            .or_else(|| state.locks.iter().position(|l| matches(l, false)))
+            .ok_or(ntstatus::STATUS_RANGE_NOT_LOCKED)?;
+        let exclusive = state.locks.remove(at).exclusive;
+        state.bump();
+        Ok(exclusive)
+    }
+
+    /// Changes whenever something on the file does that may let a lock
+    /// through: a range unlocked, an open or a lease gone.
+    pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.node.state().changed.subscribe()
+    }
+
+    /// Releases the lock [`FileRef::lock_range`] took last with these
+    /// arguments.
+    pub(crate) fn undo_lock(&self, offset: u64, length: u64, exclusive: bool) {
+        let mut state = self.node.state();
+        if let Some(at) = state
+            .locks
+            .iter()
+            .rposition(|l| l.owner == self.id && l.offset == offset && l.length == length && l.exclusive == exclusive)
+        {
+            state.locks.remove(at);
+            state.bump();
+        }
+    }
+
+    /// Fails with STATUS_FILE_LOCK_CONFLICT when a read (or a write, if
+    /// `write`) of the range through this open conflicts with a byte-range
+    /// lock (MS-FSA 2.1.5.3, 2.1.5.4).
+    pub(crate) fn check_io(&self, offset: u64, length: u64, write: bool) -> Result<(), u32> {
+        if self.node.state().range_conflicts(self.id, offset, length, write, false) {
+            return Err(ntstatus::STATUS_FILE_LOCK_CONFLICT);
+        }
+        Ok(())
+    }
+
+    /// Removes the open and its byte-range locks from the table (MS-FSA
+    /// 2.1.5.5). With `delete_on_close` the file becomes delete-pending.
+    /// When that leaves a delete-pending file with no opens, returns the
+    /// removal still to be done; until that is dropped, the file opens for
+    /// nobody.
+    pub(crate) fn release(mut self, delete_on_close: bool) -> Option<PendingDelete> {
+        self.detach(delete_on_close)
+    }
+
+    fn detach(&mut self, delete_on_close: bool) -> Option<PendingDelete> {
+        if std::mem::replace(&mut self.released, true) {
+            return None;
+        }
+        let mut files = self.share.files.files();
+        let mut state = self.node.state();
+        let entry = state.opens.iter().position(|e| e.id == self.id).map(|at| state.opens.remove(at));
+        state.locks.retain(|l| l.owner != self.id);
+        // MS-SMB2 3.3.4.17: a lease ends with its last open, without a
+        // notification; a break in progress completes with it.
+        if let Some(id) = entry.as_ref().and_then(|e| e.lease)
+            && !state.opens.iter().any(|e| e.lease == Some(id))
+        {
+            state.leases.retain(|l| l.id != id);
+            if state.is_directory && state.leases.is_empty() {
+                self.share.files.leased_directories.remove(&self.node);
+            }
+        }
+        if entry.is_some() {
+            state.bump();
+        }
+        if delete_on_close && let Some(entry) = entry {
+            state.delete_pending = Some(entry.name);
+        }
+        if !state.opens.is_empty() {
+            return None;
+        }
+        let (base, index) = (self.node.base, state.key.index());
+        // A file goes after its streams (MS-FSA 2.1.5.5): until then it opens for nobody.
+        if state.delete_pending.is_some() && self.share.files.streams_of(&files, index).next().is_some() {
+            return None;
+        }
+        if base != 0
+            && let Some(pending) = self.share.files.waiting_base(&files, base, &self.node)
+        {
+            let key = state.key.clone();
+            drop(state);
+            self.share.files.remove_node(&mut files, &key, &self.node);
+            return Some(pending);
+        }
+        if let Some(name) = state.delete_pending.clone() {
+            let is_directory = state.is_directory;
+            drop(state);
+            drop(files);
+            let node = Arc::clone(&self.node);
+            return Some(PendingDelete { node, name, is_directory, spared: self.parent_lease });
+        }
+        let key = state.key.clone();
+        drop(state);
+        self.share.files.remove_node(&mut files, &key, &self.node);
+        None
+    }
+}
+
+impl Drop for FileRef {
+    /// An entry dropped without a release still leaves the table. When it
+    /// was the last open of a delete-pending file, the removal runs on the
+    /// current runtime; without one, the name is freed and the file stays.
+    fn drop(&mut self) {
+        let Some(pending) = self.detach(false) else {
+            return;
+        };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(pending.run());
+        }
+    }
+}
+
+impl LeaseTable {
+    /// Binds `lease` to the file `file` opened and grants the state `req`
+    /// asks for, within what `grantable` says while nothing can change on the
+    /// file. The open keeps `lease`. Fails with
+    /// STATUS_INVALID_PARAMETER when the lease is held on another file.
+    pub(crate) fn grant(
+        &self,
+        lease: LeaseRef,
+        file: &mut FileRef,
+        req: &LeaseRequest,
+        grantable: impl FnOnce() -> LeaseState,
+    ) -> Result<(Granted, GrantGuard), u32> {
+        let granted = {
+            let mut bindings = self.bindings();
+            let binding = bindings.get_mut(&req.id).expect("a LeaseRef keeps its binding");
+            match &binding.node {
+                Some(node) if !file.is_on(node) && node.has_lease(req.id) => Err(ntstatus::STATUS_INVALID_PARAMETER),
+                _ => {
+                    binding.node = Some(Arc::clone(file.node()));
+                    binding.share = Arc::downgrade(file.share());
+                    Ok(file.grant_lease(req, grantable))
+                }
+            }
+        };
+        match granted {
+            Ok(granted) => {
+                file.keep_lease(lease);
+                Ok(granted)
+            }
+            Err(status) => {
+                drop(lease);
+                Err(status)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::access_mask::{DELETE, FILE_READ_DATA, FILE_WRITE_DATA};
+    use crate::backend::OpenOptions;
+    use crate::error::SmbError;
+    use crate::files::table::{FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE};
+    use crate::share::{ShareBindings, ShareMode};
+    use crate::tests::memfs::MemFsBackend;
+
+    const RW: u32 = FILE_SHARE_READ | FILE_SHARE_WRITE;
+    const ALL: u32 = RW | FILE_SHARE_DELETE;
+    const CAP: usize = crate::conn::limits::DEFAULT_MAX_LOCKS_PER_OPEN;
+
+    fn share() -> Arc<ShareBindings> {
+        share_on(MemFsBackend::new())
+    }
+
+    fn share_on(backend: MemFsBackend) -> Arc<ShareBindings> {
+        ShareBindings::new("s".to_string(), Arc::new(backend), ShareMode::Public, HashMap::new(), false, true, true)
+    }
+
+    fn info(file_index: u64) -> FileInfo {
+        let mut info = FileInfo::new("");
+        info.file_index = file_index;
+        info
+    }
+
+    fn p(s: &str) -> SmbPath {
+        s.parse().unwrap()
+    }
+
+    fn open(share: &Arc<ShareBindings>, name: &str, access: u32, share_access: u32) -> Result<FileRef, u32> {
+        FileRef::register(share, &info(7), &p(name), Sharing { access, share: share_access }.into())
+            .map(|(file, _)| file)
+            .map_err(|r| r.status)
+    }
+
+    #[test]
+    fn sharing_modes_are_checked_both_ways() {
+        let s = share();
+        let a = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, 0).unwrap();
+        assert_eq!(open(&s, "f", FILE_READ_DATA, ALL).err(), Some(ntstatus::STATUS_SHARING_VIOLATION));
+        // Attribute-only access never conflicts.
+        let attrs = open(&s, "f", 0x80, 0).unwrap();
+        assert!(a.release(false).is_none());
+        let b = open(&s, "f", FILE_READ_DATA, FILE_SHARE_READ).unwrap();
+        assert_eq!(open(&s, "f", FILE_WRITE_DATA, ALL).err(), Some(ntstatus::STATUS_SHARING_VIOLATION));
+        assert_eq!(open(&s, "f", FILE_READ_DATA, FILE_SHARE_WRITE).err(), Some(ntstatus::STATUS_SHARING_VIOLATION));
+        let c = open(&s, "f", FILE_READ_DATA, ALL).unwrap();
+        for f in [attrs, b, c] {
+            assert!(f.release(false).is_none());
+        }
+        assert!(s.files.files().is_empty());
+    }
+
+    #[test]
+    fn identity_not_name_decides_the_file() {
+        let s = share();
+        let _a = open(&s, "one", FILE_WRITE_DATA, 0).unwrap();
+        assert_eq!(open(&s, "other-link", FILE_READ_DATA, ALL).err(), Some(ntstatus::STATUS_SHARING_VIOLATION));
+    }
+
+    #[test]
+    fn delete_pending_blocks_opens_until_the_last_close() {
+        let s = share();
+        let a = open(&s, "f", DELETE, ALL).unwrap();
+        let b = open(&s, "f", FILE_READ_DATA, ALL).unwrap();
+        a.set_delete_pending(true);
+        assert!(b.delete_pending());
+        assert_eq!(open(&s, "f", FILE_READ_DATA, ALL).err(), Some(ntstatus::STATUS_DELETE_PENDING));
+        assert!(a.release(false).is_none());
+        let pending = b.release(false).expect("last close removes the file");
+        assert_eq!(pending.name.path, p("f"));
+        assert_eq!(open(&s, "f", FILE_READ_DATA, ALL).err(), Some(ntstatus::STATUS_DELETE_PENDING));
+        drop(pending);
+        assert!(open(&s, "f", FILE_READ_DATA, ALL).is_ok());
+    }
+
+    #[test]
+    fn a_pending_delete_dropped_before_it_runs_frees_the_name() {
+        let s = share();
+        let a = open(&s, "f", DELETE, ALL).unwrap();
+        a.set_delete_pending(true);
+        let pending = a.release(false).expect("last close removes the file");
+        drop(pending.run());
+        assert!(s.files.files().is_empty());
+        assert!(open(&s, "f", FILE_READ_DATA, ALL).is_ok());
+    }
+
+    #[test]
+    fn a_dropped_open_leaves_the_table() {
+        let s = share();
+        let a = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, 0).unwrap();
+        a.lock_range(0, 10, true, CAP).unwrap();
+        drop(a);
+        assert!(s.files.files().is_empty());
+        let b = open(&s, "f", FILE_READ_DATA, ALL).unwrap();
+        b.lock_range(0, 10, true, CAP).unwrap();
+    }
+
+    #[tokio::test]
+    async fn dropping_the_last_open_of_a_delete_pending_file_removes_it() {
+        let s = share_on(MemFsBackend::new().with_file("f", b"x"));
+        let a = open(&s, "f", DELETE, ALL).unwrap();
+        a.set_delete_pending(true);
+        drop(a);
+        for _ in 0..100 {
+            if s.files.files().is_empty() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        assert!(s.files.files().is_empty());
+        let missing = s.backend.open(&p("f"), OpenOptions::default()).await;
+        assert!(matches!(missing, Err(SmbError::NotFound)));
+    }
+
+    #[test]
+    fn byte_range_locks_follow_the_conflict_rules() {
+        let s = share();
+        let a = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, ALL).unwrap();
+        let b = open(&s, "f", FILE_READ_DATA | FILE_WRITE_DATA, ALL).unwrap();
+        a.lock_range(0, 50, true, CAP).unwrap();
+        assert_eq!(b.lock_range(10, 5, true, CAP), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
+        assert_eq!(b.lock_range(49, 1, false, CAP), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
+        assert_eq!(a.lock_range(0, 50, true, CAP), Err(ntstatus::STATUS_LOCK_NOT_GRANTED));
+        // The owner reads and writes its own exclusive range.
+        assert_eq!(a.check_io(0, 10, true), Ok(()));
+        assert_eq!(b.check_io(0, 10, false), Err(ntstatus::STATUS_FILE_LOCK_CONFLICT));
+        assert_eq!(b.check_io(50, 10, true), Ok(()));
+
+        b.lock_range(100, 10, false, CAP).unwrap();
+        a.lock_range(105, 10, false, CAP).unwrap();
+        assert_eq!(a.check_io(100, 1, false), Ok(()));
+        // A shared lock blocks writes from every open, its owner included.
+        assert_eq!(b.check_io(100, 1, true), Err(ntstatus::STATUS_FILE_LOCK_CONFLICT));
+
+        assert_eq!(b.unlock_range(0, 50), Err(ntstatus::STATUS_RANGE_NOT_LOCKED));
+        assert_eq!(a.unlock_range(0, 49), Err(ntstatus::STATUS_RANGE_NOT_LOCKED));
+        a.unlock_range(0, 50).unwrap();
+        assert_eq!(b.check_io(0, 10, false), Ok(()));
+
+        assert_eq!(a.lock_range(u64::MAX, 2, true, CAP), Err(ntstatus::STATUS_INVALID_LOCK_RANGE));
+        a.lock_range(u64::MAX, 1, true, CAP).unwrap();
+        // Closing an open drops its locks.
+        assert!(a.release(false).is_none());
+        b.lock_range(105, 10, true, CAP).unwrap_err();
+        b.lock_range(0, 100, true, CAP).unwrap();
+    }
+
+    #[test]
+    fn what_may_let_a_lock_through_is_told() {
+        let s = share();
+        let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
+        let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
+        a.lock_range(0, 10, true, CAP).unwrap();
+        a.lock_range(10, 10, true, CAP).unwrap();
+        let changes = b.changes();
+        assert!(!changes.has_changed().unwrap());
+        a.unlock_range(0, 10).unwrap();
+        assert!(changes.has_changed().unwrap());
+        let changes = b.changes();
+        drop(a);
+        assert!(changes.has_changed().unwrap());
+    }
+
+    #[test]
+    fn locks_per_open_stop_at_the_limit() {
+        let s = share();
+        let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
+        let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
+        a.lock_range(0, 10, true, 2).unwrap();
+        a.lock_range(10, 10, true, 2).unwrap();
+        assert_eq!(a.lock_range(20, 10, true, 2), Err(ntstatus::STATUS_INSUFFICIENT_RESOURCES));
+        // The limit counts this open's locks only.
+        b.lock_range(20, 10, true, 2).unwrap();
+        a.unlock_range(0, 10).unwrap();
+        a.lock_range(30, 10, true, 2).unwrap();
+    }
+
+    #[test]
+    fn zero_length_ranges() {
+        let s = share();
+        let a = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
+        let b = open(&s, "f", FILE_WRITE_DATA, ALL).unwrap();
+        a.lock_range(0, 0, true, CAP).unwrap();
+        b.lock_range(0, 0, true, CAP).unwrap();
+        assert_eq!(b.check_io(0, 10, true), Ok(()));
+        a.lock_range(10, 0, true, CAP).unwrap();
+        assert_eq!(b.check_io(10, 0, true), Ok(()));
+        assert_eq!(b.check_io(5, 10, true), Err(ntstatus::STATUS_FILE_LOCK_CONFLICT));
+    }
+
+    #[test]
+    fn renames_move_names_and_path_keys() {
+        let s = share();
+        let a = FileRef::register(&s, &info(0), &p("d\\f"), Sharing { access: FILE_WRITE_DATA, share: 0 }.into())
+            .unwrap()
+            .0;
+        s.files.rename_paths(&s, &p("d"), &p("e"));
+        assert!(s.files.path_is_open(&s, &p("E\\F")));
+        assert!(!s.files.path_is_open(&s, &p("d\\f")));
+        let conflict =
+            FileRef::register(&s, &info(0), &p("e\\f"), Sharing { access: FILE_READ_DATA, share: ALL }.into());
+        assert_eq!(conflict.err().map(|r| r.status), Some(ntstatus::STATUS_SHARING_VIOLATION));
+        a.set_delete_pending(true);
+        assert!(s.files.delete_pending_at(&s, &p("e\\f")));
+        let pending = a.release(false).expect("pending removal");
+        assert_eq!(pending.name.path, p("e\\f"));
+        drop(pending);
+        assert!(s.files.files().is_empty());
+    }
+}

@@ -1,0 +1,232 @@
+//! The state that the connections of a server share: its configuration, users, shares and opens.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use tokio::sync::{Notify, RwLock};
+use uuid::Uuid;
+
+use crate::access_mask::Access;
+use crate::admission::{Admission, AdmissionObserver, Strangers};
+use crate::auth_policy::{AuthPolicy, AuthSettings};
+use crate::conn::limits::{DEFAULT_MAX_LOCKS_PER_OPEN, DEFAULT_MAX_OPENS_PER_CONNECTION, Limits};
+use crate::conn::state::{Connection, Open};
+use crate::files::{DurableTable, LeaseTable, Replays};
+use crate::handlers::interfaces::Interfaces;
+use crate::proto::auth::ntlm::UserCreds;
+use crate::share::{Caller, ShareAcl, ShareBindings, ShareMode};
+
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    pub listen_addr: SocketAddr,
+    pub netbios_name: String,
+    pub max_read_size: u32,
+    pub max_write_size: u32,
+    pub server_guid: Uuid,
+    pub limits: Limits,
+    /// IPC$ serves the srvsvc pipe, so clients can list the shares.
+    pub share_listing: bool,
+}
+
+pub struct ServerUsers {
+    /// Username -> precomputed NT hash record.
+    pub table: RwLock<HashMap<String, UserCreds>>,
+}
+
+pub struct ServerShares {
+    /// Each share by its lowercased name, with its place in the order the
+    /// shares were added.
+    by_name: RwLock<HashMap<String, (u64, Arc<ShareBindings>)>>,
+    next_seq: AtomicU64,
+}
+
+impl ServerShares {
+    pub fn new(shares: Vec<Arc<ShareBindings>>) -> Self {
+        let mut by_name = HashMap::with_capacity(shares.len());
+        for (seq, share) in (0..).zip(shares) {
+            by_name.insert(share.name.to_ascii_lowercase(), (seq, share));
+        }
+        Self { next_seq: AtomicU64::new(by_name.len() as u64), by_name: RwLock::new(by_name) }
+    }
+
+    pub async fn find(&self, name: &str) -> Option<Arc<ShareBindings>> {
+        self.by_name.read().await.get(&name.to_ascii_lowercase()).map(|(_, share)| Arc::clone(share))
+    }
+
+    /// Adds `share` after every share there is. False when there is one of its name already.
+    pub async fn insert(&self, share: Arc<ShareBindings>) -> bool {
+        let key = share.name.to_ascii_lowercase();
+        let mut by_name = self.by_name.write().await;
+        if by_name.contains_key(&key) {
+            return false;
+        }
+        let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
+        by_name.insert(key, (seq, share));
+        true
+    }
+
+    pub async fn remove(&self, name: &str) -> Option<Arc<ShareBindings>> {
+        self.by_name.write().await.remove(&name.to_ascii_lowercase()).map(|(_, share)| share)
+    }
+
+    pub async fn all(&self) -> Vec<Arc<ShareBindings>> {
+        self.by_name.read().await.values().map(|(_, share)| Arc::clone(share)).collect()
+    }
+
+    /// Holds the share table for writing, so lookups wait.
+    #[cfg(test)]
+    pub(crate) async fn hold(&self) -> tokio::sync::RwLockWriteGuard<'_, HashMap<String, (u64, Arc<ShareBindings>)>> {
+        self.by_name.write().await
+    }
+
+    /// Every share, in the order the shares were added (MS-SRVS 3.1.4.8).
+    pub(crate) async fn all_in_order(&self) -> Vec<Arc<ShareBindings>> {
+        let mut shares: Vec<_> = self.by_name.read().await.values().cloned().collect();
+        shares.sort_unstable_by_key(|(seq, _)| *seq);
+        shares.into_iter().map(|(_, share)| share).collect()
+    }
+}
+
+pub struct ActiveConnections {
+    next_id: AtomicU64,
+    conns: RwLock<HashMap<u64, Weak<Connection>>>,
+}
+
+impl ActiveConnections {
+    pub fn new() -> Self {
+        Self { next_id: AtomicU64::new(1), conns: RwLock::new(HashMap::new()) }
+    }
+
+    pub async fn register(&self, conn: &Arc<Connection>) -> u64 {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.conns.write().await.insert(id, Arc::downgrade(conn));
+        id
+    }
+
+    pub async fn unregister(&self, id: u64) {
+        self.conns.write().await.remove(&id);
+    }
+
+    pub async fn live(&self) -> Vec<Arc<Connection>> {
+        let mut live = Vec::new();
+        let mut conns = self.conns.write().await;
+        conns.retain(|_, weak| {
+            if let Some(conn) = weak.upgrade() {
+                live.push(conn);
+                true
+            } else {
+                false
+            }
+        });
+        live
+    }
+}
+
+impl Default for ActiveConnections {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Server state shared across connections.
+pub struct ServerState {
+    pub config: ServerConfig,
+    pub users: ServerUsers,
+    pub shares: ServerShares,
+    pub active_connections: ActiveConnections,
+    /// Notified by `shutdown()`. The accept loop stops; each connection
+    /// closes once it has answered the frame it is receiving, if any.
+    pub shutdown: Arc<Notify>,
+    pub shutting_down: Arc<AtomicBool>,
+    /// Signing policy, session and tree limits, and the logon throttle.
+    pub auth: AuthPolicy,
+    /// Where clients may open further connections.
+    pub interfaces: Option<Interfaces>,
+    /// Is told of logons and refusals.
+    pub observer: Option<AdmissionObserver>,
+    /// Connections without a session.
+    pub strangers: Arc<Strangers>,
+
+    /// Opens one connection may hold at once. CREATE past it fails with
+    /// STATUS_INSUFFICIENT_RESOURCES.
+    pub max_opens_per_connection: AtomicUsize,
+    /// Byte-range locks one open may hold at once. LOCK past it fails with
+    /// STATUS_INSUFFICIENT_RESOURCES.
+    pub max_locks_per_open: AtomicUsize,
+    /// Every lease held on a file of any share.
+    pub(crate) leases: Arc<LeaseTable>,
+    /// Every durable open, and the ones kept after their session ended.
+    pub(crate) durable: Arc<DurableTable>,
+    pub(crate) replays: Arc<Replays<RwLock<Open>>>,
+}
+
+impl ServerState {
+    /// Tells whoever wants to know what happened at the door.
+    pub(crate) fn observe(&self, address: IpAddr, what: Admission<'_>) {
+        if let Some(observer) = &self.observer {
+            observer(address, what);
+        }
+    }
+
+    pub fn new(config: ServerConfig, users: ServerUsers, shares: Vec<Arc<ShareBindings>>) -> Self {
+        let durable =
+            Arc::new(DurableTable::new(config.limits.durable_handle_timeout, config.limits.max_disconnected_opens));
+        Self {
+            config,
+            users,
+            shares: ServerShares::new(shares),
+            active_connections: ActiveConnections::new(),
+            shutdown: Arc::new(Notify::new()),
+            shutting_down: Arc::new(AtomicBool::new(false)),
+            auth: AuthPolicy::default(),
+            interfaces: None,
+            observer: None,
+            strangers: Arc::default(),
+            max_opens_per_connection: AtomicUsize::new(DEFAULT_MAX_OPENS_PER_CONNECTION),
+            max_locks_per_open: AtomicUsize::new(DEFAULT_MAX_LOCKS_PER_OPEN),
+            leases: Arc::default(),
+            durable,
+            replays: Arc::default(),
+        }
+    }
+
+    /// The same state with the builder's logon settings.
+    pub(crate) fn with_auth(self, settings: AuthSettings) -> Self {
+        Self { auth: AuthPolicy::new(settings), ..self }
+    }
+
+    /// The access `caller` gets at TREE_CONNECT to `share`, whose ACL is
+    /// `acl`, or `None` when it is refused: the ACL must admit the caller,
+    /// and while unencrypted access is refused, a share whose traffic is
+    /// encrypted refuses a session that cannot encrypt (MS-SMB2 3.3.5.7).
+    pub(crate) fn admits(&self, share: &ShareBindings, acl: &ShareAcl, caller: &Caller) -> Option<Access> {
+        let settings = &self.auth.settings;
+        if (settings.encrypt_data || share.encrypt_data) && settings.reject_unencrypted_access && !caller.can_encrypt {
+            return None;
+        }
+        acl.authorize(&caller.identity)
+    }
+
+    /// Find a share by case-insensitive name.
+    pub async fn find_share(&self, name: &str) -> Option<Arc<ShareBindings>> {
+        self.shares.find(name).await
+    }
+
+    /// Look up a user's NT hash by name.
+    pub async fn lookup_user(&self, name: &str) -> Option<UserCreds> {
+        self.users.table.read().await.get(name).cloned()
+    }
+
+    /// Whether anonymous logon is permitted (i.e. at least one share is public).
+    pub async fn anonymous_allowed(&self) -> bool {
+        for share in self.shares.all().await {
+            let acl = share.acl.read().await;
+            if matches!(acl.mode, ShareMode::Public | ShareMode::PublicReadOnly) {
+                return true;
+            }
+        }
+        false
+    }
+}
