@@ -283,25 +283,21 @@ impl OpenPool {
     /// Changes the ways to open the volume. `secret` is one of them now.
     pub(crate) async fn change_keys(&self, name: &str, request: KeysRequest) -> Result<KeysStatus, Failure> {
         let (info, ring, version) = self.sealed(name).await?;
-        let (secret, change): (_, Box<dyn FnOnce(&mut Keyring, &Master) -> Result<_, KeyringError> + Send>) =
-            match request {
-                KeysRequest::Add { secret, new, name } => {
-                    let new = secret_of(new)?;
-                    (
-                        secret,
-                        Box::new(move |ring, master| ring.add_slot(master, &name, &new, work(), now()).map(|_| None)),
-                    )
-                }
-                KeysRequest::AddRecovery { secret } => {
-                    (secret, Box::new(|ring, master| add_recovery(ring, master).map(Some)))
-                }
-                KeysRequest::Remove { secret, slot } => {
-                    (secret, Box::new(move |ring, master| ring.remove_slot(master, &slot).map(|_| None)))
-                }
-                KeysRequest::Unlock { .. } | KeysRequest::Lock { .. } => {
-                    return Err(Failure::internal("this request changes no keys"));
-                }
-            };
+        let (secret, change): (_, KeyringChange) = match request {
+            KeysRequest::Add { secret, new, name } => {
+                let new = secret_of(new)?;
+                (secret, Box::new(move |ring, master| ring.add_slot(master, &name, &new, work(), now()).map(|_| None)))
+            }
+            KeysRequest::AddRecovery { secret } => {
+                (secret, Box::new(|ring, master| add_recovery(ring, master).map(Some)))
+            }
+            KeysRequest::Remove { secret, slot } => {
+                (secret, Box::new(move |ring, master| ring.remove_slot(master, &slot).map(|_| None)))
+            }
+            KeysRequest::Unlock { .. } | KeysRequest::Lock { .. } => {
+                return Err(Failure::internal("this request changes no keys"));
+            }
+        };
         let (mut ring, master) = opened(ring, secret_of(secret)?).await?;
         let (ring, recovery) = slowly(move || {
             let recovery = change(&mut ring, &master)?;
@@ -382,6 +378,9 @@ pub(crate) fn read_key_file(file: &std::path::Path) -> Result<Vec<u8>, Failure> 
     }
     std::fs::read(file).map_err(|error| failed(&error))
 }
+
+/// A change of a keyring, and the recovery key that it made.
+type KeyringChange = Box<dyn FnOnce(&mut Keyring, &Master) -> Result<Option<String>, KeyringError> + Send>;
 
 /// Keys that were taken out of memory for a volume that is still to be closed.
 pub(crate) struct Forgotten {
