@@ -543,7 +543,7 @@ pub mod fuzzing {
             Some(Dialect::Smb311),
             Some(Dialect::Smb2Wildcard),
         ] {
-            let _ = crate::handlers::create::durable_ask(&contexts, dialect);
+            let _ = crate::handlers::create_contexts::durable_ask(&contexts, dialect);
         }
     }
 

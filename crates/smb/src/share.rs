@@ -145,7 +145,7 @@ impl Share {
     /// the client can take them back when it reconnects. Only files opened
     /// with a durable handle request and a lease that caches handles are
     /// kept, so this does nothing when leases are off. The backend handle
-    /// stays open for [`SmbServerBuilder::durable_handle_timeout`], or the
+    /// stays open for [`SmbServerBuilder::durable_handle_timeout`](crate::SmbServerBuilder::durable_handle_timeout), or the
     /// time a version 2 request was granted, or until an open, write, size change, byte-range lock, rename or
     /// delete through an open that does not hold the lease needs what the
     /// lease caches, which closes the file at once. The same user, from the

@@ -67,7 +67,7 @@ impl From<Sharing> for OpenRequest {
     }
 }
 
-/// One open's entry in its share's [`FileTable`]. Dropping it removes the
+/// One open's entry in its share's [`FileTable`](super::table::FileTable). Dropping it removes the
 /// entry and its locks; [`FileRef::release`] does the same and hands back a
 /// delete still to be done.
 pub(crate) struct FileRef {

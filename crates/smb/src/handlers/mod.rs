@@ -20,6 +20,7 @@ mod change_notify;
 mod close;
 pub(crate) mod copychunk;
 pub(crate) mod create;
+pub(crate) mod create_contexts;
 mod echo;
 mod extended;
 mod flush;

@@ -14,7 +14,7 @@ use crate::access_mask::{FILE_APPEND_DATA, FILE_READ_DATA, FILE_WRITE_DATA, gran
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, TreeConnect};
 use crate::files::OpenSlot;
-use crate::handlers::create::FILE_OPENED;
+use crate::handlers::create_contexts::FILE_OPENED;
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::{channel_is_valid, lookup_session, lookup_session_tree};
 use crate::handlers::{ioctl, query_info};

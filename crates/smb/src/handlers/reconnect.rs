@@ -17,7 +17,7 @@ use crate::access_mask::maximal_access;
 use crate::conn::pending::{Stop, stopped};
 use crate::conn::state::{Connection, Open, TreeConnect};
 use crate::files::{Claim, LeaseRequest, OpenSlot, Unclaimed, close_open};
-use crate::handlers::create::{ContextQueries, FILE_OPENED, caching_response, encode_response};
+use crate::handlers::create_contexts::{ContextQueries, FILE_OPENED, caching_response, encode_response};
 use crate::handlers::response::{HandlerResponse, Outcome, Pending};
 use crate::handlers::shared::lookup_session_tree;
 use crate::info_class::VOLUME_SERIAL_NUMBER;

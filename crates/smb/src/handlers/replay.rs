@@ -10,7 +10,8 @@ use tracing::debug;
 
 use crate::conn::state::{Connection, Open};
 use crate::files::{FileRef, LeaseRequest, Place, Replayable};
-use crate::handlers::create::{ContextQueries, CreateArgs, caching_response, durable_v2_response, encode_response};
+use crate::handlers::create::CreateArgs;
+use crate::handlers::create_contexts::{ContextQueries, caching_response, durable_v2_response, encode_response};
 use crate::handlers::reconnect::{self, Reconnect};
 use crate::handlers::response::{HandlerResponse, Outcome};
 use crate::handlers::shared::lookup_session_tree;
