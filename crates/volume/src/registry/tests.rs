@@ -173,7 +173,8 @@ async fn features_that_nobody_knows_here() {
 
 #[test]
 fn golden_document() {
-    let info = VolumeInfo { name: "v".into(), id: Uuid::from_u128(1), properties: Properties::default() };
+    let info =
+        VolumeInfo { name: "v".into(), id: Uuid::from_u128(1), properties: Properties::default(), sealed: false };
     let entry = VolumeEntry { info, formatted: true, doomed: false, features: Features::default() };
     let document = Document { format: FORMAT, features: Features::default(), volumes: vec![entry] };
     let golden = concat!(
