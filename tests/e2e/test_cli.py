@@ -567,3 +567,14 @@ def test_configuration_errors_name_the_place(folder, text, words):
     config.write_text(text)
     fails("serve", "--config", config, contains=[config, *words])
     fails("serve", "--config", folder / "missing.toml", contains=["missing.toml"])
+
+
+def test_a_volume_that_is_destroyed_without_a_daemon_takes_its_share_along(folder):
+    daemon = make(folder).start()
+    daemon.run("volume", "create", "other", check=True)
+    assert daemon.stop() == 0
+    daemon.run("volume", "destroy", "other", "--yes", check=True)
+    assert "other" not in (daemon.data / "larder.toml").read_text()
+    daemon.start()
+    assert [s["name"] for s in json.loads(daemon.run("--json", "share", "list", check=True).stdout)] == ["files"]
+    assert daemon.stop() == 0

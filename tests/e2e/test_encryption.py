@@ -8,6 +8,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 import nfs3
 from conftest import make
+from test_sharing import Keeper
 from larderd import binary
 from trees import describe, fill
 
@@ -128,6 +130,38 @@ def test_a_locked_volume_is_served_by_nobody_and_is_no_damage(sealed):
     assert (sealed.mount / "file").read_bytes() == b"content"
 
 
+def test_a_lock_waits_for_nobody_and_loses_nothing_unasked(sealed):
+    """What an SMB client has written and not sent yet is lost by force alone."""
+    keeper = Keeper(sealed, "secret", "cached")
+    keeper.keep(0, b"in the client's cache")
+    busy = sealed.run("volume", "lock", "secret")
+    assert busy.returncode != 0 and "open for writing" in busy.stderr and "--force" in busy.stderr, busy.stderr
+    assert not volumes(sealed)["secret"]["locked"]
+    keeper.end()
+    sealed.run("volume", "lock", "secret", check=True)
+    typed(sealed, "volume", "unlock", "secret")
+    wrong = typed(sealed, "volume", "unlock", "secret", lines=["not the passphrase"], check=False)
+    assert wrong.returncode != 0, "also of an open volume the secret is tried"
+
+
+@pytest.mark.parametrize("odd", ["/dev/zero", "fifo", "folder", "missing", "short", "large"])
+def test_odd_key_files_are_refused_at_once(sealed, folder, odd):
+    path = Path(odd) if odd.startswith("/") else folder / odd
+    match odd:
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "short":
+            path.write_bytes(b"31 bytes are no key, this is it")
+        case "large":
+            path.write_bytes(bytes(2 << 20))
+    for command in (["volume", "unlock", "secret"], ["volume", "create", "other", "--encrypt"]):
+        done = sealed.run(*command, "--key-file", str(path), timeout_s=20)
+        assert done.returncode != 0 and done.stderr.startswith("error: "), (command, done)
+    assert "other" not in volumes(sealed)
+
+
 def test_ways_to_open_it_come_and_go(sealed, folder):
     key = folder / "key"
     key.write_bytes(os.urandom(64))
@@ -162,6 +196,13 @@ def test_it_opens_at_start_with_the_key_that_the_configuration_names(folder, sou
     config = daemon.data / "larder.toml"
     value = f'"{key}"' if source == "key_file" else f'["cat", "{key}"]'
     config.write_text(config.read_text() + f'\n[[volume]]\nname = "tank/secret"\n{source} = {value}\n')
+    daemon.start()
+    assert not volumes(daemon)["secret"]["locked"]
+    # What a person locks stays locked, whatever is changed beside it.
+    daemon.run("volume", "lock", "secret", check=True)
+    daemon.run("reload", check=True)
+    assert volumes(daemon)["secret"]["locked"]
+    assert daemon.stop() == 0
     daemon.start()
     assert not volumes(daemon)["secret"]["locked"]
     assert daemon.stop() == 0
@@ -214,6 +255,12 @@ def test_files_are_recovered_with_the_key_and_refused_without(sealed, folder):
     assert wrong.returncode != 0 and "no slot opens" in wrong.stderr, wrong.stderr
     for path in (folder / "out").glob("*"):
         path.unlink()
+    # The other volumes of the pool are recovered all the same.
+    everything = [word for word in command if word not in ("--volume", "secret")]
+    others = subprocess.run(everything, input="a wrong passphrase\n", capture_output=True, text=True)
+    assert others.returncode == 4 and "locked: no slot opens" in others.stdout, others.stdout + others.stderr
+    assert (folder / "out" / "files").is_dir() and not (folder / "out" / "secret").exists()
+    shutil.rmtree(folder / "out")
     done = subprocess.run([*command, "--recovery-key"], input=f"{sealed.recovery_key}\n", capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert describe(folder / "out" / "secret") == tree

@@ -48,6 +48,8 @@ pub enum KeysRequest {
     /// A recovery key, made anew; it is in the answer.
     AddRecovery {
         secret: VolumeSecret,
+        /// What people call it.
+        name: String,
     },
     /// By name, id, or the beginning of an id.
     Remove {

@@ -46,8 +46,10 @@ pub enum KeyringError {
     Refused(&'static str),
     #[error("this is the last slot: without it nothing opens the volume, ever; add another one first")]
     LastSlot,
-    #[error("there is no slot {0}")]
+    #[error("there is no slot '{0}'")]
     NoSuchSlot(String),
+    #[error("{1} slots are called '{0}': name one by its id")]
+    SeveralSlots(String, usize),
     #[error("a keyring has at most {SLOTS_MAX} slots: remove one first")]
     TooManySlots,
     #[error("{0}")]
@@ -265,9 +267,13 @@ impl Keyring {
 
     /// Takes a slot away, named by its id, the beginning of it, or its name.
     pub fn remove_slot(&mut self, _master: &Master, named: &str) -> Result<Slot, KeyringError> {
-        let is = |slot: &Slot| slot.name == named || slot.id.to_string().starts_with(named);
+        let is = |slot: &Slot| !named.is_empty() && (slot.name == named || slot.id.to_string().starts_with(named));
         let found: Vec<usize> = (0..self.slots.len()).filter(|&at| is(&self.slots[at])).collect();
-        let [at] = found[..] else { return Err(KeyringError::NoSuchSlot(named.to_owned())) };
+        let at = match found[..] {
+            [] => return Err(KeyringError::NoSuchSlot(named.to_owned())),
+            [at] => at,
+            _ => return Err(KeyringError::SeveralSlots(named.to_owned(), found.len())),
+        };
         if self.slots.len() == 1 {
             return Err(KeyringError::LastSlot);
         }
@@ -450,7 +456,11 @@ mod tests {
             ring.add_slot(&master, "more", &key_file(1), CHEAP, 9).expect("a slot");
         }
         assert_eq!(ring.add_slot(&master, "more", &key_file(1), CHEAP, 9), Err(KeyringError::TooManySlots));
-        assert!(matches!(ring.remove_slot(&master, "more"), Err(KeyringError::NoSuchSlot(_))), "which one is meant?");
+        assert!(
+            matches!(ring.remove_slot(&master, "more"), Err(KeyringError::SeveralSlots(_, 31))),
+            "which one is meant?"
+        );
+        assert!(matches!(ring.remove_slot(&master, ""), Err(KeyringError::NoSuchSlot(_))), "nothing is no beginning");
     }
 
     #[test]

@@ -18,6 +18,8 @@
 mod cipher;
 mod failure;
 mod frames;
+#[cfg(test)]
+mod golden_tests;
 mod keyring;
 mod keys;
 pub mod log;

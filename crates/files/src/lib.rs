@@ -142,6 +142,11 @@ impl Files {
         self.shared.opens.by_others(ino, self.door)
     }
 
+    /// How many opens of all doors may write: their clients may have written what they have not sent yet.
+    pub fn writers(&self) -> usize {
+        self.shared.opens.writers()
+    }
+
     async fn recall(&self, ino: Ino, what: Recall) {
         self.shared.leases.recall(self.door, ino, what).await;
     }

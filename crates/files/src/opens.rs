@@ -73,6 +73,13 @@ impl Opens {
         self.shard(ino).lock().get(&ino).is_some_and(|opens| opens.iter().any(|open| open.door != door))
     }
 
+    /// Opens that may write, of all doors.
+    pub(crate) fn writers(&self) -> usize {
+        let may_write =
+            |shard: &Mutex<Shard>| shard.lock().values().flatten().filter(|open| open.does.meets(Uses::WRITE)).count();
+        self.shards.iter().map(may_write).sum()
+    }
+
     /// Whether another door's open denies what `door` is about to do.
     pub(crate) fn denied(&self, ino: Ino, door: u32, does: Uses) -> bool {
         let shard = self.shard(ino).lock();

@@ -80,7 +80,7 @@ pub(super) async fn run(global: &Global, command: KeyCommand) -> Result<(), Fail
             split(&name)?;
             let secret = secret(&name, &key)?;
             let request = match new_recovery_key {
-                true => KeysRequest::AddRecovery { secret },
+                true => KeysRequest::AddRecovery { secret, name: label },
                 false => KeysRequest::Add { secret, new: new_secret(&name, new_key_file.as_deref())?, name: label },
             };
             change(global, &name, request, &disks).await

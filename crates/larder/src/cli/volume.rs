@@ -1,15 +1,18 @@
 //! `larder volume ...`
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 
 use larder_api::{Done, Encrypt, Failure, TakeAway, VolumeCreate, VolumeStatus};
 
 use super::args::{Disks, Global, VolumeCommand};
 use super::keys;
-use super::reach::{Backend, closing};
+use super::reach::{Backend, absolute, closing};
 use super::volume_name::split;
+use crate::config::VolumeName;
+use crate::config::edit::Editor;
 use crate::daemon::create_volume;
-use crate::render;
+use crate::{folder, render};
 
 pub(super) async fn run(global: &Global, command: VolumeCommand) -> Result<(), Failure> {
     match command {
@@ -94,12 +97,27 @@ async fn destroy(global: &Global, name: &str, yes: bool, how: TakeAway, disks: &
         Backend::Direct(storage) => {
             closing(storage, async |storage| {
                 let (pool, volume) = storage.named(name)?;
+                // As the daemon does: first nobody wants it any more, then it goes.
+                forget(global, &VolumeName { pool: pool.name.clone(), volume: volume.clone() })?;
                 pool.destroy(&volume).await.map(|()| Done {})
             })
             .await?
         }
     };
     global.out().answer(&done, |_| format!("destroyed the volume '{name}'"))
+}
+
+/// Takes the volume, its shares and its mounts out of the configuration of the data folder, if there is one: a share without its
+/// volume would keep the next start from serving.
+fn forget(global: &Global, volume: &VolumeName) -> Result<(), Failure> {
+    let data = global.data_named().unwrap_or_else(|| PathBuf::from(folder::DEFAULT));
+    let file = absolute(&data.join(folder::CONFIG_NAME))?;
+    if !file.exists() {
+        return Ok(());
+    }
+    let mut editor = Editor::open(&file)?;
+    editor.remove_volume(volume);
+    editor.save().map(drop)
 }
 
 /// Asks a person; a script must say --yes.

@@ -1,11 +1,13 @@
 //! The keys of encrypted volumes: their keyrings in the pool, and those that are unlocked in memory.
 //!
 //! - `keys.memory_only`: unlocked keys are in memory alone. A restart locks every volume that the configuration does not open.
+//! - `keys.lock_stays`: a volume that a person has locked is opened by a person or a restart, not by the key that the configuration
+//!   names: that is read at every change of the configuration.
 //! - `keys.locked_first`: locking forgets the keys before the volume closes, so that nobody opens it in between.
 //! - `keys.keyring_after_entry`: a volume is entered in the registry, then its keyring is written, then it is formatted. One that was
 //!   cut off between has no keyring, holds nothing, and can be destroyed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -29,22 +31,26 @@ const KEYRING_BYTES_MAX: u64 = 1 << 20;
 /// Requests of clients that are under way when a volume is locked have this long to end.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the program of a `key_command` may take.
-const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
+const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
 /// What people call the slot of the secret that a volume was made with.
 const FIRST_SLOT: &str = "first";
 const RECOVERY_SLOT: &str = "recovery";
 
 /// The keys of the volumes of one pool that are unlocked.
 #[derive(Default)]
-pub(super) struct Unlocked(Mutex<HashMap<Uuid, Arc<Keys>>>);
+pub(super) struct Unlocked {
+    keys: Mutex<HashMap<Uuid, Arc<Keys>>>,
+    /// Locked by a person since the start (`keys.lock_stays`).
+    locked: Mutex<HashSet<Uuid>>,
+}
 
 impl Seals for Unlocked {
     fn are_unlocked(&self, volume: &VolumeInfo) -> bool {
-        self.0.lock().contains_key(&volume.id)
+        self.keys.lock().contains_key(&volume.id)
     }
 
     fn decorate(&self, volume: &VolumeInfo, beneath: Beneath) -> FsResult<Beneath> {
-        let keys = self.0.lock().get(&volume.id).cloned().ok_or(FsError::Locked)?;
+        let keys = self.keys.lock().get(&volume.id).cloned().ok_or(FsError::Locked)?;
         decorated(volume.id, beneath, keys)
     }
 }
@@ -106,7 +112,7 @@ fn failure(error: &KeyringError) -> Failure {
     let kind = match error {
         KeyringError::Refused(_) => FailureKind::Denied,
         KeyringError::LastSlot | KeyringError::TooManySlots | KeyringError::Weak(_) => FailureKind::Invalid,
-        KeyringError::NoSuchSlot(_) => FailureKind::NotFound,
+        KeyringError::NoSuchSlot(_) | KeyringError::SeveralSlots(..) => FailureKind::NotFound,
         _ => FailureKind::Unavailable,
     };
     let failure = Failure::new(kind, error.to_string());
@@ -114,7 +120,9 @@ fn failure(error: &KeyringError) -> Failure {
         KeyringError::Refused(_) => {
             failure.action("try another way to open it: see them with: larder volume key list NAME")
         }
-        KeyringError::NoSuchSlot(_) => failure.action("see which there are with: larder volume key list NAME"),
+        KeyringError::NoSuchSlot(_) | KeyringError::SeveralSlots(..) => {
+            failure.action("see which there are with: larder volume key list NAME")
+        }
         KeyringError::UnknownFormat(_) => failure.action("install a newer larder"),
         _ => failure,
     }
@@ -163,7 +171,7 @@ impl OpenPool {
         let secret = secret_of(encrypt.secret)?;
         let (ring, master, recovery) = slowly(move || {
             let (mut ring, master) = Keyring::create(cipher, FIRST_SLOT, &secret, work(), now())?;
-            let recovery = encrypt.recovery.then(|| add_recovery(&mut ring, &master)).transpose()?;
+            let recovery = encrypt.recovery.then(|| add_recovery(&mut ring, &master, RECOVERY_SLOT)).transpose()?;
             Ok((ring, master, recovery))
         })
         .await?;
@@ -171,12 +179,12 @@ impl OpenPool {
         let info = self.registry.enter(name, properties, true).await.map_err(|error| self.failure(name, &error))?;
         let made = async {
             self.write_keyring(info.id, &ring, PutMode::Create).await?;
-            self.unlocked.0.lock().insert(info.id, Arc::new(keys));
+            self.unlocked.keys.lock().insert(info.id, Arc::new(keys));
             self.volume(name).await.map(drop)
         };
         if let Err(failure) = made.await {
             // Nothing is in it yet. What cannot be taken back now is shown as locked, and can be destroyed.
-            self.unlocked.0.lock().remove(&info.id);
+            self.unlocked.keys.lock().remove(&info.id);
             let _ = self.registry.destroy(name).await;
             return Err(failure);
         }
@@ -214,7 +222,7 @@ impl OpenPool {
         }
         let (ring, version) = keyring(&*self.pool.store(), info.id).await?.ok_or_else(|| {
             Failure::new(FailureKind::Unavailable, format!("the volume '{name}' has no keyring: nothing opens it"))
-                .action(format!("if making it was cut off, it is empty: larder volume destroy {name}"))
+                .action("look for the disk that has it: larder pool status; only a volume whose making was cut off never had one")
         })?;
         Ok((info, ring, version))
     }
@@ -222,22 +230,32 @@ impl OpenPool {
     /// Opens the volume with `secret`.
     pub(crate) async fn unlock(&self, name: &str, secret: Secret) -> Result<(), Failure> {
         let (info, ring, _) = self.sealed(name).await?;
+        let keys = keys_of(ring, secret).await?;
         if !self.is_locked(&info) {
             return Ok(());
         }
-        let keys = keys_of(ring, secret).await?;
-        self.unlocked.0.lock().insert(info.id, Arc::new(keys));
+        self.unlocked.keys.lock().insert(info.id, Arc::new(keys));
         let volume = self.volume(name).await;
         if volume.is_err() {
-            self.unlocked.0.lock().remove(&info.id);
+            self.unlocked.keys.lock().remove(&info.id);
+        }
+        if volume.is_ok() {
+            self.unlocked.locked.lock().remove(&info.id);
         }
         volume.map(drop)
+    }
+
+    /// Whether it is locked, and nobody meant it to be.
+    async fn waits_for_key(&self, name: &str) -> Result<bool, Failure> {
+        let (info, _, _) = self.sealed(name).await?;
+        Ok(self.is_locked(&info) && !self.unlocked.locked.lock().contains(&info.id))
     }
 
     /// Nobody gets to the volume any more (`keys.locked_first`). Returns the keys, in case it cannot be closed.
     pub(crate) async fn forget_keys(&self, name: &str) -> Result<Option<Forgotten>, Failure> {
         let (info, _, _) = self.sealed(name).await?;
-        let keys = self.unlocked.0.lock().remove(&info.id);
+        self.unlocked.locked.lock().insert(info.id);
+        let keys = self.unlocked.keys.lock().remove(&info.id);
         Ok(keys.map(|keys| Forgotten { id: info.id, keys }))
     }
 
@@ -251,7 +269,7 @@ impl OpenPool {
                 }
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    self.unlocked.0.lock().insert(forgotten.id, forgotten.keys);
+                    self.unlocked.keys.lock().insert(forgotten.id, forgotten.keys);
                     return Err(self.failure(name, &error));
                 }
             }
@@ -288,8 +306,9 @@ impl OpenPool {
                 let new = secret_of(new)?;
                 (secret, Box::new(move |ring, master| ring.add_slot(master, &name, &new, work(), now()).map(|_| None)))
             }
-            KeysRequest::AddRecovery { secret } => {
-                (secret, Box::new(|ring, master| add_recovery(ring, master).map(Some)))
+            KeysRequest::AddRecovery { secret, name } => {
+                let name = if name.is_empty() { RECOVERY_SLOT.to_owned() } else { name };
+                (secret, Box::new(move |ring, master| add_recovery(ring, master, &name).map(Some)))
             }
             KeysRequest::Remove { secret, slot } => {
                 (secret, Box::new(move |ring, master| ring.remove_slot(master, &slot).map(|_| None)))
@@ -317,6 +336,9 @@ pub(crate) async fn unlock_configured(
 ) -> Result<(), Failure> {
     let pool = storage.pool(Some(&volume.name.pool))?;
     pool.set(&volume.name.volume, &volume.change).await?;
+    if !pool.waits_for_key(&volume.name.volume).await? {
+        return Ok(());
+    }
     let bytes = key_of(key).await?;
     pool.unlock(&volume.name.volume, Secret::KeyFile(bytes.into())).await
 }
@@ -339,6 +361,8 @@ fn run_key_command(command: &[String]) -> Result<Vec<u8>, Failure> {
     let failed = |error: &std::io::Error| Failure::io(format_args!("cannot run '{shown}'"), error);
     let mut started = std::process::Command::new(program);
     started.args(arguments).stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+    // It may say more than a log should keep.
+    started.stderr(std::process::Stdio::null());
     let mut child = started.spawn().map_err(|error| failed(&error))?;
     let output = child.stdout.take();
     let reader = std::thread::spawn(move || {
@@ -369,14 +393,21 @@ fn run_key_command(command: &[String]) -> Result<Vec<u8>, Failure> {
 pub(crate) fn read_key_file(file: &std::path::Path) -> Result<Vec<u8>, Failure> {
     let failed =
         |error: &std::io::Error| Failure::io(format_args!("cannot read the key file {}", file.display()), error);
-    let size = std::fs::metadata(file).map_err(|error| failed(&error))?.len();
+    let metadata = std::fs::metadata(file).map_err(|error| failed(&error))?;
+    if !metadata.is_file() {
+        return Err(Failure::invalid(format!("the key file {} is no regular file", file.display())));
+    }
+    let size = metadata.len();
     if size > KEYRING_BYTES_MAX {
         return Err(Failure::invalid(format!(
             "the key file {} has {size} bytes: it is some other file",
             file.display()
         )));
     }
-    std::fs::read(file).map_err(|error| failed(&error))
+    let mut key = Vec::new();
+    let open = std::fs::File::open(file).map_err(|error| failed(&error))?;
+    open.take(KEYRING_BYTES_MAX + 1).read_to_end(&mut key).map_err(|error| failed(&error))?;
+    Ok(key)
 }
 
 /// A change of a keyring, and the recovery key that it made.
@@ -388,9 +419,9 @@ pub(crate) struct Forgotten {
     keys: Arc<Keys>,
 }
 
-fn add_recovery(ring: &mut Keyring, master: &Master) -> Result<String, KeyringError> {
+fn add_recovery(ring: &mut Keyring, master: &Master, name: &str) -> Result<String, KeyringError> {
     let key = RecoveryKey::random()?;
     let text = key.text().to_string();
-    ring.add_slot(master, RECOVERY_SLOT, &Secret::Recovery(key), work(), now())?;
+    ring.add_slot(master, name, &Secret::Recovery(key), work(), now())?;
     Ok(text)
 }

@@ -65,7 +65,15 @@ pub(super) async fn run(global: &Global, args: RecoverArgs) -> Result<Outcome, F
     let to = claim_folder(&absolute(to)?, &args.disks)?;
     let mut report = Report::create(&to, pool.report(), &faults)?;
     for volume in wanted {
-        let salvage = open_volume(&pool, &volume, &args.key).await?;
+        let salvage = match open_volume(&pool, &volume, &args.key).await {
+            Ok(salvage) => salvage,
+            // One key is seldom that of all: the others are recovered all the same.
+            Err(failure) if args.volume.is_none() && volume.sealed => {
+                report.locked(volume.label(), failure.message)?;
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
         report.begin_volume(&volume, &salvage)?;
         tree::rescue(&salvage, &to.join(folder_name(&volume)), &mut report).await?;
         report.end_volume()?;

@@ -93,12 +93,20 @@ pub(super) struct Summary {
     pub(super) pool: Option<String>,
     pub(super) report: PathBuf,
     pub(super) volumes: Vec<VolumeSummary>,
+    /// Encrypted volumes that nothing given opens: nothing of them was recovered.
+    pub(super) locked: Vec<Locked>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Locked {
+    pub(super) name: String,
+    pub(super) why: String,
 }
 
 impl Summary {
     pub(super) fn is_complete(&self) -> bool {
         let whole = |v: &VolumeSummary| v.partial == 0 && v.lost == 0 && v.metadata == Verdict::Whole;
-        self.volumes.iter().all(whole)
+        self.locked.is_empty() && self.volumes.iter().all(whole)
     }
 
     pub(super) fn text(&self) -> String {
@@ -106,8 +114,13 @@ impl Summary {
         for volume in &self.volumes {
             text.push_str(&volume.text());
         }
+        for Locked { name, why } in &self.locked {
+            text.push_str(&format!(
+                "volume: {name}\nlocked: {why}; nothing of it was recovered; again with its key: --volume {name} [--key-file FILE]\n"
+            ));
+        }
         text.push_str(&format!("report: {}\n", self.report.display()));
-        if !self.is_complete() {
+        if !self.is_complete() && !self.volumes.is_empty() {
             text.push_str(&format!(
                 "action: see which files are not whole: grep -v '^complete' {}\n",
                 self.report.display()
@@ -151,6 +164,7 @@ pub(super) struct Report {
     pool: Option<String>,
     done: Vec<VolumeSummary>,
     current: Option<VolumeSummary>,
+    locked: Vec<Locked>,
     shown: Instant,
     progress: bool,
 }
@@ -168,6 +182,7 @@ impl Report {
             pool: pool.name.clone(),
             done: Vec::new(),
             current: None,
+            locked: Vec::new(),
             shown: Instant::now(),
             progress: std::io::stderr().is_terminal(),
         };
@@ -181,6 +196,13 @@ impl Report {
     fn put(&mut self, json: &str, text: &str) -> Result<(), Failure> {
         let written = self.json.write_all(json.as_bytes()).and_then(|()| self.text.write_all(text.as_bytes()));
         written.map_err(|error| Failure::io(format_args!("the report in {}", self.folder.display()), &error))
+    }
+
+    /// An encrypted volume that nothing given opens.
+    pub(super) fn locked(&mut self, name: String, why: String) -> Result<(), Failure> {
+        self.put("", &format!("locked: volume {name}: {why}\n"))?;
+        self.locked.push(Locked { name, why });
+        Ok(())
     }
 
     pub(super) fn begin_volume(&mut self, volume: &VolumeFound, salvage: &Salvage) -> Result<(), Failure> {
@@ -255,7 +277,7 @@ impl Report {
         let report = self.folder.join(TEXT_NAME);
         let flushed = self.json.flush().and_then(|()| self.text.flush());
         flushed.map_err(|error| Failure::io(report.display(), &error))?;
-        Ok(Summary { pool: self.pool, report, volumes: self.done })
+        Ok(Summary { pool: self.pool, report, volumes: self.done, locked: self.locked })
     }
 }
 
