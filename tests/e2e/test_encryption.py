@@ -134,7 +134,9 @@ def test_a_lock_waits_for_nobody_and_loses_nothing_unasked(sealed):
     """What an SMB client has written and not sent yet is lost by force alone."""
     keeper = Keeper(sealed, "secret", "cached")
     keeper.keep(0, b"in the client's cache")
+    mount(sealed)
     busy = sealed.run("volume", "lock", "secret")
+    assert os.path.ismount(sealed.mount), "what is refused takes nothing away"
     assert busy.returncode != 0 and "open for writing" in busy.stderr and "--force" in busy.stderr, busy.stderr
     assert not volumes(sealed)["secret"]["locked"]
     keeper.end()

@@ -32,7 +32,7 @@ pub struct SealedLog {
     keys: Arc<Keys>,
     salt: [u8; SALT_BYTES],
     key: FrameKey,
-    /// The number of the next entry that this session seals.
+    /// The number of the next entry under this salt.
     next: AtomicU64,
 }
 

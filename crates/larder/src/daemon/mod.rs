@@ -446,15 +446,15 @@ impl Daemon {
             KeysRequest::Lock { force } => {
                 if !force {
                     let anyway = format!("larder volume lock {name} --force");
-                    self.unmount_unused(|mounted| *mounted == of, anyway.clone()).await?;
                     // What their clients have written and not sent yet would be lost.
                     let writers = pool.files(&volume).await.map_or(0, |files| files.writers());
                     if writers > 0 {
-                        let message = format!("clients have {writers} files of the volume '{of}' open for writing");
+                        let message = format!("{writers} files of the volume '{of}' are open for writing");
                         return Err(Failure::new(FailureKind::Busy, message).action(format!(
                             "close them there; or lock it and lose what they have not sent: {anyway}"
                         )));
                     }
+                    self.unmount_unused(|mounted| *mounted == of, anyway).await?;
                 }
                 if let Some(forgotten) = pool.forget_keys(&volume).await? {
                     self.apply_shares(&mut state).await;

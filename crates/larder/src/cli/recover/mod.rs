@@ -68,7 +68,7 @@ pub(super) async fn run(global: &Global, args: RecoverArgs) -> Result<Outcome, F
         let salvage = match open_volume(&pool, &volume, &args.key).await {
             Ok(salvage) => salvage,
             // One key is seldom that of all: the others are recovered all the same.
-            Err(failure) if args.volume.is_none() && volume.sealed => {
+            Err(failure) if args.volume.is_none() => {
                 report.locked(volume.label(), failure.message)?;
                 continue;
             }
