@@ -40,8 +40,12 @@ pub struct Faults {
     pub bad_reads: Mutex<Trouble>,
     pub bad_writes: Mutex<Trouble>,
     pub bad_syncs: Mutex<Trouble>,
-    /// Writes past the cache take so long.
+    /// Writes past the cache take so long; how many of shards there are, were at most, and were
+    /// done.
     pub direct_write_ms: AtomicU64,
+    pub direct_writes: AtomicU64,
+    pub direct_writes_max: AtomicU64,
+    pub direct_writes_done: AtomicU64,
     /// Reads past the cache take so long; how many there are, and were at most.
     pub direct_read_ms: AtomicU64,
     pub direct_reads: AtomicU64,
@@ -146,6 +150,9 @@ impl FaultyDisks {
                     bad_writes: Mutex::default(),
                     bad_syncs: Mutex::default(),
                     direct_write_ms: AtomicU64::new(0),
+                    direct_writes: AtomicU64::new(0),
+                    direct_writes_max: AtomicU64::new(0),
+                    direct_writes_done: AtomicU64::new(0),
                     direct_read_ms: AtomicU64::new(0),
                     direct_reads: AtomicU64::new(0),
                     direct_reads_max: AtomicU64::new(0),
@@ -304,6 +311,11 @@ impl FaultyFile {
         self.disk.may_write()?;
         let end = bytes.end;
         self.disk.faults.bad_writes.lock().meet(&self.name, bytes)?;
+        self.reserve(end)
+    }
+
+    /// There is room for a file of this length.
+    fn reserve(&self, end: u64) -> io::Result<()> {
         let used = self.disk.used();
         let mut sizes = self.disk.faults.sizes.lock();
         // Read back under whatever name the file has by now: tests write before they rename.
@@ -340,12 +352,28 @@ impl DiskFile for FaultyFile {
     }
 
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
-        std::thread::sleep(std::time::Duration::from_millis(self.disk.faults.direct_write_ms.load(SeqCst)));
-        self.grow(offset..offset + bytes.len() as u64)?;
-        if self.disk.faults.no_direct.load(SeqCst) {
+        let faults = &self.disk.faults;
+        let of_shard = u64::from(self.name.starts_with("objects/"));
+        let now = faults.direct_writes.fetch_add(of_shard, SeqCst) + of_shard;
+        faults.direct_writes_max.fetch_max(now, SeqCst);
+        std::thread::sleep(std::time::Duration::from_millis(faults.direct_write_ms.load(SeqCst)));
+        let result = self.grow(offset..offset + bytes.len() as u64);
+        faults.direct_writes.fetch_sub(of_shard, SeqCst);
+        result?;
+        faults.direct_writes_done.fetch_add(of_shard, SeqCst);
+        if faults.no_direct.load(SeqCst) {
             return self.file.write_at(&mut [IoSlice::new(bytes)], offset).map(|()| false);
         }
         self.file.write_direct_at(bytes, offset)
+    }
+
+    fn begin_direct(&self, bytes: u64) -> io::Result<bool> {
+        if self.disk.faults.no_direct.load(SeqCst) {
+            return Ok(false);
+        }
+        self.disk.may_write()?;
+        self.reserve(bytes)?;
+        self.file.begin_direct(bytes)
     }
 
     fn flushed_together(&self) -> Option<u64> {

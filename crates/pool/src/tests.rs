@@ -5,6 +5,7 @@ mod changing;
 mod conformance;
 mod crash;
 mod degraded;
+mod direct_writes;
 mod hanging;
 mod long_reads;
 mod membership;

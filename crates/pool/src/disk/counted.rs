@@ -185,6 +185,11 @@ impl DiskFile for CountedFile {
         self.write(bytes.len() as u64, || self.inner.write_direct_at(bytes, offset))
     }
 
+    fn begin_direct(&self, bytes: u64) -> io::Result<bool> {
+        let _call = self.watch.enter()?;
+        self.inner.begin_direct(bytes)
+    }
+
     fn flushed_together(&self) -> Option<u64> {
         self.inner.flushed_together()
     }

@@ -3,9 +3,9 @@
 //! The directory is held open and every name is resolved from it, so that when somebody unmounts
 //! the filesystem nothing is ever written to the directory below the mount point.
 //!
-//! Long reads go past the kernel's cache (`O_DIRECT`): it would keep a second copy of what the
-//! volume keeps; and so do writes of the journal, which nobody reads. A file is opened a second
-//! time for that. Where the filesystem refuses, at opening (tmpfs of old kernels, FUSE) or at first
+//! Long reads and writes of long shards go past the kernel's cache (`O_DIRECT`): it would keep a
+//! second copy of what the volume keeps; and so do writes of the journal, which nobody reads. A
+//! file is opened a second time for that. Where the filesystem refuses, at opening (tmpfs of old kernels, FUSE) or at first
 //! use, the disk goes on through the cache.
 
 use std::any::Any;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::disk::{DIRECT_ALIGN, DiskFile, DiskIo, DiskOpener, DiskSpace, LOCK_NAME};
@@ -338,6 +338,20 @@ impl DiskFile for OpenFile {
             return Ok(true);
         }
         self.write_at(&mut [IoSlice::new(&bytes[done..])], offset + done as u64).map(|()| false)
+    }
+
+    fn begin_direct(&self, bytes: u64) -> io::Result<bool> {
+        if self.direct().is_none() {
+            return Ok(false);
+        }
+        loop {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// XFS and ext4 write such blocks in place, and flush their device in every `fdatasync`.

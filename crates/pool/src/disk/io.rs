@@ -97,6 +97,12 @@ pub trait DiskFile: Send + Sync + 'static {
     fn write_direct_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
         self.write_at(&mut [IoSlice::new(bytes)], offset).map(|()| false)
     }
+    /// Prepares a new file for direct writes of `bytes` in any order: gives it its length and its
+    /// blocks. `false`, and nothing changed, where the filesystem cannot do it: such a file is
+    /// written through the cache.
+    fn begin_direct(&self, _bytes: u64) -> io::Result<bool> {
+        Ok(false)
+    }
     /// The filesystem, if one flush of its device serves all its files. Bytes written past the
     /// cache, into blocks that were written and synced before, are then durable once any file of
     /// this filesystem has been synced.

@@ -316,6 +316,13 @@ impl DiskFile for TimedFile {
         self.write_at(&mut [IoSlice::new(bytes)], offset).map(|()| false)
     }
 
+    fn begin_direct(&self, bytes: u64) -> io::Result<bool> {
+        if self.way.is_settled() {
+            return self.inner.begin_direct(bytes);
+        }
+        self.call(move |file| file.begin_direct(bytes))
+    }
+
     fn flushed_together(&self) -> Option<u64> {
         let inner = self.inner.clone();
         let ask = || self.way.call_for(ANSWER_SECONDS_MAX, CALL_SECONDS_MAX, move || Ok(inner.flushed_together()));

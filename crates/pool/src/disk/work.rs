@@ -49,6 +49,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The step of waits for work that is nearly always done already.
 const STEP: Duration = Duration::from_millis(1);
 
+/// Stagings of shards in a simulator: objects are small, and are to need several.
+const SIMULATED_STAGING_BYTES: usize = 72 << 10;
+
 type Kept = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// Work that was started and may be waited for.
@@ -57,6 +60,24 @@ pub enum Started {
     Thread(JoinHandle<()>),
     /// Taken by the task that is to do it or by a caller that waits, whichever is first.
     Turn(Kept),
+}
+
+/// Work that was begun beside its caller.
+pub enum Begun<T> {
+    /// A thread does it.
+    UnderWay(mpsc::Receiver<T>),
+    /// It was done in its caller's place.
+    Done(T),
+}
+
+impl<T> Begun<T> {
+    /// Waits for the result, but no longer than all these disks answer (`hang.call_too_long`).
+    pub fn wait(self, watches: &[Arc<Watch>]) -> Option<T> {
+        match self {
+            Self::Done(result) => Some(result),
+            Self::UnderWay(wait) => wait_watched(&wait, watches),
+        }
+    }
 }
 
 impl Work {
@@ -71,6 +92,29 @@ impl Work {
         match self {
             Self::Threads => usual,
             Self::InTurns(_) => usual.min(SIMULATED_GATHER_BYTES),
+        }
+    }
+
+    /// Bytes of a shard that are gathered for one write: fewer in a simulator.
+    pub fn staging_bytes(&self, usual: usize) -> usize {
+        match self {
+            Self::Threads => usual,
+            Self::InTurns(_) => usual.min(SIMULATED_STAGING_BYTES),
+        }
+    }
+
+    /// Begins `work` beside the caller, which blocks later to wait for it. In turns, and where
+    /// there is no runtime, it is done at once.
+    ///
+    /// `work` must not wait for other work of this kind: the runtime's threads are bounded.
+    pub fn begin<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Begun<T> {
+        match (self, tokio::runtime::Handle::try_current()) {
+            (Self::Threads, Ok(runtime)) => {
+                let (done, wait) = mpsc::sync_channel(1);
+                drop(runtime.spawn_blocking(move || drop(done.send(work()))));
+                Begun::UnderWay(wait)
+            }
+            _ => Begun::Done(work()),
         }
     }
 

@@ -2,20 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::disk::watch::{Watch, hangs};
+use crate::disk::watch::Watch;
 use crate::error::PoolError;
 use crate::member::members::Members;
 
 /// Slots of disks that do not answer any more; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hanging(pub Vec<u8>);
-
-impl Hanging {
-    /// Each with the error that its call would have ended with.
-    pub fn failures(self) -> impl Iterator<Item = (u8, std::io::Error)> {
-        self.0.into_iter().map(|slot| (slot, hangs()))
-    }
-}
 
 impl Members {
     /// Runs blocking work on a thread that may block.

@@ -14,6 +14,7 @@ pub mod reaper;
 pub mod refusal;
 pub mod shard;
 pub mod shard_files;
+pub mod shard_writer;
 pub mod store;
 pub mod tombstones;
 pub mod upload;

@@ -22,7 +22,8 @@ use crate::object::geometry::Geometry;
 use crate::object::index::Object;
 use crate::object::read::READ_BYTES_MAX;
 use crate::object::refusal::{Refused, refused};
-use crate::object::write::{Commit, Draft, Failure, Gather, Request, ShardGroup, given_up, shard_groups};
+use crate::object::shard_writer::{Failure, ShardWriters};
+use crate::object::write::{Commit, Draft, Gather, Request};
 
 /// Stripes are written in runs of at least this many bytes.
 const CHUNK_BYTES: u64 = 8 << 20;
@@ -59,7 +60,7 @@ enum State {
 
 struct Writing {
     draft: Arc<Draft>,
-    groups: Vec<ShardGroup>,
+    writers: ShardWriters,
     stripes: u64,
     failed: Vec<u8>,
 }
@@ -201,35 +202,18 @@ impl Shared {
         // Its length is not known yet.
         let known_bytes = self.waiting.lock().bytes.max(self.chunk_bytes());
         let draft = Arc::new(self.core.draft(&self.request, known_bytes, &[])?);
-        let groups = shard_groups(draft.object.geometry, &draft.object).into_iter().map(|group| {
-            let shards = self.core.new_shards(&draft.object, &group);
-            let slots: Vec<u8> = shards.iter().map(|shard| shard.slot).collect();
-            let created = self.core.blocking_on(slots.clone(), move |core| ShardGroup::create(core, shards));
-            async move { Ok::<_, PoolError>(created.await?.unwrap_or_else(|_| ShardGroup::given_up(slots))) }
-        });
-        let groups = futures::future::try_join_all(groups).await?;
-        Ok(Writing { draft, groups, stripes: 0, failed: Vec::new() })
+        let writers = ShardWriters::of_parts(&self.core, &draft.object).open(&self.core).await?;
+        Ok(Writing { draft, writers, stripes: 0, failed: Vec::new() })
     }
 
     async fn write(&self, writing: &mut Writing, data: Gather, shape: Geometry) -> Result<(), Refused> {
-        let data = Arc::new(data);
-        let stripe = writing.stripes;
-        let tasks = std::mem::take(&mut writing.groups).into_iter().map(|mut group| {
-            let (header_bytes, data) = (u64::from(writing.draft.object.header_bytes), data.clone());
-            let slots = group.slots();
-            let failures = group.take_failures();
-            let written = self.core.blocking_on(slots.clone(), move |_| {
-                group.write_stripes(header_bytes, shape, &data, stripe);
-                group
-            });
-            async move {
-                let mut group = written.await?.unwrap_or_else(|_| ShardGroup::given_up(slots));
-                group.add_failures(failures);
-                Ok::<_, PoolError>(group)
-            }
-        });
-        writing.groups = futures::future::try_join_all(tasks).await?;
-        let alive = writing.groups.iter().flat_map(ShardGroup::alive).count();
+        let (mut writers, stripe) = (std::mem::take(&mut writing.writers), writing.stripes);
+        let write = move |_: &Arc<Core>| {
+            writers.write_stripes(shape, &data, stripe);
+            writers
+        };
+        writing.writers = self.core.blocking(write).await?;
+        let alive = writing.writers.alive().count();
         if alive < usize::from(writing.draft.object.geometry.k) {
             return Err(self.too_few(alive).into());
         }
@@ -345,17 +329,8 @@ impl Shared {
             return Err(PoolError::Cancelled(self.core.members.name.clone()).into());
         };
         draft.object.geometry.size = size;
-        let tasks = std::mem::take(&mut writing.groups).into_iter().map(|mut group| {
-            let (slots, headers) = (group.slots(), writing.draft.headers(&group.alive().collect::<Vec<u8>>()));
-            let failures = group.take_failures();
-            let synced = self.core.blocking_on(slots.clone(), move |core| group.finish(&core.members.work, &headers));
-            async move {
-                let mut failed = synced.await?.unwrap_or_else(|_| given_up(slots));
-                failed.extend(failures);
-                Ok::<_, PoolError>(failed)
-            }
-        });
-        Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
+        let (writers, headers) = (std::mem::take(&mut writing.writers), writing.draft.headers());
+        Ok(writers.finish(&self.core, headers).await?.into_failures())
     }
 
     async fn abandon(&self) {

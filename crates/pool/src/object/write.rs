@@ -21,33 +21,29 @@
 //!   it is outrun at most once; an upload reads back the bytes that it has written.
 
 use crate::history::now_ms;
-use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_base::checksum::checksum_slices;
 use object_store::{Attributes, PutMode};
 use tokio::sync::MutexGuard;
 
 use crate::core::Core;
-use crate::disk::DiskFile;
 use crate::disk::watch::hangs;
-use crate::disk::work::Work;
 use crate::error::PoolError;
 use crate::member::member_disk::MemberDisk;
 use crate::member::reserve;
 use crate::member::room::Placed;
-use crate::object::geometry::{BLOCK_BYTES, Geometry, OBJECT_BYTES_MAX, UNIT_BYTES, block_offset};
+use crate::object::geometry::{Geometry, MIRROR_BYTES_MAX, OBJECT_BYTES_MAX};
 use crate::object::index::{NO_SLOT, NewObject, Object};
-use crate::object::parity;
 use crate::object::refusal::Refused;
 use crate::object::shard::{self, HEADER_BYTES_MAX};
+use crate::object::shard_writer::{Failure, Headers, ShardWriters};
 
-/// Dirty bytes of a shard after which write-back is started, so that the final sync is short.
 /// More paths are not refused while a pool is open: it has lost more disks than it survives.
 const REFUSED_MAX: usize = 65_536;
-const WRITEBACK_BYTES: u64 = 4 << 20;
+/// Blocks of such an object are sealed in place: another thread would cost more.
+const INLINE_BYTES_MAX: u64 = MIRROR_BYTES_MAX;
 
 /// A run of bytes in several pieces, addressable without copying.
 pub struct Gather {
@@ -73,7 +69,7 @@ impl Gather {
     }
 
     /// The slices that make up `start..end`, which must lie within.
-    fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> {
+    pub fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> {
         let first = self.starts.partition_point(|&at| at <= start).saturating_sub(1);
         self.starts.iter().zip(&self.parts).skip(first).take_while(move |(at, _)| **at < end).map(move |(&at, part)| {
             let from = start.saturating_sub(at).min(part.len() as u64) as usize;
@@ -91,10 +87,10 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// The headers of these shards.
-    pub fn headers(&self, indexes: &[u8]) -> BTreeMap<u8, Vec<u8>> {
+    /// The headers of all shards.
+    pub fn headers(&self) -> Headers {
         let header = |index: u8| self.object.header(index, self.attributes.clone()).encode();
-        indexes.iter().map(|index| (*index, header(*index))).collect()
+        self.object.placed().map(|(index, _)| (index, header(index))).collect()
     }
 }
 
@@ -113,9 +109,6 @@ pub enum Commit {
     /// (`write.outrun`). Its shards still have their temporary names.
     Outrun(Arc<Draft>),
 }
-
-/// A shard that could not be written, and why.
-pub type Failure = (u8, io::Error);
 
 impl Core {
     /// Stores an object whose bytes are all here.
@@ -230,30 +223,27 @@ impl Core {
     /// Writes and syncs all shards under temporary names.
     async fn write_shards(self: &Arc<Self>, draft: &Arc<Draft>, data: &Arc<Gather>) -> Result<Vec<Failure>, PoolError> {
         let geometry = draft.object.geometry;
-        let mut tasks = Vec::new();
-        for group in shard_groups(geometry, &draft.object) {
-            let (shards, headers, data) = (self.new_shards(&draft.object, &group), draft.headers(&group), data.clone());
-            let header_bytes = u64::from(draft.object.header_bytes);
-            let slots: Vec<u8> = shards.iter().map(|shard| shard.slot).collect();
-            let written = self.blocking_on(slots, move |core| {
-                let mut group = ShardGroup::create(core, shards);
-                group.write_stripes(header_bytes, geometry, &data, 0);
-                group.finish(&core.members.work, &headers)
-            });
-            tasks
-                .push(async move { Ok::<_, PoolError>(written.await?.unwrap_or_else(|out| out.failures().collect())) });
+        let mut writers = ShardWriters::of_whole(self, &draft.object, draft.headers());
+        if writers.are_small() && data.length <= INLINE_BYTES_MAX {
+            writers.write_stripes(geometry, data, 0);
+        } else {
+            if !writers.are_small() {
+                writers = writers.open(self).await?;
+            }
+            let data = data.clone();
+            let write = move |_: &Arc<Self>| {
+                // Otherwise it begins again on other disks (`write.retry_excludes_a_disk`).
+                if writers.failures().is_empty() {
+                    writers.write_stripes(geometry, &data, 0);
+                }
+                writers
+            };
+            writers = self.blocking(write).await?;
         }
-        Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
-    }
-
-    /// The facts about these shards that creating their files needs.
-    pub fn new_shards(&self, object: &Object, indexes: &[u8]) -> Vec<NewShard> {
-        let shard = |index: u8| {
-            let seed = shard::shard_seed(self.members.id, object.version, index);
-            let name = shard::temp_name(&object.path, object.version, index);
-            Some(NewShard { index, slot: object.slot(index)?, seed, name, directory: shard::directory(&object.path) })
-        };
-        indexes.iter().filter_map(|index| shard(*index)).collect()
+        if writers.failures().is_empty() {
+            writers = writers.finish(self, Headers::new()).await?;
+        }
+        Ok(writers.into_failures())
     }
 
     /// Removes the files of a failed attempt.
@@ -389,230 +379,5 @@ impl Core {
             async move { Ok::<_, PoolError>(named.await?.unwrap_or_else(|_| Some((index, slot, hangs())))) }
         });
         Ok(futures::future::try_join_all(tasks).await?.into_iter().flatten().collect())
-    }
-}
-
-/// Which shards are written by one thread: each data shard on its own, all parity together since
-/// they are computed together, copies of a mirror each on its own.
-pub fn shard_groups(geometry: Geometry, object: &Object) -> Vec<Vec<u8>> {
-    let placed: Vec<u8> = object.placed().map(|(index, _)| index).collect();
-    let (data, parity): (Vec<u8>, Vec<u8>) = placed.into_iter().partition(|i| geometry.k == 1 || *i < geometry.k);
-    let mut groups: Vec<Vec<u8>> = data.into_iter().map(|index| vec![index]).collect();
-    if !parity.is_empty() {
-        groups.push(parity);
-    }
-    groups
-}
-
-/// The open temporary files of one group of shards.
-pub struct ShardGroup {
-    shards: Vec<OpenShard>,
-    failures: Vec<Failure>,
-}
-
-/// A shard that is to be written.
-pub struct NewShard {
-    pub index: u8,
-    pub slot: u8,
-    seed: u64,
-    /// The name of its temporary file, and the directory of that.
-    name: String,
-    directory: String,
-}
-
-/// The failures of shards that were written together when one of their disks turned out to hang. By
-/// then it is known which disk has which fault.
-pub fn given_up(slots: impl IntoIterator<Item = u8>) -> Vec<Failure> {
-    slots.into_iter().map(|slot| (slot, io::ErrorKind::Interrupted.into())).collect()
-}
-
-struct OpenShard {
-    index: u8,
-    slot: u8,
-    seed: u64,
-    file: Arc<dyn DiskFile>,
-    unsynced_bytes: u64,
-}
-
-impl ShardGroup {
-    pub fn create(core: &Core, shards: Vec<NewShard>) -> Self {
-        let mut group = Self { shards: Vec::new(), failures: Vec::new() };
-        for new in shards {
-            match create_shard(core, &new) {
-                Ok(shard) => group.shards.push(shard),
-                Err(error) => group.failures.push((new.slot, error)),
-            }
-        }
-        group
-    }
-
-    /// A write that no caller waits for any more: a disk hangs (`hang.call_too_long`). The object
-    /// loses all of its shards.
-    pub fn given_up(slots: impl IntoIterator<Item = u8>) -> Self {
-        Self { shards: Vec::new(), failures: given_up(slots) }
-    }
-
-    /// Failures so far: those of a group that is given up are not forgotten with it.
-    pub fn take_failures(&mut self) -> Vec<Failure> {
-        std::mem::take(&mut self.failures)
-    }
-
-    pub fn add_failures(&mut self, failures: Vec<Failure>) {
-        self.failures.extend(failures);
-    }
-
-    /// The disks of the shards that are still being written.
-    pub fn slots(&self) -> Vec<u8> {
-        self.shards.iter().map(|shard| shard.slot).collect()
-    }
-
-    /// The shards that are still being written.
-    pub fn alive(&self) -> impl Iterator<Item = u8> + '_ {
-        self.shards.iter().map(|shard| shard.index)
-    }
-
-    /// Writes the units of the stripes that `data` holds, the first of which is `stripe`. Ends
-    /// with a whole stripe unless it ends with the object, as `geometry` has it.
-    pub fn write_stripes(&mut self, header_bytes: u64, geometry: Geometry, data: &Gather, stripe: u64) {
-        let base = stripe * geometry.stripe_bytes();
-        let stripes = stripe..stripe + data.length.div_ceil(geometry.stripe_bytes());
-        for stripe in stripes {
-            let is_parity = self.shards.first().is_some_and(|shard| shard.index >= geometry.k && geometry.k > 1);
-            if is_parity {
-                self.write_parity(header_bytes, geometry, data, base, stripe);
-            } else {
-                self.write_data(header_bytes, geometry, data, base, stripe);
-            }
-        }
-    }
-
-    fn write_data(&mut self, header_bytes: u64, geometry: Geometry, data: &Gather, base: u64, stripe: u64) {
-        self.each(|shard| {
-            let unit = if geometry.k == 1 { 0 } else { shard.index };
-            let range = geometry.unit_range(stripe, unit);
-            let first = stripe * (UNIT_BYTES / BLOCK_BYTES);
-            let mut sums = Vec::new();
-            let mut at = range.start;
-            while at < range.end {
-                let end = (at + BLOCK_BYTES).min(range.end);
-                let seed = shard::block_seed(shard.seed, first + sums.len() as u64);
-                sums.push(checksum_slices(seed, data.slices(at - base, end - base)).to_le_bytes());
-                at = end;
-            }
-            let mut buffers = Vec::with_capacity(sums.len() * 3);
-            for (i, sum) in sums.iter().enumerate() {
-                let at = range.start + i as u64 * BLOCK_BYTES;
-                let end = (at + BLOCK_BYTES).min(range.end);
-                buffers.extend(data.slices(at - base, end - base).map(IoSlice::new));
-                buffers.push(IoSlice::new(sum));
-            }
-            shard.write(header_bytes, first, &mut buffers, range.end - range.start)
-        });
-    }
-
-    fn write_parity(&mut self, header_bytes: u64, geometry: Geometry, data: &Gather, base: u64, stripe: u64) {
-        // The first data unit of a stripe is its longest.
-        let longest = geometry.unit_range(stripe, 0);
-        let unit_bytes = (longest.end - longest.start) as usize;
-        let first = stripe * (UNIT_BYTES / BLOCK_BYTES);
-        let mut rows: Vec<Vec<u8>> = self.shards.iter().map(|_| vec![0; unit_bytes]).collect();
-        // Block by block, so that the sums stay in the cache while the data units pass by.
-        for from in (0..unit_bytes as u64).step_by(BLOCK_BYTES as usize) {
-            let to = (from + BLOCK_BYTES).min(unit_bytes as u64);
-            for unit in 0..geometry.k {
-                let range = geometry.unit_range(stripe, unit);
-                let (start, end) = ((range.start + from).min(range.end), (range.start + to).min(range.end));
-                for (row, shard) in rows.iter_mut().zip(&self.shards) {
-                    let power = usize::from(shard.index - geometry.k);
-                    let acc = &mut row[from as usize..to as usize];
-                    add_unit(acc, data, start - base, end - base, power);
-                }
-            }
-        }
-        let mut rows = rows.into_iter();
-        self.each(|shard| {
-            let row = rows.next().unwrap_or_default();
-            let sums: Vec<[u8; 8]> = row
-                .chunks(BLOCK_BYTES as usize)
-                .zip(first..)
-                .map(|(block, at)| {
-                    checksum_slices(shard::block_seed(shard.seed, at), std::iter::once(block)).to_le_bytes()
-                })
-                .collect();
-            let mut buffers = Vec::with_capacity(sums.len() * 2);
-            for (block, sum) in row.chunks(BLOCK_BYTES as usize).zip(&sums) {
-                buffers.extend([IoSlice::new(block), IoSlice::new(sum)]);
-            }
-            shard.write(header_bytes, first, &mut buffers, row.len() as u64)
-        });
-    }
-
-    /// Applies `write` to every shard; those that fail are dropped and remembered.
-    fn each(&mut self, mut write: impl FnMut(&mut OpenShard) -> io::Result<()>) {
-        let failures = &mut self.failures;
-        self.shards.retain_mut(|shard| match write(shard) {
-            Ok(()) => true,
-            Err(error) => {
-                failures.push((shard.slot, error));
-                false
-            }
-        });
-    }
-
-    /// Writes the headers and syncs.
-    pub fn finish(mut self, work: &Work, headers: &BTreeMap<u8, Vec<u8>>) -> Vec<Failure> {
-        self.each(|shard| {
-            let header = headers.get(&shard.index).ok_or(io::ErrorKind::InvalidInput)?;
-            shard.file.write_at(&mut [IoSlice::new(header)], 0)
-        });
-        let results = work.side_by_side(self.shards.iter().collect(), |shard: &OpenShard| shard.file.sync());
-        let synced = self.shards.iter().zip(results);
-        self.failures.extend(synced.filter_map(|(shard, result)| Some((shard.slot, result.err()?))));
-        self.failures
-    }
-}
-
-/// One step of Horner's rule with a data unit's bytes `start..end`, zeros beyond them.
-fn add_unit(acc: &mut [u8], data: &Gather, start: u64, end: u64, power: usize) {
-    let mut at = 0;
-    for slice in data.slices(start, end) {
-        parity::step(&mut acc[at..at + slice.len()], slice, power);
-        at += slice.len();
-    }
-    parity::pad(&mut acc[at..], power);
-}
-
-fn create_shard(core: &Core, new: &NewShard) -> io::Result<OpenShard> {
-    let NewShard { index, slot, seed, name, directory } = new;
-    let io = core.members.member(*slot).ok_or(io::ErrorKind::NotFound)?.io()?;
-    let file = io.create(name).or_else(|error| {
-        if error.kind() != io::ErrorKind::NotFound {
-            return Err(error);
-        }
-        // The directory was removed. Where the whole disk was emptied this fails, or the probe
-        // finds out.
-        crate::member::label::read(&*io)?.map_err(io::Error::other)?;
-        io.make_directory("objects")?;
-        io.make_directory(directory)?;
-        io.sync_directory("objects")?;
-        io.create(name)
-    })?;
-    Ok(OpenShard { index: *index, slot: *slot, seed: *seed, file, unsynced_bytes: 0 })
-}
-
-impl OpenShard {
-    fn write(&mut self, header_bytes: u64, block: u64, buffers: &mut [IoSlice<'_>], bytes: u64) -> io::Result<()> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        let offset = block_offset(header_bytes, block);
-        self.file.write_at(buffers, offset)?;
-        self.unsynced_bytes += bytes;
-        if self.unsynced_bytes >= WRITEBACK_BYTES {
-            let end = offset + bytes;
-            self.file.start_writeback(end.saturating_sub(self.unsynced_bytes), self.unsynced_bytes);
-            self.unsynced_bytes = 0;
-        }
-        Ok(())
     }
 }

@@ -86,6 +86,14 @@ impl Content {
         }
     }
 
+    /// As `fallocate`: zeros up to `length`.
+    pub fn allocate(&mut self, length: u64) {
+        if self.len() < length {
+            self.now.resize(length as usize, 0);
+            self.pending.push(Pending::Length(length));
+        }
+    }
+
     pub fn sync(&mut self) {
         for change in std::mem::take(&mut self.pending) {
             apply(&mut self.durable, &change);

@@ -422,6 +422,24 @@ impl DiskFile for SimFile {
         self.write(bytes, offset, has_direct).map(|()| has_direct)
     }
 
+    fn begin_direct(&self, bytes: u64) -> io::Result<bool> {
+        let number = self.disk.number;
+        let mut state = self.disk.begin(Kind::Write, "allocate", &self.name)?;
+        if !state.disks[number].plan.has_direct {
+            return Ok(false);
+        }
+        let disk = &mut state.disks[number];
+        let length = disk.files.get(&self.file).map_or(0, Content::len);
+        let grown = bytes.saturating_sub(length);
+        if disk.used_bytes() + disk.health.taken_bytes + grown > disk.plan.capacity_bytes {
+            state.counts.add(Fault::Full);
+            return Err(ErrorKind::StorageFull.into());
+        }
+        disk.allocate(self.file, bytes);
+        alive(&state)?;
+        Ok(true)
+    }
+
     fn flushed_together(&self) -> Option<u64> {
         let state = self.disk.world.state.lock();
         let plan = &state.disks[self.disk.number].plan;

@@ -446,6 +446,13 @@ impl Disk {
         self.unsynced.insert(file);
     }
 
+    /// Gives a file its length, without contents.
+    fn allocate(&mut self, file: u64, bytes: u64) {
+        self.files.entry(file).or_default().allocate(bytes);
+        self.used_bytes = None;
+        self.unsynced.insert(file);
+    }
+
     fn sync(&mut self, file: u64) {
         if let Some(content) = self.files.get_mut(&file) {
             content.sync();
