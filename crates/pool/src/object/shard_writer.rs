@@ -37,8 +37,9 @@ use crate::object::write::Gather;
 
 /// Bytes of one write. Longer ones gain nothing, and shards beside each other need one staging each.
 const STAGING_BYTES: usize = 1 << 20;
-/// Writes of a shard under way. Two keep a disk busy while a third is filled.
-const UNDER_WAY_MAX: usize = 3;
+/// Writes of a shard under way. Two keep a disk busy while a third is filled. Three segments over
+/// three disks take 27 MiB of stagings so, which stay resident between their uses.
+const UNDER_WAY_MAX: usize = 2;
 /// A staging holds the end of the last page, a block and its checksum.
 const STAGING_BYTES_MIN: usize = DIRECT_ALIGN + (BLOCK_BYTES + CHECKSUM_BYTES) as usize;
 const _: () = assert!(STAGING_BYTES_MIN <= STAGING_BYTES);
