@@ -10,6 +10,7 @@
 //! - `cut.data_only`: a copy says what reading the file would have found, and the size and times that go with it. All else
 //!   about the inode is in the engine's point.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -150,10 +151,13 @@ impl Data {
         self.end_snapshot(number, self.0.parts.meta.newest());
     }
 
+    /// Bytes of segments that these snapshots keep, and no other.
+    pub(crate) fn kept_by(&self, numbers: &BTreeSet<u64>) -> u64 {
+        self.0.segments.lock().kept_by(numbers)
+    }
+
     /// Bytes of segments that each snapshot alone keeps, and those of each epoch.
-    pub(crate) fn snapshot_bytes(
-        &self,
-    ) -> (std::collections::BTreeMap<u64, u64>, std::collections::BTreeMap<u64, u64>) {
+    pub(crate) fn snapshot_bytes(&self) -> (BTreeMap<u64, u64>, BTreeMap<u64, u64>) {
         let table = self.0.segments.lock();
         (table.kept_by_one(), table.born_in())
     }

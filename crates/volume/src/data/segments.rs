@@ -205,6 +205,15 @@ impl Segments {
         out
     }
 
+    /// Bytes of segments that these snapshots keep, and no other.
+    pub(crate) fn kept_by(&self, numbers: &BTreeSet<u64>) -> u64 {
+        let only_they = |segment: &&Segment| {
+            let mut readers = self.snapshots.range(segment.birth..segment.death.max(segment.birth)).peekable();
+            segment.death != 0 && readers.peek().is_some() && readers.all(|number| numbers.contains(number))
+        };
+        self.map.values().filter(only_they).map(|segment| segment.object_bytes).sum()
+    }
+
     /// Bytes of segments by the epoch of their birth.
     pub(crate) fn born_in(&self) -> BTreeMap<u64, u64> {
         let mut out = BTreeMap::new();

@@ -21,7 +21,7 @@ use crate::volume::Volume;
 impl Volume {
     /// Takes a snapshot: every change that was answered before this call is in it, dirty data too. It exists when the call
     /// returns, which takes as long as storing dirty data does; nobody else waits meanwhile. A name is 1 to 200 bytes of
-    /// `[A-Za-z0-9_.:+-]`; [`FsError::Invalid`] otherwise, [`FsError::Exists`] if it is taken.
+    /// `[A-Za-z0-9_.+-]`; [`FsError::Invalid`] otherwise, [`FsError::Exists`] if it is taken.
     pub async fn snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (state, name) = (Arc::clone(&self.state), name.to_owned());
@@ -33,12 +33,12 @@ impl Volume {
 
 /// Names are shown as directories by every protocol.
 pub(super) fn check_name(name: &str) -> FsResult<()> {
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:+-".contains(&byte);
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
     if (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(legal) && name != "." && name != ".." {
         return Ok(());
     }
     Err(FsError::Invalid(
-        "a snapshot's name is 1 to 200 of A-Z, a-z, 0-9, '_', '.', ':', '+', '-', and neither '.' nor '..'",
+        "a snapshot's name is 1 to 200 of A-Z, a-z, 0-9, '_', '.', '+', '-', and neither '.' nor '..'",
     ))
 }
 

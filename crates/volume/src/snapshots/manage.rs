@@ -1,6 +1,6 @@
 //! Listing, renaming, holding and destroying snapshots.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -27,6 +27,15 @@ impl Volume {
     /// The snapshots, oldest first.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
         self.state.snapshot_infos()
+    }
+
+    /// Bytes of the store that destroying all of these snapshots gives back. Names that there are not count for nothing.
+    pub fn freed_by(&self, names: &[String]) -> u64 {
+        let (state, catalog) = (&self.state, &self.state.catalog);
+        let numbers: BTreeSet<u64> = names.iter().filter_map(|name| catalog.find(name)).collect();
+        let images: u64 = numbers.iter().filter_map(|&number| catalog.row(number)).map(|row| row.image_bytes).sum();
+        let tables = state.meta.pins().map_or(0, |pins| pins.of_only(&numbers, &state.tables_in_tree()));
+        images + state.data.kept_by(&numbers) + tables
     }
 
     /// Removes a snapshot for good, and gives back what only it needed. [`FsError::Busy`] while it is held.
@@ -154,21 +163,21 @@ impl State {
         self.snapshot_infos().into_iter().find(|info| info.number == number)
     }
 
+    /// The engine's tables of the volume as it is now.
+    fn tables_in_tree(&self) -> HashSet<Ulid> {
+        let id_in = |name: &str| name.strip_suffix(".sst").and_then(|id| Ulid::from_string(id).ok());
+        self.meta.tables().iter().filter_map(|(name, _)| id_in(name)).collect()
+    }
+
     fn snapshot_infos(&self) -> Vec<SnapshotInfo> {
         let now = self.now();
         let (kept, born) = self.data.snapshot_bytes();
-        let in_tree: HashSet<Ulid> = self
-            .meta
-            .tables()
-            .iter()
-            .filter_map(|(name, _)| name.strip_suffix(".sst").and_then(|id| Ulid::from_string(id).ok()))
-            .collect();
-        let tables = self.meta.pins().map(|pins| pins.only(&in_tree)).unwrap_or_default();
+        let tables = self.meta.pins().map(|pins| pins.only(&self.tables_in_tree())).unwrap_or_default();
         let mut before = 0;
         let info = |(number, row): (u64, Row)| {
             let written_bytes = born.range(before + 1..=number).map(|(_, bytes)| bytes).sum();
             before = number;
-            let of = |bytes: &std::collections::BTreeMap<u64, u64>| bytes.get(&number).copied().unwrap_or(0);
+            let of = |bytes: &BTreeMap<u64, u64>| bytes.get(&number).copied().unwrap_or(0);
             SnapshotInfo {
                 name: row.name,
                 number,
