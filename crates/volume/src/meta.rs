@@ -18,6 +18,7 @@
 mod batch;
 pub(crate) mod cache;
 mod clock;
+pub(crate) mod engine;
 mod filter;
 mod frozen;
 mod maintain;

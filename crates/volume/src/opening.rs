@@ -114,6 +114,8 @@ impl State {
                 moves: tokio::sync::Mutex::new(()),
                 reaps: ReapQueue::new(),
                 catalog,
+                // Nothing says what the last life changed.
+                changed: AtomicBool::new(true),
                 space: parts.space,
                 settings,
                 relaxed: AtomicBool::new(false),

@@ -5,53 +5,22 @@
 //! nobody changes by the task that takes the snapshot. Nobody waits for it.
 //!
 //! - `cut.before_change`: a task that changes dirty ranges, or the size, holds `state` and calls [`Inner::preserve`] first.
-//! - `cut.batches_whole`: a change of dirty ranges and the batch that belongs to it hold [`Cut::gate`] for reading, so a cut,
+//! - `cut.batches_whole`: a change of dirty ranges and the batch that belongs to it hold [`Cut::gate`](super::copies::Cut::gate) for reading, so a cut,
 //!   which holds it for writing, has both or neither.
 //! - `cut.data_only`: a copy says what reading the file would have found, and the size and times that go with it. All else
 //!   about the inode is in the engine's point.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use larder_base::Timestamp;
-use parking_lot::{Mutex, RwLock};
-
-use super::dirty::Taken;
+use super::copies::{Copy, Facts};
 use super::file::FileData;
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
 use crate::meta::{self, Batch, Ticket, Usage};
 use crate::types::*;
-
-/// Shared by all inodes of a volume.
-#[derive(Default)]
-pub(super) struct Cut {
-    /// `cut.batches_whole`
-    pub(super) gate: RwLock<()>,
-    /// Of the volume as it is now; a `FileData` of an earlier one may still have to be copied.
-    epoch: AtomicU64,
-    copies: Mutex<Option<Vec<Copy>>>,
-}
-
-/// The dirty side of an inode at the cut (`cut.data_only`).
-pub(super) struct Copy {
-    pub(super) inode: Arc<Inode>,
-    pub(super) taken: Vec<Taken>,
-    pub(super) facts: Facts,
-}
-
-/// The attributes that unstable writes change.
-#[derive(Clone, Copy)]
-pub(super) struct Facts {
-    pub(super) mode: u32,
-    pub(super) size: u64,
-    pub(super) atime: Timestamp,
-    pub(super) mtime: Timestamp,
-    pub(super) ctime: Timestamp,
-    pub(super) change: u64,
-}
 
 /// A snapshot between its moment and its row.
 pub(crate) struct Forming {
@@ -60,12 +29,6 @@ pub(crate) struct Forming {
     pub(crate) usage: Usage,
     /// Inodes that were queued for a flush.
     queued: Vec<Arc<Inode>>,
-}
-
-impl Cut {
-    pub(super) fn at(epoch: u64) -> Self {
-        Self { epoch: AtomicU64::new(epoch), ..Self::default() }
-    }
 }
 
 impl Inner {

@@ -29,6 +29,7 @@ mod blocking;
 mod check;
 mod commit;
 mod compress;
+mod copies;
 mod cut;
 mod dirty;
 mod extents;

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use object_store::ObjectStoreExt;
 
 use super::commit::put_ops;
-use super::cut::{Copy, Facts, Forming};
+use super::copies::{Copy, Facts};
+use super::cut::Forming;
 use super::dirty::{Payload, Taken};
 use super::extents::{ExtentMap, ExtentOps, SegmentId, WINDOW_BYTES, decode_extent, extent_key};
 use super::flush::{BuildInode, Out, build};

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::cut::Cut;
+use super::copies::Cut;
 use super::extents::{SegmentId, WINDOW_BYTES};
 use super::fetch::Fetch;
 use super::gate::{Gate, set_aside};

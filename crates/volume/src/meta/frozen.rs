@@ -17,9 +17,9 @@ use slatedb::db_cache::DbCache;
 use slatedb::{DbReader, DbReaderMode, IterationOrder};
 
 use super::clock::EngineClock;
+use super::engine::{engine_error, next_pair, scan_options};
 use super::filter;
 use super::point::Frozen;
-use super::slate::{engine_error, next_pair, scan_options};
 use crate::types::{FsError, FsResult};
 
 /// A manifest that never changes needs no second look.

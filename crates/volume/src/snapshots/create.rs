@@ -5,6 +5,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use object_store::ObjectStoreExt;
 
@@ -58,10 +59,14 @@ impl State {
             batch
         };
         let created = self.now();
-        let (mut forming, cut) = self.data.cut(first)?;
+        // A change that comes in between counts as later, which costs no more than a snapshot.
+        self.changed.store(false, Ordering::Release);
+        let cut = self.data.cut(first);
+        let (mut forming, cut) = cut.inspect_err(|_| self.changed.store(true, Ordering::Release))?;
         let number = forming.number;
         let outcome = self.store_snapshot(name, created, &mut forming, cut).await;
         if outcome.is_err() {
+            self.changed.store(true, Ordering::Release);
             self.data.abandon(number);
             if let Some(pins) = self.meta.pins() {
                 pins.remove(number);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::StreamExt;
 use larder_base::Timestamp;
@@ -27,6 +28,12 @@ impl Volume {
     /// The snapshots, oldest first.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
         self.state.snapshot_infos()
+    }
+
+    /// Whether something may have changed since the newest snapshot was taken. Does no I/O. After an opening the answer is
+    /// yes.
+    pub fn changed_since_snapshot(&self) -> bool {
+        self.state.catalog.is_empty() || self.state.changed.load(Ordering::Acquire)
     }
 
     /// Bytes of the store that destroying all of these snapshots gives back. Names that there are not count for nothing.
@@ -206,12 +213,11 @@ impl State {
             Some(number) => {
                 // With the first one the directory itself appears.
                 let catalog = bytes::Bytes::from_static(SNAPSHOTS_NAME);
-                self.send(|| Event::Added { origin, dir: Ino::ROOT, name: catalog, kind });
-                let added = Event::Added { origin, dir: CATALOG, name, kind };
+                self.events.send(|| Event::Added { origin, dir: Ino::ROOT, name: catalog, kind });
                 tracing::debug!(number, "a snapshot has a name");
-                self.send(|| added);
+                self.events.send(|| Event::Added { origin, dir: CATALOG, name, kind });
             }
-            None => self.send(|| Event::Removed { origin, dir: CATALOG, name, ino: CATALOG, kind }),
+            None => self.events.send(|| Event::Removed { origin, dir: CATALOG, name, ino: CATALOG, kind }),
         }
         Ok(())
     }

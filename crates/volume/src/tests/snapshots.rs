@@ -330,6 +330,31 @@ async fn a_crash_leaves_a_whole_snapshot_or_none() {
 }
 
 #[tokio::test]
+async fn a_volume_knows_whether_it_changed() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let ino = file(&volume, Ino::ROOT, "f").await;
+    put(&volume, ino, 0, vec![1; 200_000], Stability::Unstable).await;
+    assert!(volume.changed_since_snapshot(), "there is none");
+    volume.snapshot("a").await.unwrap();
+    assert!(!volume.changed_since_snapshot());
+    // Storing what was dirty, and reading, change nothing.
+    volume.sync().await.unwrap();
+    assert_eq!(read_all(&volume, ino).await.len(), 200_000);
+    tree(&volume, view(&volume, "a").await.unwrap()).await;
+    volume.rename_snapshot("a", "b").await.unwrap();
+    assert!(!volume.changed_since_snapshot());
+    volume.setattr(&root(), ino, SetAttr { mode: Some(0o600), ..SetAttr::default() }).await.unwrap();
+    assert!(volume.changed_since_snapshot());
+    volume.snapshot("c").await.unwrap();
+    put(&volume, ino, 0, vec![2; 10], Stability::Unstable).await;
+    assert!(volume.changed_since_snapshot());
+    drop((registry, volume));
+    let (_registry, volume) = place.open().await;
+    assert!(volume.changed_since_snapshot(), "nobody knows");
+}
+
+#[tokio::test]
 async fn holds_keep_a_snapshot() {
     let (_registry, volume) = fresh().await;
     volume.snapshot("s").await.unwrap();
