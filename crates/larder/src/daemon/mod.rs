@@ -42,6 +42,7 @@ mod secrets;
 mod servers;
 mod shares;
 pub(crate) mod sharing;
+mod snapshots;
 pub(crate) mod storage;
 pub(crate) mod translate;
 mod users;
