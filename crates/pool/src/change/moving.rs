@@ -37,6 +37,7 @@ use crate::heal::rebuilt::{Rebuild, Source};
 use crate::history::EventKind;
 use crate::journal;
 use crate::member::member_disk::{DiskState, MemberDisk};
+use crate::object::gather::Gather;
 use crate::object::geometry::{Geometry, MIRROR_BYTES_MAX};
 use crate::object::index::Object;
 use crate::object::layout::Layout;
@@ -44,7 +45,7 @@ use crate::object::read::READ_BYTES_MAX;
 use crate::object::refusal::Refused;
 use crate::object::shard;
 use crate::object::upload::Upload;
-use crate::object::write::{Gather, Request};
+use crate::object::write::Request;
 
 /// Objects in hand at once: enough to keep the disks busy, few enough to leave them to others.
 const AT_ONCE: usize = 4;

@@ -2,6 +2,7 @@
 //! listed and deleted.
 
 pub mod attributes;
+pub mod gather;
 pub mod geometry;
 pub mod index;
 pub mod intact;

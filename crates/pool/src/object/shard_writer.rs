@@ -29,11 +29,11 @@ use crate::disk::watch::{Watch, hangs};
 use crate::disk::work::{Begun, Work};
 use crate::disk::{DIRECT_ALIGN, DiskFile};
 use crate::error::PoolError;
+use crate::object::gather::Gather;
 use crate::object::geometry::{BLOCK_BYTES, CHECKSUM_BYTES, Geometry, UNIT_BYTES};
 use crate::object::index::Object;
 use crate::object::parity;
 use crate::object::shard;
-use crate::object::write::Gather;
 
 /// Bytes of one write. Longer ones gain nothing, and shards beside each other need one staging each.
 const STAGING_BYTES: usize = 1 << 20;

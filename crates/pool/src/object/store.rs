@@ -24,12 +24,13 @@ use object_store::{
 
 use crate::core::Core;
 use crate::error::PoolError;
+use crate::object::gather::Gather;
 use crate::object::index::Object;
 use crate::object::read::READ_BYTES_MAX;
 use crate::object::refusal::{bad_range, not_found, refused};
 use crate::object::tombstones::Tombstones;
 use crate::object::upload::Upload;
-use crate::object::write::{Gather, Request};
+use crate::object::write::Request;
 
 /// Chunks of a streamed object that are read ahead of the consumer.
 const READ_AHEAD: usize = 2;

@@ -18,12 +18,13 @@ use parking_lot::Mutex;
 
 use crate::core::Core;
 use crate::error::PoolError;
+use crate::object::gather::Gather;
 use crate::object::geometry::Geometry;
 use crate::object::index::Object;
 use crate::object::read::READ_BYTES_MAX;
 use crate::object::refusal::{Refused, refused};
 use crate::object::shard_writer::{Failure, ShardWriters};
-use crate::object::write::{Commit, Draft, Gather, Request};
+use crate::object::write::{Commit, Draft, Request};
 
 /// Stripes are written in runs of at least this many bytes.
 const CHUNK_BYTES: u64 = 8 << 20;

@@ -24,7 +24,6 @@ use crate::history::now_ms;
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use object_store::{Attributes, PutMode};
 use tokio::sync::MutexGuard;
 
@@ -34,6 +33,7 @@ use crate::error::PoolError;
 use crate::member::member_disk::MemberDisk;
 use crate::member::reserve;
 use crate::member::room::Placed;
+use crate::object::gather::Gather;
 use crate::object::geometry::{Geometry, MIRROR_BYTES_MAX, OBJECT_BYTES_MAX};
 use crate::object::index::{NO_SLOT, NewObject, Object};
 use crate::object::refusal::Refused;
@@ -44,40 +44,6 @@ use crate::object::shard_writer::{Failure, Headers, ShardWriters};
 const REFUSED_MAX: usize = 65_536;
 /// Blocks of such an object are sealed in place: another thread would cost more.
 const INLINE_BYTES_MAX: u64 = MIRROR_BYTES_MAX;
-
-/// A run of bytes in several pieces, addressable without copying.
-pub struct Gather {
-    parts: Vec<Bytes>,
-    /// Where each part starts.
-    starts: Vec<u64>,
-    pub length: u64,
-}
-
-impl Gather {
-    pub fn new(parts: impl IntoIterator<Item = Bytes>) -> Self {
-        let parts: Vec<Bytes> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        let mut length = 0;
-        let starts = parts
-            .iter()
-            .map(|part| {
-                let start = length;
-                length += part.len() as u64;
-                start
-            })
-            .collect();
-        Self { parts, starts, length }
-    }
-
-    /// The slices that make up `start..end`, which must lie within.
-    pub fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> {
-        let first = self.starts.partition_point(|&at| at <= start).saturating_sub(1);
-        self.starts.iter().zip(&self.parts).skip(first).take_while(move |(at, _)| **at < end).map(move |(&at, part)| {
-            let from = start.saturating_sub(at).min(part.len() as u64) as usize;
-            let to = (end - at).min(part.len() as u64) as usize;
-            &part[from..to.max(from)]
-        })
-    }
-}
 
 /// An object on its way: where its shards are being written.
 pub struct Draft {
