@@ -70,3 +70,33 @@ pub struct SnapshotHold {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
 }
+
+/// A number for each kind of automatic snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotCounts {
+    pub hourly: u32,
+    pub daily: u32,
+    pub weekly: u32,
+    pub monthly: u32,
+}
+
+/// The automatic snapshots of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotSchedule {
+    pub pool: String,
+    pub volume: String,
+    /// How many hours, days, weeks and months keep a snapshot.
+    pub keep: SnapshotCounts,
+    /// How many of them have one now.
+    pub kept: SnapshotCounts,
+    /// The newest automatic one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<String>,
+    /// When the next one is taken, in milliseconds since 1970, if anything changes until then.
+    pub next_ms: u64,
+    /// Whether anything may have changed since the newest snapshot of the volume.
+    pub changed: bool,
+    /// The reason why none is taken, or not all are destroyed that should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}

@@ -1,11 +1,11 @@
 //! `larder snap`: snapshots of volumes.
 
 use clap::Subcommand;
-use larder_api::{Failure, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
+use larder_api::{Failure, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
 use larder_base::units::ByteSize;
 
 use super::args::{Disks, Global};
-use super::reach::{Backend, closing};
+use super::reach::{self, Backend, closing};
 use super::volume_name::split;
 use crate::{render, times};
 
@@ -69,6 +69,11 @@ pub(crate) enum SnapCommand {
         reason: String,
         #[command(flatten)]
         disks: Disks,
+    },
+    /// Snapshots that are taken by themselves: how many are kept, the newest, and the next
+    Schedule {
+        /// NAME or POOL/NAME [default: all]
+        volume: Option<String>,
     },
 }
 
@@ -136,6 +141,10 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             let request = SnapshotsRequest::Release { name, reason: reason.clone() };
             let status = change(global, &volume, request, &disks).await?;
             out.answer(&status, |status| format!("{} is no longer held ({reason})", concerned(status)))
+        }
+        SnapCommand::Schedule { volume } => {
+            let schedules = schedules(global, volume).await?;
+            out.answer(&schedules, |schedules| scheduled(schedules))
         }
     }
 }
@@ -234,4 +243,82 @@ fn held(snapshot: &SnapshotStatus, in_full: bool) -> String {
         None => hold.reason.clone(),
     };
     snapshot.holds.iter().map(hold).collect::<Vec<_>>().join(", ")
+}
+
+/// Only a daemon keeps schedules.
+async fn schedules(global: &Global, volume: Option<String>) -> Result<Vec<SnapshotSchedule>, Failure> {
+    volume.as_deref().map(split).transpose()?;
+    let client = reach::daemon(global).await?;
+    let mut all: Vec<SnapshotSchedule> = client.get("/v1/snapshot-schedules").await?;
+    if let Some(name) = volume {
+        all.retain(|one| one.volume == name || format!("{}/{}", one.pool, one.volume) == name);
+        if all.is_empty() {
+            return Err(Failure::not_found(format!("no snapshots of '{name}' are scheduled")).action(
+                "write snapshots = { hourly = 24, daily = 30 } into its [[volume]] of larder.toml; then: larder reload",
+            ));
+        }
+    }
+    Ok(all)
+}
+
+fn scheduled(all: &[SnapshotSchedule]) -> String {
+    if all.is_empty() {
+        return "no snapshots are scheduled".to_owned();
+    }
+    let mut rows =
+        vec![["VOLUME", "HOURLY", "DAILY", "WEEKLY", "MONTHLY", "NEWEST", "NEXT"].map(str::to_owned).to_vec()];
+    let count = |kept: u32, keep: u32| if keep == 0 { "-".to_owned() } else { format!("{kept}/{keep}") };
+    for one in all {
+        let (kept, keep) = (&one.kept, &one.keep);
+        let next = times::local(one.next_ms);
+        rows.push(vec![
+            format!("{}/{}", one.pool, one.volume),
+            count(kept.hourly, keep.hourly),
+            count(kept.daily, keep.daily),
+            count(kept.weekly, keep.weekly),
+            count(kept.monthly, keep.monthly),
+            one.newest.clone().unwrap_or_else(|| "-".to_owned()),
+            match (&one.fault, one.changed) {
+                (Some(_), _) => "-".to_owned(),
+                (None, true) => next,
+                (None, false) => format!("{next}, if anything changes"),
+            },
+        ]);
+    }
+    let faults = all.iter().filter_map(|one| Some((one, one.fault.as_ref()?)));
+    let faults = faults.map(|(one, fault)| format!("{}/{}: {fault}\n", one.pool, one.volume));
+    format!("{}{}", render::table(&rows, &[1, 2, 3, 4]), faults.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_api::SnapshotCounts;
+
+    use super::*;
+
+    #[test]
+    fn schedules_are_shown_with_their_faults() {
+        let schedule = |volume: &str, fault: Option<&str>| SnapshotSchedule {
+            pool: "tank".to_owned(),
+            volume: volume.to_owned(),
+            keep: SnapshotCounts { hourly: 24, daily: 30, weekly: 0, monthly: 12 },
+            kept: SnapshotCounts { hourly: 24, daily: 7, weekly: 0, monthly: 1 },
+            newest: fault.is_none().then(|| "auto-2026-11-25_04-00Z".to_owned()),
+            next_ms: 1_795_582_805_000,
+            changed: volume == "files",
+            fault: fault.map(str::to_owned),
+        };
+        let next = times::local(1_795_582_805_000);
+        let all = [schedule("files", None), schedule("idle", None), schedule("secret", Some("it is locked"))];
+        let want = format!(
+            "VOLUME       HOURLY  DAILY  WEEKLY  MONTHLY  NEWEST                  NEXT
+tank/files    24/24   7/30       -     1/12  auto-2026-11-25_04-00Z  {next}
+tank/idle     24/24   7/30       -     1/12  auto-2026-11-25_04-00Z  {next}, if anything changes
+tank/secret   24/24   7/30       -     1/12  -                       -
+tank/secret: it is locked
+"
+        );
+        assert_eq!(scheduled(&all), want);
+        assert_eq!(scheduled(&[]), "no snapshots are scheduled");
+    }
 }

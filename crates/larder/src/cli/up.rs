@@ -358,7 +358,8 @@ async fn complete(config: &mut Config, daemon: &Daemon, user: &str) -> Result<()
         }
         for volume in names {
             let name = VolumeName { pool: pool.name.clone(), volume: volume.clone() };
-            config.volumes.push(VolumeConfig { name: name.clone(), change: VolumeChange::default(), key: None });
+            let change = VolumeChange::default();
+            config.volumes.push(VolumeConfig { name: name.clone(), change, key: None, snapshots: None });
             let share = default_share(&volume, name, config);
             config.shares.push(share);
         }

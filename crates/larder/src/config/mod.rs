@@ -15,7 +15,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use larder_api::{Failure, VolumeChange};
+use larder_api::{Failure, SnapshotCounts, VolumeChange};
 use larder_base::units::ByteSize;
 pub(crate) use larder_serve::nfs::Network;
 use toml::Spanned;
@@ -29,6 +29,7 @@ pub(crate) mod power;
 mod raw;
 mod schedule;
 mod share;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 pub(crate) mod user;
@@ -102,6 +103,8 @@ pub(crate) struct VolumeConfig {
     pub(crate) change: VolumeChange,
     /// What opens it at every start, if it is encrypted.
     pub(crate) key: Option<KeySource>,
+    /// How many automatic snapshots of each kind are kept; none are taken where nothing is said.
+    pub(crate) snapshots: Option<SnapshotCounts>,
 }
 
 /// Where the key of an encrypted volume comes from.
@@ -380,7 +383,8 @@ impl Validator<'_> {
             quota_bytes: self.optional(raw.quota, parse_quota)?,
             sync: self.optional(raw.sync, parse_sync)?,
         };
-        Ok(VolumeConfig { name, change, key })
+        let snapshots = raw.snapshots.map(|table| self.at(&table, table.get_ref().counts())).transpose()?;
+        Ok(VolumeConfig { name, change, key, snapshots })
     }
 
     fn mount(&self, raw: raw::RawMount, config: &Config, folder: &Path) -> Checked<MountConfig> {

@@ -80,6 +80,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
         .route("/v1/keys/{*name}", get(keys).post(keys_change))
         .route("/v1/snapshots/{*name}", get(snapshots).post(snapshots_change))
+        .route("/v1/snapshot-schedules", get(snapshot_schedules))
         .route("/v1/check", post(check))
         .route("/metrics", get(metrics))
         .route("/v1/shares", get(shares).post(share_add))
@@ -197,6 +198,10 @@ async fn snapshots_change(
 ) -> Answer<larder_api::SnapshotsStatus> {
     let (pool, volume) = daemon.storage.named(&name)?;
     ok(finish(async move { pool.change_snapshots(&volume, request).await }).await?)
+}
+
+async fn snapshot_schedules(State(daemon): Shared) -> Answer<Vec<larder_api::SnapshotSchedule>> {
+    ok(daemon.snapshot_schedules().await)
 }
 
 async fn metrics(State(daemon): Shared) -> Response {

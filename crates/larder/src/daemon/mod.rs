@@ -36,12 +36,15 @@ mod memory;
 mod metrics;
 mod mounts;
 pub(crate) mod people;
+mod retention;
 mod schedule;
 mod scrub;
 mod secrets;
 mod servers;
 mod shares;
 pub(crate) mod sharing;
+mod snapshot_runs;
+mod snapshot_schedule;
 mod snapshots;
 pub(crate) mod storage;
 pub(crate) mod translate;
@@ -54,6 +57,7 @@ pub(crate) use schedule::run as run_schedule;
 pub(crate) use secrets::{Secrets, check_password, random_password};
 pub(crate) use servers::{Servers, Serving};
 pub(crate) use shares::{default_share, take_in};
+pub(crate) use snapshot_schedule::run as run_snapshot_schedule;
 use storage::{OpenPool, Storage};
 
 /// Changes to the configuration that hold for this run only: options of the command line.
@@ -68,6 +72,7 @@ pub(crate) struct Daemon {
     pub(crate) storage: Storage,
     pub(crate) servers: Servers,
     mounts: mounts::Mounts,
+    snapshot_runs: snapshot_runs::SnapshotRuns,
     state: Mutex<State>,
 }
 
@@ -103,6 +108,7 @@ impl Daemon {
             storage: Storage::default(),
             servers,
             mounts: mounts::Mounts::default(),
+            snapshot_runs: snapshot_runs::SnapshotRuns::default(),
             state: Mutex::new(state),
         })
     }
@@ -195,6 +201,7 @@ impl Daemon {
                 tracing::error!("share '{}' is not served: {fault}", share.name);
             }
         }
+        self.snapshot_runs.wake();
     }
 
     async fn ensure_volume(&self, name: &VolumeName, change: &VolumeChange) -> Result<(), Failure> {
@@ -394,6 +401,7 @@ impl Daemon {
         })
         .await?;
         self.mounts.remove_of(|volume| volume.pool == name).await;
+        self.snapshot_runs.forget(|volume| volume.pool == name);
         self.storage.remove(name);
         self.apply(state).await;
         Ok(())
@@ -424,6 +432,7 @@ impl Daemon {
             })
             .await?;
         }
+        self.snapshot_runs.wake();
         Ok(status)
     }
 
@@ -460,10 +469,13 @@ impl Daemon {
                 if let Some(forgotten) = pool.forget_keys(&volume).await? {
                     self.apply_shares(&mut state).await;
                     self.mounts.remove_of(|mounted| *mounted == of).await;
+                    self.snapshot_runs.forget(|scheduled| *scheduled == of);
                     let closed = pool.close_locked(&volume, forgotten).await;
                     if closed.is_err() {
                         self.apply_shares(&mut state).await;
                     }
+                    // The schedule says from now on why it takes none.
+                    self.snapshot_runs.wake();
                     closed?;
                 }
             }
@@ -502,6 +514,7 @@ impl Daemon {
         })
         .await?;
         self.mounts.remove_of(|mounted| *mounted == name).await;
+        self.snapshot_runs.forget(|scheduled| *scheduled == name);
         pool.destroy(&name.volume).await
     }
 
