@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::copies::{Copy, Facts};
+use super::extents::SegmentId;
 use super::file::FileData;
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
@@ -112,6 +113,11 @@ impl Data {
     pub(crate) fn abandon(&self, number: u64) {
         self.0.cut.copies.lock().take();
         self.end_snapshot(number, self.0.parts.meta.newest());
+    }
+
+    /// The snapshots that may read a segment.
+    pub(crate) fn readers(&self, segment: SegmentId) -> Vec<u64> {
+        self.0.segments.lock().readers(segment)
     }
 
     /// Bytes of segments that these snapshots keep, and no other.

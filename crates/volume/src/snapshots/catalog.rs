@@ -95,6 +95,11 @@ impl Catalog {
         self.state.lock().rows.keys().copied().collect()
     }
 
+    /// The numbers and names of all snapshots, oldest first.
+    pub(crate) fn names(&self) -> Vec<(u64, String)> {
+        self.state.lock().rows.iter().map(|(&number, row)| (number, row.name.clone())).collect()
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<u64> {
         self.state.lock().by_name.get(name).copied()
     }

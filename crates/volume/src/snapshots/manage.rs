@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use futures::StreamExt;
 use larder_base::Timestamp;
 use object_store::ObjectStoreExt;
+use object_store::path::Path;
 use ulid::Ulid;
 
 use super::catalog::entry_of;
@@ -168,6 +169,16 @@ impl State {
 
     pub(super) fn snapshot_info(&self, number: u64) -> Option<SnapshotInfo> {
         self.snapshot_infos().into_iter().find(|info| info.number == number)
+    }
+
+    /// Paths and lengths of the objects that snapshots need beside segments; `tables` is the folder of tables.
+    pub(crate) fn snapshot_objects(&self, tables: &Path) -> Vec<(String, u64)> {
+        let catalog = &self.catalog;
+        let of_image =
+            |(number, row): (u64, Row)| (image::image_path(catalog.prefix(), number).to_string(), row.image_bytes);
+        let pinned = self.meta.pins().map(|pins| pins.all()).unwrap_or_default();
+        let of_table = |(id, bytes): (Ulid, u64)| (tables.clone().join(format!("{id}.sst")).to_string(), bytes);
+        catalog.rows().into_iter().map(of_image).chain(pinned.into_iter().map(of_table)).collect()
     }
 
     /// The engine's tables of the volume as it is now.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use larder_base::Timestamp;
+use object_store::ObjectStoreExt;
 
 use super::*;
 
@@ -327,6 +328,38 @@ async fn a_crash_leaves_a_whole_snapshot_or_none() {
         late.abort();
         drop((registry, volume));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_lost_of_a_snapshot_is_named() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let ino = file(&volume, Ino::ROOT, "f").await;
+    put(&volume, ino, 0, (0..200_000u32).map(|at| crate::numbers::mix(at.into()) as u8).collect(), Stability::FileSync)
+        .await;
+    volume.sync().await.unwrap();
+    volume.snapshot("s").await.unwrap();
+    volume.unlink(&root(), Ino::ROOT, b"f").await.unwrap();
+    volume.sync().await.unwrap();
+    assert_eq!(registry.missing_objects().await.unwrap().objects, []);
+    check_clean(&registry).await;
+    let objects: Vec<_> = place.store.list(None).map_ok(|object| object.location).try_collect().await.unwrap();
+    for kind in ["/seg/", "/snap/"] {
+        let path = objects.iter().find(|path| path.as_ref().contains(kind)).unwrap();
+        let bytes = place.store.get(path).await.unwrap().bytes().await.unwrap();
+        place.store.delete(path).await.unwrap();
+        drop(volume.state.catalog.view(1).await);
+        let missing = registry.missing_objects().await.unwrap();
+        assert_eq!(missing.objects.iter().map(|object| object.path.as_str()).collect::<Vec<_>>(), [path.as_ref()]);
+        if kind == "/seg/" {
+            let report = registry.check("v", true).await.unwrap();
+            assert!(report.problems.iter().any(|problem| problem.contains("missing in the store")), "{report:?}");
+            let damage = registry.damaged_files(&missing.objects).await.unwrap();
+            assert_eq!(damage.files[0].paths, ["/.snapshots/s"]);
+        }
+        place.store.put(path, bytes.into()).await.unwrap();
+    }
+    check_clean(&registry).await;
 }
 
 #[tokio::test]
