@@ -94,6 +94,10 @@ impl Files {
         self.volume.parent(dir).await
     }
 
+    pub async fn parent_within(&self, dir: Ino, top: Ino) -> FsResult<Ino> {
+        self.volume.parent_within(dir, top).await
+    }
+
     pub async fn readlink(&self, ino: Ino) -> FsResult<Bytes> {
         self.volume.readlink(ino).await
     }

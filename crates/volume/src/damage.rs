@@ -17,7 +17,7 @@ use crate::data::{EXTENT_TAG, SegmentId, decode_extent, segment_of};
 use crate::keys::{self, tag};
 use crate::meta::Meta;
 use crate::registry::Registry;
-use crate::snapshots::number::CATALOG;
+use crate::snapshots::number::catalog_of;
 use crate::state::State;
 use crate::types::*;
 
@@ -116,7 +116,7 @@ fn files_of<'a>(
                 // Something below them.
                 false => report.files.push(DamagedFile {
                     volume: volume.to_owned(),
-                    ino: CATALOG.0,
+                    ino: catalog_of(Ino::ROOT).0,
                     paths,
                     ranges: Vec::new(),
                 }),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use larder_base::Timestamp;
 use object_store::ObjectStoreExt;
 
 use super::image::{self, Image};
@@ -62,9 +63,10 @@ impl State {
         // A change that comes in between counts as later, which costs no more than a snapshot.
         self.changed.store(false, Ordering::Release);
         let cut = self.data.cut(first);
+        let next_ino = self.numbers.peek();
         let (mut forming, cut) = cut.inspect_err(|_| self.changed.store(true, Ordering::Release))?;
         let number = forming.number;
-        let outcome = self.store_snapshot(name, created, &mut forming, cut).await;
+        let outcome = self.store_snapshot(name, (created, next_ino), &mut forming, cut).await;
         if outcome.is_err() {
             self.changed.store(true, Ordering::Release);
             self.data.abandon(number);
@@ -75,21 +77,21 @@ impl State {
             let _ = catalog.store().delete(&image::image_path(catalog.prefix(), number)).await;
         }
         outcome?;
-        self.note_snapshot(name, Some(number)).await?;
+        self.note_snapshot(name, Some(number));
         self.snapshot_info(number).ok_or(FsError::NotFound)
     }
 
     async fn store_snapshot(
         &self,
         name: &str,
-        created: larder_base::Timestamp,
+        then: (Timestamp, u64),
         forming: &mut Forming,
         cut: meta::Cut,
     ) -> FsResult<()> {
         let point = self.meta.store(cut).await?;
         let engine = self.meta.frozen(point.manifest_id, point.manifest.clone()).await?;
         let patch = self.data.patch(forming, &View::new(Arc::clone(&engine), Default::default())).await?;
-        let stored = self.enter_snapshot(name, created, forming, &point, &patch).await;
+        let stored = self.enter_snapshot(name, then, forming, &point, &patch).await;
         match stored {
             Ok(()) => self.catalog.keep_view(forming.number, View::new(engine, patch.rows)),
             Err(error) => {
@@ -105,7 +107,7 @@ impl State {
     async fn enter_snapshot(
         &self,
         name: &str,
-        created: larder_base::Timestamp,
+        (created, next_ino): (Timestamp, u64),
         forming: &Forming,
         point: &Point,
         patch: &Patch,
@@ -124,6 +126,7 @@ impl State {
         let row = Row {
             name: name.to_owned(),
             created,
+            next_ino,
             usage: forming.usage.plus(patch.usage),
             image_bytes,
             holds: Vec::new(),

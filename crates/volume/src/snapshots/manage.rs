@@ -10,12 +10,10 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use ulid::Ulid;
 
-use super::catalog::entry_of;
 use super::create::check_name;
 use super::image;
-use super::number::CATALOG;
+use super::number::catalog_of;
 use super::row::{self, NAME_LEN_MAX, Row};
-use crate::keys;
 use crate::meta::Batch;
 use crate::names::SNAPSHOTS_NAME;
 use crate::state::State;
@@ -63,8 +61,9 @@ impl Volume {
             return if name == to { Ok(()) } else { Err(FsError::Exists) };
         }
         state.change_row(number, |row| to.clone_into(&mut row.name)).await?;
-        state.note_snapshot(name, None).await?;
-        state.note_snapshot(to, Some(number)).await
+        state.note_snapshot(name, None);
+        state.note_snapshot(to, Some(number));
+        Ok(())
     }
 
     /// Keeps a snapshot from being destroyed, until it is released or `until`. A hold with an end cannot be released before,
@@ -141,7 +140,7 @@ impl State {
         // Nothing that it needs goes before its row is durably gone (`snap.row_is_the_snapshot`).
         self.meta.durable(ticket).await?;
         catalog.remove(number);
-        self.note_snapshot(name, None).await?;
+        self.note_snapshot(name, None);
         self.data.end_snapshot(number, ticket);
         if let Some(pins) = self.meta.pins() {
             pins.remove(number);
@@ -209,28 +208,22 @@ impl State {
         self.catalog.rows().into_iter().map(info).collect()
     }
 
-    /// The directory of snapshots has a new name, or lacks one: brings what is cached up to date, and tells the doors.
-    pub(super) async fn note_snapshot(&self, name: &str, number: Option<u64>) -> FsResult<()> {
-        let dir = self.inode(CATALOG).await?;
+    /// Directories of snapshots have a new name, or lack one: tells the doors.
+    pub(super) fn note_snapshot(&self, name: &str, number: Option<u64>) {
         let name = bytes::Bytes::copy_from_slice(name.as_bytes());
-        {
-            let mut core = dir.core.lock();
-            let fresh = keys::decode_inode(CATALOG, &self.catalog.directory())?;
-            (core.attr, core.entries, core.next_cookie) = (fresh.attr, fresh.entries, fresh.next_cookie);
-            self.note_entry(&dir, &name, number.map(entry_of));
-        }
         let (origin, kind) = (0, FileKind::Directory);
-        match number {
-            Some(number) => {
-                // With the first one the directory itself appears.
-                let catalog = bytes::Bytes::from_static(SNAPSHOTS_NAME);
-                self.events.send(|| Event::Added { origin, dir: Ino::ROOT, name: catalog, kind });
-                tracing::debug!(number, "a snapshot has a name");
-                self.events.send(|| Event::Added { origin, dir: CATALOG, name, kind });
+        for dir in self.catalog.looked_at() {
+            let (dir, name) = (catalog_of(dir), name.clone());
+            match number {
+                Some(_) => self.events.send(|| Event::Added { origin, dir, name, kind }),
+                None => self.events.send(|| Event::Removed { origin, dir, name, ino: dir, kind }),
             }
-            None => self.events.send(|| Event::Removed { origin, dir: CATALOG, name, ino: CATALOG, kind }),
         }
-        Ok(())
+        if number.is_some() {
+            // With the first one the directory itself appears.
+            let name = bytes::Bytes::from_static(SNAPSHOTS_NAME);
+            self.events.send(|| Event::Added { origin, dir: Ino::ROOT, name, kind });
+        }
     }
 
     /// Deletes images without a row: of snapshots that a crash kept from being finished, or from going whole.

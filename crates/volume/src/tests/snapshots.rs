@@ -330,6 +330,43 @@ async fn a_crash_leaves_a_whole_snapshot_or_none() {
     }
 }
 
+/// What a share of a folder shows, and what it never leads to.
+#[tokio::test]
+async fn every_directory_leads_to_its_own_past() {
+    let (_registry, volume) = fresh().await;
+    let shared = dir(&volume, Ino::ROOT, "shared").await;
+    let inner = dir(&volume, shared, "inner").await;
+    let secret = file(&volume, Ino::ROOT, "secret").await;
+    volume.snapshot("a").await.unwrap();
+    let late = dir(&volume, shared, "late").await;
+    volume.rename(&root(), Ino::ROOT, b"shared", inner, b"x", RenameMode::Replace).await.unwrap_err();
+    volume.rename(&root(), Ino::ROOT, b"shared", Ino::ROOT, b"moved", RenameMode::Replace).await.unwrap();
+    volume.unlink(&root(), Ino::ROOT, b"secret").await.unwrap();
+    volume.snapshot("b").await.unwrap();
+    let names_of = async |dir: Ino| list(&volume, find(&volume, dir, ".snapshots").await.unwrap()).await;
+    assert_eq!(names_of(shared).await, ["a", "b"]);
+    assert_eq!(names_of(late).await, ["b"], "it was not there before");
+    let catalog = find(&volume, late, ".snapshots").await.unwrap();
+    assert!(matches!(find(&volume, catalog, "a").await, Err(FsError::NotFound)));
+    let catalog = find(&volume, shared, ".snapshots").await.unwrap();
+    let then = find(&volume, catalog, "a").await.unwrap();
+    assert_eq!(list(&volume, then).await, ["inner"]);
+    // The way up ends at the top of the door.
+    let inner_then = find(&volume, then, "inner").await.unwrap();
+    assert_eq!(volume.parent_within(inner_then, shared).await.unwrap(), then);
+    assert_eq!(volume.parent_within(then, shared).await.unwrap(), catalog);
+    assert_eq!(volume.parent_within(catalog, shared).await.unwrap(), shared);
+    assert_eq!(volume.parent_within(shared, shared).await.unwrap(), shared);
+    let above = volume.parent(then).await.unwrap();
+    assert!(matches!(volume.parent_within(above, shared).await, Err(FsError::Stale)));
+    assert!(matches!(volume.parent_within(Ino::ROOT, shared).await, Err(FsError::Stale)));
+    assert_eq!(
+        volume.getattr(find(&volume, above, "secret").await.unwrap()).await.unwrap().id.ino.0 & 0xFF_FFFF_FFFF,
+        secret.0
+    );
+    assert!(find(&volume, then, ".snapshots").await.is_err(), "the past has no past");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_lost_of_a_snapshot_is_named() {
     let place = Box_::new();
