@@ -29,6 +29,12 @@ pub enum SnapshotsRequest {
         name: String,
         reason: String,
     },
+    /// The volume becomes what it was. With `destroy_later` later snapshots go; with `force` also where somebody uses it.
+    Rollback {
+        name: String,
+        destroy_later: bool,
+        force: bool,
+    },
 }
 
 /// The snapshots of a volume, and the outcome of a request.
@@ -39,6 +45,9 @@ pub struct SnapshotsStatus {
     /// The names that the request was about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub concerned: Vec<String>,
+    /// The snapshot that keeps what was there before the volume went back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_as: Option<String>,
     /// Bytes that destroying them gives back, before redundancy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freed_bytes: Option<u64>,

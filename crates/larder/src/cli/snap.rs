@@ -1,5 +1,7 @@
 //! `larder snap`: snapshots of volumes.
 
+use std::io::{IsTerminal, Write};
+
 use clap::Subcommand;
 use larder_api::{Failure, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
 use larder_base::units::ByteSize;
@@ -44,6 +46,22 @@ pub(crate) enum SnapCommand {
         snapshot: String,
         /// The new name
         to: String,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Make a volume what it was: everything changed since is gone from it, and kept as a snapshot of its own
+    Rollback {
+        /// VOLUME@NAME
+        snapshot: String,
+        /// Destroy the snapshots that are later than this one
+        #[arg(long)]
+        destroy_later: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        /// Even if somebody writes to it, or a program uses a mount of it: they get errors from then on
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         disks: Disks,
     },
@@ -118,6 +136,23 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             let status = change(global, &volume, SnapshotsRequest::Rename { name, to }, &disks).await?;
             out.answer(&status, |status| format!("{snapshot} is called {} now", concerned(status)))
         }
+        SnapCommand::Rollback { snapshot, destroy_later, yes, force, disks } => {
+            let (volume, name) = named(&snapshot)?;
+            let what = format!("make {volume} what it was in {snapshot}; what is there now is kept as a snapshot");
+            if !yes && !confirmed(&what)? {
+                return Err(Failure::invalid("nothing was changed"));
+            }
+            let request = SnapshotsRequest::Rollback { name, destroy_later, force };
+            let status = change(global, &volume, request, &disks).await?;
+            out.answer(&status, |status| {
+                let full = format!("{}/{}", status.pool, status.volume);
+                let kept = match &status.saved_as {
+                    Some(saved) => format!("what was there before is kept as {full}@{saved}"),
+                    None => "the newest snapshot has what was there before".to_owned(),
+                };
+                format!("{full} is what it was in {}; {kept}", concerned(status))
+            })
+        }
         SnapCommand::Hold { snapshot, reason, until, disks } => {
             let (volume, name) = named(&snapshot)?;
             let request = SnapshotsRequest::Hold { name, reason: reason.clone(), until };
@@ -138,6 +173,18 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             out.answer(&status, |status| format!("{} is no longer held ({reason})", concerned(status)))
         }
     }
+}
+
+/// Asks a person; a script must say --yes.
+fn confirmed(what: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::invalid(format!("this would {what}")).action("if you mean it, add --yes"));
+    }
+    eprint!("This will {what}. Type yes: ");
+    let _ = std::io::stderr().flush();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;
+    Ok(line.trim() == "yes")
 }
 
 /// The full names that a request was about.

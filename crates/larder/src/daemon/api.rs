@@ -195,6 +195,9 @@ async fn snapshots_change(
     Path(name): Path<String>,
     Json(request): Json<larder_api::SnapshotsRequest>,
 ) -> Answer<larder_api::SnapshotsStatus> {
+    if let larder_api::SnapshotsRequest::Rollback { name: snapshot, destroy_later, force } = request {
+        return ok(finish(async move { daemon.roll_back(&name, &snapshot, destroy_later, force).await }).await?);
+    }
     let (pool, volume) = daemon.storage.named(&name)?;
     ok(finish(async move { pool.change_snapshots(&volume, request).await }).await?)
 }

@@ -36,6 +36,7 @@ mod memory;
 mod metrics;
 mod mounts;
 pub(crate) mod people;
+mod rollback;
 mod schedule;
 mod scrub;
 mod secrets;

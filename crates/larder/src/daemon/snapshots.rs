@@ -24,7 +24,14 @@ impl OpenPool {
         freed_bytes: Option<u64>,
     ) -> SnapshotsStatus {
         let snapshots = open.snapshots().into_iter().map(shown).collect();
-        SnapshotsStatus { pool: self.name.clone(), volume: volume.to_owned(), concerned, freed_bytes, snapshots }
+        SnapshotsStatus {
+            pool: self.name.clone(),
+            volume: volume.to_owned(),
+            concerned,
+            saved_as: None,
+            freed_bytes,
+            snapshots,
+        }
     }
 
     pub(crate) async fn change_snapshots(
@@ -71,6 +78,10 @@ impl OpenPool {
                 released.map_err(|error| hold_failure(&full(&name), &reason, &error))?;
                 (vec![name], None)
             }
+            SnapshotsRequest::Rollback { name, destroy_later, .. } => {
+                drop(open);
+                return self.roll_back(volume, &name, destroy_later).await;
+            }
         };
         Ok(self.snapshots_shown(volume, &open, concerned, freed))
     }
@@ -90,7 +101,7 @@ fn shown(info: SnapshotInfo) -> SnapshotStatus {
 }
 
 /// The time in UTC; with a number behind it where there was a snapshot in this second already.
-fn free_name(volume: &Volume) -> String {
+pub(super) fn free_name(volume: &Volume) -> String {
     let now = chrono::Utc::now().format("%Y-%m-%d_%H-%M-%SZ").to_string();
     let taken: Vec<String> = volume.snapshots().into_iter().map(|info| info.name).collect();
     let numbered = (2..).map(|number| format!("{now}-{number}"));
@@ -124,7 +135,7 @@ fn unknown(full: &str) -> Failure {
         .action(format!("see which there are with: larder snap list {volume}"))
 }
 
-fn failure(full: &str, error: &FsError) -> Failure {
+pub(super) fn failure(full: &str, error: &FsError) -> Failure {
     match error {
         FsError::NotFound => unknown(full),
         FsError::Exists => Failure::new(FailureKind::Exists, format!("there is a snapshot {full} already"))

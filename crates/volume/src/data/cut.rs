@@ -77,7 +77,8 @@ impl Data {
         inner.check_poison()?;
         let _nobody = inner.cut.gate.write();
         let mut table = inner.segments.lock();
-        let cut = inner.parts.meta.cut(first(table.epoch() + 1))?;
+        let next = table.epoch() + 1;
+        let cut = inner.parts.meta.cut(first(next), next)?;
         let usage = inner.parts.meta.usage();
         let number = table.begin_snapshot();
         inner.cut.epoch.store(table.epoch(), Ordering::Release);
@@ -100,6 +101,11 @@ impl Data {
         }
         inner.loads_are_over().await?;
         Ok(inner.cut.copies.lock().take().unwrap_or_default())
+    }
+
+    /// The epoch of the volume as it is now.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.0.segments.lock().epoch()
     }
 
     /// There is no such snapshot from `ticket` on, finished or not.

@@ -518,8 +518,12 @@ impl Meta for SlateMeta {
         tables.collect()
     }
 
-    fn cut(&self, first: Batch) -> FsResult<Cut> {
-        self.overlay.cut(first)
+    fn cut(&self, first: Batch, epoch: u64) -> FsResult<Cut> {
+        self.overlay.cut(first, epoch)
+    }
+
+    fn set_epoch(&self, epoch: Option<u64>) {
+        self.overlay.set_epoch(epoch);
     }
 
     async fn store(&self, cut: Cut) -> FsResult<Point> {

@@ -64,7 +64,8 @@ impl Catalog {
             let pairs = head.scan(&from, &to, PAGE).await?;
             for (key, value) in &pairs {
                 match row::decode_key(key)? {
-                    None => epoch = row::decode_epoch(value)?,
+                    None if key == row::EPOCH_KEY => epoch = row::decode_epoch(value)?,
+                    None => {}
                     Some(number) => state.insert(number, row::decode(key, value)?),
                 }
             }

@@ -105,6 +105,17 @@ impl Volume {
             .await
     }
 
+    /// The volume goes back to the snapshot when it is opened next. Durable.
+    pub(crate) async fn ask_back(&self, name: &str) -> FsResult<()> {
+        let state = &self.state;
+        let _alone = state.catalog.changing.lock().await;
+        let number = state.catalog.find(name).ok_or(FsError::NotFound)?;
+        let mut batch = Batch::default();
+        batch.put(row::ROLLBACK_KEY, row::encode_epoch(number));
+        let ticket = state.meta.write(batch).await?;
+        state.meta.durable(ticket).await
+    }
+
     /// Ends a hold. [`FsError::NotFound`] if there is none for this reason, [`FsError::NotPermitted`] if it has an end that is
     /// still to come.
     pub async fn release_snapshot(&self, name: &str, reason: &str) -> FsResult<()> {
@@ -142,6 +153,10 @@ impl State {
         catalog.remove(number);
         self.note_snapshot(name, None);
         self.data.end_snapshot(number, ticket);
+        if catalog.is_empty() {
+            self.meta.set_epoch(None);
+        }
+        self.spawn(Arc::clone(self).sweep_changes());
         if let Some(pins) = self.meta.pins() {
             pins.remove(number);
         }

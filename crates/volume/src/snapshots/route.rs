@@ -220,8 +220,12 @@ impl Meta for Routed {
         self.head.close().await
     }
 
-    fn cut(&self, first: Batch) -> FsResult<Cut> {
-        self.head.cut(first)
+    fn cut(&self, first: Batch, epoch: u64) -> FsResult<Cut> {
+        self.head.cut(first, epoch)
+    }
+
+    fn set_epoch(&self, epoch: Option<u64>) {
+        self.head.set_epoch(epoch);
     }
 
     async fn store(&self, cut: Cut) -> FsResult<Point> {

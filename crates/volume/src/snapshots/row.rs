@@ -9,6 +9,8 @@ use crate::meta::Usage;
 use crate::types::{FsResult, Hold};
 
 pub(crate) const EPOCH_KEY: &[u8] = &[tag::SNAPSHOT];
+/// The number of the snapshot that the volume goes back to when it is opened next; coded as the epoch is.
+pub(crate) const ROLLBACK_KEY: &[u8] = &[tag::SNAPSHOT, b'R'];
 const VERSION: u8 = 1;
 /// The longest name of a snapshot, and of the reason of a hold, in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 200;
@@ -44,9 +46,9 @@ pub(crate) fn snapshot_key(epoch: u64) -> Bytes {
     key.freeze()
 }
 
-/// Of the key of a snapshot; `None`: it is the key of the epoch.
+/// Of the key of a snapshot; `None`: it is one of the other two.
 pub(crate) fn decode_key(key: &[u8]) -> FsResult<Option<u64>> {
-    if key == EPOCH_KEY {
+    if key == EPOCH_KEY || key == ROLLBACK_KEY {
         return Ok(None);
     }
     let number = key.get(1..).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
@@ -158,6 +160,7 @@ mod tests {
         }
         assert_eq!(decode_key(&key).unwrap(), Some(9));
         assert_eq!(decode_key(EPOCH_KEY).unwrap(), None);
+        assert_eq!(decode_key(ROLLBACK_KEY).unwrap(), None);
         assert!(decode_key(b"P12").is_err());
         assert_eq!(decode_epoch(&encode_epoch(6)).unwrap(), 6);
     }

@@ -330,6 +330,116 @@ async fn a_crash_leaves_a_whole_snapshot_or_none() {
     }
 }
 
+/// Back and forth between snapshots, with changes of every kind in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_goes_back_and_forth() {
+    let place = Box_::new();
+    let (registry, mut volume) = place.open().await;
+    let mut random = 7u64;
+    let mut next = |max: u64| {
+        random = crate::numbers::mix(random + 1);
+        random % max
+    };
+    let mut then = BTreeMap::new();
+    let mut change = 0;
+    for round in 0..8u64 {
+        let folder = dir(&volume, Ino::ROOT, &format!("d{round}")).await;
+        for at in 0..12u64 {
+            let name = format!("f{}", next(10));
+            let at_home = if next(2) == 0 { Ino::ROOT } else { folder };
+            let ino = match find(&volume, at_home, &name).await {
+                Ok(ino) => ino,
+                Err(_) => file(&volume, at_home, &name).await,
+            };
+            match next(7) {
+                0 => drop(volume.unlink(&root(), at_home, name.as_bytes()).await.unwrap()),
+                1 => drop(
+                    volume
+                        .rename(&root(), at_home, name.as_bytes(), folder, b"moved", RenameMode::Replace)
+                        .await
+                        .unwrap(),
+                ),
+                2 => volume.setxattr(&root(), ino, b"user.round", &[round as u8], XattrMode::Set).await.unwrap(),
+                3 => {
+                    let set = SetAttr { size: Some(next(50_000)), ..SetAttr::default() };
+                    volume.setattr(&root(), ino, set).await.unwrap();
+                }
+                4 => drop(volume.link(&root(), ino, folder, format!("link{at}").as_bytes()).await),
+                5 => {
+                    volume.allocate(&root(), ino, next(10_000), 30_000, AllocateMode::PunchHole).await.unwrap();
+                }
+                _ => {
+                    let bytes = (0..next(60_000) + 1).map(|at| crate::numbers::mix(at ^ round) as u8).collect();
+                    put(&volume, ino, next(80_000), bytes, Stability::Unstable).await;
+                }
+            }
+        }
+        let name = format!("s{round}");
+        then.insert(name.clone(), tree(&volume, Ino::ROOT).await);
+        volume.snapshot(&name).await.unwrap();
+        if round % 3 == 2 {
+            // Beside what was stored, something that never was.
+            let ino = file(&volume, folder, "late").await;
+            put(&volume, ino, 0, vec![9; 4000], Stability::Unstable).await;
+            let back = format!("s{}", next(round + 1));
+            let held = volume.open(ino).await.unwrap();
+            assert!(matches!(registry.roll_back("v", &back).await, Err(FsError::Busy(_))));
+            drop((held, volume));
+            registry.roll_back("v", &back).await.unwrap();
+            volume = registry.volume("v").await.unwrap();
+            assert_eq!(tree(&volume, Ino::ROOT).await, then[&back], "round {round}");
+            check_clean(&registry).await;
+            for (name, then) in &then {
+                assert_eq!(
+                    &tree(&volume, view(&volume, name).await.unwrap()).await,
+                    then,
+                    "{name} after going back to {back}"
+                );
+            }
+        }
+        let now = volume.getattr(Ino::ROOT).await.unwrap().change;
+        assert!(now >= change, "change numbers never go back");
+        change = now;
+    }
+    assert!(matches!(registry.roll_back("v", "none").await, Err(FsError::Busy(_))));
+    drop(volume);
+    assert!(matches!(registry.roll_back("v", "none").await, Err(FsError::NotFound)));
+    // The newest that there is, forward again.
+    registry.roll_back("v", "s7").await.unwrap();
+    let volume = registry.volume("v").await.unwrap();
+    assert_eq!(tree(&volume, Ino::ROOT).await, then["s7"]);
+    for name in then.keys() {
+        volume.destroy_snapshot(name).await.unwrap();
+    }
+    check_clean(&registry).await;
+    assert_eq!(tree(&volume, Ino::ROOT).await, then["s7"]);
+}
+
+#[tokio::test]
+async fn a_file_that_goes_back_is_another() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let (same, changed) = (file(&volume, Ino::ROOT, "same").await, file(&volume, Ino::ROOT, "changed").await);
+    put(&volume, same, 0, b"same".to_vec(), Stability::FileSync).await;
+    put(&volume, changed, 0, b"then".to_vec(), Stability::FileSync).await;
+    volume.snapshot("s").await.unwrap();
+    put(&volume, changed, 0, b"later".to_vec(), Stability::Unstable).await;
+    let created = file(&volume, Ino::ROOT, "created").await;
+    let mut ids = Vec::new();
+    for ino in [same, changed, created, Ino::ROOT] {
+        ids.push(volume.getattr(ino).await.unwrap().id);
+    }
+    drop(volume);
+    registry.roll_back("v", "s").await.unwrap();
+    let volume = registry.volume("v").await.unwrap();
+    let mut kept = Vec::new();
+    for id in ids {
+        kept.push(volume.resolve(id).await.is_ok());
+    }
+    assert_eq!(kept, [true, false, false, true], "handles of what was put back, or is gone, are stale");
+    assert_eq!(read_all(&volume, changed).await, b"then");
+}
+
 /// What a share of a folder shows, and what it never leads to.
 #[tokio::test]
 async fn every_directory_leads_to_its_own_past() {
