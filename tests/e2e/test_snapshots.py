@@ -220,6 +220,9 @@ def test_a_volume_goes_back(daemon):
         busy = daemon.run("snap", "rollback", "files@good", "--yes")
         assert busy.returncode == 1 and ("in use" in busy.stderr or "open for writing" in busy.stderr), busy.stderr
         assert (top / "note").read_text() == "later and longer", "nothing has changed"
+    told = daemon.run("snap", "diff", "files@good", check=True).stdout.splitlines()
+    assert "M  /note" in told and "+  /new/" in told and "-  /tree/" in told and "-  /tree/docs/file-3" in told
+    assert daemon.run("snap", "diff", "files@nope").returncode == 1
     back = snap(daemon, "rollback", "files@good", "--yes")
     saved = back["saved_as"]
     assert saved.startswith("before-rollback-")

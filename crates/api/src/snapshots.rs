@@ -79,3 +79,24 @@ pub struct SnapshotHold {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
 }
+
+/// Asks what is different in `later` (now, where there is none) from the snapshot `earlier`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffRequest {
+    pub earlier: String,
+    pub later: Option<String>,
+}
+
+/// A path that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffEntry {
+    /// `created`, `modified`, `removed` or `renamed`.
+    pub change: String,
+    /// `file`, `directory`, `symlink` or `special`.
+    pub kind: String,
+    /// From the top of the volume.
+    pub path: String,
+    /// Where it was, if it is renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}

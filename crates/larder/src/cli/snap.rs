@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use clap::Subcommand;
-use larder_api::{Failure, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
+use larder_api::{DiffEntry, DiffRequest, Failure, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
 use larder_base::units::ByteSize;
 
 use super::args::{Disks, Global};
@@ -46,6 +46,15 @@ pub(crate) enum SnapCommand {
         snapshot: String,
         /// The new name
         to: String,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// What differs between two snapshots, or a snapshot and now: + created, M modified, - removed, R renamed
+    Diff {
+        /// VOLUME@NAME, the older one
+        earlier: String,
+        /// The name of the newer one [default: the volume as it is now]
+        later: Option<String>,
         #[command(flatten)]
         disks: Disks,
     },
@@ -136,6 +145,23 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             let status = change(global, &volume, SnapshotsRequest::Rename { name, to }, &disks).await?;
             out.answer(&status, |status| format!("{snapshot} is called {} now", concerned(status)))
         }
+        SnapCommand::Diff { earlier, later, disks } => {
+            let (volume, earlier) = named(&earlier)?;
+            // Written in full it is as good.
+            let later = later.map(|name| name.split_once('@').map_or(name.clone(), |(_, name)| name.to_owned()));
+            let request = DiffRequest { earlier, later };
+            let found: Vec<DiffEntry> = match Backend::of(global, &disks).await? {
+                Backend::Daemon(client) => client.post(&format!("/v1/diff/{volume}"), &request).await?,
+                Backend::Direct(storage) => {
+                    closing(storage, async |storage| {
+                        let (pool, volume) = storage.named(&volume)?;
+                        pool.diff(&volume, &request).await
+                    })
+                    .await?
+                }
+            };
+            out.answer(&found, |found| diff_text(found))
+        }
         SnapCommand::Rollback { snapshot, destroy_later, yes, force, disks } => {
             let (volume, name) = named(&snapshot)?;
             let what = format!("make {volume} what it was in {snapshot}; what is there now is kept as a snapshot");
@@ -173,6 +199,26 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             out.answer(&status, |status| format!("{} is no longer held ({reason})", concerned(status)))
         }
     }
+}
+
+fn diff_text(found: &[DiffEntry]) -> String {
+    let line = |entry: &DiffEntry| {
+        let letter = match entry.change.as_str() {
+            "created" => "+",
+            "removed" => "-",
+            "renamed" => "R",
+            _ => "M",
+        };
+        let path = |path: &str| match entry.kind.as_str() {
+            "directory" if path != "/" => format!("{}/", render::shown(path)),
+            _ => render::shown(path).into_owned(),
+        };
+        match &entry.from {
+            Some(from) => format!("{letter}  {} -> {}", path(from), path(&entry.path)),
+            None => format!("{letter}  {}", path(&entry.path)),
+        }
+    };
+    if found.is_empty() { "nothing differs".to_owned() } else { found.iter().map(line).collect::<Vec<_>>().join("\n") }
 }
 
 /// Asks a person; a script must say --yes.

@@ -80,6 +80,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
         .route("/v1/keys/{*name}", get(keys).post(keys_change))
         .route("/v1/snapshots/{*name}", get(snapshots).post(snapshots_change))
+        .route("/v1/diff/{*name}", post(diff))
         .route("/v1/check", post(check))
         .route("/metrics", get(metrics))
         .route("/v1/shares", get(shares).post(share_add))
@@ -200,6 +201,15 @@ async fn snapshots_change(
     }
     let (pool, volume) = daemon.storage.named(&name)?;
     ok(finish(async move { pool.change_snapshots(&volume, request).await }).await?)
+}
+
+async fn diff(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::DiffRequest>,
+) -> Answer<Vec<larder_api::DiffEntry>> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    ok(pool.diff(&volume, &request).await?)
 }
 
 async fn metrics(State(daemon): Shared) -> Response {

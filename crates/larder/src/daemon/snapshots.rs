@@ -3,9 +3,11 @@
 //! - `snapshots.ranges`: `a%b` are the snapshots from `a` to `b` by age, both included; without an end it is the oldest or the
 //!   newest. All names of a request are looked up before the first snapshot goes.
 
-use larder_api::{Failure, FailureKind, SnapshotHold, SnapshotStatus, SnapshotsRequest, SnapshotsStatus};
+use larder_api::{
+    DiffEntry, DiffRequest, Failure, FailureKind, SnapshotHold, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
+};
 use larder_base::Timestamp;
-use larder_volume::{FsError, SnapshotInfo, Volume};
+use larder_volume::{DiffKind, Difference, FileKind, FsError, SnapshotInfo, Volume};
 
 use super::storage::OpenPool;
 use super::translate;
@@ -85,6 +87,43 @@ impl OpenPool {
         };
         Ok(self.snapshots_shown(volume, &open, concerned, freed))
     }
+}
+
+impl OpenPool {
+    pub(crate) async fn diff(&self, volume: &str, request: &DiffRequest) -> Result<Vec<DiffEntry>, Failure> {
+        let open = self.volume(volume).await?;
+        let all: Vec<String> = open.snapshots().into_iter().map(|info| info.name).collect();
+        let DiffRequest { earlier, later } = request;
+        let full = |name: &str| format!("{}/{volume}@{name}", self.name);
+        if let Some(missing) = std::iter::once(earlier).chain(later).find(|name| !all.contains(name)) {
+            return Err(unknown(&full(missing)));
+        }
+        let found = open.diff(earlier, later.as_deref()).await;
+        let found = found.map_err(|error| match error {
+            FsError::Invalid(_) => {
+                Failure::invalid(format!("{} is the older one of the two", full(later.as_deref().unwrap_or_default())))
+                    .action("name the older snapshot first")
+            }
+            error => failure(&full(earlier), &error),
+        })?;
+        Ok(found.into_iter().map(difference).collect())
+    }
+}
+
+fn difference(difference: Difference) -> DiffEntry {
+    let change = match difference.change {
+        DiffKind::Created => "created",
+        DiffKind::Modified => "modified",
+        DiffKind::Removed => "removed",
+        DiffKind::Renamed => "renamed",
+    };
+    let kind = match difference.kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        _ => "special",
+    };
+    DiffEntry { change: change.to_owned(), kind: kind.to_owned(), path: difference.path, from: difference.from }
 }
 
 fn shown(info: SnapshotInfo) -> SnapshotStatus {

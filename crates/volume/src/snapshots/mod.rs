@@ -24,12 +24,13 @@
 //!   [`route`] refuses batches about it.
 //!
 //! Rooms: `number`, `row`, `image` are pure; `view` reads one snapshot, `route` leads each key to the head or to a view;
-//! `catalog` knows which there are; `create`, `manage` and `rollback` are the operations; `changes` says what may differ between
-//! two moments.
+//! `catalog` knows which there are; `create`, `manage`, `rollback` and `diff` are the operations; `changes` says what may
+//! differ between two moments.
 
 mod catalog;
 mod changes;
 mod create;
+mod diff;
 pub(crate) mod image;
 mod manage;
 pub(crate) mod number;

@@ -415,6 +415,81 @@ async fn a_volume_goes_back_and_forth() {
     assert_eq!(tree(&volume, Ino::ROOT).await, then["s7"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_differs_is_told_by_path() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let (a, b) = (dir(&volume, Ino::ROOT, "a").await, dir(&volume, Ino::ROOT, "b").await);
+    let mut made = BTreeMap::new();
+    for name in ["same", "written", "gone", "moved", "linked", "dirty", "listed", "chmod"] {
+        let ino = file(&volume, a, name).await;
+        put(&volume, ino, 0, name.as_bytes().to_vec(), Stability::FileSync).await;
+        made.insert(name, ino);
+    }
+    put(&volume, made["dirty"], 0, vec![1; 100_000], Stability::Unstable).await;
+    let deep = dir(&volume, b, "deep").await;
+    file(&volume, deep, "inside").await;
+    volume.snapshot("one").await.unwrap();
+    assert_eq!(volume.diff("one", None).await.unwrap(), [], "storing what was dirty is no change");
+    put(&volume, made["written"], 3, b"x".to_vec(), Stability::Unstable).await;
+    volume.unlink(&root(), a, b"gone").await.unwrap();
+    volume.rename(&root(), a, b"moved", b, b"here", RenameMode::Replace).await.unwrap();
+    volume.link(&root(), made["linked"], b, b"second").await.unwrap();
+    volume.setxattr(&root(), made["listed"], b"user.a", b"1", XattrMode::Create).await.unwrap();
+    volume.setattr(&root(), made["chmod"], SetAttr { mode: Some(0o600), ..SetAttr::default() }).await.unwrap();
+    volume.rename(&root(), b, b"deep", a, b"deeper", RenameMode::Replace).await.unwrap();
+    let new = dir(&volume, Ino::ROOT, "new").await;
+    file(&volume, new, "file").await;
+    read_all(&volume, made["same"]).await;
+    // Replaced under its name, as editors do it.
+    let draft = file(&volume, a, "draft").await;
+    put(&volume, draft, 0, b"better".to_vec(), Stability::FileSync).await;
+    volume.rename(&root(), a, b"draft", a, b"dirty", RenameMode::Replace).await.unwrap();
+    let shown = |all: Vec<Difference>| -> Vec<String> {
+        let letter = |change| match change {
+            DiffKind::Created => "+",
+            DiffKind::Modified => "M",
+            DiffKind::Removed => "-",
+            DiffKind::Renamed => "R",
+        };
+        all.into_iter()
+            .map(|d| {
+                format!("{} {}{}", letter(d.change), d.path, d.from.map_or(String::new(), |f| format!(" from {f}")))
+            })
+            .collect()
+    };
+    let want = [
+        "M /",
+        "M /a",
+        "M /a/chmod",
+        "R /a/deeper from /b/deep",
+        "+ /a/dirty",
+        "- /a/dirty",
+        "- /a/gone",
+        "M /a/listed",
+        "M /a/written",
+        "M /b",
+        "R /b/here from /a/moved",
+        "+ /b/second",
+        "+ /new",
+        "+ /new/file",
+    ];
+    assert_eq!(shown(volume.diff("one", None).await.unwrap()), want);
+    volume.snapshot("two").await.unwrap();
+    assert_eq!(shown(volume.diff("one", Some("two")).await.unwrap()), want);
+    assert_eq!(volume.diff("two", None).await.unwrap(), []);
+    assert!(matches!(volume.diff("two", Some("one")).await, Err(FsError::Invalid(_))));
+    assert!(matches!(volume.diff("none", None).await, Err(FsError::NotFound)));
+    drop(volume);
+    registry.roll_back("v", "one").await.unwrap();
+    let volume = registry.volume("v").await.unwrap();
+    let back: Vec<String> = shown(volume.diff("two", None).await.unwrap());
+    assert!(
+        back.contains(&"R /b/deep from /a/deeper".to_owned()) && back.contains(&"+ /a/gone".to_owned()),
+        "{back:?}"
+    );
+}
+
 #[tokio::test]
 async fn a_file_that_goes_back_is_another() {
     let place = Box_::new();
