@@ -138,6 +138,10 @@ def test_names_ranges_and_holds(daemon):
     for attempt in (("release", "files@s4", "law"), ("hold", "files@s4", "law", "--until", "1h"), ("destroy", "files@s4")):
         refused = daemon.run("snap", *attempt)
         assert refused.returncode == 1, attempt
+    for destroy in (("volume", "destroy", "files", "--yes", "--force"), ("pool", "destroy", "tank", "--yes", "--force")):
+        refused = daemon.run(*destroy)
+        assert refused.returncode == 1 and "held" in refused.stderr, destroy
+    assert (top / "f").exists()
     used = daemon.status()["used_bytes"]
     snap(daemon, "destroy", "files@s1%s3")
     assert list(snapshots(daemon)) == ["s0", "s4", unnamed]

@@ -493,6 +493,7 @@ impl Daemon {
         if !pool.volumes().await?.iter().any(|v| v.name == volume) {
             return Err(Failure::not_found(format!("there is no volume '{}/{volume}'", pool.name)));
         }
+        pool.check_unheld(&volume).await?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         if !request.force {
             self.unmount_unused(|mounted| *mounted == name, format!("larder volume destroy {name} --force")).await?;

@@ -212,6 +212,25 @@ impl OpenPool {
         Ok(self.status_of(&info).await)
     }
 
+    /// Refuses while a snapshot of the volume is held. One that cannot be opened holds nothing.
+    pub(crate) async fn check_unheld(&self, name: &str) -> Result<(), Failure> {
+        let Ok(volume) = self.registry.volume(name).await else { return Ok(()) };
+        let held = volume.snapshots().into_iter().find(|info| !info.holds.is_empty());
+        held.map_or(Ok(()), |held| {
+            let full = format!("{}/{name}@{}", self.name, held.name);
+            Err(Failure::new(FailureKind::Busy, format!("the snapshot {full} is held, so its volume stays"))
+                .action(format!("see why with: larder snap list {}/{name} --holds", self.name)))
+        })
+    }
+
+    /// As [`OpenPool::check_unheld`], of all volumes.
+    pub(super) async fn check_all_unheld(&self) -> Result<(), Failure> {
+        for info in self.registry.list().await.unwrap_or_default() {
+            self.check_unheld(&info.name).await?;
+        }
+        Ok(())
+    }
+
     pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))?;

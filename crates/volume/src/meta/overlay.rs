@@ -204,6 +204,10 @@ impl Overlay {
         self.room.notify_waiters();
     }
 
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.lock().stopped.is_some()
+    }
+
     pub(crate) fn newest(&self) -> Ticket {
         Ticket(self.state.lock().newest)
     }

@@ -135,8 +135,13 @@ impl Registry {
         Ok(info)
     }
 
-    /// Removes a volume and all its objects. [`FsError::Busy`] while a caller has it open.
+    /// Removes a volume and all its objects. [`FsError::Busy`] while a caller has it open, or one of its snapshots is held; holds of a
+    /// volume that cannot be opened count for nothing.
     pub async fn destroy(&self, name: &str) -> FsResult<()> {
+        let is_held = |volume: Volume| volume.snapshots().iter().any(|info| !info.holds.is_empty());
+        if self.volume(name).await.is_ok_and(is_held) {
+            return Err(FsError::Busy("a snapshot of the volume is held"));
+        }
         let mut open = self.open.lock().await;
         let (mut document, _) = self.read().await?;
         let id = find(&mut document, name)?.info.id;

@@ -67,7 +67,7 @@ impl State {
         let (mut forming, cut) = cut.inspect_err(|_| self.changed.store(true, Ordering::Release))?;
         let number = forming.number;
         let outcome = self.store_snapshot(name, (created, next_ino), &mut forming, cut).await;
-        if outcome.is_err() {
+        if let Err(error) = outcome {
             self.changed.store(true, Ordering::Release);
             self.data.abandon(number);
             if let Some(pins) = self.meta.pins() {
@@ -75,8 +75,10 @@ impl State {
             }
             // It is no snapshot without a row; what is left is swept at the next opening.
             let _ = catalog.store().delete(&image::image_path(catalog.prefix(), number)).await;
+            return Err(error);
         }
-        outcome?;
+        // If that fails nobody knows whether the row will be there: what it needs stays, and the next opening finds out.
+        outcome??;
         self.note_snapshot(name, Some(number));
         self.snapshot_info(number).ok_or(FsError::NotFound)
     }
@@ -87,23 +89,23 @@ impl State {
         then: (Timestamp, u64),
         forming: &mut Forming,
         cut: meta::Cut,
-    ) -> FsResult<()> {
+    ) -> FsResult<FsResult<()>> {
         let point = self.meta.store(cut).await?;
         let engine = self.meta.frozen(point.manifest_id, point.manifest.clone()).await?;
         let patch = self.data.patch(forming, &View::new(Arc::clone(&engine), Default::default())).await?;
         let stored = self.enter_snapshot(name, then, forming, &point, &patch).await;
-        match stored {
-            Ok(()) => self.catalog.keep_view(forming.number, View::new(engine, patch.rows)),
-            Err(error) => {
-                self.data.discard(patch).await;
-                return Err(error);
+        match &stored {
+            Ok(Ok(())) => {
+                self.catalog.keep_view(forming.number, View::new(engine, patch.rows));
+                self.meta.release(&point).await;
             }
+            Ok(Err(_)) => {}
+            Err(_) => self.data.discard(patch).await,
         }
-        self.meta.release(&point).await;
-        Ok(())
+        stored
     }
 
-    /// Puts the image, then the row (`snap.row_is_the_snapshot`).
+    /// Puts the image, then the row (`snap.row_is_the_snapshot`). The inner result says whether the row became durable.
     async fn enter_snapshot(
         &self,
         name: &str,
@@ -111,7 +113,7 @@ impl State {
         forming: &Forming,
         point: &Point,
         patch: &Patch,
-    ) -> FsResult<()> {
+    ) -> FsResult<FsResult<()>> {
         let (catalog, number) = (&self.catalog, forming.number);
         let image =
             Image { manifest_id: point.manifest_id, manifest: point.manifest.clone(), rows: patch.rows.clone() };
@@ -136,8 +138,10 @@ impl State {
         batch.put(row::snapshot_key(number), row::encode(&row));
         self.meta.admit().await?;
         let ticket = self.data.finish(number, patch, batch)?;
-        self.meta.durable(ticket).await?;
-        catalog.put(number, row);
-        Ok(())
+        let durable = self.meta.durable(ticket).await;
+        if durable.is_ok() {
+            catalog.put(number, row);
+        }
+        Ok(durable)
     }
 }

@@ -611,7 +611,7 @@ async fn a_volume_knows_whether_it_changed() {
 
 #[tokio::test]
 async fn holds_keep_a_snapshot() {
-    let (_registry, volume) = fresh().await;
+    let (registry, volume) = fresh().await;
     volume.snapshot("s").await.unwrap();
     volume.hold_snapshot("s", "backup", None).await.unwrap();
     assert_eq!(err(volume.destroy_snapshot("s").await), "busy: the snapshot is held");
@@ -631,4 +631,7 @@ async fn holds_keep_a_snapshot() {
     assert!(matches!(volume.hold_snapshot("t", "old", Some(past)).await, Err(FsError::Invalid(_))));
     assert_eq!(volume.snapshots()[0].holds.len(), 1);
     assert!(view(&volume, "t").await.is_ok() && view(&volume, "s").await.is_err());
+    drop(volume);
+    assert_eq!(err(registry.destroy("v").await), "busy: a snapshot of the volume is held");
+    assert!(registry.volume("v").await.is_ok());
 }
