@@ -1,4 +1,4 @@
-//! What the NFS server decodes: records, calls, arguments, handles, the mount protocol.
+//! Input that the NFS server decodes: records, calls, arguments, handles, the mount protocol.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::task::{Context, Poll, Waker};

@@ -1,5 +1,5 @@
-//! What the SMB server decodes: frames, requests, what they carry, logons, remote procedure calls. The decoders are the
-//! library's (`larder_smb::fuzzing`); names, rules and times are ours.
+//! Input that the SMB server decodes: frames, requests and their contents, logons, remote procedure calls. The decoders
+//! are the library's (`larder_smb::fuzzing`); names, rules and times are ours.
 
 use larder_smb::fuzzing as library;
 
@@ -17,12 +17,12 @@ pub fn smb_request(data: &[u8]) {
     library::bodies(data);
 }
 
-/// What requests carry: security descriptors, copy-chunk, targets of renames, paths, patterns.
+/// Contents of requests: security descriptors, copy-chunk, targets of renames, paths, patterns.
 pub fn smb_input(data: &[u8]) {
     library::inputs(data);
 }
 
-/// What comes with a CREATE, and the answers to breaks.
+/// Contexts of a CREATE, and the answers to breaks.
 pub fn smb_context(data: &[u8]) {
     library::durable_ask(data);
     library::durable_context(data);
