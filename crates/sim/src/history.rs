@@ -39,7 +39,7 @@ pub struct Model {
     unlinked: Vec<(u64, FileId)>,
 }
 
-/// What is durable once a commit is answered.
+/// The changes that are durable once a commit is answered.
 #[derive(Debug, Default)]
 pub struct Promise {
     version: Option<u64>,
@@ -131,7 +131,7 @@ impl Model {
 
     // ---- commits ----------------------------------------------------------------------------
 
-    /// What a commit of one inode that begins now makes durable.
+    /// The changes that a commit of one inode makes durable if it begins now.
     pub fn promise_of(&self, number: u64) -> Promise {
         let file = self.files.get(&number).map(|file| (number, file.mark()));
         Promise { version: self.changes.get(&number).copied(), files: file.into_iter().collect() }
