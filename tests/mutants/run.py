@@ -75,7 +75,78 @@ CLEAN = """
         }
 """
 
+SNAPSHOTS = [
+    Mutant(
+        "snapshot-unpreserved",
+        "data that was dirty at a snapshot is not copied before it changes",
+        [
+            Change(
+                "crates/volume/src/data/cut.rs",
+                "        if state.epoch == epoch {\n            return;",
+                '        if state.epoch == epoch || larder_base::planted("snapshot-unpreserved") {\n            return;',
+            )
+        ],
+    ),
+    Mutant(
+        "snapshot-tables",
+        "the engine collects tables that snapshots read",
+        [
+            Change(
+                "crates/volume/src/meta/pins.rs",
+                "candidates.retain(|object| !table_of",
+                'candidates.retain(|object| larder_base::planted("snapshot-tables") || !table_of',
+            )
+        ],
+    ),
+    Mutant(
+        "snapshot-segments",
+        "a segment that snapshots alone read is deleted",
+        [
+            Change(
+                "crates/volume/src/data/segments.rs",
+                "segment.birth < death && self.snapshots",
+                '!larder_base::planted("snapshot-segments") && segment.birth < death && self.snapshots',
+            )
+        ],
+    ),
+    Mutant(
+        "snapshot-one-late",
+        "the death of a segment is counted one epoch early",
+        [
+            Change(
+                "crates/volume/src/data/segments.rs",
+                "segment.death = if segment.extents == 0 { self.epoch } else { 0 };",
+                'segment.death = if segment.extents == 0 { (self.epoch - u64::from(larder_base::planted("snapshot-one-late"))).max(segment.birth) } else { 0 };',
+            )
+        ],
+    ),
+    Mutant(
+        "snapshot-answer",
+        "a snapshot is answered before its row is durable",
+        [
+            Change(
+                "crates/volume/src/snapshots/create.rs",
+                "self.meta.durable(ticket).await?;",
+                unless("snapshot-answer", "self.meta.durable(ticket).await"),
+            )
+        ],
+    ),
+    Mutant(
+        "snapshot-destroy",
+        "what a snapshot needs goes before its row is durably gone",
+        [
+            Change(
+                "crates/volume/src/snapshots/manage.rs",
+                "self.meta.durable(ticket).await?;",
+                unless("snapshot-destroy", "self.meta.durable(ticket).await"),
+                "async fn destroy_snapshot(self",
+            )
+        ],
+    ),
+]
+
 MUTANTS = [
+    *SNAPSHOTS,
     Mutant(
         "commit-clean",
         "fsync of a clean file is answered at once, a flush under way or not",

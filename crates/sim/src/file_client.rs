@@ -13,6 +13,7 @@ use crate::front::Front;
 use crate::history::Model;
 use crate::objects::Content;
 use crate::session::{Outcome, Run, Stop};
+use crate::snapshots::Shots;
 use crate::tree_model::{Body, NAMED_PREFIX, TOP, Tree};
 use crate::turns::elapsed;
 
@@ -30,6 +31,7 @@ pub struct Client {
     pub(crate) cred: Cred,
     /// Changes of names and attributes are answered before they are durable.
     pub(crate) is_relaxed: bool,
+    pub(crate) shots: Arc<Mutex<Shots>>,
     number: usize,
     /// A file that is open, and perhaps without a name.
     open: Mutex<Option<(u64, OpenFile)>>,
@@ -41,10 +43,16 @@ pub struct Client {
 pub(crate) type Fs<T> = Result<T, FsError>;
 
 impl Client {
-    pub fn new(run: Arc<Run>, model: Arc<Mutex<Model>>, front: Front, is_relaxed: bool, number: usize) -> Self {
+    pub fn new(
+        run: Arc<Run>,
+        (model, shots): (Arc<Mutex<Model>>, Arc<Mutex<Shots>>),
+        front: Front,
+        is_relaxed: bool,
+        number: usize,
+    ) -> Self {
         let content_next = Mutex::new(run.draw(|random| random.random()));
         let (open, is_done) = (Mutex::default(), AtomicBool::new(false));
-        Self { run, model, front, cred: Cred::root(), is_relaxed, number, open, content_next, is_done }
+        Self { run, model, front, cred: Cred::root(), is_relaxed, shots, number, open, content_next, is_done }
     }
 
     /// One changes things, the others commit what there is.
@@ -104,7 +112,15 @@ impl Client {
         }
     }
 
+    /// Of its own at the top of the volume.
+    pub(crate) fn directory_name(&self) -> String {
+        format!("c{}", self.number)
+    }
+
     async fn operate(&self) -> Outcome<()> {
+        if self.run.plan.has_snapshots && self.run.one_in(12) {
+            return self.snapshot_or_destroy().await;
+        }
         match self.run.draw(|random| random.random_range(0..54)) {
             0..5 => self.create().await,
             5..12 => self.write().await,

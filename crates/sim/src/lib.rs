@@ -6,6 +6,7 @@
 //! schedule.rs  one schedule                   pool_run.rs, objects.rs, contended.rs   a pool and its model
 //! chance.rs    randomness and clocks          volume_run.rs, file_client.rs, file_bytes.rs   files in a volume
 //! turns.rs     who is next                    history.rs, tree_model.rs, file_model.rs       and their model
+//! snapshots.rs, snapshot_client.rs   snapshots in a volume
 //! disk/        disks, power, faults           early.rs, front.rs   bugs that tests plant
 //! ```
 //!
@@ -28,6 +29,8 @@ mod pool_run;
 pub mod schedule;
 mod sealing;
 mod session;
+mod snapshot_client;
+mod snapshots;
 mod tree_model;
 mod turns;
 mod volume_run;

@@ -78,6 +78,8 @@ pub struct Plan {
     pub committers: u32,
     /// The volume is encrypted.
     pub is_sealed: bool,
+    /// Clients take snapshots of the volume.
+    pub has_snapshots: bool,
 }
 
 const CAPACITY_BYTES: u64 = 64 << 20;
@@ -133,6 +135,7 @@ impl Plan {
             hangs: trouble == Trouble::Errors && chance::generator(seed, "hangs").random_range(0..3) == 0,
             committers: chance::generator(seed, "committers").random_range(0..=2),
             is_sealed: chance::generator(seed, "sealed").random_range(0..3) == 0,
+            has_snapshots: chance::generator(seed, "snapshots").random(),
         }
     }
 

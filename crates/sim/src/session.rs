@@ -66,7 +66,7 @@ enum End<'a> {
 }
 
 /// Operations of a volume's clients: the first words of their notes.
-const KINDS: [&str; 21] = [
+const KINDS: [&str; 23] = [
     "create",
     "mkdir",
     "symlink",
@@ -88,6 +88,8 @@ const KINDS: [&str; 21] = [
     "append",
     "commit",
     "sync",
+    "snapshot",
+    "destroy",
 ];
 /// Within so many commits of the journal the process is killed.
 const COMMITS_MAX: u64 = 200;

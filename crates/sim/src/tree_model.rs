@@ -161,6 +161,7 @@ impl Tree {
 }
 
 /// An inode found in a volume.
+#[derive(Clone)]
 pub struct Found {
     id: FileId,
     mode: u32,
@@ -169,6 +170,7 @@ pub struct Found {
     body: FoundBody,
 }
 
+#[derive(Clone)]
 enum FoundBody {
     /// Its bytes, and how many it takes up.
     File(Vec<u8>, u64),
@@ -191,6 +193,56 @@ impl Found {
             }
             FoundBody::Symlink(_) => "link".to_owned(),
             FoundBody::Other => "special".to_owned(),
+        }
+    }
+}
+
+/// The part of an inode number that is the same in a snapshot.
+const SAME_INO: u64 = (1 << 40) - 1;
+
+impl Found {
+    pub fn child(&self, name: &str) -> Option<&Found> {
+        match &self.body {
+            FoundBody::Directory(names) => names.get(name),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the same as `other`, found in a snapshot or outside. The sentence begins with a path.
+    pub fn is_as(&self, other: &Found) -> Result<(), String> {
+        let (id, wanted) = (self.id, other.id);
+        if (id.ino.0 & SAME_INO, id.generation) != (wanted.ino.0 & SAME_INO, wanted.generation) {
+            return Err(format!(" is inode {id:?}, it should be {wanted:?}"));
+        }
+        if (self.mode, self.nlink) != (other.mode, other.nlink) {
+            let (mode, nlink) = (self.mode, self.nlink);
+            return Err(format!(
+                " has mode {mode:o} and {nlink} links, it should have {:o} and {}",
+                other.mode, other.nlink
+            ));
+        }
+        if self.xattrs != other.xattrs {
+            return Err(format!(" has attributes {:?}, it should have {:?}", self.xattrs.keys(), other.xattrs.keys()));
+        }
+        match (&self.body, &other.body) {
+            (FoundBody::File(bytes, _), FoundBody::File(wanted, _)) if bytes == wanted => Ok(()),
+            (FoundBody::File(bytes, _), FoundBody::File(wanted, _)) => {
+                let at = bytes.iter().zip(wanted).position(|(byte, wanted)| byte != wanted);
+                Err(format!(" has {} bytes of {}, the first that differs at {at:?}", bytes.len(), wanted.len()))
+            }
+            (FoundBody::Symlink(target), FoundBody::Symlink(wanted)) if target == wanted => Ok(()),
+            (FoundBody::Other, FoundBody::Other) => Ok(()),
+            (FoundBody::Directory(names), FoundBody::Directory(wanted)) => {
+                if let Some(name) = names.keys().find(|name| !wanted.contains_key(*name)) {
+                    return Err(format!("/{name} should not be there"));
+                }
+                for (name, wanted) in wanted {
+                    let found = names.get(name).ok_or_else(|| format!("/{name} is missing"))?;
+                    found.is_as(wanted).map_err(|why| format!("/{name}{why}"))?;
+                }
+                Ok(())
+            }
+            _ => Err(" is something else than it should be".to_owned()),
         }
     }
 }

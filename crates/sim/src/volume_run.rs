@@ -25,6 +25,7 @@ use crate::history::Model;
 use crate::plan::{Trouble, cut_point};
 use crate::sealing::SimKeys;
 use crate::session::{Outcome, Run, Stop, text};
+use crate::snapshots::{self, Shots};
 use crate::tree_model::{Tree, explore};
 use crate::turns::SimClock;
 
@@ -38,6 +39,7 @@ const DURABLE_AFTER: Duration = Duration::from_secs(5);
 pub struct VolumeRun {
     run: Arc<Run>,
     models: Vec<Arc<Mutex<Model>>>,
+    shots: Arc<Mutex<Shots>>,
     verifier: Mutex<Option<WriteVerifier>>,
     is_made: Mutex<bool>,
     /// How often the volume was opened.
@@ -64,7 +66,14 @@ impl Space for PoolSpace {
 impl VolumeRun {
     pub fn new(run: Arc<Run>) -> Self {
         let models = (0..run.plan.clients).map(|_| Arc::default()).collect();
-        Self { run, models, verifier: Mutex::default(), is_made: Mutex::default(), openings: AtomicU32::new(0) }
+        Self {
+            run,
+            models,
+            shots: Arc::default(),
+            verifier: Mutex::default(),
+            is_made: Mutex::default(),
+            openings: AtomicU32::new(0),
+        }
     }
 
     /// One life of the process.
@@ -93,6 +102,7 @@ impl VolumeRun {
     async fn beyond(&self, life: u32) -> Outcome<()> {
         let run = &self.run;
         let before: Vec<Model> = self.models.iter().map(|model| model.lock().clone()).collect();
+        let shots = self.shots.lock().clone();
         if let Ok(pool) = run.open(life).await?
             && let Ok(open) = run.powered(self.open_volume(Arc::new(pool))).await?
         {
@@ -101,6 +111,7 @@ impl VolumeRun {
         for (model, before) in self.models.iter().zip(before) {
             *model.lock() = before;
         }
+        *self.shots.lock() = shots;
         run.undo();
         Ok(())
     }
@@ -205,7 +216,9 @@ impl VolumeRun {
         for (number, model) in self.models.iter().enumerate() {
             let front = Front::new(open.volume.clone(), self.early(), open.sync == SyncMode::Standard);
             let is_relaxed = open.sync == SyncMode::Relaxed;
-            tasks.push(Box::pin(Client::new(self.run.clone(), model.clone(), front, is_relaxed, number).work()));
+            tasks.push(Box::pin(
+                Client::new(self.run.clone(), (model.clone(), self.shots.clone()), front, is_relaxed, number).work(),
+            ));
         }
         tasks.push(Box::pin(administer(self.run.clone(), open.pool.clone())));
         self.run.all(tasks).await?;
@@ -301,6 +314,11 @@ impl VolumeRun {
                 Some(gone) => unlinked.extend(gone),
                 None => return Ok(()),
             }
+        }
+        match run.powered(snapshots::verify(&open.volume, &self.shots)).await? {
+            Ok(judged) => judged.map_err(Stop::Failed)?,
+            Err(_) if may_fail => return Ok(()),
+            Err(error) => return Err(run.unexpected("reading snapshots", error)),
         }
         run.powered(tokio::time::sleep(SETTLE)).await?;
         for id in unlinked {

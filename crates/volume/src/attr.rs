@@ -9,6 +9,7 @@ use crate::features;
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
 use crate::meta::{Batch, Ticket};
+use crate::snapshots::number::{Place, place_of};
 use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
@@ -67,7 +68,7 @@ impl Volume {
             return Err(FsError::TooBig);
         }
         let state = &*self.state;
-        let inode = state.inode(ino).await?;
+        let inode = state.changeable(ino).await?;
         if acl.is_some() {
             state.marks.set(features::ACCESS_LISTS).await?;
         }
@@ -96,7 +97,7 @@ impl Volume {
     /// setuid and setgid. [`FsError::NotSync`] if the guard does not match.
     pub async fn setattr(&self, cred: &Cred, ino: Ino, set: SetAttr) -> FsResult<Changed> {
         let state = &*self.state;
-        let inode = state.inode(ino).await?;
+        let inode = state.changeable(ino).await?;
         state.meta.admit().await?;
         let (changed, ticket) = match set.size {
             Some(size) => self.resize(cred, &inode, size, set).await?,
@@ -188,7 +189,7 @@ pub(crate) fn guarded(inode: &Inode) -> FsResult<Guarded> {
 impl Volume {
     /// relatime. The record follows within seconds; a reader never waits for it.
     pub(crate) fn touch_atime(&self, inode: &Arc<Inode>) {
-        if !self.access_times {
+        if !self.access_times || place_of(inode.id.ino) != Place::Head {
             return;
         }
         let state = &*self.state;

@@ -14,7 +14,7 @@ use larder_base::checksum::checksum;
 use crate::inode_core;
 use crate::keys::{self, Entry, tag};
 use crate::meta::Meta;
-use crate::named;
+use crate::own_records;
 use crate::state::State;
 use crate::types::*;
 
@@ -241,7 +241,7 @@ impl Run<'_> {
             for (key, value) in page {
                 let decoded = keys::ino_of(&key).and_then(|ino| Ok((ino, keys::decode_xattr(&key, &value)?)));
                 let Some((ino, value)) = self.decoded(decoded)? else { continue };
-                if let Some(dir) = named::directory_in(&keys::rest_of(&key), &value) {
+                if let Some(dir) = own_records::directory_in(&keys::rest_of(&key), &value) {
                     self.named_dir(ino, dir);
                 }
                 match self.seen.get_mut(&ino.0) {

@@ -12,8 +12,12 @@ pub(crate) const NAMED_ATTRIBUTES: &str = "named-attributes";
 /// mode bits alone, and drop the lists.
 pub(crate) const ACCESS_LISTS: &str = "access-lists";
 
+/// It has, or had, snapshots (`snapshots`). A program that does not know them would delete the
+/// objects that only they need.
+pub(crate) const SNAPSHOTS: &str = "snapshots";
+
 /// Everything of it is encrypted (`Seals`). Who does not know would take what is sealed for damage.
 pub(crate) const ENCRYPTION: &str = "encryption";
 
 /// Those that others can still read around.
-pub(crate) const KNOWN: [&str; 3] = [ACCESS_LISTS, NAMED_ATTRIBUTES, RESERVED_RANGES];
+pub(crate) const KNOWN: [&str; 4] = [ACCESS_LISTS, NAMED_ATTRIBUTES, RESERVED_RANGES, SNAPSHOTS];

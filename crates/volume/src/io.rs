@@ -79,7 +79,7 @@ impl Volume {
         stability: Stability,
     ) -> FsResult<(u64, Written)> {
         let state = &*self.state;
-        let inode = state.file(ino).await?;
+        let inode = state.changeable_file(ino).await?;
         let len = data.iter().map(Bytes::len).sum::<usize>() as u64;
         check_extent(at, len)?;
         if len > IO_BYTES_MAX as u64 {
@@ -131,7 +131,7 @@ impl Volume {
         mode: AllocateMode,
     ) -> FsResult<Changed> {
         let state = &*self.state;
-        let inode = state.file(ino).await?;
+        let inode = state.changeable_file(ino).await?;
         if len == 0 {
             return Err(FsError::Invalid("an empty range"));
         }

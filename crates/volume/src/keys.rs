@@ -36,9 +36,9 @@ pub(crate) mod tag {
     pub(crate) const RESERVED: u8 = b'R';
     pub(crate) const INTENT: u8 = b'W';
     pub(crate) const SEGMENT: u8 = b'G';
-    /// Kept for file data that is shared, the change index and snapshots. Nothing is written under
-    /// them.
-    pub(super) const UNUSED: [u8; 3] = [b'T', b'H', b'P'];
+    pub(crate) const SNAPSHOT: u8 = b'P';
+    /// Kept for file data that is shared and the change index. Nothing is written under them.
+    pub(super) const UNUSED: [u8; 2] = [b'T', b'H'];
 }
 
 // `keys.one_tag_per_table`
@@ -46,7 +46,7 @@ const _: () = {
     use tag::*;
     let tags = [
         SUPERBLOCK, NEXT_INO, USAGE, INODE, ENTRY, COOKIE, FOLDED, XATTR, ORPHAN, NOTHING, EXTENT, RESERVED, INTENT,
-        SEGMENT, UNUSED[0], UNUSED[1], UNUSED[2],
+        SEGMENT, SNAPSHOT, UNUSED[0], UNUSED[1],
     ];
     let mut at = 0;
     while at < tags.len() {

@@ -19,24 +19,30 @@ mod batch;
 pub(crate) mod cache;
 mod clock;
 mod filter;
+mod frozen;
 mod maintain;
 #[cfg(test)]
 pub(crate) mod mem;
 pub(crate) mod overlay;
+pub(crate) mod pins;
+mod point;
 pub(crate) mod slate;
 mod ticket;
 mod timed_store;
 mod usage;
 pub(crate) mod wal;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use larder_base::metrics::{Counter, Latency};
 
 use crate::inode_core::InodeCore;
-use crate::types::{FsResult, Ino};
+use crate::types::{FsError, FsResult, Ino};
 
 pub(crate) use batch::{Batch, RecordChange};
+pub(crate) use point::{Cut, Frozen, Point};
 pub(crate) use ticket::Ticket;
 pub(crate) use usage::Usage;
 
@@ -63,8 +69,7 @@ pub(crate) trait Meta: Send + Sync + 'static {
     async fn get(&self, key: &[u8]) -> FsResult<Option<Bytes>>;
     /// Up to `limit` pairs with `from <= key < to`, in key order.
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> FsResult<Vec<(Bytes, Bytes)>>;
-    /// The last pair with `from <= key < to`. Kept for snapshots: the newest epoch at or before
-    /// another.
+    /// The last pair with `from <= key < to`.
     #[allow(dead_code)]
     async fn last(&self, from: &[u8], to: &[u8]) -> FsResult<Option<(Bytes, Bytes)>>;
     /// Waits while too much is on its way to the store. Before `submit`, and outside every lock.
@@ -86,6 +91,26 @@ pub(crate) trait Meta: Send + Sync + 'static {
     }
     /// Everything durable, then closed; later calls fail.
     async fn close(&self) -> FsResult<()>;
+
+    /// Marks the point between the batches submitted so far and all later ones, of which `first` is
+    /// the first. Does not wait; may be called under locks. One point at a time.
+    fn cut(&self, _first: Batch) -> FsResult<Cut> {
+        Err(FsError::NotSupported)
+    }
+    /// Waits until the point is stored.
+    async fn store(&self, _cut: Cut) -> FsResult<Point> {
+        Err(FsError::NotSupported)
+    }
+    /// The tables of the point are pinned by now, or no longer needed.
+    async fn release(&self, _point: &Point) {}
+    /// The rows at a point of before.
+    async fn frozen(&self, _manifest_id: u64, _manifest: Bytes) -> FsResult<Arc<dyn Frozen>> {
+        Err(FsError::NotSupported)
+    }
+    /// The tables that snapshots read.
+    fn pins(&self) -> Option<&pins::Pins> {
+        None
+    }
 
     /// `admit`, then `submit` with the records of `batch.records` encoded under their `core` locks.
     async fn write(&self, batch: Batch) -> FsResult<Ticket> {

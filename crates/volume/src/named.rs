@@ -3,7 +3,7 @@
 //!
 //! - `named.directory_without_name`: they are the entries of a directory that has no name. Its
 //!   number stands in a record among the owner's extended attributes that no protocol can ask for
-//!   ([`OWN_NAME`]), and its parent is its owner.
+//!   ([`own_records::NAMED`]), and its parent is its owner.
 //! - `named.lives_with_owner`: the directory is made with the first attribute, in one batch with
 //!   the record that leads to it. It goes with its owner: first the entries, each as by an unlink,
 //!   so an open one stays until it is closed; then the directory and the record in one batch.
@@ -20,36 +20,26 @@ use crate::inode::Inode;
 use crate::keys;
 use crate::meta::Batch;
 use crate::namespace::{NewInode, new_child};
+use crate::own_records;
+use crate::snapshots::number::check_changeable;
 use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
 
-/// No extended attribute of a user begins with a zero byte.
-const OWN_NAME: &[u8] = b"\0named";
 const ENTRIES_PAGE: usize = 256;
 /// Removals that find new entries start over. A directory without an owner gets none, so one round
 /// is usual and a second one rare.
 const ROUNDS_MAX: usize = 8;
-
-/// Whether a record among the extended attributes is one of the volume's own.
-pub(crate) fn is_own(name: &[u8]) -> bool {
-    name.first() == Some(&0)
-}
-
-/// The directory that the record `name` of an owner leads to.
-pub(crate) fn directory_in(name: &[u8], value: &[u8]) -> Option<Ino> {
-    (name == OWN_NAME).then(|| value.try_into().ok().map(|ino| Ino(u64::from_be_bytes(ino)))).flatten()
-}
 
 impl State {
     async fn named_dir(&self, owner: &Arc<Inode>) -> FsResult<Option<Ino>> {
         if owner.core.lock().xattrs == 0 {
             return Ok(None);
         }
-        let key = keys::xattr_key(owner.id.ino, OWN_NAME);
+        let key = keys::xattr_key(owner.id.ino, own_records::NAMED);
         let Some(value) = self.meta.get(&key).await? else { return Ok(None) };
         let value = keys::decode_xattr(&key, &value)?;
-        let dir = directory_in(OWN_NAME, &value);
+        let dir = own_records::directory_in(own_records::NAMED, &value);
         dir.map(Some).ok_or_else(|| keys::damaged(&key, "it leads to no directory"))
     }
 
@@ -58,7 +48,7 @@ impl State {
     pub(crate) async fn reap_named(self: &Arc<Self>, owner: &Arc<Inode>) -> FsResult<()> {
         let Some(dir) = self.named_dir(owner).await? else { return Ok(()) };
         let mut batch = Batch::default();
-        batch.delete(keys::xattr_key(owner.id.ino, OWN_NAME));
+        batch.delete(keys::xattr_key(owner.id.ino, own_records::NAMED));
         match self.inode(dir).await {
             Ok(dir) => {
                 let volume = Volume { state: self.clone(), origin: 0, answers: Answers::Ordered, access_times: false };
@@ -106,6 +96,7 @@ impl Volume {
         if found.is_some() || !make {
             return Ok(found);
         }
+        check_changeable(ino)?;
         state.marks.set(features::NAMED_ATTRIBUTES).await?;
         state.admit_entry().await?;
         state.meta.admit().await?;
@@ -127,7 +118,7 @@ impl Volume {
             let mut batch = Batch::default();
             let (key, value) = keys::encode_inode(id.ino, &dir);
             batch.put(key, value);
-            batch.put(keys::xattr_key(ino, OWN_NAME), keys::encode_xattr(&id.ino.0.to_be_bytes()));
+            batch.put(keys::xattr_key(ino, own_records::NAMED), keys::encode_xattr(&id.ino.0.to_be_bytes()));
             batch.usage.inodes = 1;
             core.xattrs += 1;
             touch_ctime(&mut core.attr, now);
@@ -143,7 +134,7 @@ impl Volume {
     /// Removes all named attributes of `ino`, as overwriting a file over SMB does (MS-FSA
     /// 2.1.5.1.2).
     pub async fn remove_named(&self, ino: Ino) -> FsResult<()> {
-        let owner = self.state.inode(ino).await?;
+        let owner = self.state.changeable(ino).await?;
         let Some(dir) = self.state.named_dir(&owner).await? else { return Ok(()) };
         let dir = self.state.inode(dir).await?;
         self.empty(&dir).await?;

@@ -9,6 +9,7 @@ use crate::inode::Inode;
 use crate::inode_core::{FIRST_COOKIE, InodeCore, directory_size};
 use crate::keys::{self, Entry};
 use crate::meta::Batch;
+use crate::snapshots::number::CATALOG;
 use crate::state::State;
 use crate::types::*;
 
@@ -36,9 +37,21 @@ pub(crate) fn check_new_name(name: &[u8]) -> FsResult<()> {
     if is_dots(name) { Err(FsError::Exists) } else { Ok(()) }
 }
 
+/// The directory of snapshots at the top of a volume that has some. An entry that a user made under this name goes first.
+pub(crate) const SNAPSHOTS_NAME: &[u8] = b".snapshots";
+/// No entry of a directory has this cookie.
+const SNAPSHOTS_ENTRY: Entry = Entry { ino: CATALOG, kind: FileKind::Directory, cookie: 0 };
+
 impl State {
-    /// The entry of `dir` for `name`, from the cache or the engine.
+    /// The entry of `dir` for `name`.
     pub(crate) async fn entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<Entry>> {
+        let stored = self.stored_entry(dir, name).await?;
+        let is_catalog = stored.is_none() && name == SNAPSHOTS_NAME && dir.id.ino == Ino::ROOT;
+        Ok(if is_catalog && !self.catalog.is_empty() { Some(SNAPSHOTS_ENTRY) } else { stored })
+    }
+
+    /// As a user made it, from the cache or the engine.
+    async fn stored_entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<Entry>> {
         if let Some(entry) = self.entries.get(self.tag, dir.id.ino, name) {
             return Ok(entry);
         }
@@ -65,7 +78,7 @@ impl State {
     /// first, then the least.
     pub(crate) async fn folded_entry(&self, dir: &Arc<Inode>, name: &[u8]) -> FsResult<Option<(Bytes, Entry)>> {
         let folded = keys::fold(name);
-        if dir.core.lock().surely_lacks(&folded) {
+        if dir.core.lock().surely_lacks(&folded) && folded != SNAPSHOTS_NAME {
             return Ok(None);
         }
         if let Some(entry) = self.entry(dir, name).await? {

@@ -100,7 +100,7 @@ impl Volume {
     /// closed, unless [`Volume::link`] has given it a name by then.
     pub async fn create_unnamed(&self, cred: &Cred, dir: Ino, set: SetAttr) -> FsResult<(Attr, OpenFile)> {
         let state = &self.state;
-        let dir = state.directory(dir).await?;
+        let dir = state.changeable_directory(dir).await?;
         state.meta.admit().await?;
         let parent = live(&mut dir.core.lock())?.guarded();
         access::may_add(&parent, cred, FileKind::File)?;
@@ -183,7 +183,7 @@ impl Volume {
     ) -> FsResult<(Attr, Changed)> {
         let state = &*self.state;
         check_new_name(name)?;
-        let dir = state.directory(dir).await?;
+        let dir = state.changeable_directory(dir).await?;
         state.meta.admit().await?;
         let (namespace, parent) = self.enter(cred, &dir, name, kind).await?;
         let id = state.new_id().await?;
@@ -257,8 +257,8 @@ impl Volume {
     pub async fn link(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         let state = &*self.state;
         check_new_name(name)?;
-        let dir = state.directory(dir).await?;
-        let inode = state.inode(ino).await?;
+        let dir = state.changeable_directory(dir).await?;
+        let inode = state.changeable(ino).await?;
         state.meta.admit().await?;
         let (namespace, _) = self.enter(cred, &dir, name, kind_of(&inode)).await?;
         if kind_of(&inode) == FileKind::Directory {
@@ -292,8 +292,8 @@ impl Volume {
     pub async fn relink(&self, cred: &Cred, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<(Attr, Changed)> {
         let state = &self.state;
         check_new_name(name)?;
-        let dir = state.directory(dir).await?;
-        let inode = state.inode(ino).await?;
+        let dir = state.changeable_directory(dir).await?;
+        let inode = state.changeable(ino).await?;
         state.admit_removal().await?;
         let namespace = dir.namespace.lock().await;
         let parent = dir.core.lock().attr;
@@ -305,7 +305,7 @@ impl Volume {
             let attr = inode.core.lock().attr;
             return Ok((attr, Changed { before: PreAttr::of(&parent), after: parent }));
         }
-        let victim = state.inode(old.ino).await?;
+        let victim = state.changeable(old.ino).await?;
         let (object, replaced) = (dir.core.lock().guarded(), victim.core.lock().guarded());
         access::may_remove(&object, &replaced, cred)?;
         if old.kind == FileKind::Directory {
@@ -351,7 +351,7 @@ impl Volume {
         if is_dots(name) {
             return Err(FsError::IsDirectory);
         }
-        let dir = self.state.directory(dir).await?;
+        let dir = self.state.changeable_directory(dir).await?;
         self.state.admit_removal().await?;
         let (attr, changed, ticket) = self.remove_name(cred, &dir, name).await?;
         self.await_durable(ticket).await?;
@@ -370,7 +370,7 @@ impl Volume {
         let parent = dir.core.lock().guarded();
         access::require(&parent, cred, ACCESS_EXECUTE)?;
         let entry = state.entry(dir, name).await?.ok_or(FsError::NotFound)?;
-        let inode = state.inode(entry.ino).await?;
+        let inode = state.changeable(entry.ino).await?;
         let object = inode.core.lock().guarded();
         access::may_remove(&parent, &object, cred)?;
         if entry.kind == FileKind::Directory {
@@ -415,12 +415,12 @@ impl Volume {
             _ => {}
         }
         let state = &self.state;
-        let dir = state.directory(dir).await?;
+        let dir = state.changeable_directory(dir).await?;
         loop {
             state.admit_removal().await?;
             access::require(&dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
             let entry = state.entry(&dir, name).await?.ok_or(FsError::NotFound)?;
-            let victim = match state.inode(entry.ino).await {
+            let victim = match state.changeable(entry.ino).await {
                 // Another client removed it in between.
                 Err(FsError::Stale) if state.entry(&dir, name).await? != Some(entry) => continue,
                 other => other?,

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 
 use crate::keys;
 use crate::meta::{Batch, Meta};
-use crate::types::{FileId, FsResult, Ino};
+use crate::snapshots::number::HEAD_END;
+use crate::types::{FileId, FsError, FsResult, Ino};
 
 /// Numbers that one raise of the durable counter covers. A crash may skip as many.
 const INO_RANGE: u64 = 1 << 16;
@@ -49,6 +50,9 @@ impl Numbers {
             }
             let _raising = self.raising.lock().await;
             let limit = self.range.lock().limit;
+            if limit.saturating_add(INO_RANGE) > HEAD_END {
+                return Err(FsError::NoSpace("every inode number of the volume was given out once".into()));
+            }
             if self.range.lock().next < limit {
                 continue;
             }

@@ -18,6 +18,8 @@ use crate::meta::{Batch, Meta};
 use crate::numbers::{Numbers, mix};
 use crate::properties::Properties;
 use crate::reap_queue::ReapQueue;
+use crate::snapshots::Catalog;
+use crate::snapshots::route::Routed;
 use crate::state::State;
 use crate::table::{EntryCache, InodeBudget, InodeTable, VolumeTag};
 use crate::types::*;
@@ -76,6 +78,10 @@ impl State {
                 Some(value) => keys::decode_next_ino(&value)?,
                 None => return Err(keys::damaged(keys::NEXT_INO_KEY, "it is missing")),
             };
+            let (catalog, epoch) =
+                Catalog::open(meta, Arc::clone(&parts.store), parts.prefix.clone(), mix(parts.id.as_u64_pair().0))
+                    .await?;
+            let meta: Arc<dyn Meta> = Arc::new(Routed::new(Arc::clone(&catalog)));
             let inodes = Arc::new(InodeTable::new(Arc::clone(&meta), parts.inode_budget));
             let settings = Arc::new(DataSettings::new(&parts.properties));
             let data = Data::open(DataParts {
@@ -89,6 +95,8 @@ impl State {
                 inodes: Arc::new(TableSource(Arc::clone(&inodes))),
                 keeps_orphans: parts.keeps_orphans,
                 marks: Arc::clone(&parts.marks),
+                epoch,
+                snapshots: catalog.numbers(),
             })
             .await?;
             let state = Arc::new(State {
@@ -105,6 +113,7 @@ impl State {
                 verifier: WriteVerifier(rand::random()),
                 moves: tokio::sync::Mutex::new(()),
                 reaps: ReapQueue::new(),
+                catalog,
                 space: parts.space,
                 settings,
                 relaxed: AtomicBool::new(false),
@@ -116,6 +125,9 @@ impl State {
             state.set_properties(&parts.properties);
             if !parts.keeps_orphans {
                 tokio::spawn(crate::reap::sweep(Arc::downgrade(&state)));
+                if epoch > 1 {
+                    tokio::spawn(Arc::clone(&state).sweep_images());
+                }
             }
             Ok(state)
         })

@@ -16,6 +16,7 @@ use crate::keys::Entry;
 use crate::meta::{Batch, Ticket};
 use crate::names::{add_entry, add_entry_at, check_name, drop_entry, is_dots, put_entry};
 use crate::namespace::{Fate, live, lock_namespaces, unlinked};
+use crate::snapshots::number::check_changeable;
 use crate::state::State;
 use crate::types::*;
 use crate::volume::Volume;
@@ -60,8 +61,8 @@ impl Volume {
             return Err(FsError::Invalid("'.' and '..' cannot be renamed"));
         }
         let state = &self.state;
-        let from = Side { dir: state.directory(from).await?, name: from_name };
-        let to = Side { dir: state.directory(to).await?, name: to_name };
+        let from = Side { dir: state.changeable_directory(from).await?, name: from_name };
+        let to = Side { dir: state.changeable_directory(to).await?, name: to_name };
         loop {
             state.admit_removal().await?;
             if let Some(result) = self.try_rename(cred, &from, &to, mode).await? {
@@ -83,6 +84,8 @@ impl Volume {
         access::require(&to.dir.core.lock().guarded(), cred, ACCESS_EXECUTE)?;
         let Some(source) = state.find(from).await? else { return Err(FsError::NotFound) };
         let target = state.find(to).await?;
+        check_changeable(source.entry.ino)?;
+        target.as_ref().map_or(Ok(()), |target| check_changeable(target.entry.ino))?;
         let crosses = from.dir.id.ino != to.dir.id.ino;
         let moves_dir =
             source.is_dir() || (mode == RenameMode::Exchange && target.as_ref().is_some_and(FoundEntry::is_dir));

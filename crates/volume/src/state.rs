@@ -17,6 +17,8 @@ use crate::meta::{Meta, Ticket};
 use crate::numbers::Numbers;
 use crate::properties::{Properties, SyncMode};
 use crate::reap_queue::ReapQueue;
+use crate::snapshots::Catalog;
+use crate::snapshots::number::{Place, check_changeable, place_of};
 use crate::table::{EntryCache, InodeTable, VolumeTag};
 use crate::types::*;
 use crate::witness::Events;
@@ -37,6 +39,7 @@ pub(crate) struct State {
     /// Directories move between directories one at a time, so that no two moves make a loop.
     pub(crate) moves: tokio::sync::Mutex<()>,
     pub(crate) reaps: Arc<ReapQueue>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) space: Arc<dyn Space>,
     pub(crate) settings: Arc<DataSettings>,
     pub(crate) relaxed: AtomicBool,
@@ -75,6 +78,12 @@ impl State {
     }
 
     pub(crate) async fn inode(&self, ino: Ino) -> FsResult<Arc<Inode>> {
+        // What is cached of a snapshot outlives it.
+        if let Place::Snapshot(number) = place_of(ino)
+            && !self.catalog.has(number)
+        {
+            return Err(FsError::Stale);
+        }
         match self.inodes.cached(ino) {
             Some(inode) => Ok(inode),
             None => self.inodes.load(ino).await,
@@ -87,6 +96,24 @@ impl State {
             return Err(FsError::NotDirectory);
         }
         Ok(inode)
+    }
+
+    /// An inode that an operation is going to change (`snap.read_only`).
+    pub(crate) async fn changeable(&self, ino: Ino) -> FsResult<Arc<Inode>> {
+        check_changeable(ino)?;
+        self.inode(ino).await
+    }
+
+    /// A directory whose entries an operation is going to change (`snap.read_only`).
+    pub(crate) async fn changeable_directory(&self, ino: Ino) -> FsResult<Arc<Inode>> {
+        check_changeable(ino)?;
+        self.directory(ino).await
+    }
+
+    /// A file whose data an operation is going to change (`snap.read_only`).
+    pub(crate) async fn changeable_file(&self, ino: Ino) -> FsResult<Arc<Inode>> {
+        check_changeable(ino)?;
+        self.file(ino).await
     }
 
     pub(crate) async fn file(&self, ino: Ino) -> FsResult<Arc<Inode>> {

@@ -478,6 +478,34 @@ pub struct CheckReport {
     pub(crate) of_inodes: Vec<(usize, Ino)>,
 }
 
+/// A reason to keep a snapshot: while there is one, it is not destroyed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// 1 to 200 bytes, unique among the holds of a snapshot.
+    pub reason: String,
+    /// The hold ends by itself then, and not before: nobody can shorten it. `None`: it ends when it is released.
+    pub until: Option<Timestamp>,
+}
+
+/// A snapshot of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// Unique among the snapshots of the volume; 1 to 200 bytes of `[A-Za-z0-9_.:+-]`.
+    pub name: String,
+    /// Grows from one snapshot to the next, is never used again and never changes.
+    pub number: u64,
+    /// The moment that it shows.
+    pub created: Timestamp,
+    /// Bytes of the store that the files of then take up, before redundancy.
+    pub referenced_bytes: u64,
+    /// Bytes of the store that nothing else needs: destroying this snapshot alone gives them back.
+    pub used_bytes: u64,
+    /// Bytes of the store written between the snapshot before and this one, and not given up again.
+    pub written_bytes: u64,
+    /// The reasons to keep it, those that have ended left out.
+    pub holds: Vec<Hold>,
+}
+
 /// Errors of file operations: the closed set that every protocol maps to its own numbers.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FsError {

@@ -11,7 +11,7 @@ use crate::cores::Cores;
 use crate::inode::Inode;
 use crate::keys;
 use crate::meta::Batch;
-use crate::named;
+use crate::own_records;
 use crate::types::*;
 use crate::volume::Volume;
 
@@ -109,7 +109,7 @@ impl Volume {
             return Err(FsError::TooBig);
         }
         let state = &*self.state;
-        let inode = state.inode(ino).await?;
+        let inode = state.changeable(ino).await?;
         may_write(&guarded(&inode)?, cred, space)?;
         state.admit_entry().await?;
         state.meta.admit().await?;
@@ -138,7 +138,7 @@ impl Volume {
     pub async fn removexattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> FsResult<()> {
         let space = space_of(name)?;
         let state = &*self.state;
-        let inode = state.inode(ino).await?;
+        let inode = state.changeable(ino).await?;
         may_write(&guarded(&inode)?, cred, space)?;
         state.meta.admit().await?;
         let guard = inode.namespace.lock().await;
@@ -187,7 +187,7 @@ impl Volume {
             let Some((last, _)) = page.last() else { return Ok(names) };
             // The least key after this one.
             from = [&last[..], &[0]].concat().into();
-            names.extend(page.iter().map(|(key, _)| keys::rest_of(key)).filter(|name| !named::is_own(name)));
+            names.extend(page.iter().map(|(key, _)| keys::rest_of(key)).filter(|name| !own_records::is_own(name)));
         }
     }
 }

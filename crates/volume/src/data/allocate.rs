@@ -126,6 +126,7 @@ impl Inner {
             _standing = Some(inode.file.extents_lock.read().await);
             self.ensure_loaded(inode, reserve.clone()).await?;
         }
+        let _uncut = self.cut.gate.read();
         let mut guard = inode.file.state.lock();
         let state = &mut *guard;
         let (mut batch, mut rows) = (Batch::default(), RangeOps::new());
@@ -135,6 +136,7 @@ impl Inner {
             if state.gone || core.gone {
                 return Err(FsError::Stale);
             }
+            self.preserve(inode, state, &core);
             let before = PreAttr::of(&core.attr);
             let shape = shape(&core.attr);
             let needed = state.to_promise(&reserve, &shape.zero)?;

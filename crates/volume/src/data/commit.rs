@@ -97,6 +97,7 @@ impl Inner {
                 self.ensure_loaded(&step.load.inode, out.range.clone()).await?;
             }
         }
+        let _uncut = self.cut.gate.read();
         let mut table = self.segments.lock();
         let mut locked: Vec<_> = steps.iter().map(|step| (step, step.load.inode.file.state.lock())).collect();
         let (mut batch, mut tally) = (Batch::default(), Tally::default());
@@ -114,6 +115,9 @@ impl Inner {
             assert!(state.in_flight > 0, "`data.commit_in_order`: a commit ends a flush of this inode");
             state.in_flight -= 1;
         }
+        let core = inode.core.lock();
+        self.preserve(inode, state, &core);
+        drop(core);
         if !state.may_store(inode) {
             return;
         }
@@ -172,6 +176,7 @@ impl Inner {
         self.parts.meta.admit().await?;
         let _changing = inode.file.extents_lock.write().await;
         self.ensure_loaded(inode, 0..WINDOW_BYTES).await?;
+        let _uncut = self.cut.gate.read();
         let mut table = self.segments.lock();
         let mut state = inode.file.state.lock();
         if !fits(&state) {

@@ -232,6 +232,17 @@ impl DirtyMap {
         (taken, charge)
     }
 
+    /// All ranges, in order of offset, sharing their bytes.
+    pub(crate) fn copy(&self) -> Vec<Taken> {
+        let copy = |(&offset, piece): (&u64, &DirtyPiece)| Taken {
+            offset,
+            len: piece.len,
+            seq: piece.seq,
+            payload: piece.payload.clone(),
+        };
+        self.pieces.iter().map(copy).collect()
+    }
+
     /// Whether some data is neither in extents nor in an intent.
     pub(crate) fn is_unstable(&self) -> bool {
         !self.unstable.is_empty()

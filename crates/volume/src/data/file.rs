@@ -3,8 +3,8 @@
 //! - `data.extents_lock`: `extents_lock` is held for writing while stored extents change (from
 //!   reading the old ones to the submitted batch) and for reading while extents are loaded. Reads
 //!   and writes that need nothing loaded take only `state`.
-//! - `data.lock_order`: `extents_lock` (by ascending inode when several are taken), the volume's
-//!   segment table, `state` (by ascending inode), the flusher's queue, `core`. All but the first
+//! - `data.lock_order`: `extents_lock` (by ascending inode when several are taken), the gate of
+//!   cuts, the volume's segment table, `state` (by ascending inode), the flusher's queue, `core`. All but the first
 //!   are held for moments, never across an await.
 //! - `data.dirty_over_extents`: a read sees dirty ranges over extents over zeros. A range leaves
 //!   `dirty` only after its extents are in the map (or the map has dropped that window) under the
@@ -56,6 +56,8 @@ pub(super) struct FileData {
     /// Flushes under way that hold ranges of it, also ranges overwritten since.
     pub(super) in_flight: u32,
     pub(super) gone: bool,
+    /// The epoch whose cut has been seen (`cut.before_change`).
+    pub(super) epoch: u64,
     /// How many flushes failed, and the last reason: callers that wait for a flush get it.
     pub(super) failures: u64,
     pub(super) failure: Option<FsError>,

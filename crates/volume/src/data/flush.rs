@@ -35,7 +35,6 @@ use super::extents::{Codec, Extent, INLINE_BYTES_MAX, Place, SegmentId, WINDOW_B
 use super::file::FileData;
 use super::memory::Record;
 use super::segment::{Builder, SEGMENT_BYTES_MAX, object_path};
-use super::segments::EPOCH;
 use super::shared::{Data, Inner, store_error};
 use crate::inode::Inode;
 use crate::properties::Compression;
@@ -261,7 +260,7 @@ impl Inner {
         let taken = if state.may_store(&inode) {
             self.take(&inode, state, target - load.bytes)
         } else {
-            self.drop_dirty(state);
+            self.drop_dirty(&inode, state);
             None
         };
         let more = state.dirty.has_idle();
@@ -309,20 +308,26 @@ impl Inner {
 
     async fn build_and_put(self: Arc<Self>, parts: Vec<BuildInode>) -> FsResult<Built> {
         let bytes: u64 = parts.iter().flat_map(|part| &part.taken).map(|t| t.len.min(LOAD_BYTES_MAX)).sum();
-        let id = self.segments.lock().next_id();
+        let made = self.next_segment();
         let (record_bytes, compression) = (self.parts.settings.record_bytes(), self.parts.settings.compression());
         let inodes: Vec<Arc<Inode>> = parts.iter().map(|part| Arc::clone(&part.inode)).collect();
         let built = if bytes <= INLINE_WORK_BYTES {
-            build(&parts, id, record_bytes, compression)
+            build(&parts, made, record_bytes, compression)
         } else {
             let _worker = self.workers.acquire().await;
-            let work = move || build(&parts, id, record_bytes, compression);
+            let work = move || build(&parts, made, record_bytes, compression);
             blocking::run_blocking(work).await.ok_or_else(|| FsError::Io("building a segment was cancelled".into()))?
         };
         if let Some((id, payload, _, _)) = &built.segment {
             self.put_segment(*id, payload, &inodes).await?;
         }
         Ok(built)
+    }
+
+    /// The number of a new segment, and the epoch in which it is built: its birth or an earlier one.
+    pub(super) fn next_segment(&self) -> (SegmentId, u64) {
+        let mut table = self.segments.lock();
+        (table.next_id(), table.epoch())
     }
 
     /// Puts until it succeeds or the volume stops (`flush.put_until_stored`).
@@ -402,10 +407,10 @@ async fn sleep_or_forever(wait: Option<Duration>) {
 }
 
 /// The parts of a [`LoadInode`] that building needs; the committer keeps the rest.
-struct BuildInode {
-    inode: Arc<Inode>,
-    taken: Vec<Taken>,
-    size: u64,
+pub(super) struct BuildInode {
+    pub(super) inode: Arc<Inode>,
+    pub(super) taken: Vec<Taken>,
+    pub(super) size: u64,
 }
 
 impl Load {
@@ -423,8 +428,13 @@ impl Load {
 }
 
 /// Cuts taken ranges into records and packs them.
-fn build(parts: &[BuildInode], id: SegmentId, record_bytes: u64, compression: Compression) -> Built {
-    let mut builder = Builder::new(id, EPOCH);
+pub(super) fn build(
+    parts: &[BuildInode],
+    (id, epoch): (SegmentId, u64),
+    record_bytes: u64,
+    compression: Compression,
+) -> Built {
+    let mut builder = Builder::new(id, epoch);
     let outs = parts.iter().map(|part| {
         let mut cutter = Cutter::new(&mut builder, part, record_bytes, compression);
         part.taken.iter().for_each(|taken| cutter.add(taken));
@@ -442,7 +452,7 @@ fn build(parts: &[BuildInode], id: SegmentId, record_bytes: u64, compression: Co
 /// The load of a tiny file: no record, so no segment.
 pub(super) fn build_inline(load: &LoadInode) -> Vec<Out> {
     let part = BuildInode { inode: Arc::clone(&load.inode), taken: load.taken.clone(), size: load.size };
-    let mut outs = build(&[part], SegmentId(0), INLINE_BYTES_MAX as u64, Compression::None).outs;
+    let mut outs = build(&[part], (SegmentId(0), 0), INLINE_BYTES_MAX as u64, Compression::None).outs;
     outs.pop().unwrap_or_default()
 }
 
@@ -518,7 +528,7 @@ impl<'a> Cutter<'a> {
             None => (Codec::Raw, &chunks[..]),
         };
         let owner = (self.part.inode.id.ino, self.part.inode.id.generation, start);
-        let order = (self.builder.id().0, EPOCH);
+        let order = (self.builder.id().0, self.builder.epoch());
         let record = self.builder.push(owner, order, codec, len as u32, stored);
         let extent = Extent { len: len as u32, skip: 0, place: Place::Record(record) };
         self.outs.push(Out { range, extent: Some(extent), cached: Some(Record::from_chunks(&chunks)) });
@@ -588,7 +598,7 @@ impl Inner {
     }
 
     /// Waits until progress makes `done` true, but not through a failure.
-    async fn wait_until(&self, done: impl Fn() -> bool) -> FsResult<()> {
+    pub(super) async fn wait_until(&self, done: impl Fn() -> bool) -> FsResult<()> {
         loop {
             let mut progress = std::pin::pin!(self.progress.notified());
             progress.as_mut().enable();

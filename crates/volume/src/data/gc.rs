@@ -30,7 +30,7 @@ use super::read::verify_and_unpack;
 use super::segment::{
     Builder, ENTRY_BYTES, FOOTER_BYTES, IndexEntry, object_path, parse_footer, parse_index, segment_of,
 };
-use super::segments::{EPOCH, SMALL_BYTES, Tally};
+use super::segments::{SMALL_BYTES, Tally};
 use super::shared::{Inner, store_error};
 use crate::inode::Inode;
 use crate::meta::Batch;
@@ -244,9 +244,10 @@ impl Inner {
         }
         pieces.sort_by_key(|piece| (piece.ino, piece.offset));
         let contents = self.read_pieces(&pieces).await;
-        let id = self.segments.lock().next_id();
+        let made = self.next_segment();
+        let id = made.0;
         let (record_bytes, compression) = (self.parts.settings.record_bytes(), self.parts.settings.compression());
-        let built = blocking::run_blocking(move || rebuild(id, pieces, &contents, record_bytes, compression)).await;
+        let built = blocking::run_blocking(move || rebuild(made, pieces, &contents, record_bytes, compression)).await;
         let cancelled = || FsError::Io("rebuilding was cancelled".into());
         let (moves, parts, object_bytes) = built.ok_or_else(cancelled)?;
         if moves.is_empty() {
@@ -279,7 +280,7 @@ impl Inner {
         let merge_small = table.small() > SMALL_COUNT_MAX;
         let mut candidates: Vec<(u64, SegmentId, u64)> = table
             .iter()
-            .filter(|(_, s)| s.extents > 0 && !s.pending && !s.unreadable)
+            .filter(|(_, s)| s.extents > 0 && !s.pending && !s.unreadable && !table.is_pinned(s))
             .filter_map(|(id, s)| {
                 let live = (s.useful_bytes() * 1000 / s.object_bytes.max(1)).min(1000);
                 let small = merge_small && s.object_bytes < SMALL_BYTES;
@@ -497,13 +498,13 @@ fn by_inode(moves: Vec<(Ino, Move)>) -> BTreeMap<Ino, Vec<Move>> {
 /// Packs pieces, in order of inode and offset, into a new segment: whole records as they are
 /// stored, parts as new records, neighbours together (`gc.neighbours_join`).
 fn rebuild(
-    id: SegmentId,
+    (id, epoch): (SegmentId, u64),
     pieces: Vec<LivePiece>,
     stored: &BTreeMap<(SegmentId, u32), Bytes>,
     record_bytes: u64,
     compression: Compression,
 ) -> (Vec<(Ino, Move)>, Vec<Bytes>, u64) {
-    let mut builder = Builder::new(id, EPOCH);
+    let mut builder = Builder::new(id, epoch);
     let mut moves = Vec::new();
     let mut rest = &pieces[..];
     while let Some(first) = rest.first() {

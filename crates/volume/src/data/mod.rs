@@ -22,13 +22,14 @@
 //! Rooms: `dirty`, `extents`, `segment`, `segments`, `intents`, `reserved`, `compress` are pure;
 //! `shared` holds what operations and tasks share; `write`, `read`, `flush`, `small_commit`,
 //! `commit`, `gc` move data; `allocate` and `promise` set room aside for data that is still to
-//! come.
+//! come; `cut` and `patch` are the data's part of a snapshot.
 
 mod allocate;
 mod blocking;
 mod check;
 mod commit;
 mod compress;
+mod cut;
 mod dirty;
 mod extents;
 mod fetch;
@@ -39,6 +40,7 @@ mod gc;
 mod intents;
 mod memory;
 mod open;
+mod patch;
 mod promise;
 mod queue;
 mod read;
@@ -55,6 +57,7 @@ mod write;
 mod tests;
 
 pub(crate) use compress::decompress;
+pub(crate) use cut::Forming;
 pub(crate) use dirty::Payload as IntentPayload;
 #[cfg(test)]
 pub(crate) use extents::Extent;
@@ -65,6 +68,7 @@ pub(crate) use file::FileState;
 pub(crate) use gate::margin;
 pub(crate) use intents::{INTENT_TAG, decode as decode_intent, decode_mask};
 pub(crate) use memory::Memory;
+pub(crate) use patch::Patch;
 pub(crate) use reserved::{RESERVED_TAG, decode_reserved};
 #[cfg(any(test, fuzzing))]
 pub(crate) use reserved::{encode_reserved, reserved_key};

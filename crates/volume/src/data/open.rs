@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::cut::Cut;
 use super::dirty::{DirtyPiece, Payload};
 use super::extents::SegmentId;
 use super::flush::PUTS_MAX;
@@ -31,7 +32,7 @@ impl Data {
     /// Replays intents, starts flusher and garbage collection.
     pub(crate) async fn open(parts: DataParts) -> FsResult<Arc<Data>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut table = Segments::default();
+        let mut table = Segments::new(parts.epoch, parts.snapshots.iter().copied());
         load_segments(&parts, &mut table).await?;
         let orphans = find_new_orphans(&parts, &mut table).await?;
         let reserved = parts.meta.usage().reserved_bytes.max(0);
@@ -42,6 +43,7 @@ impl Data {
             seq: AtomicU64::new(0),
             first_own: table.peek_next(),
             segments: Mutex::new(table),
+            cut: Cut::at(parts.epoch),
             queue: Mutex::default(),
             idle_bytes: AtomicI64::new(0),
             charged: AtomicI64::new(0),

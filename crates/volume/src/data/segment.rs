@@ -64,6 +64,7 @@ pub(crate) struct IndexEntry {
 /// Gathers records; nothing is copied.
 pub(crate) struct Builder {
     id: SegmentId,
+    birth: u64,
     parts: Vec<Bytes>,
     position: u32,
     index: BytesMut,
@@ -82,7 +83,19 @@ impl Builder {
         header.put_bytes(0, HEADER_BYTES - 8 - header.len());
         let sum = checksum(place_seed(id, 0), &header);
         header.put_u64(sum);
-        Self { id, parts: vec![header.freeze()], position: HEADER_BYTES as u32, index: BytesMut::new(), records: 0 }
+        Self {
+            id,
+            birth,
+            parts: vec![header.freeze()],
+            position: HEADER_BYTES as u32,
+            index: BytesMut::new(),
+            records: 0,
+        }
+    }
+
+    /// The epoch in which it is built.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.birth
     }
 
     pub(crate) fn id(&self) -> SegmentId {

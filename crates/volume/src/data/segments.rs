@@ -8,10 +8,12 @@
 //!   without extents, which the next opening deletes.
 //! - `segments.orphans_are_swept`: a segment without an entry is an orphan, put and never referred
 //!   to. The next opening deletes it.
-//! - `segments.retired_in_one_place`: deletion goes through [`Segments::retire`] alone. Snapshots
-//!   will ask there whether one lies between birth and death.
+//! - `segments.retired_in_one_place`: deletion goes through [`Segments::retire`] alone.
+//! - `segments.kept_for_snapshots`: a segment that no extent refers to any more is kept while a
+//!   snapshot lies between its birth and its death (`snap.segments_between`). Collection leaves
+//!   segments alone that a snapshot reads: a copy of their live parts would free nothing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -25,16 +27,19 @@ pub(crate) const SEGMENT_TAG: u8 = tag::SEGMENT;
 const VERSION: u8 = 1;
 /// Segments below this are merged when there are many.
 pub(crate) const SMALL_BYTES: u64 = 4 << 20;
-/// Until there are snapshots everything happens in one epoch.
-pub(crate) const EPOCH: u64 = 1;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segment {
+    /// The epoch in which the first extent referred to it.
     pub(crate) birth: u64,
+    /// The epoch in which the last one went; 0 while there is one.
+    pub(crate) death: u64,
     pub(crate) object_bytes: u64,
     pub(crate) records: u32,
     pub(crate) live_bytes: u64,
     pub(crate) extents: u64,
+    /// [`Segments::retire`] has it.
+    pub(crate) retired: bool,
     /// Its own extents are still being submitted: it may look dead without being so.
     pub(crate) pending: bool,
     /// Garbage collection could not read it; it is left alone while the volume is open.
@@ -63,7 +68,7 @@ pub(crate) fn encode_segment(segment: &Segment) -> Bytes {
     let mut out = BytesMut::with_capacity(45);
     out.put_u8(VERSION);
     out.put_u64(segment.birth);
-    out.put_u64(0);
+    out.put_u64(segment.death);
     out.put_u64(segment.object_bytes);
     out.put_u32(segment.records);
     out.put_u64(segment.live_bytes);
@@ -75,10 +80,13 @@ pub(crate) fn decode_segment(key: &[u8], value: &[u8]) -> FsResult<(SegmentId, S
     let id = key.get(1..).filter(|_| key.len() == 9).and_then(|bytes| bytes.first_chunk::<8>());
     let id = id.map(|bytes| SegmentId(u64::from_be_bytes(*bytes))).ok_or_else(|| damaged(key, "wrong key length"))?;
     let mut r = Reader::new(key, value)?;
-    let (birth, _death, object_bytes, records) = (r.u64()?, r.u64()?, r.u64()?, r.u32()?);
+    let (birth, death, object_bytes, records) = (r.u64()?, r.u64()?, r.u64()?, r.u32()?);
     let (live_bytes, extents) = (r.u64()?, r.u64()?);
     r.finish()?;
-    Ok((id, Segment { birth, object_bytes, records, live_bytes, extents, ..Segment::default() }))
+    if death != 0 && (death < birth || extents > 0) {
+        return Err(damaged(key, "it is dead before its birth, or while extents refer to it"));
+    }
+    Ok((id, Segment { birth, death, object_bytes, records, live_bytes, extents, ..Segment::default() }))
 }
 
 /// The changes of the table by a batch.
@@ -90,6 +98,11 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// By how much the counters of the volume change.
+    pub(super) fn usage(&self) -> Usage {
+        Usage { logical_bytes: self.logical_bytes, stored_bytes: self.stored_bytes, ..Usage::default() }
+    }
+
     /// An extent appears (`kept`) or goes. Returns by how much the inode's `allocated` changes.
     pub(crate) fn count(&mut self, extent: &Extent, kept: bool) -> i64 {
         let sign = if kept { 1 } else { -1 };
@@ -108,6 +121,10 @@ impl Tally {
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     map: BTreeMap<SegmentId, Segment>,
+    /// The epoch of the volume as it is now.
+    epoch: u64,
+    /// The numbers of snapshots, that of an unfinished one too.
+    snapshots: BTreeSet<u64>,
     next: u64,
     object_bytes: u64,
     useful_bytes: u64,
@@ -117,13 +134,93 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
+    /// Of a volume with these snapshots.
+    pub(crate) fn new(epoch: u64, snapshots: impl IntoIterator<Item = u64>) -> Self {
+        Self { epoch, snapshots: snapshots.into_iter().collect(), ..Self::default() }
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether a snapshot reads the segment, or may (`segments.kept_for_snapshots`).
+    pub(crate) fn is_pinned(&self, segment: &Segment) -> bool {
+        let death = if segment.death == 0 { self.epoch } else { segment.death };
+        segment.birth < death && self.snapshots.range(segment.birth..death).next().is_some()
+    }
+
+    /// Bytes that collection cannot give back.
+    fn useful(&self, segment: &Segment) -> u64 {
+        if self.is_pinned(segment) { segment.object_bytes } else { segment.useful_bytes() }
+    }
+
+    fn count_useful(&mut self) {
+        self.useful_bytes = self.map.values().map(|segment| self.useful(segment)).sum();
+    }
+
+    /// Closes the epoch with an unfinished snapshot, and returns its number.
+    pub(crate) fn begin_snapshot(&mut self) -> u64 {
+        let number = self.epoch;
+        self.snapshots.insert(number);
+        self.epoch += 1;
+        self.count_useful();
+        number
+    }
+
+    /// The snapshot is gone from `ticket` on.
+    pub(crate) fn end_snapshot(&mut self, number: u64, ticket: Ticket) {
+        self.snapshots.remove(&number);
+        self.count_useful();
+        let is_free = |s: &Segment| s.extents == 0 && !s.pending && !s.retired && !self.is_pinned(s);
+        let free: Vec<SegmentId> = self.iter().filter(|(_, segment)| is_free(segment)).map(|(id, _)| id).collect();
+        free.into_iter().for_each(|id| self.retire(id, ticket));
+    }
+
+    /// A segment that an unfinished snapshot alone refers to.
+    pub(crate) fn add_for_snapshot(
+        &mut self,
+        id: SegmentId,
+        object_bytes: u64,
+        records: u32,
+        number: u64,
+        batch: &mut Batch,
+    ) {
+        let segment = Segment { birth: number, death: number + 1, object_bytes, records, ..Segment::default() };
+        batch.put(segment_key(id), encode_segment(&segment));
+        self.object_bytes += object_bytes;
+        self.useful_bytes += object_bytes;
+        self.small += usize::from(object_bytes < SMALL_BYTES);
+        self.map.insert(id, segment);
+    }
+
+    /// Bytes of segments that each snapshot alone keeps.
+    pub(crate) fn kept_by_one(&self) -> BTreeMap<u64, u64> {
+        let mut out = BTreeMap::new();
+        for segment in self.map.values().filter(|segment| segment.death != 0) {
+            let mut readers = self.snapshots.range(segment.birth..segment.death.max(segment.birth));
+            if let (Some(&one), None) = (readers.next(), readers.next()) {
+                *out.entry(one).or_default() += segment.object_bytes;
+            }
+        }
+        out
+    }
+
+    /// Bytes of segments by the epoch of their birth.
+    pub(crate) fn born_in(&self) -> BTreeMap<u64, u64> {
+        let mut out = BTreeMap::new();
+        for segment in self.map.values() {
+            *out.entry(segment.birth).or_default() += segment.object_bytes;
+        }
+        out
+    }
+
     /// Takes an entry over from the engine.
     pub(crate) fn load(&mut self, id: SegmentId, segment: Segment) {
         self.object_bytes += segment.object_bytes;
-        self.useful_bytes += segment.useful_bytes();
+        self.useful_bytes += self.useful(&segment);
         self.next = self.next.max(id.0.saturating_add(1));
         self.small += usize::from(segment.object_bytes < SMALL_BYTES);
-        let dead = segment.extents == 0;
+        let dead = segment.extents == 0 && !self.is_pinned(&segment);
         self.map.insert(id, segment);
         if dead {
             self.retire(id, Ticket(0));
@@ -173,7 +270,7 @@ impl Segments {
     pub(crate) fn add_pending(&mut self, id: SegmentId, object_bytes: u64, records: u32) {
         self.object_bytes += object_bytes;
         self.small += usize::from(object_bytes < SMALL_BYTES);
-        let segment = Segment { birth: EPOCH, object_bytes, records, pending: true, ..Segment::default() };
+        let segment = Segment { birth: self.epoch, object_bytes, records, pending: true, ..Segment::default() };
         self.map.insert(id, segment);
     }
 
@@ -182,7 +279,12 @@ impl Segments {
         let Some(segment) = self.map.get_mut(&id) else { return };
         assert!(segment.pending, "a segment is settled once");
         segment.pending = false;
-        if segment.extents == 0 {
+        if segment.extents > 0 {
+            return;
+        }
+        segment.death = self.epoch;
+        let segment = segment.clone();
+        if !self.is_pinned(&segment) {
             self.retire(id, ticket);
         }
     }
@@ -202,12 +304,14 @@ impl Segments {
                 tracing::error!(segment = id.0, "an extent refers to a segment that is not in the table");
                 continue;
             };
-            let before = segment.useful_bytes();
+            let before = segment.clone();
             segment.live_bytes = segment.live_bytes.saturating_add_signed(live);
             segment.extents = segment.extents.saturating_add_signed(extents);
-            self.useful_bytes = self.useful_bytes + segment.useful_bytes() - before;
+            segment.death = if segment.extents == 0 { self.epoch } else { 0 };
             batch.put(segment_key(id), encode_segment(segment));
-            if segment.extents == 0 && !segment.pending {
+            let after = segment.clone();
+            self.useful_bytes = self.useful_bytes + self.useful(&after) - self.useful(&before);
+            if after.extents == 0 && !after.pending && !self.is_pinned(&after) {
                 dead.push(id);
             }
         }
@@ -219,6 +323,9 @@ impl Segments {
     /// No extent refers to it from `ticket` on. The one place where the life of a segment ends
     /// (`segments.retired_in_one_place`).
     pub(crate) fn retire(&mut self, id: SegmentId, ticket: Ticket) {
+        if let Some(segment) = self.map.get_mut(&id) {
+            segment.retired = true;
+        }
         self.doomed.push_back((id, ticket));
     }
 
@@ -236,7 +343,7 @@ impl Segments {
         if let Some(segment) = self.map.remove(&id) {
             self.object_bytes -= segment.object_bytes;
             self.small -= usize::from(segment.object_bytes < SMALL_BYTES);
-            self.useful_bytes -= segment.useful_bytes();
+            self.useful_bytes -= self.useful(&segment);
         }
         batch.delete(segment_key(id));
     }

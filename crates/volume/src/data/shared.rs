@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::cut::Cut;
 use super::extents::{SegmentId, WINDOW_BYTES};
 use super::fetch::Fetch;
 use super::gate::{Gate, set_aside};
@@ -82,6 +83,9 @@ pub(crate) struct DataParts {
     /// Set before the first range is reserved: programs that do not know of reserved ranges are
     /// kept out.
     pub(crate) marks: Arc<Marks>,
+    /// The epoch, and the snapshots that there are.
+    pub(crate) epoch: u64,
+    pub(crate) snapshots: Vec<u64>,
 }
 
 /// Bytes in memory beyond the engine's `Usage`.
@@ -109,6 +113,7 @@ pub(super) struct Inner {
     /// Writes are numbered; the order of numbers is the order of their effects.
     pub(super) seq: AtomicU64,
     pub(super) segments: Mutex<Segments>,
+    pub(super) cut: Cut,
     /// Numbers from here on were given out by this opening.
     pub(super) first_own: SegmentId,
     pub(super) queue: Mutex<Queue>,

@@ -71,8 +71,12 @@ impl Data {
     /// about the inode. Never waits, so it may be called under `core`: if `state` is taken just
     /// now, the flusher drops the data instead.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
-        if let Some(mut state) = inode.file.state.try_lock() {
-            self.0.drop_dirty(&mut state);
+        // What a snapshot still needs is copied under `core` (`cut.before_change`): that, too, is the
+        // flusher's.
+        if let Some(mut state) = inode.file.state.try_lock()
+            && (state.dirty.is_empty() || self.0.is_preserved(&state))
+        {
+            self.0.drop_preserved(&mut state);
         }
     }
 
@@ -87,7 +91,7 @@ impl Data {
     /// `end`, which removes its record and its orphan mark.
     pub(crate) async fn reap(&self, inode: &Arc<Inode>, mut end: Batch) -> FsResult<()> {
         let inner = &self.0;
-        inner.drop_dirty(&mut inode.file.state.lock());
+        inner.drop_dirty(inode, &mut inode.file.state.lock());
         let _changing = inode.file.extents_lock.write().await;
         let mut tally = Tally::default();
         // One scan loads a small file. Rows that do not decode are removed by their keys, below.
@@ -171,11 +175,13 @@ impl Inner {
         now: Timestamp,
         update: impl FnOnce(&mut Attr),
     ) -> FsResult<(u64, Changed)> {
+        let _uncut = self.cut.gate.read();
         let mut state = inode.file.state.lock();
         let mut core = inode.core.lock();
         if state.gone || core.gone {
             return Err(FsError::Stale);
         }
+        self.preserve(inode, &mut state, &core);
         let offset = match at {
             WriteAt::Offset(offset) => offset,
             WriteAt::Append => core.attr.size,
@@ -237,7 +243,14 @@ impl Inner {
         self.parts.memory.release(bytes);
     }
 
-    pub(super) fn drop_dirty(&self, state: &mut FileData) {
+    pub(super) fn drop_dirty(&self, inode: &Arc<Inode>, state: &mut FileData) {
+        let core = inode.core.lock();
+        self.preserve(inode, state, &core);
+        drop(core);
+        self.drop_preserved(state);
+    }
+
+    fn drop_preserved(&self, state: &mut FileData) {
         state.gone = true;
         let before = state.dirty.data_bytes() as i64;
         let released = self.promise(state, 0..u64::MAX, |state| state.dirty.drain());

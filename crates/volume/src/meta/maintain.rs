@@ -19,6 +19,7 @@ use slatedb::{CompactorBuilder, Db, DbStatus, GarbageCollectorBuilder};
 use tokio::sync::{Notify, watch};
 
 use super::clock::EngineClock;
+use super::pins::Pins;
 use crate::keys;
 
 /// This many tables of level 0 start a compaction: the threshold of the engine's size-tiered
@@ -42,6 +43,7 @@ pub(crate) struct Maintenance {
     pub(crate) clock: Arc<EngineClock>,
     /// Without one the engine's own WAL objects need collecting, too.
     pub(crate) log: Option<Arc<dyn LogStore>>,
+    pub(crate) pins: Arc<Pins>,
 }
 
 impl Maintenance {
@@ -140,6 +142,7 @@ impl Maintenance {
         };
         GarbageCollectorBuilder::new(self.path.clone(), Arc::clone(&self.store))
             .with_options(options)
+            .with_gc_filter(Arc::clone(&self.pins) as Arc<_>)
             .with_system_clock(Arc::clone(&self.clock) as Arc<_>)
             .build()
             .run_gc_once()

@@ -8,6 +8,8 @@
 //!   reader that misses here finds it there.
 //! - `overlay.tickets_in_order`: tickets are given in submission order, and groups are applied in
 //!   that order (`meta.durable_in_order`).
+//! - `overlay.cut_between_groups`: a cut seals the changes submitted so far. The carrier marks the
+//!   point in the engine when it has applied them, before it takes later ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -17,8 +19,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use slatedb::CheckpointHandle;
 use tokio::sync::{Notify, oneshot};
 
+use super::point::Cut;
 use super::{Batch, Ticket, Usage};
 use crate::keys;
 use crate::types::{FsError, FsResult};
@@ -40,9 +44,24 @@ pub(crate) struct Group {
     bytes: usize,
 }
 
+/// Changes before a cut, which may be none, and the caller that waits for the point.
+struct Sealed {
+    group: Arc<Group>,
+    begun: oneshot::Sender<FsResult<CheckpointHandle>>,
+}
+
+/// The next work of the carrier.
+pub(crate) struct Carried {
+    /// To be applied, and then [`Overlay::landed`].
+    pub(crate) group: Option<Arc<Group>>,
+    /// A point to be marked behind it.
+    pub(crate) cut: Option<oneshot::Sender<FsResult<CheckpointHandle>>>,
+}
+
 #[derive(Default)]
 struct OverlayState {
     pending: Group,
+    sealed: Option<Sealed>,
     flying: Option<Arc<Group>>,
     usage: Usage,
     newest: u64,
@@ -115,18 +134,44 @@ impl Overlay {
         }
     }
 
+    /// Seals what was submitted so far and submits `first` behind it (`overlay.cut_between_groups`).
+    pub(crate) fn cut(&self, first: Batch) -> FsResult<Cut> {
+        let (begun, receiver) = oneshot::channel();
+        {
+            let mut state = self.state.lock();
+            if let Some(error) = &state.stopped {
+                return Err(error.clone());
+            }
+            if state.sealed.is_some() {
+                return Err(FsError::Busy("another snapshot is being taken"));
+            }
+            state.sealed = Some(Sealed { group: Arc::new(std::mem::take(&mut state.pending)), begun });
+        }
+        self.submit(first)?;
+        self.work.notify_one();
+        Ok(Cut { begun: receiver })
+    }
+
     /// The next group, which flies until `landed`; `None` once stopped and drained.
-    pub(crate) async fn take(&self) -> Option<Arc<Group>> {
+    pub(crate) async fn take(&self) -> Option<Carried> {
         loop {
             {
                 let mut state = self.state.lock();
+                if let Some(sealed) = state.sealed.take() {
+                    assert!(state.flying.is_none(), "`overlay.flies_until_applied`");
+                    let group = (sealed.group.newest > 0).then_some(sealed.group);
+                    state.flying = group.clone();
+                    drop(state);
+                    self.room.notify_waiters();
+                    return Some(Carried { group, cut: Some(sealed.begun) });
+                }
                 if state.pending.newest > 0 {
                     assert!(state.flying.is_none(), "`overlay.flies_until_applied`");
                     let group = Arc::new(std::mem::take(&mut state.pending));
                     state.flying = Some(Arc::clone(&group));
                     drop(state);
                     self.room.notify_waiters();
-                    return Some(group);
+                    return Some(Carried { group: Some(group), cut: None });
                 }
                 if state.stopped.is_some() {
                     return None;
@@ -161,8 +206,9 @@ impl Overlay {
     /// `Some(None)`: deleted here. `None`: ask the engine.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<Bytes>> {
         let state = self.state.lock();
+        let sealed = || state.sealed.as_ref().and_then(|sealed| sealed.group.changes.get(key));
         let flying = || state.flying.as_ref().and_then(|group| group.changes.get(key));
-        state.pending.changes.get(key).or_else(flying).cloned()
+        state.pending.changes.get(key).or_else(sealed).or_else(flying).cloned()
     }
 
     /// The changes with `from <= key < to`.
@@ -174,6 +220,9 @@ impl Overlay {
             Some(group) => group.changes.range::<[u8], _>(bounds).map(copy).collect(),
             None => Changes::new(),
         };
+        if let Some(sealed) = &state.sealed {
+            changes.extend(sealed.group.changes.range::<[u8], _>(bounds).map(copy));
+        }
         changes.extend(state.pending.changes.range::<[u8], _>(bounds).map(copy));
         changes
     }

@@ -21,25 +21,29 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use larder_base::{Clock, LogError, LogStore};
-use object_store::ObjectStore;
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use slatedb::admin::{Admin, AdminBuilder};
-use slatedb::config::{ScanOptions, Settings};
+use slatedb::config::{CheckpointOptions, CheckpointScope, ScanOptions, Settings};
 use slatedb::db_cache::DbCache;
 use slatedb::wal::WalError;
-use slatedb::{Db, DbIterator, DbStatus, IterationOrder, WriteBatch};
+use slatedb::{CheckpointHandle, Db, DbIterator, DbStatus, IterationOrder, WriteBatch};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::cache;
 use super::clock::EngineClock;
 use super::filter;
+use super::frozen::{self, FrozenParts};
 use super::maintain::{self, Maintenance};
 use super::overlay::{Durability, Group, Overlay};
+use super::pins::Pins;
+use super::point::{Cut, Frozen, Point};
 use super::timed_store::TimedStore;
 use super::wal::{self, BATCH_BYTES_MAX, LogWal};
 use super::{Batch, EngineCounts, EngineState, Meta, Ticket, Usage};
 use crate::keys;
+use crate::snapshots::row;
 use crate::types::{FsError, FsResult};
 
 /// The parts that engines of one process share.
@@ -81,6 +85,8 @@ pub(crate) struct SlateMeta {
     tasks: Vec<JoinHandle<()>>,
     log: Option<Arc<TrimmedLog>>,
     counts: EngineCounts,
+    pins: Arc<Pins>,
+    frozen: FrozenParts,
 }
 
 impl SlateMeta {
@@ -110,7 +116,16 @@ impl SlateMeta {
                 Some(value) => keys::decode_usage(&value)?,
                 None => Usage::default(),
             };
+            let pins = Arc::new(Pins::default());
+            load_pins(&db, &pins).await?;
             timed.is_open();
+            let frozen = FrozenParts {
+                store: Arc::clone(&store),
+                path: parts.path.clone(),
+                cache: Arc::clone(&parts.engine.cache),
+                cache_id: parts.cache_id,
+                clock: Arc::clone(&clock),
+            };
             let overlay = Arc::new(Overlay::new(usage));
             let gate = parts.log.as_ref().map(|(log, _)| (Arc::clone(log), Arc::clone(&parts.engine.pressure)));
             let carrier = tokio::spawn(carry(db.clone(), Arc::clone(&overlay), Arc::clone(&durability), gate));
@@ -119,7 +134,8 @@ impl SlateMeta {
                 let admin = AdminBuilder::new(parts.path.clone(), Arc::clone(&store)).build();
                 Arc::new(TrimmedLog { admin, log, stream })
             });
-            let maintenance = Maintenance { db: db.clone(), store, path: parts.path, clock, log: whole_log };
+            let maintenance =
+                Maintenance { db: db.clone(), store, path: parts.path, clock, log: whole_log, pins: Arc::clone(&pins) };
             let mut tasks = vec![
                 tokio::spawn(maintenance.run()),
                 tokio::spawn(watch_status(db.clone(), Arc::clone(&overlay), Arc::clone(&durability))),
@@ -133,7 +149,17 @@ impl SlateMeta {
                 }
             }
             let carrier = parking_lot::Mutex::new(Some(carrier));
-            Ok(Arc::new(Self { db, overlay, durability, carrier, tasks, log, counts: EngineCounts::default() }))
+            Ok(Arc::new(Self {
+                db,
+                overlay,
+                durability,
+                carrier,
+                tasks,
+                log,
+                counts: EngineCounts::default(),
+                pins,
+                frozen,
+            }))
         })
     }
 }
@@ -203,25 +229,48 @@ async fn carry(
     durability: Arc<Durability>,
     gate: Option<(Arc<dyn LogStore>, Arc<Notify>)>,
 ) {
-    while let Some(group) = overlay.take().await {
+    while let Some(carried) = overlay.take().await {
         if let Some((log, pressure)) = &gate
             && let Err(error) = wal::hold(&**log, pressure).await
         {
             return poison(&overlay, &durability, &error.to_string());
         }
-        match db.write(write_batch(&group)).await {
-            Ok(handle) => {
-                overlay.landed();
-                durability.applied(handle.seqnum(), group.newest);
-            }
-            Err(error) => {
-                // The group stays in the overlay, so readers keep seeing the changes that they were
-                // shown.
-                poison(&overlay, &durability, &error.to_string());
-                return;
+        if let Some(group) = carried.group {
+            match db.write(write_batch(&group)).await {
+                Ok(handle) => {
+                    overlay.landed();
+                    durability.applied(handle.seqnum(), group.newest);
+                }
+                Err(error) => {
+                    // The group stays in the overlay, so readers keep seeing the changes that they
+                    // were shown.
+                    poison(&overlay, &durability, &error.to_string());
+                    return;
+                }
             }
         }
+        if let Some(cut) = carried.cut {
+            // A caller that is gone wants no point.
+            let _ = cut.send(begin_checkpoint(&db).await);
+        }
     }
+}
+
+/// Fixes the point behind everything written so far (`overlay.cut_between_groups`).
+async fn begin_checkpoint(db: &Db) -> FsResult<CheckpointHandle> {
+    let options = CheckpointOptions { lifetime: Some(POINT_LIFETIME), ..CheckpointOptions::default() };
+    db.begin_checkpoint(CheckpointScope::All, &options).await.map_err(engine_error)
+}
+
+/// The tables that the snapshots of the last life read (`pins.before_collection`).
+async fn load_pins(db: &Db, pins: &Pins) -> FsResult<()> {
+    let (from, to) = keys::table_range(keys::tag::SNAPSHOT);
+    let mut rows = db.scan(from..to).await.map_err(engine_error)?;
+    while let Some((key, value)) = next_pair(&mut rows).await? {
+        let Some(epoch) = row::decode_key(&key)? else { continue };
+        pins.add(epoch, row::decode(&key, &value)?.tables.iter().map(|table| (table.id, table.bytes)));
+    }
+    Ok(())
 }
 
 fn write_batch(group: &Group) -> WriteBatch {
@@ -283,6 +332,11 @@ impl TrimmedLog {
 /// then answer at once.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(45);
 
+/// The engine keeps the tables of a point for this long, unless they are pinned before.
+const POINT_LIFETIME: Duration = Duration::from_secs(3600);
+/// A point waits this long for the store: shorter than its lifetime.
+const POINT_WAIT_MAX: Duration = Duration::from_secs(600);
+
 /// A failing read is tried this many times, each time with the newest manifest.
 const READ_TRIES_MAX: u32 = 4;
 
@@ -339,7 +393,7 @@ async fn coordinate_flushes(db: Db, durability: Arc<Durability>) {
 // ----------------------------------------------------------------------------------------------- face
 
 /// Read-ahead of scans, in bytes: a page of a listing is one or two blocks.
-fn scan_options(limit: usize, order: IterationOrder) -> ScanOptions {
+pub(super) fn scan_options(limit: usize, order: IterationOrder) -> ScanOptions {
     let read_ahead = if limit > 64 { 64 << 10 } else { 1 };
     ScanOptions::default().with_cache_blocks(true).with_read_ahead_bytes(read_ahead).with_order(order)
 }
@@ -408,7 +462,7 @@ impl SlateMeta {
     }
 }
 
-async fn next_pair(iterator: &mut DbIterator) -> FsResult<Option<(Bytes, Bytes)>> {
+pub(super) async fn next_pair(iterator: &mut DbIterator) -> FsResult<Option<(Bytes, Bytes)>> {
     Ok(iterator.next().await.map_err(engine_error)?.map(|pair| (pair.key, pair.value)))
 }
 
@@ -500,6 +554,41 @@ impl Meta for SlateMeta {
         let tables =
             manifest.all_sst_views().map(|view| (format!("{}.sst", view.sst.id.value()), view.sst.estimate_size()));
         tables.collect()
+    }
+
+    fn cut(&self, first: Batch) -> FsResult<Cut> {
+        self.overlay.cut(first)
+    }
+
+    async fn store(&self, cut: Cut) -> FsResult<Point> {
+        let gone = || FsError::Poisoned("the volume is closed".into());
+        let handle = cut.begun.await.map_err(|_| gone())??;
+        let late = || FsError::Io("the store did not take the metadata of the snapshot in time".into());
+        let stored = tokio::time::timeout(POINT_WAIT_MAX, handle.wait()).await.map_err(|_| late())?;
+        let stored = stored.map_err(engine_error)?;
+        let admin = AdminBuilder::new(self.frozen.path.clone(), Arc::clone(&self.frozen.store)).build();
+        let lost = || FsError::Io("the engine's manifest of the snapshot is gone".into());
+        let manifest = admin.read_manifest(Some(stored.manifest_id)).await.map_err(engine_error)?.ok_or_else(lost)?;
+        let tables = manifest.all_sst_views().map(|view| (view.sst.id.value(), view.sst.estimate_size())).collect();
+        let at = frozen::manifest_path(&self.frozen.path, stored.manifest_id);
+        let read = async { self.frozen.store.get(&at).await?.bytes().await };
+        let manifest = read.await.map_err(|error| FsError::Io(format!("reading {at}: {error}").into()))?;
+        Ok(Point { checkpoint: stored.id, manifest_id: stored.manifest_id, manifest, tables })
+    }
+
+    async fn release(&self, point: &Point) {
+        let admin = AdminBuilder::new(self.frozen.path.clone(), Arc::clone(&self.frozen.store)).build();
+        if let Err(error) = admin.delete_checkpoint(point.checkpoint).await {
+            tracing::debug!(%error, "a checkpoint of the engine stays until it expires");
+        }
+    }
+
+    async fn frozen(&self, manifest_id: u64, manifest: Bytes) -> FsResult<Arc<dyn Frozen>> {
+        frozen::open(&self.frozen, manifest_id, manifest).await
+    }
+
+    fn pins(&self) -> Option<&Pins> {
+        Some(&self.pins)
     }
 
     async fn close(&self) -> FsResult<()> {

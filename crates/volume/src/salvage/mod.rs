@@ -234,7 +234,7 @@ impl Salvage {
         while let Some((key, value)) = rows.next().await {
             let name = keys::rest_of(&key);
             if let Ok(value) = keys::decode_xattr(&key, &value)
-                && !crate::named::is_own(&name)
+                && !crate::own_records::is_own(&name)
             {
                 found.push((name, value));
             }

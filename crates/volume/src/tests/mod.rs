@@ -8,6 +8,7 @@ mod model;
 mod named;
 mod names;
 mod scale;
+mod snapshots;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -362,6 +362,8 @@ impl World {
             inodes: Arc::clone(&inodes) as Arc<dyn InodeSource>,
             keeps_orphans: false,
             marks: crate::marks::Marks::without_registry(),
+            epoch: 1,
+            snapshots: Vec::new(),
         };
         let data = Data::open(parts).await?;
         Ok(World { store, meta, inodes, data, settings, memory_bytes })

@@ -1,0 +1,160 @@
+//! The moment of a snapshot, as file data sees it.
+//!
+//! At the cut the engine marks its point; what is dirty then is in no table yet, and will be overwritten, flushed or dropped.
+//! So each inode's dirty ranges are copied (by reference) before the first change after the cut, and those of inodes that
+//! nobody changes by the task that takes the snapshot. Nobody waits for it.
+//!
+//! - `cut.before_change`: a task that changes dirty ranges, or the size, holds `state` and calls [`Inner::preserve`] first.
+//! - `cut.batches_whole`: a change of dirty ranges and the batch that belongs to it hold [`Cut::gate`] for reading, so a cut,
+//!   which holds it for writing, has both or neither.
+//! - `cut.data_only`: a copy says what reading the file would have found, and the size and times that go with it. All else
+//!   about the inode is in the engine's point.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use larder_base::Timestamp;
+use parking_lot::{Mutex, RwLock};
+
+use super::dirty::Taken;
+use super::file::FileData;
+use super::shared::{Data, Inner};
+use crate::inode::Inode;
+use crate::inode_core::InodeCore;
+use crate::meta::{self, Batch, Ticket, Usage};
+use crate::types::*;
+
+/// Shared by all inodes of a volume.
+#[derive(Default)]
+pub(super) struct Cut {
+    /// `cut.batches_whole`
+    pub(super) gate: RwLock<()>,
+    /// Of the volume as it is now; a `FileData` of an earlier one may still have to be copied.
+    epoch: AtomicU64,
+    copies: Mutex<Option<Vec<Copy>>>,
+}
+
+/// The dirty side of an inode at the cut (`cut.data_only`).
+pub(super) struct Copy {
+    pub(super) inode: Arc<Inode>,
+    pub(super) taken: Vec<Taken>,
+    pub(super) facts: Facts,
+}
+
+/// The attributes that unstable writes change.
+#[derive(Clone, Copy)]
+pub(super) struct Facts {
+    pub(super) mode: u32,
+    pub(super) size: u64,
+    pub(super) atime: Timestamp,
+    pub(super) mtime: Timestamp,
+    pub(super) ctime: Timestamp,
+    pub(super) change: u64,
+}
+
+/// A snapshot between its moment and its row.
+pub(crate) struct Forming {
+    pub(crate) number: u64,
+    /// The counters at the cut, without what is dirty.
+    pub(crate) usage: Usage,
+    /// Inodes that were queued for a flush.
+    queued: Vec<Arc<Inode>>,
+}
+
+impl Cut {
+    pub(super) fn at(epoch: u64) -> Self {
+        Self { epoch: AtomicU64::new(epoch), ..Self::default() }
+    }
+}
+
+impl Inner {
+    /// `cut.before_change`: copies the dirty ranges of an inode once after each cut.
+    pub(super) fn preserve(&self, inode: &Arc<Inode>, state: &mut FileData, core: &InodeCore) {
+        let epoch = self.cut.epoch.load(Ordering::Acquire);
+        if state.epoch == epoch {
+            return;
+        }
+        state.epoch = epoch;
+        if state.dirty.is_empty() && !core.attr_dirty {
+            return;
+        }
+        if let Some(copies) = &mut *self.cut.copies.lock() {
+            let attr = &core.attr;
+            let facts = Facts {
+                mode: attr.mode,
+                size: attr.size,
+                atime: attr.atime,
+                mtime: attr.mtime,
+                ctime: attr.ctime,
+                change: attr.change,
+            };
+            copies.push(Copy { inode: Arc::clone(inode), taken: state.dirty.copy(), facts });
+        }
+    }
+
+    /// Whether [`Inner::preserve`] would do nothing.
+    pub(super) fn is_preserved(&self, state: &FileData) -> bool {
+        state.epoch == self.cut.epoch.load(Ordering::Acquire)
+    }
+
+    /// Every load collected before this call is committed, so its inodes are copied.
+    async fn loads_are_over(&self) -> FsResult<()> {
+        self.wait_until(|| !self.queue.lock().collecting).await?;
+        let started = self.loads.0.load(Ordering::Relaxed);
+        self.wait_until(|| self.loads.1.load(Ordering::Relaxed) >= started).await
+    }
+}
+
+impl Data {
+    /// The moment of a snapshot. `first` makes the first batch after it, from the number of the new epoch.
+    pub(crate) fn cut(&self, first: impl FnOnce(u64) -> Batch) -> FsResult<(Forming, meta::Cut)> {
+        let inner = &self.0;
+        inner.check_poison()?;
+        let _nobody = inner.cut.gate.write();
+        let mut table = inner.segments.lock();
+        let cut = inner.parts.meta.cut(first(table.epoch() + 1))?;
+        let usage = inner.parts.meta.usage();
+        let number = table.begin_snapshot();
+        inner.cut.epoch.store(table.epoch(), Ordering::Release);
+        *inner.cut.copies.lock() = Some(Vec::new());
+        let queue = inner.queue.lock();
+        let queued = queue.order.iter().map(|(inode, _)| inode).chain(&queue.urgent).cloned().collect();
+        Ok((Forming { number, usage, queued }, cut))
+    }
+
+    /// Copies what nobody has changed since, and returns all copies.
+    pub(super) async fn copies(&self, forming: &mut Forming) -> FsResult<Vec<Copy>> {
+        let inner = &self.0;
+        for inode in std::mem::take(&mut forming.queued) {
+            {
+                let mut state = inode.file.state.lock();
+                let core = inode.core.lock();
+                inner.preserve(&inode, &mut state, &core);
+            }
+            tokio::task::coop::consume_budget().await;
+        }
+        inner.loads_are_over().await?;
+        Ok(inner.cut.copies.lock().take().unwrap_or_default())
+    }
+
+    /// There is no such snapshot from `ticket` on, finished or not.
+    pub(crate) fn end_snapshot(&self, number: u64, ticket: Ticket) {
+        let inner = &self.0;
+        inner.segments.lock().end_snapshot(number, ticket);
+        inner.gc_wake.notify_one();
+    }
+
+    /// Gives up an unfinished snapshot.
+    pub(crate) fn abandon(&self, number: u64) {
+        self.0.cut.copies.lock().take();
+        self.end_snapshot(number, self.0.parts.meta.newest());
+    }
+
+    /// Bytes of segments that each snapshot alone keeps, and those of each epoch.
+    pub(crate) fn snapshot_bytes(
+        &self,
+    ) -> (std::collections::BTreeMap<u64, u64>, std::collections::BTreeMap<u64, u64>) {
+        let table = self.0.segments.lock();
+        (table.kept_by_one(), table.born_in())
+    }
+}

@@ -1,0 +1,118 @@
+//! Tables of the engine that snapshots read: kept when the engine collects its garbage.
+//!
+//! - `pins.one_range_a_table`: a table that left the tree never returns, so the snapshots that read it lie side by side: the
+//!   first and the last of them say all.
+//! - `pins.before_collection`: the pins of the last life are read before the first collection.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use slatedb::{GcFilter, ObjectMetadata};
+use ulid::Ulid;
+
+/// The first and the last snapshot that read a table, and its length.
+#[derive(Clone, Copy, Debug)]
+struct Readers {
+    first: u64,
+    last: u64,
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct State {
+    tables: BTreeMap<Ulid, Readers>,
+    snapshots: BTreeSet<u64>,
+}
+
+impl State {
+    fn is_pinned(&self, table: Ulid) -> bool {
+        let readers = self.tables.get(&table);
+        readers.is_some_and(|r| self.snapshots.range(r.first..=r.last).next().is_some())
+    }
+}
+
+/// Which tables the snapshots of one volume read.
+#[derive(Default)]
+pub(crate) struct Pins(Mutex<State>);
+
+impl Pins {
+    /// The snapshot reads these tables.
+    pub(crate) fn add(&self, snapshot: u64, tables: impl IntoIterator<Item = (Ulid, u64)>) {
+        let mut state = self.0.lock();
+        state.snapshots.insert(snapshot);
+        for (id, bytes) in tables {
+            let readers = state.tables.entry(id).or_insert(Readers { first: snapshot, last: snapshot, bytes });
+            readers.first = readers.first.min(snapshot);
+            readers.last = readers.last.max(snapshot);
+        }
+    }
+
+    /// The snapshot is gone.
+    pub(crate) fn remove(&self, snapshot: u64) {
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        state.snapshots.remove(&snapshot);
+        let snapshots = &state.snapshots;
+        state.tables.retain(|_, r| snapshots.range(r.first..=r.last).next().is_some());
+    }
+
+    /// Bytes of tables that this snapshot alone reads, the tree (`in_tree`) included.
+    pub(crate) fn only(&self, in_tree: &HashSet<Ulid>) -> BTreeMap<u64, u64> {
+        let state = self.0.lock();
+        let mut out = BTreeMap::new();
+        for (_, readers) in state.tables.iter().filter(|(id, _)| !in_tree.contains(id)) {
+            let mut of = state.snapshots.range(readers.first..=readers.last);
+            if let (Some(&one), None) = (of.next(), of.next()) {
+                *out.entry(one).or_default() += readers.bytes;
+            }
+        }
+        out
+    }
+}
+
+/// The id in the name of a table.
+fn table_of(location: &object_store::path::Path) -> Option<Ulid> {
+    location.filename()?.strip_suffix(".sst").and_then(|id| Ulid::from_string(id).ok())
+}
+
+#[async_trait]
+impl GcFilter for Pins {
+    async fn filter(&self, mut candidates: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
+        let state = self.0.lock();
+        candidates.retain(|object| !table_of(&object.location).is_some_and(|id| state.is_pinned(id)));
+        candidates
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_kept_while_a_snapshot_that_reads_it_is_there() {
+        let pins = Pins::default();
+        let (old, new) = (Ulid::from_bytes([1; 16]), Ulid::from_bytes([2; 16]));
+        pins.add(1, [(old, 10)]);
+        pins.add(2, [(old, 10), (new, 20)]);
+        pins.add(5, [(new, 20)]);
+        let is_pinned = |id| pins.0.lock().is_pinned(id);
+        assert!(is_pinned(old) && is_pinned(new));
+        assert!(pins.only(&HashSet::new()).is_empty());
+        pins.remove(1);
+        assert_eq!(pins.only(&HashSet::new()), BTreeMap::from([(2, 10)]));
+        assert!(is_pinned(old));
+        pins.remove(2);
+        assert!(!is_pinned(old) && is_pinned(new));
+        assert_eq!(pins.only(&HashSet::from([new])), BTreeMap::new());
+        pins.remove(5);
+        assert!(!is_pinned(new) && pins.0.lock().tables.is_empty());
+    }
+
+    #[test]
+    fn names_of_other_objects_are_none() {
+        assert!(table_of(&"volumes/x/meta/manifest/00000000000000000001.manifest".into()).is_none());
+        let id = Ulid::from_bytes([7; 16]);
+        assert_eq!(table_of(&format!("volumes/x/meta/compacted/{id}.sst").into()), Some(id));
+    }
+}

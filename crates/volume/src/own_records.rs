@@ -1,0 +1,17 @@
+//! Records of the volume's own among extended attributes. No protocol can ask for them.
+
+use crate::types::Ino;
+
+/// Leads to the directory of named attributes ([`crate::named`]). No extended attribute of a user
+/// begins with a zero byte.
+pub(crate) const NAMED: &[u8] = b"\0named";
+
+/// Whether a record among the extended attributes is one of the volume's own.
+pub(crate) fn is_own(name: &[u8]) -> bool {
+    name.first() == Some(&0)
+}
+
+/// The directory that the record `name` of an owner leads to.
+pub(crate) fn directory_in(name: &[u8], value: &[u8]) -> Option<Ino> {
+    (name == NAMED).then(|| value.try_into().ok().map(|ino| Ino(u64::from_be_bytes(ino)))).flatten()
+}

@@ -1,0 +1,236 @@
+//! The snapshots of one volume: their names and numbers, readers of those in use, and the directory that lists them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+
+use super::image;
+use super::number::{CATALOG, within};
+use super::row::{self, Row};
+use super::view::View;
+use crate::inode_core::{FIRST_COOKIE, directory_size, new_core};
+use crate::keys::{self, Entry, table_range};
+use crate::meta::Meta;
+use crate::types::*;
+
+/// Readers that stay open: each holds the index of its tables.
+const VIEWS_MAX: usize = 32;
+const PAGE: usize = 512;
+
+#[derive(Default)]
+struct State {
+    /// By number. `tables` is empty: the engine's pins have them.
+    rows: BTreeMap<u64, Row>,
+    by_name: HashMap<String, u64>,
+    views: HashMap<u64, Arc<OnceCell<Arc<View>>>>,
+    /// The views by use, the least recently used first.
+    used: VecDeque<u64>,
+    /// Grows with every change of the directory.
+    change: u64,
+}
+
+pub(crate) struct Catalog {
+    state: Mutex<State>,
+    /// The engine of the volume as it is now.
+    head: Arc<dyn Meta>,
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    /// Snapshots are made and removed one at a time.
+    pub(super) changing: tokio::sync::Mutex<()>,
+    /// Of the directory: as the volume's root was made.
+    generation: u64,
+}
+
+impl Catalog {
+    /// Reads the rows. Returns the number of the epoch too: 1 where there never was a snapshot.
+    pub(crate) async fn open(
+        head: Arc<dyn Meta>,
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        generation: u64,
+    ) -> FsResult<(Arc<Catalog>, u64)> {
+        let (mut state, mut epoch) = (State::default(), 1);
+        let (mut from, to) = table_range(keys::tag::SNAPSHOT);
+        loop {
+            let pairs = head.scan(&from, &to, PAGE).await?;
+            for (key, value) in &pairs {
+                match row::decode_key(key)? {
+                    None => epoch = row::decode_epoch(value)?,
+                    Some(number) => state.insert(number, row::decode(key, value)?),
+                }
+            }
+            let Some((last, _)) = pairs.last().filter(|_| pairs.len() >= PAGE) else { break };
+            from = keys::key_after(last);
+        }
+        // Rows come with the number of the next epoch or after it (`snap.epochs_rise`).
+        if let Some((&newest, _)) = state.rows.last_key_value()
+            && newest >= epoch
+        {
+            return Err(keys::damaged(row::EPOCH_KEY, "a snapshot is newer than the epoch"));
+        }
+        state.change = epoch;
+        let changing = tokio::sync::Mutex::new(());
+        Ok((Arc::new(Catalog { state: Mutex::new(state), head, store, prefix, changing, generation }), epoch))
+    }
+
+    pub(crate) fn head(&self) -> &Arc<dyn Meta> {
+        &self.head
+    }
+
+    pub(super) fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    pub(super) fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
+    /// The numbers of all snapshots.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.state.lock().rows.keys().copied().collect()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<u64> {
+        self.state.lock().by_name.get(name).copied()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().rows.is_empty()
+    }
+
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.state.lock().rows.contains_key(&number)
+    }
+
+    pub(super) fn row(&self, number: u64) -> Option<Row> {
+        self.state.lock().rows.get(&number).cloned()
+    }
+
+    pub(super) fn rows(&self) -> Vec<(u64, Row)> {
+        self.state.lock().rows.iter().map(|(&number, row)| (number, row.clone())).collect()
+    }
+
+    /// A snapshot is new or has changed.
+    pub(super) fn put(&self, number: u64, row: Row) {
+        let mut state = self.state.lock();
+        state.remove(number);
+        state.insert(number, row);
+        state.change += 1;
+    }
+
+    pub(super) fn remove(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.remove(number);
+        state.views.remove(&number);
+        state.used.retain(|&used| used != number);
+        state.change += 1;
+    }
+
+    /// The rows of a snapshot. [`FsError::Stale`]: there is none of this number.
+    pub(crate) async fn view(&self, number: u64) -> FsResult<Arc<View>> {
+        let cell = {
+            let mut state = self.state.lock();
+            if !state.rows.contains_key(&number) {
+                return Err(FsError::Stale);
+            }
+            state.use_view(number)
+        };
+        cell.get_or_try_init(|| self.open_view(number)).await.cloned()
+    }
+
+    /// A view that is open already.
+    pub(super) fn keep_view(&self, number: u64, view: View) {
+        self.state.lock().use_view(number).set(Arc::new(view)).ok();
+    }
+
+    async fn open_view(&self, number: u64) -> FsResult<Arc<View>> {
+        let at = image::image_path(&self.prefix, number);
+        let lost = |error: object_store::Error| {
+            FsError::Io(format!("the image of snapshot {number} cannot be read: {error}").into())
+        };
+        let bytes = self.store.get(&at).await.map_err(lost)?.bytes().await.map_err(lost)?;
+        let image = image::decode(number, bytes)?;
+        let engine = self.head.frozen(image.manifest_id, image.manifest).await?;
+        Ok(Arc::new(View::new(engine, image.rows)))
+    }
+
+    // ------------------------------------------------------------------------------- the directory
+
+    /// The record of the directory.
+    pub(super) fn directory(&self) -> Bytes {
+        let state = self.state.lock();
+        let changed = state.rows.values().map(|row| row.created).max().unwrap_or_default();
+        let id = FileId { ino: CATALOG, generation: self.generation };
+        let mut core = new_core(id, FileKind::Directory, Ino::ROOT, changed);
+        core.attr.mode = 0o555;
+        core.entries = state.rows.len() as u64;
+        core.attr.nlink = u32::try_from(core.entries + 2).unwrap_or(LINKS_MAX);
+        core.attr.size = directory_size(core.entries);
+        core.attr.change = state.change;
+        core.next_cookie = state.rows.last_key_value().map_or(FIRST_COOKIE, |(&number, _)| cookie_of(number) + 1);
+        keys::encode_inode(CATALOG, &core).1
+    }
+
+    pub(super) fn entry(&self, name: &[u8]) -> Option<Entry> {
+        let number = self.find(std::str::from_utf8(name).ok()?)?;
+        Some(entry_of(number))
+    }
+
+    /// The names that fold to `folded` and are not their own folding.
+    pub(super) fn folded(&self, folded: &[u8]) -> Vec<String> {
+        let state = self.state.lock();
+        let mut names: Vec<String> =
+            state.by_name.keys().filter(|name| keys::fold(name.as_bytes()) == folded).cloned().collect();
+        names.retain(|name| name.as_bytes() != folded);
+        names.sort();
+        names
+    }
+
+    /// Entries from a cookie on: cookie, entry and name.
+    pub(super) fn listed(&self, from: u64, to: u64, limit: usize) -> Vec<(u64, Entry, String)> {
+        let state = self.state.lock();
+        let cookies = state.rows.range(from.saturating_sub(FIRST_COOKIE - 1)..);
+        let entries = cookies.map(|(&number, row)| (cookie_of(number), entry_of(number), row.name.clone()));
+        entries.take_while(|(cookie, ..)| *cookie < to).take(limit).collect()
+    }
+}
+
+/// Numbers begin at 1, cookies at [`FIRST_COOKIE`].
+fn cookie_of(number: u64) -> u64 {
+    number + FIRST_COOKIE - 1
+}
+
+pub(super) fn entry_of(number: u64) -> Entry {
+    Entry { ino: within(number, Ino::ROOT), kind: FileKind::Directory, cookie: cookie_of(number) }
+}
+
+impl State {
+    fn insert(&mut self, number: u64, row: Row) {
+        self.by_name.insert(row.name.clone(), number);
+        self.rows.insert(number, Row { tables: Vec::new(), ..row });
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(row) = self.rows.remove(&number) {
+            self.by_name.remove(&row.name);
+        }
+    }
+
+    fn use_view(&mut self, number: u64) -> Arc<OnceCell<Arc<View>>> {
+        if self.used.back() != Some(&number) {
+            self.used.retain(|&used| used != number);
+            self.used.push_back(number);
+        }
+        while self.used.len() > VIEWS_MAX
+            && let Some(oldest) = self.used.pop_front()
+        {
+            self.views.remove(&oldest);
+        }
+        Arc::clone(self.views.entry(number).or_default())
+    }
+}

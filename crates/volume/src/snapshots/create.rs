@@ -1,0 +1,135 @@
+//! Taking a snapshot.
+//!
+//! ```text
+//! cut (a moment) -> engine's point stored, dirty data stored -> image put -> row durable: the snapshot exists
+//! ```
+
+use std::sync::Arc;
+
+use object_store::ObjectStoreExt;
+
+use super::image::{self, Image};
+use super::row::{self, NAME_LEN_MAX, Row, Table};
+use super::view::View;
+use crate::data::{Forming, Patch};
+use crate::features;
+use crate::meta::{self, Batch, Point};
+use crate::state::State;
+use crate::types::*;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Takes a snapshot: every change that was answered before this call is in it, dirty data too. It exists when the call
+    /// returns, which takes as long as storing dirty data does; nobody else waits meanwhile. A name is 1 to 200 bytes of
+    /// `[A-Za-z0-9_.:+-]`; [`FsError::Invalid`] otherwise, [`FsError::Exists`] if it is taken.
+    pub async fn snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
+        check_name(name)?;
+        let (state, name) = (Arc::clone(&self.state), name.to_owned());
+        // The caller may go away; a snapshot between cut and row must not stay.
+        let taken = self.state.runtime.spawn(async move { state.take_snapshot(&name).await });
+        taken.await.map_err(|error| FsError::Io(format!("taking the snapshot was cut off: {error}").into()))?
+    }
+}
+
+/// Names are shown as directories by every protocol.
+pub(super) fn check_name(name: &str) -> FsResult<()> {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:+-".contains(&byte);
+    if (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(legal) && name != "." && name != ".." {
+        return Ok(());
+    }
+    Err(FsError::Invalid(
+        "a snapshot's name is 1 to 200 of A-Z, a-z, 0-9, '_', '.', ':', '+', '-', and neither '.' nor '..'",
+    ))
+}
+
+impl State {
+    async fn take_snapshot(self: &Arc<Self>, name: &str) -> FsResult<SnapshotInfo> {
+        // Programs that do not know snapshots are kept out before there is one.
+        self.marks.set(features::SNAPSHOTS).await?;
+        let catalog = &self.catalog;
+        let _alone = catalog.changing.lock().await;
+        if catalog.find(name).is_some() {
+            return Err(FsError::Exists);
+        }
+        self.meta.admit().await?;
+        let first = |epoch| {
+            let mut batch = Batch::default();
+            batch.put(row::EPOCH_KEY, row::encode_epoch(epoch));
+            batch
+        };
+        let created = self.now();
+        let (mut forming, cut) = self.data.cut(first)?;
+        let number = forming.number;
+        let outcome = self.store_snapshot(name, created, &mut forming, cut).await;
+        if outcome.is_err() {
+            self.data.abandon(number);
+            if let Some(pins) = self.meta.pins() {
+                pins.remove(number);
+            }
+            // It is no snapshot without a row; what is left is swept at the next opening.
+            let _ = catalog.store().delete(&image::image_path(catalog.prefix(), number)).await;
+        }
+        outcome?;
+        self.note_snapshot(name, Some(number)).await?;
+        self.snapshot_info(number).ok_or(FsError::NotFound)
+    }
+
+    async fn store_snapshot(
+        &self,
+        name: &str,
+        created: larder_base::Timestamp,
+        forming: &mut Forming,
+        cut: meta::Cut,
+    ) -> FsResult<()> {
+        let point = self.meta.store(cut).await?;
+        let engine = self.meta.frozen(point.manifest_id, point.manifest.clone()).await?;
+        let patch = self.data.patch(forming, &View::new(Arc::clone(&engine), Default::default())).await?;
+        let stored = self.enter_snapshot(name, created, forming, &point, &patch).await;
+        match stored {
+            Ok(()) => self.catalog.keep_view(forming.number, View::new(engine, patch.rows)),
+            Err(error) => {
+                self.data.discard(patch).await;
+                return Err(error);
+            }
+        }
+        self.meta.release(&point).await;
+        Ok(())
+    }
+
+    /// Puts the image, then the row (`snap.row_is_the_snapshot`).
+    async fn enter_snapshot(
+        &self,
+        name: &str,
+        created: larder_base::Timestamp,
+        forming: &Forming,
+        point: &Point,
+        patch: &Patch,
+    ) -> FsResult<()> {
+        let (catalog, number) = (&self.catalog, forming.number);
+        let image =
+            Image { manifest_id: point.manifest_id, manifest: point.manifest.clone(), rows: patch.rows.clone() };
+        let bytes = image::encode(number, &image);
+        let image_bytes = bytes.len() as u64;
+        let at = image::image_path(catalog.prefix(), number);
+        let put = catalog.store().put(&at, bytes.into()).await;
+        put.map_err(|error| FsError::Io(format!("storing the snapshot: {error}").into()))?;
+        if let Some(pins) = self.meta.pins() {
+            pins.add(number, point.tables.iter().copied());
+        }
+        let row = Row {
+            name: name.to_owned(),
+            created,
+            usage: forming.usage.plus(patch.usage),
+            image_bytes,
+            holds: Vec::new(),
+            tables: point.tables.iter().map(|&(id, bytes)| Table { id, bytes }).collect(),
+        };
+        let mut batch = Batch::default();
+        batch.put(row::snapshot_key(number), row::encode(&row));
+        self.meta.admit().await?;
+        let ticket = self.data.finish(number, patch, batch)?;
+        self.meta.durable(ticket).await?;
+        catalog.put(number, row);
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+//! Listing, renaming, holding and destroying snapshots.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use larder_base::Timestamp;
+use object_store::ObjectStoreExt;
+use ulid::Ulid;
+
+use super::catalog::entry_of;
+use super::create::check_name;
+use super::image;
+use super::number::CATALOG;
+use super::row::{self, NAME_LEN_MAX, Row};
+use crate::keys;
+use crate::meta::Batch;
+use crate::names::SNAPSHOTS_NAME;
+use crate::state::State;
+use crate::types::*;
+use crate::volume::Volume;
+
+/// More reasons than this help nobody.
+const HOLDS_MAX: usize = 64;
+
+impl Volume {
+    /// The snapshots, oldest first.
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        self.state.snapshot_infos()
+    }
+
+    /// Removes a snapshot for good, and gives back what only it needed. [`FsError::Busy`] while it is held.
+    pub async fn destroy_snapshot(&self, name: &str) -> FsResult<()> {
+        let (state, name) = (Arc::clone(&self.state), name.to_owned());
+        let destroyed = self.state.runtime.spawn(async move { state.destroy_snapshot(&name).await });
+        destroyed.await.map_err(|error| FsError::Io(format!("destroying the snapshot was cut off: {error}").into()))?
+    }
+
+    /// Gives a snapshot another name.
+    pub async fn rename_snapshot(&self, name: &str, to: &str) -> FsResult<()> {
+        check_name(to)?;
+        let state = &self.state;
+        let _alone = state.catalog.changing.lock().await;
+        let number = state.catalog.find(name).ok_or(FsError::NotFound)?;
+        if state.catalog.find(to).is_some() {
+            return if name == to { Ok(()) } else { Err(FsError::Exists) };
+        }
+        state.change_row(number, |row| to.clone_into(&mut row.name)).await?;
+        state.note_snapshot(name, None).await?;
+        state.note_snapshot(to, Some(number)).await
+    }
+
+    /// Keeps a snapshot from being destroyed, until it is released or `until`. A hold with an end cannot be released before,
+    /// nor its end be moved closer. [`FsError::Invalid`] for an impossible reason, or an end in the past.
+    pub async fn hold_snapshot(&self, name: &str, reason: &str, until: Option<Timestamp>) -> FsResult<()> {
+        if reason.is_empty() || reason.len() > NAME_LEN_MAX {
+            return Err(FsError::Invalid("the reason of a hold is 1 to 200 bytes"));
+        }
+        let state = &self.state;
+        let now = state.now();
+        // The row has whole seconds: rounded up, it never ends early.
+        let until = until.map(|until| Timestamp::new(until.secs + i64::from(until.nanos > 0), 0));
+        if until.is_some_and(|until| until <= now) {
+            return Err(FsError::Invalid("the end of a hold lies in the future"));
+        }
+        let _alone = state.catalog.changing.lock().await;
+        let number = state.catalog.find(name).ok_or(FsError::NotFound)?;
+        let row = state.catalog.row(number).ok_or(FsError::NotFound)?;
+        let earlier = row.holds.iter().find(|hold| hold.reason == reason && is_active(hold, now));
+        if let Some(earlier) = earlier {
+            let is_shorter = match (earlier.until, until) {
+                (Some(earlier), Some(until)) => until < earlier,
+                // Without an end it could be released today.
+                (Some(_), None) => true,
+                (None, _) => false,
+            };
+            if is_shorter {
+                return Err(FsError::NotPermitted);
+            }
+        } else if row.holds.iter().filter(|hold| is_active(hold, now)).count() >= HOLDS_MAX {
+            return Err(FsError::NoSpace("a snapshot has 64 holds at most".into()));
+        }
+        let hold = Hold { reason: reason.to_owned(), until };
+        state
+            .change_row(number, |row| {
+                row.holds.retain(|other| other.reason != hold.reason && is_active(other, now));
+                row.holds.push(hold.clone());
+            })
+            .await
+    }
+
+    /// Ends a hold. [`FsError::NotFound`] if there is none for this reason, [`FsError::NotPermitted`] if it has an end that is
+    /// still to come.
+    pub async fn release_snapshot(&self, name: &str, reason: &str) -> FsResult<()> {
+        let state = &self.state;
+        let now = state.now();
+        let _alone = state.catalog.changing.lock().await;
+        let number = state.catalog.find(name).ok_or(FsError::NotFound)?;
+        let row = state.catalog.row(number).ok_or(FsError::NotFound)?;
+        let hold = row.holds.iter().find(|hold| hold.reason == reason).ok_or(FsError::NotFound)?;
+        if hold.until.is_some_and(|until| until > now) {
+            return Err(FsError::NotPermitted);
+        }
+        state.change_row(number, |row| row.holds.retain(|hold| hold.reason != reason)).await
+    }
+}
+
+fn is_active(hold: &Hold, now: Timestamp) -> bool {
+    hold.until.is_none_or(|until| until > now)
+}
+
+impl State {
+    async fn destroy_snapshot(self: &Arc<Self>, name: &str) -> FsResult<()> {
+        let catalog = &self.catalog;
+        let _alone = catalog.changing.lock().await;
+        let number = catalog.find(name).ok_or(FsError::NotFound)?;
+        let now = self.now();
+        if catalog.row(number).is_some_and(|row| row.holds.iter().any(|hold| is_active(hold, now))) {
+            return Err(FsError::Busy("the snapshot is held"));
+        }
+        let mut batch = Batch::default();
+        batch.delete(row::snapshot_key(number));
+        let ticket = self.meta.write(batch).await?;
+        // Nothing that it needs goes before its row is durably gone (`snap.row_is_the_snapshot`).
+        self.meta.durable(ticket).await?;
+        catalog.remove(number);
+        self.note_snapshot(name, None).await?;
+        self.data.end_snapshot(number, ticket);
+        if let Some(pins) = self.meta.pins() {
+            pins.remove(number);
+        }
+        match catalog.store().delete(&image::image_path(catalog.prefix(), number)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => tracing::warn!(%error, "the image of a snapshot is swept at the next opening"),
+        }
+        Ok(())
+    }
+
+    /// Changes the row of a snapshot, durably.
+    async fn change_row(&self, number: u64, change: impl FnOnce(&mut Row)) -> FsResult<()> {
+        let key = row::snapshot_key(number);
+        let value = self.meta.get(&key).await?.ok_or(FsError::NotFound)?;
+        let mut row = row::decode(&key, &value)?;
+        change(&mut row);
+        let mut batch = Batch::default();
+        batch.put(key, row::encode(&row));
+        let ticket = self.meta.write(batch).await?;
+        self.meta.durable(ticket).await?;
+        self.catalog.put(number, row);
+        Ok(())
+    }
+
+    pub(super) fn snapshot_info(&self, number: u64) -> Option<SnapshotInfo> {
+        self.snapshot_infos().into_iter().find(|info| info.number == number)
+    }
+
+    fn snapshot_infos(&self) -> Vec<SnapshotInfo> {
+        let now = self.now();
+        let (kept, born) = self.data.snapshot_bytes();
+        let in_tree: HashSet<Ulid> = self
+            .meta
+            .tables()
+            .iter()
+            .filter_map(|(name, _)| name.strip_suffix(".sst").and_then(|id| Ulid::from_string(id).ok()))
+            .collect();
+        let tables = self.meta.pins().map(|pins| pins.only(&in_tree)).unwrap_or_default();
+        let mut before = 0;
+        let info = |(number, row): (u64, Row)| {
+            let written_bytes = born.range(before + 1..=number).map(|(_, bytes)| bytes).sum();
+            before = number;
+            let of = |bytes: &std::collections::BTreeMap<u64, u64>| bytes.get(&number).copied().unwrap_or(0);
+            SnapshotInfo {
+                name: row.name,
+                number,
+                created: row.created,
+                referenced_bytes: row.usage.stored_bytes.max(0) as u64,
+                used_bytes: row.image_bytes + of(&kept) + of(&tables),
+                written_bytes,
+                holds: row.holds.into_iter().filter(|hold| is_active(hold, now)).collect(),
+            }
+        };
+        self.catalog.rows().into_iter().map(info).collect()
+    }
+
+    /// The directory of snapshots has a new name, or lacks one: brings what is cached up to date, and tells the doors.
+    pub(super) async fn note_snapshot(&self, name: &str, number: Option<u64>) -> FsResult<()> {
+        let dir = self.inode(CATALOG).await?;
+        let name = bytes::Bytes::copy_from_slice(name.as_bytes());
+        {
+            let mut core = dir.core.lock();
+            let fresh = keys::decode_inode(CATALOG, &self.catalog.directory())?;
+            (core.attr, core.entries, core.next_cookie) = (fresh.attr, fresh.entries, fresh.next_cookie);
+            self.note_entry(&dir, &name, number.map(entry_of));
+        }
+        let (origin, kind) = (0, FileKind::Directory);
+        match number {
+            Some(number) => {
+                // With the first one the directory itself appears.
+                let catalog = bytes::Bytes::from_static(SNAPSHOTS_NAME);
+                self.send(|| Event::Added { origin, dir: Ino::ROOT, name: catalog, kind });
+                let added = Event::Added { origin, dir: CATALOG, name, kind };
+                tracing::debug!(number, "a snapshot has a name");
+                self.send(|| added);
+            }
+            None => self.send(|| Event::Removed { origin, dir: CATALOG, name, ino: CATALOG, kind }),
+        }
+        Ok(())
+    }
+
+    /// Deletes images without a row: of snapshots that a crash kept from being finished, or from going whole.
+    pub(crate) async fn sweep_images(self: Arc<Self>) {
+        let catalog = &self.catalog;
+        let _alone = catalog.changing.lock().await;
+        let mut images = catalog.store().list(Some(&image::folder(catalog.prefix())));
+        let mut orphans = Vec::new();
+        while let Some(object) = images.next().await {
+            match object {
+                Ok(object) => {
+                    let number = image::epoch_of(&object.location);
+                    orphans.extend(number.filter(|&number| !catalog.has(number)).map(|_| object.location));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the images of snapshots cannot be listed");
+                    return;
+                }
+            }
+        }
+        for path in orphans {
+            if let Err(error) = catalog.store().delete(&path).await {
+                tracing::warn!(%path, %error, "the image of a snapshot that is gone stays until the next opening");
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Inode numbers of files in snapshots: the number of the snapshot above the number of then.
+
+use crate::types::{FsError, FsResult, Ino};
+
+/// Numbers of the head's inodes take up this many bits.
+const INO_BITS: u32 = 40;
+/// The first number that no inode of the head may have.
+pub(crate) const HEAD_END: u64 = 1 << INO_BITS;
+/// The greatest number of a snapshot.
+pub(crate) const EPOCH_MAX: u64 = (1 << (64 - INO_BITS)) - 2;
+/// The directory that lists the snapshots: it is in none of them.
+pub(crate) const CATALOG: Ino = Ino(((EPOCH_MAX + 1) << INO_BITS) | 1);
+
+/// The place of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The volume as it is now.
+    Head,
+    /// The directory of snapshots.
+    Catalog,
+    /// The snapshot of this epoch.
+    Snapshot(u64),
+}
+
+pub(crate) fn place_of(ino: Ino) -> Place {
+    match ino.0 >> INO_BITS {
+        0 => Place::Head,
+        epoch if epoch > EPOCH_MAX => Place::Catalog,
+        epoch => Place::Snapshot(epoch),
+    }
+}
+
+/// The inode of then, as a snapshot shows it. The parent of the root is the directory of snapshots.
+pub(crate) fn within(epoch: u64, ino: Ino) -> Ino {
+    assert!((1..=EPOCH_MAX).contains(&epoch) && ino.0 < HEAD_END, "a snapshot holds inodes of the head");
+    Ino((epoch << INO_BITS) | ino.0)
+}
+
+/// The number of then.
+pub(crate) fn then(ino: Ino) -> Ino {
+    Ino(ino.0 & (HEAD_END - 1))
+}
+
+/// [`FsError::ReadOnly`] for an inode of a snapshot (`snap.read_only`).
+pub(crate) fn check_changeable(ino: Ino) -> FsResult<()> {
+    match place_of(ino) {
+        Place::Head => Ok(()),
+        Place::Catalog | Place::Snapshot(_) => Err(read_only()),
+    }
+}
+
+pub(crate) fn read_only() -> FsError {
+    FsError::ReadOnly("it belongs to a snapshot; copy it to the volume to change it".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_one_place() {
+        assert_eq!(place_of(Ino::ROOT), Place::Head);
+        assert_eq!(place_of(Ino(HEAD_END - 1)), Place::Head);
+        assert_eq!(place_of(within(1, Ino::ROOT)), Place::Snapshot(1));
+        assert_eq!(place_of(within(EPOCH_MAX, Ino(HEAD_END - 1))), Place::Snapshot(EPOCH_MAX));
+        assert_eq!(place_of(CATALOG), Place::Catalog);
+        assert_eq!(then(within(77, Ino(1234))), Ino(1234));
+        assert!(check_changeable(Ino(5)).is_ok());
+        assert!(check_changeable(within(1, Ino(5))).is_err() && check_changeable(CATALOG).is_err());
+    }
+}

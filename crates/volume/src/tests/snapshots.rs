@@ -1,0 +1,354 @@
+//! Snapshots as callers see them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use larder_base::Timestamp;
+
+use super::*;
+
+/// The root of a snapshot, by the way that a client takes.
+async fn view(volume: &Volume, name: &str) -> FsResult<Ino> {
+    let catalog = volume.lookup(&root(), Ino::ROOT, b".snapshots", NameMatch::Exact).await?;
+    Ok(volume.lookup(&root(), catalog.id.ino, name.as_bytes(), NameMatch::Exact).await?.id.ino)
+}
+
+async fn find(volume: &Volume, dir: Ino, name: &str) -> FsResult<Ino> {
+    Ok(volume.lookup(&root(), dir, name.as_bytes(), NameMatch::Exact).await?.id.ino)
+}
+
+async fn put(volume: &Volume, ino: Ino, offset: u64, bytes: Vec<u8>, stability: Stability) {
+    volume.write(&root(), ino, offset, vec![bytes.into()], stability).await.unwrap();
+}
+
+async fn store_bytes(place: &Box_) -> u64 {
+    place
+        .store
+        .list(None)
+        .map_ok(|object| object.size)
+        .try_fold(0, |sum, size| async move { Ok(sum + size) })
+        .await
+        .unwrap()
+}
+
+/// Every path below `dir` with the content of files.
+async fn tree(volume: &Volume, dir: Ino) -> BTreeMap<String, Vec<u8>> {
+    let mut out = BTreeMap::new();
+    let mut dirs = vec![(dir, String::new())];
+    while let Some((dir, path)) = dirs.pop() {
+        for name in list(volume, dir).await {
+            let path = format!("{path}/{name}");
+            let attr = volume.lookup(&root(), dir, name.as_bytes(), NameMatch::Exact).await.unwrap();
+            match attr.kind {
+                FileKind::Directory => {
+                    out.insert(path.clone(), Vec::new());
+                    dirs.push((attr.id.ino, path));
+                }
+                _ => {
+                    let content = read_all(volume, attr.id.ino).await;
+                    assert_eq!(content.len() as u64, attr.size, "{path}");
+                    out.insert(path, content);
+                }
+            }
+        }
+    }
+    out
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_keeps_what_was_there() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let folder = dir(&volume, Ino::ROOT, "folder").await;
+    let (durable, dirty, tiny) = (
+        file(&volume, folder, "durable").await,
+        file(&volume, folder, "dirty").await,
+        file(&volume, folder, "tiny").await,
+    );
+    put(&volume, durable, 0, vec![1; 300_000], Stability::FileSync).await;
+    put(&volume, dirty, 0, vec![2; 300_000], Stability::FileSync).await;
+    put(&volume, dirty, 100_000, vec![3; 5000], Stability::Unstable).await;
+    put(&volume, dirty, 299_999, vec![4; 200_000], Stability::Unstable).await;
+    put(&volume, tiny, 0, b"small".to_vec(), Stability::Unstable).await;
+    volume.setxattr(&root(), durable, b"user.a", b"then", XattrMode::Create).await.unwrap();
+    let then = tree(&volume, Ino::ROOT).await;
+    let attr = volume.getattr(dirty).await.unwrap();
+    assert!(find(&volume, Ino::ROOT, ".snapshots").await.is_err(), "there is none yet");
+
+    let info = volume.snapshot("first").await.unwrap();
+    assert_eq!((info.name.as_str(), info.number), ("first", 1));
+    assert!(matches!(volume.snapshot("first").await, Err(FsError::Exists)));
+    assert!(matches!(volume.snapshot("a/b").await, Err(FsError::Invalid(_))));
+
+    // Everything changes.
+    volume.setattr(&root(), durable, SetAttr { size: Some(10), ..SetAttr::default() }).await.unwrap();
+    put(&volume, dirty, 0, vec![9; 400_000], Stability::FileSync).await;
+    volume.unlink(&root(), folder, b"tiny").await.unwrap();
+    volume.removexattr(&root(), durable, b"user.a").await.unwrap();
+    volume.rename(&root(), folder, b"dirty", Ino::ROOT, b"moved", RenameMode::Replace).await.unwrap();
+    file(&volume, folder, "new").await;
+
+    for round in 0..2 {
+        let top = view(&volume, "first").await.unwrap();
+        assert_eq!(tree(&volume, top).await, then, "round {round}");
+        let folder = find(&volume, top, "folder").await.unwrap();
+        let old = volume.getattr(find(&volume, folder, "dirty").await.unwrap()).await.unwrap();
+        assert_eq!((old.size, old.mode, old.mtime), (attr.size, attr.mode, attr.mtime));
+        let durable = find(&volume, folder, "durable").await.unwrap();
+        assert_eq!(&volume.getxattr(&root(), durable, b"user.a").await.unwrap()[..], b"then");
+        volume.sync().await.unwrap();
+    }
+    drop(volume);
+    registry.close().await.unwrap();
+
+    // It is still there when the volume is opened again, and goes when it is told to.
+    let (registry, volume) = place.open().await;
+    let top = view(&volume, "first").await.unwrap();
+    assert_eq!(tree(&volume, top).await, then);
+    check_clean(&registry).await;
+    volume.destroy_snapshot("first").await.unwrap();
+    assert!(matches!(volume.getattr(top).await, Err(FsError::Stale)));
+    assert!(view(&volume, "first").await.is_err());
+    assert!(volume.snapshots().is_empty());
+    check_clean(&registry).await;
+    assert_eq!(volume.snapshot("first").await.unwrap().number, 2, "a number is never used again");
+}
+
+#[tokio::test]
+async fn nothing_in_a_snapshot_changes() {
+    let (_registry, volume) = fresh().await;
+    let folder = dir(&volume, Ino::ROOT, "folder").await;
+    let inner = file(&volume, folder, "inner").await;
+    put(&volume, inner, 0, b"content".to_vec(), Stability::FileSync).await;
+    volume.snapshot("s").await.unwrap();
+    let top = view(&volume, "s").await.unwrap();
+    let catalog = find(&volume, Ino::ROOT, ".snapshots").await.unwrap();
+    let folder = find(&volume, top, "folder").await.unwrap();
+    let inner = find(&volume, folder, "inner").await.unwrap();
+    let cred = root();
+    let set = SetAttr { mode: Some(0), ..SetAttr::default() };
+    let read_only = |text: String| assert!(text.starts_with("read-only volume"), "{text}");
+    read_only(err(volume.write(&cred, inner, 0, bytes("x"), Stability::Unstable).await));
+    read_only(err(volume.append(&cred, inner, bytes("x"), Stability::Unstable).await));
+    read_only(err(volume.setattr(&cred, inner, set).await));
+    read_only(err(volume.setattr(&cred, inner, SetAttr { size: Some(0), ..SetAttr::default() }).await));
+    read_only(err(volume.set_acl(&cred, inner, set, None).await));
+    read_only(err(volume.allocate(&cred, inner, 0, 10, AllocateMode::PunchHole).await));
+    read_only(err(volume.setxattr(&cred, inner, b"user.x", b"", XattrMode::Set).await));
+    read_only(err(volume.removexattr(&cred, inner, b"user.x").await));
+    read_only(err(volume.named_dir(inner, true).await));
+    for dir in [top, folder, catalog] {
+        read_only(err(volume.create(&cred, dir, b"new", CreateMode::Unchecked, set).await));
+        read_only(err(volume.create_unnamed(&cred, dir, set).await));
+        read_only(err(volume.mkdir(&cred, dir, b"new", set).await));
+        read_only(err(volume.symlink(&cred, dir, b"new", b"to", set).await));
+        read_only(err(volume.unlink(&cred, dir, b"inner").await));
+        read_only(err(volume.rmdir(&cred, dir, b"folder").await));
+        read_only(err(volume.rename(&cred, dir, b"inner", Ino::ROOT, b"out", RenameMode::Replace).await));
+        read_only(err(volume.rename(&cred, Ino::ROOT, b"folder", dir, b"in", RenameMode::Replace).await));
+        read_only(err(volume.link(&cred, inner, dir, b"new").await));
+    }
+    read_only(err(volume.link(&cred, inner, Ino::ROOT, b"new").await));
+    read_only(err(volume.rmdir(&cred, Ino::ROOT, b".snapshots").await));
+    read_only(err(volume.rename(&cred, Ino::ROOT, b".snapshots", Ino::ROOT, b"other", RenameMode::Replace).await));
+    assert_eq!(err(volume.mkdir(&cred, Ino::ROOT, b".snapshots", set).await), "file exists");
+    assert_eq!(read_all(&volume, inner).await, b"content");
+    volume.commit(inner).await.unwrap();
+    // The way up, and listings.
+    assert_eq!(volume.parent(folder).await.unwrap(), top);
+    assert_eq!(volume.parent(top).await.unwrap(), catalog);
+    assert_eq!(volume.parent(catalog).await.unwrap(), Ino::ROOT);
+    assert_eq!(list(&volume, catalog).await, ["s"]);
+    assert_eq!(list(&volume, Ino::ROOT).await, ["folder"], "the directory of snapshots is not listed");
+    assert_eq!(find(&volume, catalog, "s").await.unwrap(), top);
+    let folded = volume.lookup(&cred, catalog, b"S", NameMatch::Folded).await.unwrap();
+    assert_eq!(folded.id.ino, top);
+}
+
+/// Writers that never stop: each writes a number into one file and then into another, not durably, and every few numbers
+/// makes a file of that name. Whatever the moment of a snapshot, it shows one point of that order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_is_one_moment() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut writers = Vec::new();
+    for writer in 0..8u64 {
+        let home = dir(&volume, Ino::ROOT, &format!("w{writer}")).await;
+        let (one, two) = (file(&volume, home, "one").await, file(&volume, home, "two").await);
+        let (volume, stop) = (volume.clone(), Arc::clone(&stop));
+        writers.push(tokio::spawn(async move {
+            let mut number = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                number += 1;
+                // Of many pieces, and longer every few rounds.
+                let mut content = vec![(number % 251) as u8; 5000 + (number % 97) as usize * 100];
+                content[..8].copy_from_slice(&number.to_be_bytes());
+                put(&volume, one, 0, content.clone(), Stability::Unstable).await;
+                put(&volume, two, 0, content, Stability::Unstable).await;
+                if number.is_multiple_of(5) {
+                    file(&volume, home, &format!("n{number}")).await;
+                }
+                if number.is_multiple_of(7) {
+                    volume.commit(if number.is_multiple_of(2) { one } else { two }).await.unwrap();
+                }
+                if number.is_multiple_of(11) {
+                    volume.setattr(&root(), one, SetAttr { size: Some(8), ..SetAttr::default() }).await.unwrap();
+                    put(&volume, one, 0, number.to_be_bytes().to_vec(), Stability::Unstable).await;
+                }
+                tokio::task::yield_now().await;
+            }
+            number
+        }));
+    }
+    let mut answered = Vec::new();
+    for at in 0..12 {
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        let name = format!("s{at}");
+        let began = std::time::Instant::now();
+        volume.snapshot(&name).await.unwrap();
+        answered.push((name, began.elapsed()));
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        assert!(writer.await.unwrap() > 20);
+    }
+    let number_in = |content: &[u8]| content.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    let mut opened = (registry, volume);
+    for reopened in [false, true] {
+        if reopened {
+            drop(opened.1);
+            opened.0.close().await.unwrap();
+            opened = place.open().await;
+        }
+        let volume = &opened.1;
+        let mut last = vec![0; 8];
+        for (name, took) in &answered {
+            let top = view(volume, name).await.unwrap();
+            for (writer, last) in last.iter_mut().enumerate() {
+                let home = find(volume, top, &format!("w{writer}")).await.unwrap();
+                let one = read_all(volume, find(volume, home, "one").await.unwrap()).await;
+                let two = read_all(volume, find(volume, home, "two").await.unwrap()).await;
+                let (first, second) = (number_in(&one), number_in(&two));
+                assert!(first == second || first == second + 1, "{name}, writer {writer}: {first} and {second}");
+                assert!(second >= *last, "{name}, writer {writer}: {second} after {last}");
+                let made = list(volume, home).await;
+                let newest =
+                    made.iter().filter_map(|name| name.strip_prefix('n')?.parse::<u64>().ok()).max().unwrap_or(0);
+                assert!(
+                    newest <= first && newest + 5 >= first.saturating_sub(1),
+                    "{name}, writer {writer}: {newest} at {first}, {took:?}"
+                );
+                *last = second;
+            }
+        }
+        check_clean(&opened.0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn space_comes_back() {
+    let place = Box_::new();
+    let (registry, volume) = place.open().await;
+    let ino = file(&volume, Ino::ROOT, "f").await;
+    let random = |seed: u8| {
+        let words = (0..250_000u64).map(|at| crate::numbers::mix(at ^ u64::from(seed) << 40));
+        words.flat_map(u64::to_be_bytes).collect::<Vec<u8>>()
+    };
+    put(&volume, ino, 0, random(0), Stability::FileSync).await;
+    volume.sync().await.unwrap();
+    let base = store_bytes(&place).await;
+    for round in 1..=6u8 {
+        volume.snapshot(&format!("r{round}")).await.unwrap();
+        put(&volume, ino, 0, random(round), Stability::FileSync).await;
+        volume.sync().await.unwrap();
+    }
+    let infos = volume.snapshots();
+    let used: Vec<u64> = infos.iter().map(|info| info.used_bytes).collect();
+    assert!(used.iter().all(|used| (1_900_000..2_500_000).contains(used)), "{used:?}");
+    assert!(store_bytes(&place).await > base + 6 * 1_900_000);
+    // Each gives back what it said that it alone keeps.
+    for name in ["r3", "r1", "r6", "r2", "r5", "r4"] {
+        let before = store_bytes(&place).await;
+        let used = volume.snapshots().iter().find(|info| info.name == name).unwrap().used_bytes;
+        volume.destroy_snapshot(name).await.unwrap();
+        let mut freed = 0;
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            freed = before.saturating_sub(store_bytes(&place).await);
+            if freed >= 1_900_000 {
+                break;
+            }
+        }
+        assert!(freed >= 1_900_000 && freed <= used + 100_000, "{name}: {freed} of {used}");
+    }
+    check_clean(&registry).await;
+    assert_eq!(read_all(&volume, ino).await, random(6));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_leaves_a_whole_snapshot_or_none() {
+    let place = Box_::new();
+    let mut kept: BTreeMap<String, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
+    for life in 0..8u64 {
+        let (registry, volume) = place.open().await;
+        let known: Vec<String> = volume.snapshots().into_iter().map(|info| info.name).collect();
+        for (name, then) in &kept {
+            assert!(known.contains(name), "life {life}: {name} is gone");
+            assert_eq!(&tree(&volume, view(&volume, name).await.unwrap()).await, then, "life {life}: {name}");
+        }
+        check_clean(&registry).await;
+        for round in 0..3 {
+            let name = format!("f{}", (life * 3 + round) % 5);
+            let ino = match find(&volume, Ino::ROOT, &name).await {
+                Ok(ino) => ino,
+                Err(_) => file(&volume, Ino::ROOT, &name).await,
+            };
+            put(&volume, ino, life * 1000, vec![(life * 3 + round) as u8; 50_000], Stability::Unstable).await;
+            if round == 1 {
+                let then = tree(&volume, Ino::ROOT).await;
+                let name = format!("life{life}");
+                volume.snapshot(&name).await.unwrap();
+                kept.insert(name, then);
+            }
+        }
+        if life % 3 == 2 {
+            let oldest = kept.keys().next().unwrap().clone();
+            volume.destroy_snapshot(&oldest).await.unwrap();
+            kept.remove(&oldest);
+        }
+        // One more is on its way when the process dies.
+        let late = tokio::spawn({
+            let volume = volume.clone();
+            async move { volume.snapshot(&format!("late{life}")).await }
+        });
+        tokio::time::sleep(Duration::from_millis(life)).await;
+        late.abort();
+        drop((registry, volume));
+    }
+}
+
+#[tokio::test]
+async fn holds_keep_a_snapshot() {
+    let (_registry, volume) = fresh().await;
+    volume.snapshot("s").await.unwrap();
+    volume.hold_snapshot("s", "backup", None).await.unwrap();
+    assert_eq!(err(volume.destroy_snapshot("s").await), "busy: the snapshot is held");
+    volume.rename_snapshot("s", "t").await.unwrap();
+    assert_eq!(err(volume.release_snapshot("s", "backup").await), "no such file or directory");
+    volume.release_snapshot("t", "backup").await.unwrap();
+    let in_an_hour = Timestamp::new(volume.state.now().secs + 3600, 0);
+    volume.hold_snapshot("t", "law", Some(in_an_hour)).await.unwrap();
+    // Nobody shortens it.
+    assert_eq!(err(volume.release_snapshot("t", "law").await), "operation not permitted");
+    let sooner = Timestamp::new(in_an_hour.secs - 1, 0);
+    assert_eq!(err(volume.hold_snapshot("t", "law", Some(sooner)).await), "operation not permitted");
+    assert_eq!(err(volume.hold_snapshot("t", "law", None).await), "operation not permitted");
+    volume.hold_snapshot("t", "law", Some(Timestamp::new(in_an_hour.secs + 1, 0))).await.unwrap();
+    assert_eq!(err(volume.destroy_snapshot("t").await), "busy: the snapshot is held");
+    let past = Timestamp::new(1, 0);
+    assert!(matches!(volume.hold_snapshot("t", "old", Some(past)).await, Err(FsError::Invalid(_))));
+    assert_eq!(volume.snapshots()[0].holds.len(), 1);
+    assert!(view(&volume, "t").await.is_ok() && view(&volume, "s").await.is_err());
+}
