@@ -11,7 +11,7 @@ use crate::Machine;
 /// Names the maker of a folder.
 pub(super) const MARKER: &str = "larder-bench.json";
 /// The one place in it where a bench mounts something: the pool that it made.
-const MOUNT: &str = "mount";
+pub(super) const MOUNT: &str = "mount";
 
 /// Which folder it is, whatever its name says later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -164,6 +164,7 @@ fn sweep_one(machine: &Machine, path: &Path) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::removal::MOUNT;
 
     #[test]
     fn whoever_will_not_wait_leaves_nothing_that_can_be_taken_away() {

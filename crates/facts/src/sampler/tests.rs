@@ -1,5 +1,8 @@
+use std::sync::{Arc, Mutex};
+
 use super::*;
 use crate::machine::fixture::Fixture;
+use crate::power::Sources;
 
 /// A Raspberry Pi 4 with one USB disk, before and while it is busy.
 const PI: &str = "\

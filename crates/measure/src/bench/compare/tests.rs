@@ -1,5 +1,5 @@
 use super::*;
-use crate::bench::result::{Caches, Note, Run};
+use crate::bench::result::{Caches, Layer, Note, Run};
 use crate::bench::show::{Style, sample, words};
 use crate::stats;
 

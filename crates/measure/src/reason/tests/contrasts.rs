@@ -1,6 +1,7 @@
 //! Two measurements with one thing different.
 
 use super::*;
+use crate::stats;
 
 fn boxed(rest: &str) -> Boxed {
     Boxed::parse(&format!(

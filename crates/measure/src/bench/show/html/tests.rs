@@ -1,3 +1,4 @@
+use super::parts::json;
 use super::*;
 use crate::bench::result::{BenchResult, FarMachine, Note};
 use crate::bench::show::{sample, words};
