@@ -30,15 +30,18 @@ pub fn smb_context(data: &[u8]) {
     library::lease_ack(data);
 }
 
+/// Tokens of a logon: SPNEGO (RFC 4178) and NTLM (MS-NLMP).
 pub fn smb_logon(data: &[u8]) {
     library::spnego(data);
     library::ntlm(data);
 }
 
+/// The header of an encrypted message (MS-SMB2 2.2.41).
 pub fn smb_encrypted(data: &[u8]) {
     library::transform(data);
 }
 
+/// Remote procedure calls over a pipe: their packets, associations, and requests to the server service (MS-SRVS).
 pub fn smb_rpc(data: &[u8]) {
     library::rpc_pdu(data);
     library::rpc_association(data);
