@@ -8,12 +8,14 @@
 mod client;
 mod failure;
 mod keys;
+mod snapshots;
 mod socket;
 mod types;
 
 pub use client::{Client, segment};
 pub use failure::{Failure, FailureKind};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeSecret};
+pub use snapshots::{SnapshotHold, SnapshotStatus, SnapshotsRequest, SnapshotsStatus};
 pub use socket::SocketPath;
 pub use types::*;
 

@@ -97,6 +97,12 @@ impl Files {
         self.volume.parent(dir).await
     }
 
+    /// As [`Files::parent`], for a door whose top is the directory `top`: `top` holds itself, and so does its past in a
+    /// snapshot. [`larder_volume::FsError::Stale`] for a directory that does not lie below `top`.
+    pub async fn parent_within(&self, dir: Ino, top: Ino) -> FsResult<Ino> {
+        self.volume.parent_within(dir, top).await
+    }
+
     /// The target of a symbolic link.
     pub async fn readlink(&self, ino: Ino) -> FsResult<Bytes> {
         self.volume.readlink(ino).await

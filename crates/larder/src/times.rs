@@ -7,3 +7,44 @@ pub(crate) fn local(at_ms: u64) -> String {
     let at = i64::try_from(at_ms).ok().and_then(|ms| Local.timestamp_millis_opt(ms).earliest());
     at.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m-%d %H:%M:%S").to_string())
 }
+
+/// Local time of a second since 1970.
+pub(crate) fn local_secs(at: i64) -> String {
+    local(u64::try_from(at).unwrap_or(0).saturating_mul(1000))
+}
+
+/// A time to come, in seconds since 1970: the end of a day (`2027-01-31`, in UTC), or so long from now (`90d`, `12h`, `30m`).
+pub(crate) fn until(text: &str) -> Result<i64, String> {
+    let wrong = || format!("'{text}' is neither a day such as 2027-01-31 nor a time such as 90d, 12h or 30m");
+    if let Ok(day) = chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d") {
+        let end = day.and_hms_opt(23, 59, 59).ok_or_else(wrong)?;
+        return Ok(end.and_utc().timestamp() + 1);
+    }
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        'w' => 7 * 86_400,
+        'y' => 366 * 86_400,
+        _ => return Err(wrong()),
+    };
+    let count: i64 = text[..text.len() - unit.len_utf8()].parse().map_err(|_| wrong())?;
+    let span = count.checked_mul(seconds).filter(|&span| span > 0 && span < 1 << 40).ok_or_else(wrong)?;
+    Ok(chrono::Utc::now().timestamp() + span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_to_come() {
+        assert_eq!(until("1970-01-01"), Ok(86_400));
+        let now = chrono::Utc::now().timestamp();
+        assert!(until("2d").is_ok_and(|at| (now + 172_800..now + 172_900).contains(&at)));
+        for wrong in ["", "d", "-1d", "0h", "5", "2027-13-01", "99999999999999999999d", "3\u{e9}"] {
+            assert!(until(wrong).is_err(), "{wrong}");
+        }
+    }
+}

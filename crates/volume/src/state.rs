@@ -40,6 +40,8 @@ pub(crate) struct State {
     pub(crate) moves: tokio::sync::Mutex<()>,
     pub(crate) reaps: Arc<ReapQueue>,
     pub(crate) catalog: Arc<Catalog>,
+    /// Something may have changed since the newest snapshot.
+    pub(crate) changed: AtomicBool,
     pub(crate) space: Arc<dyn Space>,
     pub(crate) settings: Arc<DataSettings>,
     pub(crate) relaxed: AtomicBool,
@@ -84,10 +86,14 @@ impl State {
         {
             return Err(FsError::Stale);
         }
-        match self.inodes.cached(ino) {
-            Some(inode) => Ok(inode),
-            None => self.inodes.load(ino).await,
+        let inode = match self.inodes.cached(ino) {
+            Some(inode) => inode,
+            None => self.inodes.load(ino).await?,
+        };
+        if let Place::Catalog(dir) = place_of(ino) {
+            self.catalog.refresh(dir, &mut inode.core.lock())?;
         }
+        Ok(inode)
     }
 
     pub(crate) async fn directory(&self, ino: Ino) -> FsResult<Arc<Inode>> {
@@ -135,7 +141,11 @@ impl State {
         self.numbers.new_id(&*self.meta).await
     }
 
+    /// A change of the volume, for those that watch it.
     pub(crate) fn send(&self, event: impl FnOnce() -> Event) {
+        if !self.changed.load(Ordering::Relaxed) {
+            self.changed.store(true, Ordering::Release);
+        }
         self.events.send(event);
     }
 }

@@ -490,7 +490,7 @@ pub struct Hold {
 /// A snapshot of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotInfo {
-    /// Unique among the snapshots of the volume; 1 to 200 bytes of `[A-Za-z0-9_.:+-]`.
+    /// Unique among the snapshots of the volume; 1 to 200 bytes of `[A-Za-z0-9_.+-]`.
     pub name: String,
     /// Grows from one snapshot to the next, is never used again and never changes.
     pub number: u64,

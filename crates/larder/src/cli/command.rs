@@ -34,6 +34,9 @@ pub(crate) enum Command {
     /// Volumes: filesystems on a pool
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Snapshots: a volume as it was at a moment
+    #[command(subcommand)]
+    Snap(super::snap::SnapCommand),
     /// Verify every invariant of volumes
     Check(CheckArgs),
     /// Read files back from whatever is left of a pool's disks, which are not changed

@@ -29,6 +29,7 @@ mod recover;
 mod scrub;
 mod serve;
 mod share;
+pub(crate) mod snap;
 mod up;
 mod user;
 mod volume;
@@ -63,6 +64,7 @@ async fn commanded(cli: Cli) -> Result<Outcome, Failure> {
         Command::Serve(args) => serve::run(&global, args).await?,
         Command::Pool(command) => return pool::run(&global, command).await,
         Command::Volume(command) => volume::run(&global, command).await?,
+        Command::Snap(command) => snap::run(&global, command).await?,
         Command::Check(args) => return check::run(&global, args).await,
         Command::Debug(command) => return debug::run(&global, command).await,
         Command::Recover(args) => return recover::run(&global, args).await,

@@ -79,6 +79,7 @@ fn router(daemon: Arc<Daemon>) -> axum::Router {
         .route("/v1/volumes", get(volumes).post(volume_create))
         .route("/v1/volumes/{*name}", patch(volume_set).delete(volume_destroy))
         .route("/v1/keys/{*name}", get(keys).post(keys_change))
+        .route("/v1/snapshots/{*name}", get(snapshots).post(snapshots_change))
         .route("/v1/check", post(check))
         .route("/metrics", get(metrics))
         .route("/v1/shares", get(shares).post(share_add))
@@ -182,6 +183,23 @@ async fn keys_change(
     Json(request): Json<larder_api::KeysRequest>,
 ) -> Answer<larder_api::KeysStatus> {
     ok(finish(async move { daemon.change_keys(&name, request).await }).await?)
+}
+
+async fn snapshots(State(daemon): Shared, Path(name): Path<String>) -> Answer<larder_api::SnapshotsStatus> {
+    let (pool, volume) = daemon.storage.named(&name)?;
+    ok(pool.snapshots(&volume).await?)
+}
+
+async fn snapshots_change(
+    State(daemon): Shared,
+    Path(name): Path<String>,
+    Json(request): Json<larder_api::SnapshotsRequest>,
+) -> Answer<larder_api::SnapshotsStatus> {
+    if let larder_api::SnapshotsRequest::Rollback { name: snapshot, destroy_later, force } = request {
+        return ok(finish(async move { daemon.roll_back(&name, &snapshot, destroy_later, force).await }).await?);
+    }
+    let (pool, volume) = daemon.storage.named(&name)?;
+    ok(finish(async move { pool.change_snapshots(&volume, request).await }).await?)
 }
 
 async fn metrics(State(daemon): Shared) -> Response {

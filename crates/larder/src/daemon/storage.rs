@@ -30,6 +30,8 @@ pub(crate) struct OpenPool {
     pub(super) registry: Arc<Registry>,
     pub(super) unlocked: Arc<super::keys::Unlocked>,
     services: Services,
+    /// Volumes that are taken back to a snapshot just now.
+    closed: parking_lot::Mutex<std::collections::HashSet<String>>,
 }
 
 /// The volume asks how much room there is; the pool knows.
@@ -61,7 +63,7 @@ impl OpenPool {
             Ok(registry) => {
                 let registry = Arc::new(registry);
                 pool.used_by(Arc::new(super::scrub::VolumesOf(Arc::downgrade(&registry))));
-                Ok(Self { name, pool, registry, unlocked, services: Services::default() })
+                Ok(Self { name, pool, registry, unlocked, services: Services::default(), closed: Default::default() })
             }
             Err(error) => {
                 // The registry's failure is the one to tell.
@@ -150,7 +152,20 @@ impl OpenPool {
     }
 
     pub(crate) async fn volume(&self, name: &str) -> Result<Volume, Failure> {
+        if self.closed.lock().contains(name) {
+            let message = format!("the volume '{}/{name}' goes back to a snapshot", self.name);
+            return Err(Failure::new(FailureKind::Busy, message).action("try again in a moment"));
+        }
         self.registry.volume(name).await.map_err(|e| self.failure(name, &e))
+    }
+
+    /// Nobody gets the volume, until [`OpenPool::open_doors`].
+    pub(super) fn close_doors(&self, name: &str) {
+        self.closed.lock().insert(name.to_owned());
+    }
+
+    pub(super) fn open_doors(&self, name: &str) {
+        self.closed.lock().remove(name);
     }
 
     pub(crate) async fn volumes(&self) -> Result<Vec<VolumeStatus>, Failure> {

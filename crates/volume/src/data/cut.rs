@@ -5,52 +5,23 @@
 //! nobody changes by the task that takes the snapshot. Nobody waits for it.
 //!
 //! - `cut.before_change`: a task that changes dirty ranges, or the size, holds `state` and calls [`Inner::preserve`] first.
-//! - `cut.batches_whole`: a change of dirty ranges and the batch that belongs to it hold [`Cut::gate`] for reading, so a cut,
+//! - `cut.batches_whole`: a change of dirty ranges and the batch that belongs to it hold [`Cut::gate`](super::copies::Cut::gate) for reading, so a cut,
 //!   which holds it for writing, has both or neither.
 //! - `cut.data_only`: a copy says what reading the file would have found, and the size and times that go with it. All else
 //!   about the inode is in the engine's point.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use larder_base::Timestamp;
-use parking_lot::{Mutex, RwLock};
-
-use super::dirty::Taken;
+use super::copies::{Copy, Facts};
+use super::extents::SegmentId;
 use super::file::FileData;
 use super::shared::{Data, Inner};
 use crate::inode::Inode;
 use crate::inode_core::InodeCore;
 use crate::meta::{self, Batch, Ticket, Usage};
 use crate::types::*;
-
-/// Shared by all inodes of a volume.
-#[derive(Default)]
-pub(super) struct Cut {
-    /// `cut.batches_whole`
-    pub(super) gate: RwLock<()>,
-    /// Of the volume as it is now; a `FileData` of an earlier one may still have to be copied.
-    epoch: AtomicU64,
-    copies: Mutex<Option<Vec<Copy>>>,
-}
-
-/// The dirty side of an inode at the cut (`cut.data_only`).
-pub(super) struct Copy {
-    pub(super) inode: Arc<Inode>,
-    pub(super) taken: Vec<Taken>,
-    pub(super) facts: Facts,
-}
-
-/// The attributes that unstable writes change.
-#[derive(Clone, Copy)]
-pub(super) struct Facts {
-    pub(super) mode: u32,
-    pub(super) size: u64,
-    pub(super) atime: Timestamp,
-    pub(super) mtime: Timestamp,
-    pub(super) ctime: Timestamp,
-    pub(super) change: u64,
-}
 
 /// A snapshot between its moment and its row.
 pub(crate) struct Forming {
@@ -59,12 +30,6 @@ pub(crate) struct Forming {
     pub(crate) usage: Usage,
     /// Inodes that were queued for a flush.
     queued: Vec<Arc<Inode>>,
-}
-
-impl Cut {
-    pub(super) fn at(epoch: u64) -> Self {
-        Self { epoch: AtomicU64::new(epoch), ..Self::default() }
-    }
 }
 
 impl Inner {
@@ -112,7 +77,8 @@ impl Data {
         inner.check_poison()?;
         let _nobody = inner.cut.gate.write();
         let mut table = inner.segments.lock();
-        let cut = inner.parts.meta.cut(first(table.epoch() + 1))?;
+        let next = table.epoch() + 1;
+        let cut = inner.parts.meta.cut(first(next), next)?;
         let usage = inner.parts.meta.usage();
         let number = table.begin_snapshot();
         inner.cut.epoch.store(table.epoch(), Ordering::Release);
@@ -137,6 +103,11 @@ impl Data {
         Ok(inner.cut.copies.lock().take().unwrap_or_default())
     }
 
+    /// The epoch of the volume as it is now.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.0.segments.lock().epoch()
+    }
+
     /// There is no such snapshot from `ticket` on, finished or not.
     pub(crate) fn end_snapshot(&self, number: u64, ticket: Ticket) {
         let inner = &self.0;
@@ -150,10 +121,18 @@ impl Data {
         self.end_snapshot(number, self.0.parts.meta.newest());
     }
 
+    /// The snapshots that may read a segment.
+    pub(crate) fn readers(&self, segment: SegmentId) -> Vec<u64> {
+        self.0.segments.lock().readers(segment)
+    }
+
+    /// Bytes of segments that these snapshots keep, and no other.
+    pub(crate) fn kept_by(&self, numbers: &BTreeSet<u64>) -> u64 {
+        self.0.segments.lock().kept_by(numbers)
+    }
+
     /// Bytes of segments that each snapshot alone keeps, and those of each epoch.
-    pub(crate) fn snapshot_bytes(
-        &self,
-    ) -> (std::collections::BTreeMap<u64, u64>, std::collections::BTreeMap<u64, u64>) {
+    pub(crate) fn snapshot_bytes(&self) -> (BTreeMap<u64, u64>, BTreeMap<u64, u64>) {
         let table = self.0.segments.lock();
         (table.kept_by_one(), table.born_in())
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::cut::Cut;
+use super::copies::Cut;
 use super::dirty::{DirtyPiece, Payload};
 use super::extents::SegmentId;
 use super::flush::PUTS_MAX;

@@ -57,7 +57,21 @@ impl Pins {
         state.tables.retain(|_, r| snapshots.range(r.first..=r.last).next().is_some());
     }
 
-    /// Bytes of tables that this snapshot alone reads, the tree (`in_tree`) included.
+    /// Every table that a snapshot reads, and its length.
+    pub(crate) fn all(&self) -> Vec<(Ulid, u64)> {
+        let state = self.0.lock();
+        state.tables.iter().filter(|(id, _)| state.is_pinned(**id)).map(|(&id, readers)| (id, readers.bytes)).collect()
+    }
+
+    /// Bytes of tables that these snapshots read, and neither others nor the tree (`in_tree`).
+    pub(crate) fn of_only(&self, numbers: &BTreeSet<u64>, in_tree: &HashSet<Ulid>) -> u64 {
+        let state = self.0.lock();
+        let tables = state.tables.iter().filter(|(id, _)| !in_tree.contains(id)).map(|(_, readers)| readers);
+        let only_they = |r: &&Readers| state.snapshots.range(r.first..=r.last).all(|number| numbers.contains(number));
+        tables.filter(only_they).map(|readers| readers.bytes).sum()
+    }
+
+    /// Bytes of tables that each snapshot alone reads, without those of the tree (`in_tree`).
     pub(crate) fn only(&self, in_tree: &HashSet<Ulid>) -> BTreeMap<u64, u64> {
         let state = self.0.lock();
         let mut out = BTreeMap::new();

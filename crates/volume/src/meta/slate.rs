@@ -13,26 +13,25 @@
 //! - `engine.closed_stops_all`: when the database closes for whatever reason (fenced, panicked,
 //!   failed log), the overlay stops and all waits fail (`meta.poison_after_failure`).
 
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use larder_base::{Clock, LogError, LogStore};
+use larder_base::{Clock, LogStore};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use slatedb::admin::{Admin, AdminBuilder};
-use slatedb::config::{CheckpointOptions, CheckpointScope, ScanOptions, Settings};
+use slatedb::config::{CheckpointOptions, CheckpointScope, Settings};
 use slatedb::db_cache::DbCache;
-use slatedb::wal::WalError;
 use slatedb::{CheckpointHandle, Db, DbIterator, DbStatus, IterationOrder, WriteBatch};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::cache;
 use super::clock::EngineClock;
+use super::engine::{engine_error, next_pair, scan_options};
 use super::filter;
 use super::frozen::{self, FrozenParts};
 use super::maintain::{self, Maintenance};
@@ -190,33 +189,6 @@ fn settings(memtable_bytes: usize) -> Settings {
         garbage_collector_options: None,
         ..Settings::default()
     }
-}
-
-/// A store or a log without room. The engine's error of the log does not name its source.
-fn is_no_room(cause: &(dyn std::error::Error + 'static)) -> bool {
-    if let Some(WalError::Unavailable(of_log)) = cause.downcast_ref::<WalError>() {
-        return matches!(of_log.downcast_ref::<LogError>(), Some(LogError::Full(_)));
-    }
-    cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == ErrorKind::StorageFull)
-}
-
-pub(crate) fn engine_error(error: slatedb::Error) -> FsError {
-    use std::error::Error;
-    let mut text = error.to_string();
-    let mut source = error.source();
-    let mut is_full = false;
-    while let Some(cause) = source {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        is_full |= is_no_room(cause);
-        source = cause.source();
-    }
-    if is_full {
-        return FsError::NoSpace(format!("the metadata engine cannot store what it must: {text}"));
-    }
-    FsError::Io(format!("metadata engine: {text}").into())
 }
 
 // ---------------------------------------------------------------------------------------------- tasks
@@ -392,12 +364,6 @@ async fn coordinate_flushes(db: Db, durability: Arc<Durability>) {
 
 // ----------------------------------------------------------------------------------------------- face
 
-/// Read-ahead of scans, in bytes: a page of a listing is one or two blocks.
-pub(super) fn scan_options(limit: usize, order: IterationOrder) -> ScanOptions {
-    let read_ahead = if limit > 64 { 64 << 10 } else { 1 };
-    ScanOptions::default().with_cache_blocks(true).with_read_ahead_bytes(read_ahead).with_order(order)
-}
-
 impl SlateMeta {
     async fn iterate(&self, from: &[u8], to: &[u8], limit: usize, order: IterationOrder) -> FsResult<DbIterator> {
         use std::ops::Bound;
@@ -460,10 +426,6 @@ impl SlateMeta {
         }
         Ok(changed)
     }
-}
-
-pub(super) async fn next_pair(iterator: &mut DbIterator) -> FsResult<Option<(Bytes, Bytes)>> {
-    Ok(iterator.next().await.map_err(engine_error)?.map(|pair| (pair.key, pair.value)))
 }
 
 #[async_trait]
@@ -556,8 +518,12 @@ impl Meta for SlateMeta {
         tables.collect()
     }
 
-    fn cut(&self, first: Batch) -> FsResult<Cut> {
-        self.overlay.cut(first)
+    fn cut(&self, first: Batch, epoch: u64) -> FsResult<Cut> {
+        self.overlay.cut(first, epoch)
+    }
+
+    fn set_epoch(&self, epoch: Option<u64>) {
+        self.overlay.set_epoch(epoch);
     }
 
     async fn store(&self, cut: Cut) -> FsResult<Point> {

@@ -25,7 +25,7 @@ use slatedb::{RowEntry, SstFile, SstIndex, SstReader, VersionedManifest};
 use ulid::Ulid;
 
 use super::verdict::Verdict;
-use crate::meta::slate::engine_error;
+use crate::meta::engine::engine_error;
 use crate::meta::{cache, wal};
 
 const CACHE_BYTES: u64 = 128 << 20;

@@ -5,7 +5,9 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use larder_base::Timestamp;
 use object_store::ObjectStoreExt;
 
 use super::image::{self, Image};
@@ -21,7 +23,7 @@ use crate::volume::Volume;
 impl Volume {
     /// Takes a snapshot: every change that was answered before this call is in it, dirty data too. It exists when the call
     /// returns, which takes as long as storing dirty data does; nobody else waits meanwhile. A name is 1 to 200 bytes of
-    /// `[A-Za-z0-9_.:+-]`; [`FsError::Invalid`] otherwise, [`FsError::Exists`] if it is taken.
+    /// `[A-Za-z0-9_.+-]`; [`FsError::Invalid`] otherwise, [`FsError::Exists`] if it is taken.
     pub async fn snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
         check_name(name)?;
         let (state, name) = (Arc::clone(&self.state), name.to_owned());
@@ -33,12 +35,12 @@ impl Volume {
 
 /// Names are shown as directories by every protocol.
 pub(super) fn check_name(name: &str) -> FsResult<()> {
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:+-".contains(&byte);
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
     if (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(legal) && name != "." && name != ".." {
         return Ok(());
     }
     Err(FsError::Invalid(
-        "a snapshot's name is 1 to 200 of A-Z, a-z, 0-9, '_', '.', ':', '+', '-', and neither '.' nor '..'",
+        "a snapshot's name is 1 to 200 of A-Z, a-z, 0-9, '_', '.', '+', '-', and neither '.' nor '..'",
     ))
 }
 
@@ -58,10 +60,15 @@ impl State {
             batch
         };
         let created = self.now();
-        let (mut forming, cut) = self.data.cut(first)?;
+        // A change that comes in between counts as later, which costs no more than a snapshot.
+        self.changed.store(false, Ordering::Release);
+        let cut = self.data.cut(first);
+        let next_ino = self.numbers.peek();
+        let (mut forming, cut) = cut.inspect_err(|_| self.changed.store(true, Ordering::Release))?;
         let number = forming.number;
-        let outcome = self.store_snapshot(name, created, &mut forming, cut).await;
+        let outcome = self.store_snapshot(name, (created, next_ino), &mut forming, cut).await;
         if outcome.is_err() {
+            self.changed.store(true, Ordering::Release);
             self.data.abandon(number);
             if let Some(pins) = self.meta.pins() {
                 pins.remove(number);
@@ -70,21 +77,21 @@ impl State {
             let _ = catalog.store().delete(&image::image_path(catalog.prefix(), number)).await;
         }
         outcome?;
-        self.note_snapshot(name, Some(number)).await?;
+        self.note_snapshot(name, Some(number));
         self.snapshot_info(number).ok_or(FsError::NotFound)
     }
 
     async fn store_snapshot(
         &self,
         name: &str,
-        created: larder_base::Timestamp,
+        then: (Timestamp, u64),
         forming: &mut Forming,
         cut: meta::Cut,
     ) -> FsResult<()> {
         let point = self.meta.store(cut).await?;
         let engine = self.meta.frozen(point.manifest_id, point.manifest.clone()).await?;
         let patch = self.data.patch(forming, &View::new(Arc::clone(&engine), Default::default())).await?;
-        let stored = self.enter_snapshot(name, created, forming, &point, &patch).await;
+        let stored = self.enter_snapshot(name, then, forming, &point, &patch).await;
         match stored {
             Ok(()) => self.catalog.keep_view(forming.number, View::new(engine, patch.rows)),
             Err(error) => {
@@ -100,7 +107,7 @@ impl State {
     async fn enter_snapshot(
         &self,
         name: &str,
-        created: larder_base::Timestamp,
+        (created, next_ino): (Timestamp, u64),
         forming: &Forming,
         point: &Point,
         patch: &Patch,
@@ -119,6 +126,7 @@ impl State {
         let row = Row {
             name: name.to_owned(),
             created,
+            next_ino,
             usage: forming.usage.plus(patch.usage),
             image_bytes,
             holds: Vec::new(),

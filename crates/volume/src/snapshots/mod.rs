@@ -24,13 +24,16 @@
 //!   [`route`] refuses batches about it.
 //!
 //! Rooms: `number`, `row`, `image` are pure; `view` reads one snapshot, `route` leads each key to the head or to a view;
-//! `catalog` knows which there are; `create` and `manage` are the operations.
+//! `catalog` knows which there are; `create`, `manage` and `rollback` are the operations; `changes` says what may differ between
+//! two moments.
 
 mod catalog;
+mod changes;
 mod create;
 pub(crate) mod image;
 mod manage;
 pub(crate) mod number;
+mod rollback;
 pub(crate) mod route;
 pub(crate) mod row;
 mod view;

@@ -154,9 +154,6 @@ impl Call {
     /// The directory behind "..". The parent of the export's root is that root; a parent that is being removed shows as the
     /// directory itself.
     async fn parent(&self, dir: &Attr) -> Result<Attr, Fail> {
-        if dir.id.ino == self.export.export.root {
-            return Ok(*dir);
-        }
         let parent = self.parent_within(dir.id.ino).await?;
         Ok(self.files().getattr(parent).await.unwrap_or(Attr { id: FileId { ino: parent, ..dir.id }, ..*dir }))
     }

@@ -1,0 +1,284 @@
+//! `larder snap`: snapshots of volumes.
+
+use std::io::{IsTerminal, Write};
+
+use clap::Subcommand;
+use larder_api::{Failure, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
+use larder_base::units::ByteSize;
+
+use super::args::{Disks, Global};
+use super::reach::{Backend, closing};
+use super::volume_name::split;
+use crate::{render, times};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapCommand {
+    /// Keep a volume as it is now, for as long as you want
+    Create {
+        /// VOLUME or VOLUME@NAME; without a name it is called after the time, in UTC
+        snapshot: String,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// The snapshots of a volume, or of all
+    List {
+        /// NAME or POOL/NAME [default: all]
+        volume: Option<String>,
+        /// Also why they are kept
+        #[arg(long)]
+        holds: bool,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Delete snapshots, and get back the room that nothing else needs
+    Destroy {
+        /// VOLUME@NAME, or VOLUME@FIRST%LAST, or several of these behind one @ with commas between
+        snapshots: String,
+        /// Only say which, and how much room that gives back
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Give a snapshot another name
+    Rename {
+        /// VOLUME@NAME
+        snapshot: String,
+        /// The new name
+        to: String,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Make a volume what it was: everything changed since is gone from it, and kept as a snapshot of its own
+    Rollback {
+        /// VOLUME@NAME
+        snapshot: String,
+        /// Destroy the snapshots that are later than this one
+        #[arg(long)]
+        destroy_later: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        /// Even if somebody writes to it, or a program uses a mount of it: they get errors from then on
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Keep a snapshot from being destroyed
+    Hold {
+        /// VOLUME@NAME
+        snapshot: String,
+        /// Why; a snapshot may be held for several reasons
+        #[arg(default_value = "keep")]
+        reason: String,
+        /// Until this day (2027-01-31, its end in UTC) or for so long (90d, 12h): nobody can end it sooner
+        #[arg(long, value_name = "WHEN", value_parser = times::until)]
+        until: Option<i64>,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// End a hold
+    Release {
+        /// VOLUME@NAME
+        snapshot: String,
+        /// The reason of the hold
+        #[arg(default_value = "keep")]
+        reason: String,
+        #[command(flatten)]
+        disks: Disks,
+    },
+}
+
+/// The volume and the name behind the @.
+fn split_name(text: &str) -> Result<(String, Option<String>), Failure> {
+    let (volume, name) = match text.split_once('@') {
+        Some((volume, name)) => (volume, Some(name.to_owned())),
+        None => (text, None),
+    };
+    split(volume)?;
+    Ok((volume.to_owned(), name))
+}
+
+fn named(text: &str) -> Result<(String, String), Failure> {
+    match split_name(text)? {
+        (volume, Some(name)) => Ok((volume, name)),
+        (volume, None) => Err(Failure::invalid(format!("'{text}' names no snapshot"))
+            .action(format!("write it as {volume}@NAME; see which there are with: larder snap list {volume}"))),
+    }
+}
+
+pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Failure> {
+    let out = global.out();
+    match command {
+        SnapCommand::List { volume, holds, disks } => {
+            let all = list(global, volume, &disks).await?;
+            out.answer(&all, |all| shown(all, holds))
+        }
+        SnapCommand::Create { snapshot, disks } => {
+            let (volume, name) = split_name(&snapshot)?;
+            let status = change(global, &volume, SnapshotsRequest::Create { name }, &disks).await?;
+            out.answer(&status, |status| format!("took the snapshot {}", concerned(status)))
+        }
+        SnapCommand::Destroy { snapshots, dry_run, disks } => {
+            let (volume, names) = named(&snapshots)?;
+            let status = change(global, &volume, SnapshotsRequest::Destroy { names, dry_run }, &disks).await?;
+            out.answer(&status, |status| {
+                let freed = ByteSize(status.freed_bytes.unwrap_or(0));
+                match dry_run {
+                    true => format!("this would destroy {} and give back {freed}", concerned(status)),
+                    false => format!("destroyed {}; this gives back {freed}", concerned(status)),
+                }
+            })
+        }
+        SnapCommand::Rename { snapshot, to, disks } => {
+            let (volume, name) = named(&snapshot)?;
+            let status = change(global, &volume, SnapshotsRequest::Rename { name, to }, &disks).await?;
+            out.answer(&status, |status| format!("{snapshot} is called {} now", concerned(status)))
+        }
+        SnapCommand::Rollback { snapshot, destroy_later, yes, force, disks } => {
+            let (volume, name) = named(&snapshot)?;
+            let what = format!("make {volume} what it was in {snapshot}; what is there now is kept as a snapshot");
+            if !yes && !confirmed(&what)? {
+                return Err(Failure::invalid("nothing was changed"));
+            }
+            let request = SnapshotsRequest::Rollback { name, destroy_later, force };
+            let status = change(global, &volume, request, &disks).await?;
+            out.answer(&status, |status| {
+                let full = format!("{}/{}", status.pool, status.volume);
+                let kept = match &status.saved_as {
+                    Some(saved) => format!("what was there before is kept as {full}@{saved}"),
+                    None => "the newest snapshot has what was there before".to_owned(),
+                };
+                format!("{full} is what it was in {}; {kept}", concerned(status))
+            })
+        }
+        SnapCommand::Hold { snapshot, reason, until, disks } => {
+            let (volume, name) = named(&snapshot)?;
+            let request = SnapshotsRequest::Hold { name, reason: reason.clone(), until };
+            let status = change(global, &volume, request, &disks).await?;
+            out.answer(&status, |status| match until {
+                Some(until) => format!(
+                    "{} is held until {}: nobody can destroy it before ({reason})",
+                    concerned(status),
+                    times::local_secs(until)
+                ),
+                None => format!("{} is held until it is released ({reason})", concerned(status)),
+            })
+        }
+        SnapCommand::Release { snapshot, reason, disks } => {
+            let (volume, name) = named(&snapshot)?;
+            let request = SnapshotsRequest::Release { name, reason: reason.clone() };
+            let status = change(global, &volume, request, &disks).await?;
+            out.answer(&status, |status| format!("{} is no longer held ({reason})", concerned(status)))
+        }
+    }
+}
+
+/// Asks a person; a script must say --yes.
+fn confirmed(what: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::invalid(format!("this would {what}")).action("if you mean it, add --yes"));
+    }
+    eprint!("This will {what}. Type yes: ");
+    let _ = std::io::stderr().flush();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;
+    Ok(line.trim() == "yes")
+}
+
+/// The full names that a request was about.
+fn concerned(status: &SnapshotsStatus) -> String {
+    let full: Vec<String> =
+        status.concerned.iter().map(|name| format!("{}/{}@{name}", status.pool, status.volume)).collect();
+    match full.len() {
+        0 => "no snapshot".to_owned(),
+        1..=5 => full.join(", "),
+        many => format!("{many} snapshots, {} to {}", full[0], full[many - 1]),
+    }
+}
+
+async fn change(
+    global: &Global,
+    volume: &str,
+    request: SnapshotsRequest,
+    disks: &Disks,
+) -> Result<SnapshotsStatus, Failure> {
+    match Backend::of(global, disks).await? {
+        Backend::Daemon(client) => client.post(&format!("/v1/snapshots/{volume}"), &request).await,
+        Backend::Direct(storage) => {
+            closing(storage, async |storage| {
+                let (pool, volume) = storage.named(volume)?;
+                pool.change_snapshots(&volume, request).await
+            })
+            .await
+        }
+    }
+}
+
+/// Of one volume, or of all that can be opened.
+async fn list(global: &Global, volume: Option<String>, disks: &Disks) -> Result<Vec<SnapshotsStatus>, Failure> {
+    volume.as_deref().map(split).transpose()?;
+    let full = |volume: VolumeStatus| format!("{}/{}", volume.pool, volume.name);
+    let mut all = Vec::new();
+    match Backend::of(global, disks).await? {
+        Backend::Daemon(client) => {
+            let names = match volume {
+                Some(name) => vec![name],
+                None => {
+                    let volumes: Vec<VolumeStatus> = client.get("/v1/volumes").await?;
+                    volumes.into_iter().filter(|volume| !volume.locked).map(full).collect()
+                }
+            };
+            for name in names {
+                all.push(client.get(&format!("/v1/snapshots/{name}")).await?);
+            }
+        }
+        Backend::Direct(storage) => {
+            closing(storage, async |storage| {
+                let names = match volume {
+                    Some(name) => vec![name],
+                    None => storage.volumes().await?.into_iter().filter(|volume| !volume.locked).map(full).collect(),
+                };
+                for name in names {
+                    let (pool, volume) = storage.named(&name)?;
+                    all.push(pool.snapshots(&volume).await?);
+                }
+                Ok(())
+            })
+            .await?;
+        }
+    }
+    Ok(all)
+}
+
+fn shown(all: &[SnapshotsStatus], holds: bool) -> String {
+    let mut rows = vec![["NAME", "CREATED", "USED", "REFER", "WRITTEN", "HELD"].map(str::to_owned).to_vec()];
+    for volume in all {
+        for snapshot in &volume.snapshots {
+            rows.push(vec![
+                format!("{}/{}@{}", volume.pool, volume.volume, snapshot.name),
+                times::local(snapshot.created_ms),
+                ByteSize(snapshot.used_bytes).to_string(),
+                ByteSize(snapshot.referenced_bytes).to_string(),
+                ByteSize(snapshot.written_bytes).to_string(),
+                held(snapshot, holds),
+            ]);
+        }
+    }
+    if rows.len() == 1 { "no snapshots".to_owned() } else { render::table(&rows, &[2, 3, 4]) }
+}
+
+fn held(snapshot: &SnapshotStatus, in_full: bool) -> String {
+    if snapshot.holds.is_empty() {
+        return "-".to_owned();
+    }
+    if !in_full {
+        return "yes".to_owned();
+    }
+    let hold = |hold: &larder_api::SnapshotHold| match hold.until {
+        Some(until) => format!("{} until {}", hold.reason, times::local_secs(until)),
+        None => hold.reason.clone(),
+    };
+    snapshot.holds.iter().map(hold).collect::<Vec<_>>().join(", ")
+}
