@@ -98,7 +98,7 @@ impl Files {
     }
 
     /// As [`Files::parent`], for a door whose top is the directory `top`: `top` holds itself, and so does its past in a
-    /// snapshot. [`larder_volume::FsError::Stale`] for a directory that does not lie below `top`.
+    /// snapshot. [`FsError::Stale`] for a directory that does not lie below `top`.
     pub async fn parent_within(&self, dir: Ino, top: Ino) -> FsResult<Ino> {
         self.volume.parent_within(dir, top).await
     }
