@@ -15,7 +15,7 @@ use std::time::Duration;
 use larder_volume::{FileId, Ino};
 
 use crate::file_model::{FileModel, Mark};
-use crate::tree_model::{Files, Found, TOP, Tree, compare, settle};
+use crate::tree_model::{Files, Found, TOP, Tree, adopt, compare, settle};
 
 /// The tree after a change.
 #[derive(Clone)]
@@ -56,6 +56,12 @@ impl Model {
     pub fn new(tree: Tree) -> Self {
         let first = Version { number: 0, tree, touched: Vec::new(), at: Some(Duration::ZERO) };
         Self { versions: [first].into(), files: Files::new(), changes: BTreeMap::new(), unlinked: Vec::new() }
+    }
+
+    /// What was found is how things are: the volume went back to it.
+    pub fn of(found: &Found) -> Self {
+        let (tree, files) = adopt(found);
+        Self { files, ..Self::new(tree) }
     }
 
     fn last(&self) -> usize {

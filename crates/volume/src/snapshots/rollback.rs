@@ -36,6 +36,27 @@ struct Merged {
     rows: Vec<(Bytes, Option<Bytes>, Option<Bytes>)>,
 }
 
+/// Whether an inode of the snapshot had a name, or belonged to one that had: the named attributes of an orphan go with it
+/// (`named.lives_with_owner`).
+async fn lived(core: &InodeCore, view: &View) -> FsResult<bool> {
+    let links = async |ino: Ino| -> FsResult<Option<(u32, Ino)>> {
+        let Some(record) = view.get(&keys::inode_key(ino)).await? else { return Ok(None) };
+        let core = keys::decode_inode(ino, &record)?;
+        Ok(Some((core.attr.nlink, core.parent)))
+    };
+    if core.attr.nlink == 0 {
+        return Ok(false);
+    }
+    let Some((above, parent)) = links(core.parent).await? else {
+        // Of a file the parent is a hint.
+        return Ok(core.attr.kind != FileKind::Directory);
+    };
+    if core.attr.kind == FileKind::Directory {
+        return Ok(above > 0);
+    }
+    Ok(above == 0 || links(parent).await?.is_none_or(|(links, _)| links > 0))
+}
+
 impl State {
     /// Goes back if the row says so (`rollback.before_anybody`). Returns whether it did: the state must be opened anew, because
     /// what it has cached is of later.
@@ -71,10 +92,14 @@ impl State {
         let key = keys::inode_key(ino);
         let now = self.meta.get(&key).await?;
         let then = view.get(&key).await?;
-        // An inode without links has no place to come back to.
         let then = match then {
-            Some(record) => Some(keys::decode_inode(ino, &record)?).filter(|core| core.attr.nlink > 0),
+            Some(record) => Some(keys::decode_inode(ino, &record)?),
             None => None,
+        };
+        // An inode without links, or that went with one, has no place to come back to.
+        let then = match then {
+            Some(core) if lived(&core, view).await? => Some(core),
+            _ => None,
         };
         let later = now.as_ref().map(|record| keys::decode_inode(ino, record)).transpose()?;
         let mut allocated = 0;
