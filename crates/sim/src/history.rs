@@ -58,7 +58,7 @@ impl Model {
         Self { versions: [first].into(), files: Files::new(), changes: BTreeMap::new(), unlinked: Vec::new() }
     }
 
-    /// What was found is how things are: the volume went back to it.
+    /// The state found is the state from now on: the volume went back to it.
     pub fn of(found: &Found) -> Self {
         let (tree, files) = adopt(found);
         Self { files, ..Self::new(tree) }
