@@ -39,7 +39,7 @@ pub struct Model {
     unlinked: Vec<(u64, FileId)>,
 }
 
-/// What is durable once a commit is answered.
+/// The changes that are durable once a commit is answered.
 #[derive(Debug, Default)]
 pub struct Promise {
     version: Option<u64>,
@@ -58,7 +58,7 @@ impl Model {
         Self { versions: [first].into(), files: Files::new(), changes: BTreeMap::new(), unlinked: Vec::new() }
     }
 
-    /// What was found is how things are: the volume went back to it.
+    /// The state found is the state from now on: the volume went back to it.
     pub fn of(found: &Found) -> Self {
         let (tree, files) = adopt(found);
         Self { files, ..Self::new(tree) }
@@ -137,7 +137,7 @@ impl Model {
 
     // ---- commits ----------------------------------------------------------------------------
 
-    /// What a commit of one inode that begins now makes durable.
+    /// The changes that a commit of one inode makes durable if it begins now.
     pub fn promise_of(&self, number: u64) -> Promise {
         let file = self.files.get(&number).map(|file| (number, file.mark()));
         Promise { version: self.changes.get(&number).copied(), files: file.into_iter().collect() }

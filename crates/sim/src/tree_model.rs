@@ -9,7 +9,7 @@ use crate::file_model::FileModel;
 
 /// The directory that a client works in.
 pub const TOP: u64 = 0;
-/// What named attributes are called among the extended ones of a node.
+/// Prefix of named attributes among the extended attributes of a node.
 pub const NAMED_PREFIX: &str = "named attribute ";
 /// More than any client makes of one owner.
 const NAMED_MAX: usize = 64;
@@ -153,14 +153,14 @@ impl Tree {
             || self.names(above).is_some_and(|names| names.values().any(|child| self.is_within(directory, *child)))
     }
 
-    /// What nobody can reach by a name.
+    /// Drops the nodes that no name leads to.
     pub fn drop_unlinked(&mut self) {
         let numbers: Vec<u64> = self.nodes.keys().copied().filter(|number| *number != TOP).collect();
         numbers.into_iter().for_each(|number| self.forget(Some(number), None));
     }
 }
 
-/// What was found in a volume.
+/// An inode found in a volume.
 #[derive(Clone)]
 pub struct Found {
     id: FileId,
@@ -179,7 +179,7 @@ enum FoundBody {
     Other,
 }
 
-/// What files hold, by the number of their node.
+/// Contents of files, by the number of their node.
 pub type Files = BTreeMap<u64, FileModel>;
 
 impl Found {
@@ -385,7 +385,7 @@ fn compare_node(
     }
 }
 
-/// What was found is how things are from now on.
+/// The state found is the state from now on.
 pub fn settle(tree: &mut Tree, files: &mut Files, number: u64, found: Found) {
     let Some(node) = tree.nodes.get_mut(&number) else { return };
     node.id = Some(found.id);

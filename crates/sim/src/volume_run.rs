@@ -31,7 +31,7 @@ use crate::turns::SimClock;
 
 const VOLUME: &str = "v";
 const MEMORY_BYTES: u64 = 32 << 20;
-/// What runs in the background after opening is done by then.
+/// The background work after an opening is done by then.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Whatever was answered is durable after this time, asked for or not.
 const DURABLE_AFTER: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ pub struct VolumeRun {
     openings: AtomicU32,
 }
 
-/// What is open.
+/// An open pool with its volume.
 struct Open {
     pool: Arc<Pool>,
     registry: Registry,
@@ -406,7 +406,8 @@ impl VolumeRun {
         }
     }
 
-    /// What a client left; returns the inodes that must be gone before long, and nothing where it may be that it cannot be read.
+    /// Checks the tree of a client. Returns the inodes that must be gone before long, and `None` where the tree may be
+    /// unreadable.
     async fn verify_client(
         &self,
         open: &Open,

@@ -64,7 +64,7 @@ fn remove_rest(disk: &Path) -> io::Result<()> {
     std::fs::File::open(disk)?.sync_all()
 }
 
-/// What is gone already is gone.
+/// A file that is gone already counts as removed.
 fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -79,7 +79,7 @@ struct State {
     /// Pools that could not be opened, with the reason (`daemon.faults_are_named`).
     pool_faults: BTreeMap<String, Failure>,
     shares: Vec<ShareStatus>,
-    /// What the log has said of this configuration.
+    /// Remarks on this configuration that are in the log already.
     noted: Vec<String>,
 }
 
@@ -448,7 +448,7 @@ impl Daemon {
             KeysRequest::Lock { force } => {
                 if !force {
                     let anyway = format!("larder volume lock {name} --force");
-                    // What their clients have written and not sent yet would be lost.
+                    // Data that their clients have written and not sent yet would be lost.
                     let writers = pool.files(&volume).await.map_or(0, |files| files.writers());
                     if writers > 0 {
                         let message = format!("{writers} files of the volume '{of}' are open for writing");

@@ -77,7 +77,7 @@ impl OpenPool {
     async fn look(&self) {
         match tokio::time::timeout(CHECK_WAIT_MAX, self.pool.check()).await {
             Ok(Ok(())) => {}
-            // What is known is shown all the same.
+            // The known state is shown all the same.
             Ok(Err(error)) => tracing::warn!(pool = %self.name, %error, "cannot check the disks"),
             Err(_) => tracing::warn!(pool = %self.name, "checking the disks takes long"),
         }
@@ -98,7 +98,7 @@ impl OpenPool {
         disks.filter(|disk| !disk.leaving).map(|disk| disk.path).collect()
     }
 
-    /// Where its disks lie, if all are there and none leaves.
+    /// The folders of its disks, if all are there and none leaves.
     pub(crate) fn disks_if_whole(&self) -> Option<Vec<PathBuf>> {
         let status = self.pool.status();
         let is_there = |disk: &larder_pool::DiskStatus| disk.state == larder_pool::DiskState::Online && !disk.leaving;
@@ -146,7 +146,7 @@ impl OpenPool {
         translate::history(&self.name, self.pool.history())
     }
 
-    /// What doors serve.
+    /// The file service that doors share.
     pub(crate) async fn files(&self, name: &str) -> Result<Files, Failure> {
         self.volume(name).await.map(|volume| self.services.of(volume))
     }
@@ -234,7 +234,7 @@ impl OpenPool {
     pub(crate) async fn destroy(&self, name: &str) -> Result<(), Failure> {
         let infos = self.registry.list().await.map_err(|e| self.failure(name, &e))?;
         self.registry.destroy(name).await.map_err(|e| self.failure(name, &e))?;
-        // What it had lost nobody misses any more.
+        // Its lost objects are missed no more.
         if let Some(info) = infos.into_iter().find(|info| info.name == name) {
             self.pool.note_missing(larder_pool::MissingObjects { objects: Vec::new(), asked: vec![info.prefix()] });
         }
