@@ -224,7 +224,7 @@ async fn a_snapshot_is_one_moment() {
             opened = place.open().await;
         }
         let volume = &opened.1;
-        let mut last = vec![0; 8];
+        let mut last = [0; 8];
         for (name, took) in &answered {
             let top = view(volume, name).await.unwrap();
             for (writer, last) in last.iter_mut().enumerate() {
