@@ -16,7 +16,8 @@ pub use client::{Client, segment};
 pub use failure::{Failure, FailureKind};
 pub use keys::{Encrypt, KeySlot, KeysRequest, KeysStatus, VolumeSecret};
 pub use snapshots::{
-    SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus,
+    DiffEntry, DiffRequest, SnapshotCounts, SnapshotHold, SnapshotSchedule, SnapshotStatus, SnapshotsRequest,
+    SnapshotsStatus,
 };
 pub use socket::SocketPath;
 pub use types::*;

@@ -29,6 +29,12 @@ pub enum SnapshotsRequest {
         name: String,
         reason: String,
     },
+    /// The volume becomes what it was. With `destroy_later` later snapshots go; with `force` also where somebody uses it.
+    Rollback {
+        name: String,
+        destroy_later: bool,
+        force: bool,
+    },
 }
 
 /// The snapshots of a volume, and the outcome of a request.
@@ -39,6 +45,9 @@ pub struct SnapshotsStatus {
     /// The names that the request was about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub concerned: Vec<String>,
+    /// The snapshot that keeps what was there before the volume went back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_as: Option<String>,
     /// Bytes that destroying them gives back, before redundancy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freed_bytes: Option<u64>,
@@ -99,4 +108,25 @@ pub struct SnapshotSchedule {
     /// The reason why none is taken, or not all are destroyed that should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+}
+
+/// Asks what is different in `later` (now, where there is none) from the snapshot `earlier`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffRequest {
+    pub earlier: String,
+    pub later: Option<String>,
+}
+
+/// A path that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffEntry {
+    /// `created`, `modified`, `removed` or `renamed`.
+    pub change: String,
+    /// `file`, `directory`, `symlink` or `special`.
+    pub kind: String,
+    /// From the top of the volume.
+    pub path: String,
+    /// Where it was, if it is renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
 }

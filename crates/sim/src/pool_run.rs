@@ -33,7 +33,7 @@ pub struct PoolRun {
     content_next: Arc<Mutex<u64>>,
 }
 
-/// What a client has in its hands.
+/// The state of a client.
 struct Client {
     run: Arc<Run>,
     model: Arc<Mutex<Objects>>,
@@ -292,7 +292,7 @@ fn stream_name(number: u64) -> String {
     format!("client-{number}")
 }
 
-/// What an administrator does meanwhile.
+/// The administrator's commands meanwhile.
 async fn administer(run: Arc<Run>, pool: Arc<Pool>) {
     for _ in 0..run.plan.operations / 8 {
         run.pause().await;
@@ -325,7 +325,7 @@ impl Client {
     async fn work(self) {
         for _ in 0..self.run.plan.operations {
             let done = match self.run.draw(|random| random.random_range(0..20)) {
-                // What the kill is to strike.
+                // An append, which the kill is to strike.
                 _ if self.run.world.kills_at_commit() && self.run.one_in(2) => self.append().await,
                 _ if self.run.plan.contends && self.run.one_in(3) => self.contend().await,
                 0..7 => self.put().await,

@@ -140,14 +140,14 @@ impl Signals {
         }
     }
 
-    /// Who signals a process and its group, as timeout(1) and terminals do, means it once.
+    /// timeout(1) and terminals signal a process and its group: two signals that mean one stop.
     async fn stop_again(&mut self) {
         let until = tokio::time::Instant::now() + SAME_SIGNAL;
         while matches!(self.next().await, Word::Reload) || tokio::time::Instant::now() < until {}
     }
 }
 
-/// What `--json` says when everything is being served.
+/// The line of `--json` once everything is being served.
 pub(super) async fn ready(daemon: &Daemon, user: Option<String>, password: Option<String>) -> Ready {
     let shares = daemon.shares().await;
     let export = shares.iter().filter(|s| s.fault.is_none()).find_map(|s| s.nfs.clone());

@@ -1,7 +1,11 @@
 //! `larder snap`: snapshots of volumes.
 
+use std::io::{IsTerminal, Write};
+
 use clap::Subcommand;
-use larder_api::{Failure, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus};
+use larder_api::{
+    DiffEntry, DiffRequest, Failure, SnapshotSchedule, SnapshotStatus, SnapshotsRequest, SnapshotsStatus, VolumeStatus,
+};
 use larder_base::units::ByteSize;
 
 use super::args::{Disks, Global};
@@ -44,6 +48,31 @@ pub(crate) enum SnapCommand {
         snapshot: String,
         /// The new name
         to: String,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// What differs between two snapshots, or a snapshot and now: + created, M modified, - removed, R renamed
+    Diff {
+        /// VOLUME@NAME, the older one
+        earlier: String,
+        /// The name of the newer one [default: the volume as it is now]
+        later: Option<String>,
+        #[command(flatten)]
+        disks: Disks,
+    },
+    /// Make a volume what it was: everything changed since is gone from it, and kept as a snapshot of its own
+    Rollback {
+        /// VOLUME@NAME
+        snapshot: String,
+        /// Destroy the snapshots that are later than this one
+        #[arg(long)]
+        destroy_later: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+        /// Even if somebody writes to it, or a program uses a mount of it: they get errors from then on
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         disks: Disks,
     },
@@ -123,6 +152,40 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             let status = change(global, &volume, SnapshotsRequest::Rename { name, to }, &disks).await?;
             out.answer(&status, |status| format!("{snapshot} is called {} now", concerned(status)))
         }
+        SnapCommand::Diff { earlier, later, disks } => {
+            let (volume, earlier) = named(&earlier)?;
+            // Written in full it is as good.
+            let later = later.map(|name| name.split_once('@').map_or(name.clone(), |(_, name)| name.to_owned()));
+            let request = DiffRequest { earlier, later };
+            let found: Vec<DiffEntry> = match Backend::of(global, &disks).await? {
+                Backend::Daemon(client) => client.post(&format!("/v1/diff/{volume}"), &request).await?,
+                Backend::Direct(storage) => {
+                    closing(storage, async |storage| {
+                        let (pool, volume) = storage.named(&volume)?;
+                        pool.diff(&volume, &request).await
+                    })
+                    .await?
+                }
+            };
+            out.answer(&found, |found| diff_text(found))
+        }
+        SnapCommand::Rollback { snapshot, destroy_later, yes, force, disks } => {
+            let (volume, name) = named(&snapshot)?;
+            let what = format!("make {volume} what it was in {snapshot}; what is there now is kept as a snapshot");
+            if !yes && !confirmed(&what)? {
+                return Err(Failure::invalid("nothing was changed"));
+            }
+            let request = SnapshotsRequest::Rollback { name, destroy_later, force };
+            let status = change(global, &volume, request, &disks).await?;
+            out.answer(&status, |status| {
+                let full = format!("{}/{}", status.pool, status.volume);
+                let kept = match &status.saved_as {
+                    Some(saved) => format!("what was there before is kept as {full}@{saved}"),
+                    None => "the newest snapshot has what was there before".to_owned(),
+                };
+                format!("{full} is what it was in {}; {kept}", concerned(status))
+            })
+        }
         SnapCommand::Hold { snapshot, reason, until, disks } => {
             let (volume, name) = named(&snapshot)?;
             let request = SnapshotsRequest::Hold { name, reason: reason.clone(), until };
@@ -147,6 +210,38 @@ pub(super) async fn run(global: &Global, command: SnapCommand) -> Result<(), Fai
             out.answer(&schedules, |schedules| scheduled(schedules))
         }
     }
+}
+
+fn diff_text(found: &[DiffEntry]) -> String {
+    let line = |entry: &DiffEntry| {
+        let letter = match entry.change.as_str() {
+            "created" => "+",
+            "removed" => "-",
+            "renamed" => "R",
+            _ => "M",
+        };
+        let path = |path: &str| match entry.kind.as_str() {
+            "directory" if path != "/" => format!("{}/", render::shown(path)),
+            _ => render::shown(path).into_owned(),
+        };
+        match &entry.from {
+            Some(from) => format!("{letter}  {} -> {}", path(from), path(&entry.path)),
+            None => format!("{letter}  {}", path(&entry.path)),
+        }
+    };
+    if found.is_empty() { "nothing differs".to_owned() } else { found.iter().map(line).collect::<Vec<_>>().join("\n") }
+}
+
+/// Asks a person; a script must say --yes.
+fn confirmed(what: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::invalid(format!("this would {what}")).action("if you mean it, add --yes"));
+    }
+    eprint!("This will {what}. Type yes: ");
+    let _ = std::io::stderr().flush();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(|e| Failure::io("cannot read the answer", &e))?;
+    Ok(line.trim() == "yes")
 }
 
 /// The full names that a request was about.

@@ -171,7 +171,7 @@ fn same_disks(config: &Config, disks: &[PathBuf], data: &Path) -> Result<(), Fai
     }
 }
 
-/// What the options say for this run, whatever the file says.
+/// Settings that the options override for this run.
 fn overrides(args: &UpArgs) -> Result<Overrides, Failure> {
     let host = args.listen.unwrap_or(IpAddr::from([0, 0, 0, 0]));
     let parse = |text: &Option<String>, port: u16| {

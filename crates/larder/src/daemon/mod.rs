@@ -37,6 +37,7 @@ mod metrics;
 mod mounts;
 pub(crate) mod people;
 mod retention;
+mod rollback;
 mod schedule;
 mod scrub;
 mod secrets;
@@ -83,7 +84,7 @@ struct State {
     /// Pools that could not be opened, with the reason (`daemon.faults_are_named`).
     pool_faults: BTreeMap<String, Failure>,
     shares: Vec<ShareStatus>,
-    /// What the log has said of this configuration.
+    /// Remarks on this configuration that are in the log already.
     noted: Vec<String>,
 }
 
@@ -456,7 +457,7 @@ impl Daemon {
             KeysRequest::Lock { force } => {
                 if !force {
                     let anyway = format!("larder volume lock {name} --force");
-                    // What their clients have written and not sent yet would be lost.
+                    // Data that their clients have written and not sent yet would be lost.
                     let writers = pool.files(&volume).await.map_or(0, |files| files.writers());
                     if writers > 0 {
                         let message = format!("{writers} files of the volume '{of}' are open for writing");
@@ -504,6 +505,7 @@ impl Daemon {
         if !pool.volumes().await?.iter().any(|v| v.name == volume) {
             return Err(Failure::not_found(format!("there is no volume '{}/{volume}'", pool.name)));
         }
+        pool.check_unheld(&volume).await?;
         let name = VolumeName { pool: pool.name.clone(), volume };
         if !request.force {
             self.unmount_unused(|mounted| *mounted == name, format!("larder volume destroy {name} --force")).await?;
