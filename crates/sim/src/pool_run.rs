@@ -23,6 +23,8 @@ use crate::session::{Outcome, Run, Stop, text};
 /// Objects of each client.
 const PATHS: u64 = 6;
 /// Objects that all clients store.
+/// An upload is written so often before it is refused (`write.outrun`).
+const UPLOAD_ROUNDS: usize = 4;
 const CONTENDED: u64 = 2;
 /// Of the journal: beyond it a client trims before it appends.
 const LOG_USED_MAX_PERCENT: u64 = 50;
@@ -517,6 +519,11 @@ impl Client {
                 Err(Stop::Failed(format!("{path} was created over what was there")))
             }
             Err(Error::AlreadyExists { .. }) if creates && since.iter().any(Option::is_some) => {
+                self.contended(path, |object| object.never(&under));
+                Ok(())
+            }
+            // Quicker writers overtook it as often as an upload bears: it is refused whole, and says so.
+            Err(Error::Precondition { .. }) if uploads && !creates && since.len() > UPLOAD_ROUNDS => {
                 self.contended(path, |object| object.never(&under));
                 Ok(())
             }

@@ -245,7 +245,7 @@ impl VolumeRun {
                 Ok(open)
             }
             // The next opening goes on.
-            Err(_) if run.may_refuse() => {
+            Err(_) if run.may_refuse() || run.may_be_late() => {
                 run.world.cut_now();
                 Err(Stop::Cut)
             }

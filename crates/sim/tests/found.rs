@@ -11,6 +11,7 @@ fn schedules_that_found_bugs_are_good_now() {
             3533640620,
             "a disk that came back was in sync before a dead file on it was unlinked durably: the object lived again",
         ),
+        (2763373965, "an upload that quicker writers overtook again and again was refused, which nobody expected"),
     ];
     for (seed, bug) in found {
         let report = run(seed, Options::default());

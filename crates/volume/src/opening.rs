@@ -129,7 +129,9 @@ impl State {
             state.set_properties(&parts.properties);
             if state.roll_back().await? {
                 // What is cached is of later (`rollback.before_anybody`).
-                state.close().await?;
+                if let Err(error) = state.close().await {
+                    tracing::warn!(volume = state.name, %error, "the volume did not close cleanly after it went back to a snapshot");
+                }
                 return Ok(None);
             }
             if !parts.keeps_orphans {

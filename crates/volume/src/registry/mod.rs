@@ -246,7 +246,10 @@ impl Registry {
                 return Err(FsError::Busy("the volume is open"));
             }
             volume.ask_back(snapshot).await?;
-            close_unused(&mut open, id).await?;
+            if let Err(error) = close_unused(&mut open, id).await {
+                // What was not stored is gone from the volume anyway, and the log has the rest.
+                tracing::warn!(volume = name, %error, "the volume did not close cleanly before it goes back to a snapshot");
+            }
         }
         self.volume(name).await.map(drop)
     }
@@ -368,9 +371,10 @@ async fn close_unused(open: &mut HashMap<Uuid, Volume>, id: Uuid) -> FsResult<()
     if Arc::strong_count(&volume.state) > 1 {
         return Err(FsError::Busy("the volume is open"));
     }
-    volume.state.close().await?;
+    let closed = volume.state.close().await;
+    // What is closed serves nobody, however that went: the next caller opens it anew.
     open.remove(&id);
-    Ok(())
+    closed
 }
 
 fn handle(state: Arc<State>) -> Volume {
