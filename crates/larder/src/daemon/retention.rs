@@ -214,7 +214,11 @@ mod tests {
         assert_eq!(counts(&keep, &taken), keep);
         let since = |days| taken.iter().filter(|at| last - **at < chrono::TimeDelta::days(days)).count();
         assert_eq!(since(1), 24, "each hour of the last day");
-        assert_eq!(since(30), 24 + 29, "the last of each of the days before: the first day is in both");
+        assert_eq!(
+            since(30),
+            24 + 28,
+            "the last of each of the days before: 24 hours reach into two days, which are in both"
+        );
         for at in taken.iter().filter(|at| last - **at > chrono::TimeDelta::days(40)) {
             let next_hour = *at + chrono::TimeDelta::hours(1);
             let (begins_week, begins_month) = (next_hour.weekday().num_days_from_monday() == 0, next_hour.day() == 1);
