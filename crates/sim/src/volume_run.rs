@@ -265,7 +265,9 @@ impl VolumeRun {
             }
             Err(error) => return Err(run.unexpected("looking where the volume went", error)),
         };
-        let is_back = self.shots.lock().whole(&name).is_some_and(|whole| found.is_as(whole, true).is_ok());
+        let compared = self.shots.lock().whole(&name).map(|whole| found.is_as(whole, true));
+        run.world.note(|| format!("compared with {name}: {compared:?}"));
+        let is_back = compared.is_some_and(|compared| compared.is_ok());
         if is_back {
             for (number, model) in self.models.iter().enumerate() {
                 if let Some(own) = found.child(&format!("c{number}")) {

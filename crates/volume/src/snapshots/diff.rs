@@ -161,8 +161,13 @@ impl Volume {
         if last < first {
             return Err(FsError::Invalid("the first of two snapshots is the older one"));
         }
-        let inos = changed(&**catalog.head(), first, last).await?;
-        let first = Side::Then(catalog.view(first).await?);
+        let mut inos = changed(&**catalog.head(), first, last).await?;
+        let view = catalog.view(first).await?;
+        inos.extend(view.patched());
+        if let Side::Then(later) = &second {
+            inos.extend(later.patched());
+        }
+        let first = Side::Then(view);
         let mut moves: BTreeMap<Ino, Moves> = BTreeMap::new();
         let mut pairs = Vec::new();
         for ino in inos {

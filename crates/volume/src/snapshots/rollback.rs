@@ -70,7 +70,9 @@ impl State {
         };
         self.data.sync_all().await?;
         let _still = self.data.still().await;
-        let inos = changed(&**self.catalog.head(), number, self.data.epoch()).await?;
+        let mut inos = changed(&**self.catalog.head(), number, self.data.epoch()).await?;
+        // Dirty data that a crash took is missed by no batch.
+        inos.extend(view.patched());
         tracing::info!(
             volume = self.name,
             snapshot = number,
